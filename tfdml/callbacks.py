@@ -1,0 +1,57 @@
+"""Callbacks for `fit`."""
+
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+
+from tfdml.metrics import retrieval_metrics
+
+__all__ = ["RetrievalEvaluation"]
+
+
+class RetrievalEvaluation(keras.callbacks.Callback):
+    """Measure exact retrieval on held-out classes at the end of each epoch.
+
+    The metrics of `retrieval_metrics` go into the logs of the epoch under
+    `prefix`, where `ModelCheckpoint`, `EarlyStopping` and the history find them: put
+    this callback before those.
+
+    Args:
+        images: Whatever the model's `predict` takes, N items.
+        labels: Integer classes, `[N]`; no class of the training set.
+        ks: The k of Precision@k and Recall@k.
+        batch_size: Batch size of `predict`.
+        prefix: Put before the name of each metric.
+
+    Example:
+        `fit(..., callbacks=[RetrievalEvaluation(images, labels),
+        keras.callbacks.EarlyStopping("val_precision_at_1", mode="max")])`
+    """
+
+    def __init__(
+        self,
+        images: np.ndarray,
+        labels: np.ndarray,
+        *,
+        ks: Sequence[int] = (1, 5),
+        batch_size: int = 64,
+        prefix: str = "val_",
+    ) -> None:
+        super().__init__()
+        self._images = images
+        self._labels = np.asarray(labels)
+        self._ks = tuple(ks)
+        self._batch_size = batch_size
+        self._prefix = prefix
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Embed the held-out images and add the metrics to the logs."""
+        embeddings = self.model.predict(
+            self._images, batch_size=self._batch_size, verbose=0
+        )
+        measured = retrieval_metrics(embeddings, self._labels, self._ks)
+        if logs is not None:
+            for name, value in measured.items():
+                if not name.startswith("queries"):
+                    logs[self._prefix + name] = value

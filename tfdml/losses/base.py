@@ -1,0 +1,173 @@
+"""What every loss of the library shares: integer labels, per-anchor values."""
+
+from abc import abstractmethod
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from tfdml.pairs import Tensor, cosine_similarities, label_masks
+
+__all__ = ["MetricLoss", "PairLoss"]
+
+
+class _Reduction(keras.losses.Loss):
+    """Keras' own reduction and sample weighting of values computed elsewhere."""
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        return y_pred
+
+
+class MetricLoss(keras.losses.Loss):
+    """A loss over the labels and embeddings of a batch, one value an anchor.
+
+    Keras casts the labels that it hands to a loss to the loss's float type, where
+    different classes become one: 256 and 257 in bfloat16, 2^24 and 2^24 + 1 in
+    float32. Here labels keep the type they come in. A subclass writes
+    `call(labels, embeddings)` and returns one value an anchor, scaled so that the
+    mean over the batch is the published value. (Keras scales a scalar wrongly under
+    `tf.distribute`.)
+
+    Args:
+        reduction: As in Keras: `"sum_over_batch_size"` is the mean over anchors.
+        name: Name of the loss.
+        dtype: Type that the loss is computed in. Defaults to `keras.config.floatx()`,
+            also in a mixed-precision model.
+    """
+
+    def __init__(
+        self,
+        *,
+        reduction: str | None = "sum_over_batch_size",
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+        self._reduce = _Reduction(reduction=reduction, dtype=self.dtype)
+
+    def __call__(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> Tensor:
+        """Compute the reduced loss of one batch.
+
+        Args:
+            y_true: Integer labels `[B]` or `[B, 1]`. Labels of a float type must be
+                whole numbers; outside a compiled function this is checked.
+            y_pred: Embeddings `[B, dimension]`.
+            sample_weight: Optional weight of each anchor, `[B]`.
+
+        Returns:
+            Scalar, or `[B]` with `reduction=None`.
+
+        Raises:
+            ValueError: The shapes do not fit, or a label is no whole number.
+        """
+        labels, embeddings = checked_batch(y_true, y_pred, self.dtype)
+        with keras.name_scope(self.name):
+            values = self.call(labels, embeddings)
+            return self._reduce(values, values, sample_weight=sample_weight)
+
+    @abstractmethod
+    def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
+        """Compute one loss per anchor, `[B]`."""
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor, the type included."""
+        return {**super().get_config(), "dtype": self.dtype}
+
+
+class PairLoss(MetricLoss):
+    """A loss that is a function of the cosine similarities of all pairs.
+
+    A subclass writes one pure method, `pair_loss`. By General Pair Weighting (Wang et
+    al., Multi-Similarity Loss with General Pair Weighting for Deep Metric Learning,
+    CVPR 2019) this form covers the pair-based losses, and its gradient with respect to
+    a score is the weight of that pair.
+    """
+
+    def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
+        """Compare the batch with itself, each item left out of its own gallery."""
+        scores = cosine_similarities(embeddings, embeddings)
+        return self.pair_loss(scores, *label_masks(labels))
+
+    @abstractmethod
+    def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        """Compute the loss of each anchor from its scores.
+
+        Args:
+            scores: Float tensor `[A, G]`: similarity of A anchors with G items.
+            positives: Boolean tensor `[A, G]`: the items an anchor should be near.
+            negatives: Boolean tensor `[A, G]`: the items it should be far from. Items
+                in neither mask, such as the anchor itself, do not count.
+
+        Returns:
+            Float tensor `[A]`.
+        """
+
+
+def checked_batch(
+    labels: Tensor, embeddings: Tensor, dtype: str
+) -> tuple[Tensor, Tensor]:
+    """Check a batch and return labels `[B]` and embeddings `[B, dimension]`.
+
+    Args:
+        labels: Labels `[B]` or `[B, 1]`; their type is kept.
+        embeddings: Embeddings, converted to `dtype`.
+        dtype: Float type of the embeddings that are returned.
+
+    Raises:
+        ValueError: As the messages say.
+    """
+    embeddings = ops.convert_to_tensor(embeddings, dtype=dtype)
+    if len(embeddings.shape) != 2:
+        raise ValueError(
+            "The embeddings (`y_pred`) must have the shape [batch, dimension]. "
+            f"Received: shape={tuple(embeddings.shape)}."
+        )
+    labels = ops.convert_to_tensor(labels)
+    if len(labels.shape) == 2 and labels.shape[1] == 1:
+        labels = ops.squeeze(labels, axis=1)
+    if len(labels.shape) != 1:
+        raise ValueError(
+            "The labels (`y_true`) must be one class id a row, of shape [batch] or "
+            f"[batch, 1]; one-hot rows are not. Received: shape={tuple(labels.shape)}."
+        )
+    rows = labels.shape[0], embeddings.shape[0]
+    if None not in rows and rows[0] != rows[1]:
+        raise ValueError(
+            "The labels (`y_true`) and the embeddings (`y_pred`) must have as many "
+            f"rows. Received: {rows[0]} labels and {rows[1]} embeddings."
+        )
+    if not _is_traced(labels):
+        _check_values(ops.convert_to_numpy(labels))
+    return labels, embeddings
+
+
+def _check_values(labels: np.ndarray) -> None:
+    if len(labels) == 1:
+        raise ValueError(
+            "A batch must hold at least 2 rows: there is no pair to compare. "
+            "Received: 1 row."
+        )
+    if np.issubdtype(labels.dtype, np.floating):
+        fractions = labels[labels != np.floor(labels)]
+        if len(fractions):
+            raise ValueError(
+                "The labels (`y_true`) must be whole numbers, the ids of classes. "
+                f"Received: {fractions[0]}. For continuous labels use a loss made for "
+                "them."
+            )
+
+
+def _is_traced(tensor: Tensor) -> bool:
+    """Whether the values of a tensor are unknown, inside a compiled function."""
+    if keras.backend.is_keras_tensor(tensor):
+        return True
+    if keras.backend.backend() == "tensorflow":
+        return not hasattr(tensor, "numpy")
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return isinstance(tensor, jax.core.Tracer)
+    return False

@@ -1,0 +1,144 @@
+"""Retrieval metrics, exact, and what `fit` can show of a loss."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfdml.losses.base import checked_batch
+from tfdml.losses.ranking import TopKPrecisionLoss
+from tfdml.neighbors import Metric, nearest_neighbors
+from tfdml.pairs import Tensor, cosine_similarities, label_masks
+
+__all__ = ["MisplacedPairs", "retrieval_metrics"]
+
+
+def retrieval_metrics(
+    embeddings: np.ndarray,
+    labels: np.ndarray,
+    ks: Sequence[int] = (1, 5),
+    *,
+    metric: Metric = "cosine",
+) -> dict[str, float]:
+    """Search every item among all others and say how good the rankings are.
+
+    The query itself is left out by its position. Ties stand in the order of the
+    gallery. Queries without a positive are left out of every mean and counted. A zero
+    embedding has the cosine similarity 0 with all others. With R the number of positives of a query and rel(i) = 1 if rank i is a positive:
+
+    - `precision_at_k`: sum_{i<=k} rel(i) / k, also where R < k.
+    - `recall_at_k`: 1 if there is a positive in the first k, else 0 (the Recall@k of
+      the metric learning papers, not the share of positives found).
+    - `map_at_r`: (1/R) sum_{i<=R} rel(i) * (precision at i).
+
+    Each is the mean over queries.
+
+    Args:
+        embeddings: Float array `[N, dimension]`.
+        labels: Integer class of each item, `[N]`.
+        ks: The k of Precision@k and Recall@k, each at least 1 and less than N.
+        metric: `"cosine"`, `"dot_product"` or `"squared_euclidean"`.
+
+    Returns:
+        The metrics, each 0 to 1, with `queries` and `queries_without_positive`.
+
+    Raises:
+        ValueError: The shapes do not fit, `ks` is out of range, or no query has a
+            positive.
+
+    Reference:
+        Musgrave, Belongie and Lim, A Metric Learning Reality Check, ECCV 2020, for
+        MAP@R; Lu et al., ICCV 2019, Eq. 2, for Precision@k.
+    """
+    embeddings, labels = np.asarray(embeddings), np.asarray(labels)
+    if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
+        raise ValueError(
+            "`embeddings` must be [N, dimension] and `labels` [N]. "
+            f"Received: {embeddings.shape} and {labels.shape}."
+        )
+    count = len(labels)
+    if not ks or min(ks) < 1 or max(ks) >= count:
+        raise ValueError(
+            f"`ks` must be from 1 to {count - 1}, the number of items less the query. "
+            f"Received: {list(ks)}."
+        )
+    _, class_of, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    positives = sizes[class_of] - 1
+    if positives.max() == 0:
+        raise ValueError(
+            "`labels` must hold some label twice: no query has a positive."
+        )
+    if metric == "cosine":
+        embeddings, metric = _unit_or_zero(embeddings), "dot_product"
+    depth = max(*ks, int(positives.max()))
+    ranked, _ = nearest_neighbors(
+        embeddings, embeddings, depth, metric=metric, exclude=np.arange(count)
+    )
+    answered = positives > 0
+    relevant = (class_of[ranked] == class_of[:, np.newaxis])[answered]
+    positives = positives[answered]
+    results = {}
+    for k in ks:
+        hits = relevant[:, :k].sum(axis=1)
+        results[f"precision_at_{k}"] = float(np.mean(hits / k))
+        results[f"recall_at_{k}"] = float(np.mean(hits > 0))
+    ranks = np.arange(1, depth + 1)
+    precision = np.cumsum(relevant, axis=1) / ranks
+    counted = relevant & (ranks <= positives[:, np.newaxis])
+    results["map_at_r"] = float(np.mean((precision * counted).sum(axis=1) / positives))
+    results["queries"] = int(answered.sum())
+    results["queries_without_positive"] = int((~answered).sum())
+    return results
+
+
+def _unit_or_zero(embeddings: np.ndarray) -> np.ndarray:
+    lengths = np.linalg.norm(embeddings.astype("float64"), axis=1, keepdims=True)
+    return embeddings / np.where(lengths > 0, lengths, 1)
+
+
+@keras.saving.register_keras_serializable(package="tfdml")
+class MisplacedPairs(keras.metrics.Mean):
+    """Mean number of misplaced pairs of an anchor, |P| = |N| of the top-k loss.
+
+    It says how many pairs still move the embedding; the top-k paper plots it.
+
+    Args:
+        k: As in `TopKPrecisionLoss`.
+        margin: As in `TopKPrecisionLoss`.
+        name: Name of the metric.
+        dtype: Type of the computation.
+
+    Example:
+        `model.compile(loss=TopKPrecisionLoss(k=5), metrics=[MisplacedPairs(k=5)])`
+    """
+
+    def __init__(
+        self,
+        k: int = 5,
+        margin: float = 0.1,
+        *,
+        name: str = "misplaced_pairs",
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name=name, dtype=dtype)
+        self._loss = TopKPrecisionLoss(k, margin)
+
+    def update_state(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
+        """Add the anchors of a batch: labels `[B]` or `[B, 1]`, embeddings `[B, D]`."""
+        labels, embeddings = checked_batch(y_true, y_pred, self._loss.dtype)
+        scores = cosine_similarities(embeddings, embeddings)
+        counts = self._loss.misplaced_pairs(scores, *label_masks(labels))
+        super().update_state(counts, sample_weight=sample_weight)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        loss = self._loss
+        return {
+            "name": self.name,
+            "dtype": self.dtype,
+            "k": loss.k,
+            "margin": loss.margin,
+        }
