@@ -1,0 +1,78 @@
+"""Embedders: build, preprocess, save, load."""
+
+import keras
+import numpy as np
+import pytest
+
+from tfdml.embedder import build_embedder, load_embedder
+
+pytestmark = pytest.mark.backend
+
+PICTURES = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3)).astype("float32")
+
+
+@pytest.mark.parametrize("pooling", ["average", "max", "flatten"])
+def test_residual_embedder_gives_unit_rows(pooling):
+    embedder = build_embedder(32, 12, pooling=pooling, widths=(8, 16), blocks=2)
+    embeddings = embedder.predict(PICTURES, verbose=0)
+    assert embeddings.shape == (3, 12)
+    assert embeddings.dtype == "float32"
+    np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 1, atol=1e-6)
+
+
+def test_saved_embedder_gives_the_same_embeddings(tmp_path):
+    embedder = build_embedder(32, 12, widths=(8,), dropout=0.5)
+    embedder.save(tmp_path / "embedder.keras")
+    loaded = load_embedder(tmp_path / "embedder.keras")
+    np.testing.assert_array_equal(
+        loaded.predict(PICTURES, verbose=0), embedder.predict(PICTURES, verbose=0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("backbone", "module"),
+    [
+        ("MobileNet", keras.applications.mobilenet),
+        ("VGG16", keras.applications.vgg16),
+        ("DenseNet121", keras.applications.densenet),
+    ],
+)
+def test_preprocessing_is_that_of_the_application(backbone, module):
+    embedder = build_embedder(32, 8, backbone=backbone)
+    layer = embedder.get_layer("preprocessing")
+    received = keras.ops.convert_to_numpy(layer(PICTURES))
+    expected = np.asarray(module.preprocess_input(PICTURES.copy()))
+    np.testing.assert_allclose(received, expected, atol=1e-4)
+
+
+def test_application_is_built_and_trained_weights_are_loaded(tmp_path):
+    first = build_embedder(32, 8, backbone="MobileNetV3Small")
+    network = next(x for x in first.layers if isinstance(x, keras.Model))
+    network.save_weights(tmp_path / "backbone.weights.h5")
+    second = build_embedder(
+        32,
+        8,
+        backbone="MobileNetV3Small",
+        weights=str(tmp_path / "backbone.weights.h5"),
+    )
+    again = next(x for x in second.layers if isinstance(x, keras.Model))
+    for a, b in zip(network.get_weights(), again.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"image_size": 4}, "`image_size` must be at least 8. Received: 4"),
+        ({"embedding_dimension": 0}, "`embedding_dimension` must be at least 1"),
+        ({"pooling": "mean"}, "`pooling` must be one of .* Received: 'mean'"),
+        ({"backbone": "MobileNot"}, "keras.applications: .*MobileNet.*'MobileNot'"),
+        ({"weights": "imagenet"}, "`weights` must be None with backbone='residual'"),
+        ({"widths": ()}, "`widths` must name at least one stage"),
+        ({"blocks": 0}, "`blocks` must be at least 1"),
+        ({"stem_stride": 0}, "`stem_stride` must be at least 1"),
+    ],
+)
+def test_impossible_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        build_embedder(**{"image_size": 32, **arguments})

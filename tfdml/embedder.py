@@ -1,0 +1,180 @@
+"""Embedders: a picture goes in, a unit vector comes out."""
+
+import inspect
+from collections.abc import Sequence
+from os import PathLike
+
+import keras
+import numpy as np
+from keras import layers
+
+import tfdml.losses  # noqa: F401  saved models name the losses they were compiled with
+from tfdml.layers import ColorTransform, L2Normalization
+
+__all__ = ["build_embedder", "load_embedder"]
+
+POOLINGS = ("average", "max", "flatten")
+
+
+def build_embedder(
+    image_size: int,
+    embedding_dimension: int = 128,
+    *,
+    backbone: str = "residual",
+    weights: str | None = None,
+    pooling: str = "average",
+    widths: Sequence[int] = (32, 64, 128, 256),
+    blocks: int = 1,
+    stem_stride: int = 2,
+    dropout: float = 0.0,
+) -> keras.Model:
+    """Build an embedder: preprocessing, backbone, pooling, dense, unit length.
+
+    Args:
+        image_size: Side of the square input in pixels, at least 8.
+        embedding_dimension: Length of the embedding, at least 1.
+        backbone: `"residual"`, a small residual network for training from scratch, or
+            the name of a class or function in `keras.applications`, such as
+            `"MobileNet"`.
+        weights: `None` for random ones, `"imagenet"` (downloaded by Keras; for
+            `keras.applications` only), or the path of a `.weights.h5` file for the
+            backbone without its top.
+        pooling: How the last feature map becomes a vector: its `"average"`, its
+            `"max"`, or `"flatten"`, which keeps where things are: good when the
+            pictures are aligned, as packshots and drawings are.
+        widths: Channels of each stage of the residual network; each stage after the
+            first halves the resolution.
+        blocks: Residual blocks a stage.
+        stem_stride: Stride of the first convolution of the residual network.
+        dropout: Share of the pooled features that is dropped in training, 0 to 1.
+
+    Returns:
+        Model from `images` `[batch, image_size, image_size, 3]`, RGB of 0 to 255, to
+        float32 unit vectors `[batch, embedding_dimension]`.
+
+    Raises:
+        ValueError: An argument is out of range or names nothing that exists.
+
+    Example:
+        >>> embedder = build_embedder(32, 16, widths=(8, 16))
+        >>> embedder(np.zeros((2, 32, 32, 3))).shape
+        (2, 16)
+    """
+    _check_at_least("image_size", image_size, 8)
+    _check_at_least("embedding_dimension", embedding_dimension, 1)
+    if pooling not in POOLINGS:
+        raise ValueError(f"`pooling` must be one of {POOLINGS}. Received: {pooling!r}.")
+    shape = (image_size, image_size, 3)
+    images = keras.Input(shape, name="images", dtype="float32")
+    if backbone == "residual":
+        if weights is not None:
+            raise ValueError(
+                "`weights` must be None with backbone='residual': nobody publishes "
+                f"weights for it. Received: weights={weights!r}."
+            )
+        x = layers.Rescaling(1 / 127.5, offset=-1.0, name="preprocessing")(images)
+        x = _residual_network(x, widths, blocks, stem_stride)
+    else:
+        preprocessing, network = _application(backbone, shape, weights)
+        x = network(preprocessing(images))
+    x = _POOL[pooling](name="pooling")(x)
+    if dropout:
+        x = layers.Dropout(dropout, name="dropout")(x)
+    x = layers.Dense(embedding_dimension, name="dense")(x)
+    embedding = L2Normalization(name="embedding")(x)
+    return keras.Model(images, embedding, name="embedder")
+
+
+_POOL = {
+    "average": layers.GlobalAveragePooling2D,
+    "max": layers.GlobalMaxPooling2D,
+    "flatten": layers.Flatten,
+}
+
+
+def load_embedder(path: str | PathLike[str]) -> keras.Model:
+    """Load an embedder from a `.keras` file, ready for inference or more training.
+
+    Args:
+        path: File that `embedder.save` wrote.
+
+    Returns:
+        The model, not compiled.
+
+    Raises:
+        ValueError: There is no such file, or it is no Keras model.
+    """
+    return keras.saving.load_model(path, compile=False)
+
+
+def _residual_network(
+    x: keras.KerasTensor, widths: Sequence[int], blocks: int, stem_stride: int
+) -> keras.KerasTensor:
+    _check_at_least("blocks", blocks, 1)
+    _check_at_least("stem_stride", stem_stride, 1)
+    if not widths or min(widths) < 1:
+        raise ValueError(
+            "`widths` must name at least one stage, each of at least 1 channel. "
+            f"Received: {tuple(widths)}."
+        )
+    x = _convolution(x, widths[0], max(3, stem_stride), stride=stem_stride)
+    x = layers.ReLU()(x)
+    for stage, width in enumerate(widths):
+        for block in range(blocks):
+            x = _block(x, width, stride=2 if stage > 0 and block == 0 else 1)
+    return x
+
+
+def _block(x: keras.KerasTensor, width: int, stride: int) -> keras.KerasTensor:
+    """A basic block of He et al., Deep Residual Learning, CVPR 2016."""
+    shortcut = x
+    if stride > 1:
+        # The average keeps what a strided 1 x 1 convolution would throw away.
+        shortcut = layers.AveragePooling2D(stride, padding="same")(shortcut)
+    if shortcut.shape[-1] != width:
+        shortcut = _convolution(shortcut, width, 1)
+    x = _convolution(x, width, 3, stride=stride)
+    x = layers.ReLU()(x)
+    x = _convolution(x, width, 3)
+    return layers.ReLU()(layers.Add()([x, shortcut]))
+
+
+def _convolution(
+    x: keras.KerasTensor, width: int, kernel: int, stride: int = 1
+) -> keras.KerasTensor:
+    x = layers.Conv2D(
+        width,
+        kernel,
+        strides=stride,
+        padding="same",
+        use_bias=False,
+        kernel_initializer="he_normal",
+    )(x)
+    # The default momentum of 0.99 lags behind in runs of a few hundred steps.
+    return layers.BatchNormalization(momentum=0.9)(x)
+
+
+def _application(
+    name: str, shape: tuple[int, int, int], weights: str | None
+) -> tuple[keras.Layer, keras.Model]:
+    known = sorted(n for n in vars(keras.applications) if n[:1].isupper())
+    if name not in known:
+        raise ValueError(
+            "`backbone` must be 'residual' or a network of keras.applications: "
+            f"{', '.join(known)}. Received: {name!r}."
+        )
+    build = getattr(keras.applications, name)
+    network = build(include_top=False, weights=weights, input_shape=shape)
+    # Each `preprocess_input`, which stands beside its network, is an affine map of the
+    # colours: read off what it does to black and to the three pure colours.
+    preprocess_input = vars(inspect.getmodule(build))["preprocess_input"]
+    probes = np.zeros((1, 1, 4, 3), dtype="float32")
+    probes[0, 0, [1, 2, 3], [0, 1, 2]] = 255.0
+    mapped = np.asarray(preprocess_input(probes.copy())).reshape(4, 3)
+    matrix = (mapped[1:] - mapped[0]) / 255.0
+    return ColorTransform(matrix, mapped[0], name="preprocessing"), network
+
+
+def _check_at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise ValueError(f"`{name}` must be at least {least}. Received: {value}.")
