@@ -1,0 +1,101 @@
+"""Images of a folder, and the split of their classes."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tfdml.images import UnreadableImageError
+from training.data.folder import find_images, read_images, split_classes
+
+
+def write(root, *paths, color="red"):
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (6, 4), color).save(root / path)
+
+
+def test_class_is_the_first_folder(tmp_path):
+    write(tmp_path, "cat/2.png", "cat/old/1.jpg", "Dog/1.PNG", "flat.png", ".git/x.png")
+    (tmp_path / "cat/notes.txt").write_text("no image")
+    images = find_images(tmp_path)
+    assert images.paths == ("Dog/1.PNG", "cat/2.png", "cat/old/1.jpg")
+    assert images.class_names == ("Dog", "cat")
+    assert images.labels.tolist() == [0, 1, 1]
+    cats = images.of_classes(["cat"])
+    assert cats.paths == ("cat/2.png", "cat/old/1.jpg")
+    assert cats.labels.tolist() == [0, 0]
+
+
+def test_missing_folder_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"folder of images must exist.*nowhere"):
+        find_images(tmp_path / "nowhere")
+
+
+def test_empty_folder_is_refused_with_what_it_should_hold(tmp_path):
+    with pytest.raises(ValueError, match="must hold images as class/image"):
+        find_images(tmp_path)
+
+
+def test_folder_with_one_class_is_refused(tmp_path):
+    write(tmp_path, "cat/1.png", "cat/2.png")
+    with pytest.raises(ValueError, match="at least 2 classes.*only 'cat'"):
+        find_images(tmp_path)
+
+
+def test_broken_image_is_named(tmp_path):
+    write(tmp_path, "cat/1.png", "dog/1.png")
+    (tmp_path / "dog/2.png").write_bytes(b"no image")
+    with pytest.raises(UnreadableImageError, match=r"dog/2\.png.*no image format"):
+        read_images(find_images(tmp_path), 8)
+
+
+def test_broken_image_is_skipped_and_listed_when_asked(tmp_path):
+    write(tmp_path, "cat/1.png", color="red")
+    write(tmp_path, "dog/1.png", color="blue")
+    (tmp_path / "cat/0.png").write_bytes(b"no image")
+    pixels, images, skipped = read_images(
+        find_images(tmp_path), 8, skip_unreadable=True
+    )
+    assert images.paths == ("cat/1.png", "dog/1.png")
+    assert pixels.shape == (2, 8, 8, 3)
+    assert pixels[:, 0, 0].tolist() == [[255, 0, 0], [0, 0, 255]]
+    assert len(skipped) == 1
+    assert "cat/0.png" in skipped[0]
+
+
+NAMES = [f"class {i}" for i in range(40)]
+
+
+def test_split_is_disjoint_complete_and_of_the_stated_sizes():
+    parts = split_classes(NAMES, test_fraction=0.5, validation_fraction=0.1, seed=3)
+    assert [len(parts[p]) for p in ("train", "validation", "test")] == [16, 4, 20]
+    assert sorted(sum(parts.values(), [])) == sorted(NAMES)
+
+
+def test_split_depends_on_names_and_seed_alone():
+    parts = split_classes(NAMES, test_fraction=0.5, validation_fraction=0, seed=3)
+    again = split_classes(NAMES[::-1], test_fraction=0.5, validation_fraction=0, seed=3)
+    other = split_classes(NAMES, test_fraction=0.5, validation_fraction=0, seed=4)
+    assert parts == again
+    assert parts["validation"] == []
+    assert parts["test"] != other["test"]
+
+
+def test_split_rule_is_the_stated_one():
+    import hashlib
+
+    first = min(NAMES, key=lambda n: hashlib.sha256(f"3/{n}".encode()).hexdigest())
+    parts = split_classes(NAMES, test_fraction=0.05, validation_fraction=0, seed=3)
+    assert first in parts["test"]
+
+
+def test_too_few_classes_are_refused_with_the_remedy():
+    with pytest.raises(ValueError, match=r"so 6 or more.*Received: 5 classes.*to 0"):
+        split_classes(NAMES[:5], test_fraction=0.5, validation_fraction=0.1, seed=0)
+    parts = split_classes(NAMES[:2], test_fraction=0, validation_fraction=0, seed=0)
+    assert parts["train"] == NAMES[:2]
+
+
+def test_class_with_one_image_is_allowed(tmp_path):
+    write(tmp_path, "cat/1.png", "dog/1.png", "dog/2.png")
+    assert np.bincount(find_images(tmp_path).labels).tolist() == [1, 2]

@@ -1,0 +1,1 @@
+"""Application: from a folder of images to a trained embedder."""

@@ -1,0 +1,140 @@
+"""Training batches for `fit`: index batches of a design become augmented pictures."""
+
+from collections.abc import Callable
+
+import keras
+import numpy as np
+
+from tfdml.batch_designs import GroupBatches
+from training.recipe import Augmentation
+
+__all__ = ["ImageBatches", "build_augmentation"]
+
+
+class ImageBatches(keras.utils.PyDataset):
+    """Batches of pictures and labels, without TensorFlow's input pipeline.
+
+    Batch s of the run is batch s % len(design) of pass s // len(design) of the design,
+    so the run does not depend on where epochs are cut.
+
+    Args:
+        images: uint8 array `[N, size, size, 3]`.
+        labels: int64 array `[N]`.
+        design: Which images share a batch.
+        steps_per_epoch: Number of batches in an epoch.
+        augment: Maps float32 pictures `[batch, size, size, 3]` of 0 to 255 to others.
+    """
+
+    def __init__(
+        self,
+        images: np.ndarray,
+        labels: np.ndarray,
+        design: GroupBatches,
+        steps_per_epoch: int,
+        augment: Callable[[np.ndarray], np.ndarray],
+    ) -> None:
+        # One worker: the order of random numbers, and so the run, is repeatable.
+        super().__init__(workers=1, use_multiprocessing=False, max_queue_size=4)
+        self._images = images
+        self._labels = labels
+        self._design = design
+        self._steps_per_epoch = steps_per_epoch
+        self._augment = augment
+        self._epoch = 0
+        self._pass_number = -1
+        self._pass = np.empty((0, 0), dtype="int64")
+
+    def __len__(self) -> int:
+        """Number of batches in an epoch."""
+        return self._steps_per_epoch
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return batch `index` of the epoch: pictures and labels."""
+        step = self._epoch * self._steps_per_epoch + index
+        pass_number, position = divmod(step, len(self._design))
+        if pass_number != self._pass_number:
+            self._pass = self._design.batches(pass_number)
+            self._pass_number = pass_number
+        chosen = self._pass[position]
+        return self._augment(self._images[chosen].astype("float32")), self._labels[
+            chosen
+        ]
+
+    def on_epoch_end(self) -> None:
+        """Go on to the batches of the next epoch."""
+        self._epoch += 1
+
+
+def build_augmentation(
+    settings: Augmentation, seed: int
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Build the random changes of training pictures from Keras' layers.
+
+    They run beside the training step, not in it: the geometric ones have no XLA
+    kernel in TensorFlow.
+
+    Args:
+        settings: How strong each change is.
+        seed: Seed of the random numbers.
+
+    Returns:
+        Function of float32 pictures `[batch, height, width, 3]` of 0 to 255.
+    """
+    layers = keras.layers
+    white = {"fill_mode": "constant", "fill_value": 255.0}
+    zoom, shift, turn = settings.zoom, settings.shift, settings.rotation / 360
+    chosen = [
+        zoom and layers.RandomZoom((-zoom, zoom), (-zoom, zoom), seed=seed, **white),
+        shift and layers.RandomTranslation(shift, shift, seed=seed + 1, **white),
+        turn and layers.RandomRotation(turn, seed=seed + 2, **white),
+        settings.flip and layers.RandomFlip("horizontal", seed=seed + 3),
+        settings.brightness
+        and layers.RandomBrightness(settings.brightness, seed=seed + 4),
+        settings.contrast and layers.RandomContrast(settings.contrast, seed=seed + 5),
+        settings.saturation
+        and layers.RandomSaturation(_lowered(settings.saturation), seed=seed + 6),
+        settings.hue and layers.RandomHue(settings.hue, seed=seed + 7),
+        settings.greyscale
+        and layers.RandomGrayscale(settings.greyscale, seed=seed + 8),
+    ]
+    chosen = [layer for layer in chosen if layer]
+    if not chosen:
+        return lambda pictures: pictures
+    return _compiled(keras.Sequential(chosen))
+
+
+def _compiled(model: keras.Model) -> Callable[[np.ndarray], np.ndarray]:
+    """Run a model in training mode as one compiled function; eager, it is slow."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        graph = tf.function(lambda x: model(x, training=True), reduce_retracing=True)
+        return lambda pictures: graph(pictures).numpy()
+    if keras.backend.backend() == "jax":
+        import jax
+
+        @jax.jit
+        def step(state: list, pictures: np.ndarray) -> tuple:
+            return model.stateless_call([], state, pictures, training=True)
+
+        def augment(pictures: np.ndarray) -> np.ndarray:
+            if not model.built:
+                model.build(pictures.shape)
+            state = [variable.value for variable in model.non_trainable_variables]
+            augmented, state = step(state, pictures)
+            for variable, value in zip(
+                model.non_trainable_variables, state, strict=True
+            ):
+                variable.assign(value)
+            return np.asarray(augmented)
+
+        return augment
+    return lambda pictures: keras.ops.convert_to_numpy(model(pictures, training=True))
+
+
+def _lowered(strength: float) -> tuple[float, float]:
+    """Return the range for RandomSaturation, where 0.5 changes nothing and 0 is grey.
+
+    It is lowered only: Keras 3.15 lets a raised saturation leave the colour range.
+    """
+    return (0.5 * (1 - strength), 0.5)

@@ -1,0 +1,1 @@
+"""Data sets: where images come from."""

@@ -1,0 +1,290 @@
+"""Recipes: what a training run does, as a typed and checked TOML file."""
+
+import dataclasses
+import difflib
+import inspect
+import tomllib
+import typing
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+__all__ = [
+    "Augmentation",
+    "Batches",
+    "Data",
+    "Embedder",
+    "Fit",
+    "Loss",
+    "Recipe",
+    "RecipeError",
+    "read_recipe",
+]
+
+
+class RecipeError(ValueError):
+    """A recipe file has an unknown key or a value that cannot be."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """`[data]`: where the images are and how their classes are split.
+
+    Classes are ordered by the SHA-256 of "split_seed/class". The first `test_fraction`
+    of them are for testing, the next `validation_fraction` for validation, the rest for
+    training; no class is in two parts. A fraction of 0 leaves its part out.
+    """
+
+    images: str
+    test_fraction: float = 0.5
+    validation_fraction: float = 0.05
+    split_seed: int = 0
+    skip_unreadable: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        _check_range(self, "test_fraction", 0, 1)
+        _check_range(self, "validation_fraction", 0, 1)
+        if self.test_fraction + self.validation_fraction >= 1:
+            raise RecipeError(
+                "`test_fraction` + `validation_fraction` must be below 1: the rest is "
+                f"for training. Received: {self.test_fraction} + "
+                f"{self.validation_fraction}."
+            )
+
+
+@dataclass(frozen=True)
+class Embedder:
+    """`[embedder]`: the arguments of `tfdml.embedder.build_embedder`."""
+
+    image_size: int = 64
+    embedding_dimension: int = 128
+    backbone: str = "residual"
+    weights: str = ""
+    pooling: str = "average"
+    widths: tuple[int, ...] = (32, 64, 128, 256)
+    blocks: int = 1
+    stem_stride: int = 2
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without building the network."""
+        _check_range(self, "image_size", 8)
+        _check_range(self, "embedding_dimension", 1)
+        _check_range(self, "dropout", 0, 1)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """`[loss]`: a loss of `tfdml.losses` by its class name, and its arguments."""
+
+    name: str = "TopKPrecisionLoss"
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Batches:
+    """`[batches]`: the (m, n)-group design, m images of each of n classes.
+
+    With fewer than n training classes a batch holds all of them.
+    """
+
+    images_per_class: int = 4
+    classes_per_batch: int = 16
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        _check_range(self, "images_per_class", 1)
+        _check_range(self, "classes_per_batch", 1)
+        if self.images_per_class * self.classes_per_batch < 2:
+            raise RecipeError(
+                "`images_per_class` * `classes_per_batch` must be at least 2: a batch "
+                "of one has no pair to compare. Received: "
+                f"{self.images_per_class} * {self.classes_per_batch}."
+            )
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """`[augmentation]`: random changes of the training pictures; 0 turns one off.
+
+    `zoom` and `shift` are shares of the side (height and width vary apart), `rotation`
+    is in degrees, `brightness`, `contrast`, `saturation` and `hue` are the factors of
+    Keras' layers of those names, `greyscale` is a probability.
+    """
+
+    zoom: float = 0.0
+    shift: float = 0.0
+    rotation: float = 0.0
+    flip: bool = False
+    brightness: float = 0.0
+    contrast: float = 0.0
+    saturation: float = 0.0
+    hue: float = 0.0
+    greyscale: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        for name in ("zoom", "shift", "brightness", "contrast", "saturation", "hue"):
+            _check_range(self, name, 0, 1)
+        _check_range(self, "greyscale", 0, 1)
+        _check_range(self, "rotation", 0, 180)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """`[fit]`: AdamW with a linear warm-up and cosine decay to 0."""
+
+    steps: int = 1000
+    steps_per_epoch: int = 100
+    learning_rate: float = 1e-3
+    warmup_steps: int = 0
+    weight_decay: float = 1e-4
+    seed: int = 0
+    precision: str = "float32"
+    jit_compile: bool = True
+    patience: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        _check_range(self, "steps", 1)
+        _check_range(self, "steps_per_epoch", 1)
+        _check_range(self, "warmup_steps", 0)
+        _check_range(self, "weight_decay", 0)
+        _check_range(self, "seed", 0)
+        _check_range(self, "patience", 0)
+        if not self.learning_rate > 0:
+            raise RecipeError(
+                f"`learning_rate` must be above 0. Received: {self.learning_rate}."
+            )
+        if self.precision not in ("float32", "mixed_float16", "mixed_bfloat16"):
+            raise RecipeError(
+                "`precision` must be 'float32', 'mixed_float16' or 'mixed_bfloat16'. "
+                f"Received: {self.precision!r}."
+            )
+
+    @property
+    def epochs(self) -> int:
+        """Number of epochs that hold `steps`, rounded up."""
+        return -(-self.steps // self.steps_per_epoch)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A whole recipe; every table but `[data]` may be left out."""
+
+    data: Data
+    embedder: Embedder = field(default_factory=Embedder)
+    loss: Loss = field(default_factory=Loss)
+    batches: Batches = field(default_factory=Batches)
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    fit: Fit = field(default_factory=Fit)
+
+
+def read_recipe(path: str | PathLike[str], *, images: str | None = None) -> Recipe:
+    """Read and check a recipe.
+
+    Args:
+        path: A TOML file with the tables `[data]`, `[embedder]`, `[loss]`,
+            `[batches]`, `[augmentation]` and `[fit]`.
+        images: Takes the place of `images` in `[data]`.
+
+    Returns:
+        The recipe.
+
+    Raises:
+        RecipeError: The file is missing or no TOML, a key is unknown, or a value
+            cannot be. The message names the key and the rule.
+    """
+    try:
+        tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RecipeError(f"There is no recipe at {path}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path} is not valid TOML: {error}.") from None
+    if images is not None:
+        tables.setdefault("data", {})["images"] = images
+    sections = {f.name: f for f in dataclasses.fields(Recipe)}
+    values = {}
+    for name, table in tables.items():
+        _check_known(name, sections, f"{path}: ", "table")
+        if not isinstance(table, dict):
+            raise RecipeError(f"{path}: `{name}` must be a table, written [{name}].")
+        values[name] = _read_table(f"{path}: [{name}]: ", sections[name].type, table)
+    if "data" not in values:
+        raise RecipeError(f"{path}: the table [data] with `images` must be there.")
+    return Recipe(**values)
+
+
+def _read_table(where: str, kind: Any, table: dict[str, Any]) -> Any:
+    if kind is Loss:
+        name = table.pop("name", Loss.name)
+        return _checked_loss(where, name, table)
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    values = {}
+    for key, value in table.items():
+        _check_known(key, fields, where, "key")
+        values[key] = _convert(where, key, value, fields[key].type)
+    for f in fields.values():
+        required = f.default is dataclasses.MISSING
+        if required and f.name not in values:
+            raise RecipeError(f"{where}`{f.name}` must be given.")
+    try:
+        return kind(**values)
+    except RecipeError as error:
+        raise RecipeError(f"{where}{error}") from None
+
+
+def _checked_loss(where: str, name: Any, arguments: dict[str, Any]) -> Loss:
+    # Only here the losses, and with them Keras, are imported.
+    import tfdml.losses
+
+    known = [n for n in tfdml.losses.__all__ if n not in ("MetricLoss", "PairLoss")]
+    _check_known(name, known, where, "loss")
+    loss_class = getattr(tfdml.losses, name)
+    parameters = inspect.signature(loss_class).parameters
+    for key in arguments:
+        _check_known(key, parameters, where, "key")
+    try:
+        loss_class(**arguments)
+    except (TypeError, ValueError) as error:
+        raise RecipeError(f"{where}{error}") from None
+    return Loss(name, arguments)
+
+
+def _check_known(
+    name: Any, known: typing.Collection[str], where: str, kind: str
+) -> None:
+    if name in known:
+        return
+    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+    hint = f" Did you mean `{near[0]}`?" if near else f" Known: {', '.join(known)}."
+    raise RecipeError(f"{where}there is no {kind} `{name}`.{hint}")
+
+
+def _convert(where: str, key: str, value: Any, kind: Any) -> Any:
+    """Check the type of a TOML value; whole numbers do for floats, lists for tuples."""
+    origin = typing.get_origin(kind)
+    if origin is tuple and isinstance(value, list):
+        item_kind = typing.get_args(kind)[0]
+        return tuple(_convert(where, key, item, item_kind) for item in value)
+    if kind is float and type(value) is int:
+        return float(value)
+    expected = origin or kind
+    if type(value) is not expected:
+        names = {bool: "true or false", int: "a whole number", float: "a number"}
+        names |= {str: "a text in quotes", tuple: "a list"}
+        raise RecipeError(
+            f"{where}`{key}` must be {names[expected]}. Received: {value!r}."
+        )
+    return value
+
+
+def _check_range(
+    table: Any, name: str, least: float, most: float | None = None
+) -> None:
+    value = getattr(table, name)
+    if value < least or (most is not None and value > most) or value != value:
+        rule = f"at least {least}" if most is None else f"from {least} to {most}"
+        raise RecipeError(f"`{name}` must be {rule}. Received: {value}.")
