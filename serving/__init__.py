@@ -1,0 +1,1 @@
+"""Application: from a trained embedder to an endpoint and an image search."""

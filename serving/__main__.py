@@ -1,0 +1,145 @@
+"""`python -m serving`: export a model, serve it, index images, search them."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+__all__ = ["main"]
+
+ENDPOINT = "http://127.0.0.1:8501/v1/models/NAME"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command and return its exit code."""
+    # TensorFlow writes pages of notes to the console when it is imported.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    parsed = _parser().parse_args(arguments)
+    try:
+        parsed.run_command(parsed)
+    except KeyboardInterrupt:
+        return 130
+    except (ValueError, OSError, RuntimeError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m serving", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    export = commands.add_parser("export", help="write the model of a run for serving")
+    export.add_argument("run", help="run folder, or a .keras file")
+    export.add_argument(
+        "destination", help="MODEL_BASE_PATH/VERSION, such as models/x/1"
+    )
+    export.set_defaults(run_command=_export)
+
+    run = commands.add_parser("run", help="serve a model by TF Serving's REST protocol")
+    run.add_argument("--model-name", required=True, help="name in the addresses")
+    run.add_argument(
+        "--model-base-path", required=True, help="folder of numbered versions"
+    )
+    _add_address(run, 8501)
+    run.set_defaults(run_command=_run)
+
+    index = commands.add_parser("index", help="embed a folder of images for search")
+    index.add_argument("images", help="folder of images, class/image")
+    index.add_argument("index", help="where the index goes")
+    index.add_argument("--model", required=True, help="folder of numbered versions")
+    index.add_argument("--only", help="text file: the images to index, a path a line")
+    index.add_argument("--batch-size", type=int, default=64, help="images a batch")
+    index.add_argument(
+        "--skip-unreadable", action="store_true", help="list broken files, go on"
+    )
+    index.set_defaults(run_command=_index)
+
+    search = commands.add_parser("search", help="serve the search page of an index")
+    search.add_argument("index", help="what `index` wrote")
+    search.add_argument("--endpoint", required=True, help=f"such as {ENDPOINT}")
+    search.add_argument("--images", help="folder of the images, if it was moved")
+    _add_address(search, 8000)
+    search.set_defaults(run_command=_search)
+
+    demo = commands.add_parser("demo", help="serve a run's model and its search page")
+    demo.add_argument("run", help="run folder, for what it measured")
+    demo.add_argument("index", help="what `index` wrote")
+    demo.add_argument("--model", required=True, help="folder of numbered versions")
+    demo.add_argument("--endpoint-port", type=int, default=8501)
+    _add_address(demo, 8000)
+    demo.set_defaults(run_command=_demo)
+    return parser
+
+
+def _add_address(parser: argparse.ArgumentParser, port: int) -> None:
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    parser.add_argument("--port", type=int, default=port, help=f"default: {port}")
+
+
+def _export(parsed: argparse.Namespace) -> None:
+    destination = Path(parsed.destination)
+    if not destination.name.isdecimal() or int(destination.name) < 1:
+        raise ValueError(
+            "The destination must end with a version number of at least 1, such as "
+            f"models/emoji/1. Received: {destination}."
+        )
+    source = Path(parsed.run)
+    if source.is_dir():
+        source = source / "embedder.keras"
+    if not source.is_file():
+        raise ValueError(f"There is no trained embedder at {source}.")
+    from tfdml.embedder import load_embedder
+    from tfdml.export import export_embedder
+
+    export_embedder(load_embedder(source), destination)
+    print(f"Exported {source} to {destination}.")
+
+
+def _run(parsed: argparse.Namespace) -> None:
+    from serving.endpoint import run
+
+    run(parsed.model_name, parsed.model_base_path, host=parsed.host, port=parsed.port)
+
+
+def _index(parsed: argparse.Namespace) -> None:
+    from serving.indexing import index_images
+
+    report = index_images(
+        parsed.images,
+        parsed.index,
+        parsed.model,
+        only=parsed.only,
+        batch_size=parsed.batch_size,
+        skip_unreadable=parsed.skip_unreadable,
+    )
+    print(report)
+
+
+def _search(parsed: argparse.Namespace) -> None:
+    from serving.page import run
+
+    run(
+        parsed.index,
+        parsed.endpoint,
+        host=parsed.host,
+        port=parsed.port,
+        images=parsed.images,
+    )
+
+
+def _demo(parsed: argparse.Namespace) -> None:
+    from serving.demo import run
+
+    run(
+        parsed.run,
+        parsed.index,
+        parsed.model,
+        host=parsed.host,
+        port=parsed.port,
+        endpoint_port=parsed.endpoint_port,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

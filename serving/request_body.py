@@ -1,0 +1,116 @@
+"""Reading the body of a request within limits of size, time and memory."""
+
+import asyncio
+import contextlib
+import zlib
+from collections.abc import AsyncIterator
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+__all__ = ["BodyReader"]
+
+_GZIP = 16 + zlib.MAX_WBITS
+_DISCARD_SECONDS = 10
+
+
+class BodyReader:
+    """Reads bodies; what it holds at one time is bounded over all requests together.
+
+    Args:
+        max_bytes: Longest body, after decompression.
+        max_total_bytes: Most bytes of all bodies held at one time.
+        seconds: Within this time a body must have arrived.
+    """
+
+    def __init__(self, max_bytes: int, max_total_bytes: int, seconds: float) -> None:
+        self._max_bytes = max_bytes
+        self._max_total_bytes = max_total_bytes
+        self._seconds = seconds
+        self._held = 0
+
+    @contextlib.asynccontextmanager
+    async def read(self, request: Request) -> AsyncIterator[bytearray]:
+        """Read the body, and count its bytes as held until the block ends.
+
+        Yields:
+            The body, decompressed if its `Content-Encoding` is gzip.
+
+        Raises:
+            HTTPException: 413 if the body is too long, 408 if it is too slow, 503 if
+                other requests hold too much, 415 or 400 if it cannot be decompressed.
+            ClientDisconnect: The client has gone.
+        """
+        body = bytearray()
+        try:
+            try:
+                async with asyncio.timeout(self._seconds):
+                    await self._fill(body, request)
+            except TimeoutError:
+                raise HTTPException(
+                    408,
+                    f"The request body must arrive within {self._seconds:g} seconds.",
+                ) from None
+            yield body
+        finally:
+            self._held -= len(body)
+
+    async def _fill(self, body: bytearray, request: Request) -> None:
+        encoding = request.headers.get("content-encoding", "identity").lower()
+        if encoding not in ("identity", "gzip"):
+            raise HTTPException(
+                415,
+                "Content-Encoding must be gzip or identity. "
+                f"Received: {encoding[:100]!r}.",
+            )
+        inflater = zlib.decompressobj(_GZIP) if encoding == "gzip" else None
+        stream = request.stream()
+        if int(request.headers.get("content-length", 0)) > self._max_bytes:
+            # A client that asks first is refused before it sends anything.
+            if "expect" not in request.headers:
+                await _discard(stream)
+            raise self._too_long()
+        async for chunk in stream:
+            if inflater is not None:
+                # At most one byte too many is unpacked, whatever the chunk holds.
+                chunk = _inflate(inflater, chunk, self._max_bytes - len(body) + 1)
+            if len(body) + len(chunk) > self._max_bytes:
+                await _discard(stream)
+                raise self._too_long()
+            if self._held + len(chunk) > self._max_total_bytes:
+                raise HTTPException(503, "The server holds too many requests. Retry.")
+            body += chunk
+            self._held += len(chunk)
+        if inflater is not None and not inflater.eof:
+            raise HTTPException(400, "The gzip data of the request body is cut short.")
+
+    def _too_long(self) -> HTTPException:
+        return HTTPException(
+            413,
+            f"The request body may have at most {self._max_bytes} bytes. Send fewer "
+            "or smaller instances.",
+        )
+
+
+async def _discard(stream: AsyncIterator[bytes]) -> None:
+    """Let the client write the rest of its body, and keep nothing of it.
+
+    A client that writes its whole body before it reads would otherwise see a broken
+    connection instead of the answer.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_DISCARD_SECONDS):
+            async for _ in stream:
+                pass
+
+
+def _inflate(inflater: "zlib._Decompress", chunk: bytes, most: int) -> bytes:
+    try:
+        inflated = inflater.decompress(chunk, most)
+    except zlib.error as error:
+        raise HTTPException(
+            400, f"The request body is not gzip data ({error})."
+        ) from None
+    if inflater.unused_data:
+        raise HTTPException(400, "Something follows the gzip data of the request body.")
+    return inflated

@@ -1,0 +1,30 @@
+"""A web application on a real socket, in a thread of the test."""
+
+import contextlib
+import threading
+import time
+
+import uvicorn
+
+from serving.sockets import open_socket, url_of
+
+
+@contextlib.contextmanager
+def running(app):
+    """Run an ASGI application on a free loopback port; yields its address."""
+    listener = open_socket("127.0.0.1", 0)
+    url = url_of(listener)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        deadline = time.monotonic() + 10
+        while not server.started:
+            assert thread.is_alive(), "the server did not start"
+            assert time.monotonic() < deadline, "the server did not start in 10 s"
+            time.sleep(0.01)
+        yield url
+    finally:
+        server.should_exit = True
+        thread.join(timeout=10)
+        assert not thread.is_alive(), "the server did not stop in 10 s"

@@ -1,0 +1,102 @@
+"""A small search whose answers can be worked out by hand, shared by its tests.
+
+The model embeds a picture as the average colours of its four quarters, scaled to length
+1. The gallery has the classes red, green and blue.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from serving.endpoint import create_app
+from serving.indexing import index_images
+from serving.servable import load_servable
+from tests.running_server import running
+
+SIZE = 16
+DIMENSION = 12
+PURE = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
+SHADES = {"clear": 0, "pale": 60, "paler": 120}
+
+
+def write_color_model(folder: Path, *, tint: tuple[float, ...] = (1, 1, 1)) -> Path:
+    """Export the quarter-colour model as one version; `tint` weighs the channels."""
+    import tensorflow as tf
+
+    class QuarterColors(tf.Module):
+        def __init__(self) -> None:
+            self.tint = tf.Variable(tint, dtype=tf.float32)
+
+        @tf.function(input_signature=[tf.TensorSpec([None, SIZE, SIZE, 3], tf.uint8)])
+        def tensors(self, images):
+            pixels = tf.cast(images, tf.float32) * self.tint
+            half = SIZE // 2
+            quarters = tf.nn.avg_pool2d(pixels, half, half, "VALID")
+            rows = tf.reshape(quarters, [-1, DIMENSION])
+            return {"embedding": tf.math.l2_normalize(rows, axis=1)}
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        def encoded(self, image_bytes):
+            def decode(encoded):
+                image = tf.io.decode_image(encoded, 3, expand_animations=False)
+                image.set_shape([None, None, 3])
+                return tf.cast(tf.image.resize(image, [SIZE, SIZE]), tf.uint8)
+
+            return self.tensors(
+                tf.map_fn(decode, image_bytes, fn_output_signature=tf.uint8)
+            )
+
+    module = QuarterColors()
+    signatures = {"serving_default": module.encoded, "tensors": module.tensors}
+    tf.saved_model.save(module, str(folder), signatures=signatures)
+    return folder
+
+
+def write_picture(file: Path, color: tuple[int, ...], size=(24, 20)) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, color).save(file)
+    return file
+
+
+def write_gallery_images(folder: Path) -> Path:
+    """Three shades of three colours: `red/clear.png`, `red/pale.png`, ..."""
+    for name, pure in PURE.items():
+        for shade, white in SHADES.items():
+            color = tuple(max(channel, white) for channel in pure)
+            write_picture(folder / name / f"{shade}.png", color)
+    return folder
+
+
+def build_search(folder: Path) -> Path:
+    """Export `models/colors/1`, write `images` and index them in `index`."""
+    models = folder / "models" / "colors"
+    write_color_model(models / "1")
+    write_gallery_images(folder / "images")
+    index_images(folder / "images", folder / "index", models)
+    return folder
+
+
+def quarter_colors(image: np.ndarray) -> np.ndarray:
+    """The definition of the model, in NumPy, for a picture of even sides."""
+    half = image.shape[0] // 2
+    rows = [image[:half], image[half:]]
+    quarters = [part for row in rows for part in (row[:, :half], row[:, half:])]
+    means = np.concatenate(
+        [part.mean(axis=(0, 1), dtype=np.float64) for part in quarters]
+    )
+    return means / np.linalg.norm(means)
+
+
+def endpoint_of(base_path: Path):
+    """Make the real endpoint of an exported model, under the name of its folder."""
+    return create_app([load_servable(base_path.name, base_path)])
+
+
+@contextlib.contextmanager
+def serve_model(base_path: Path) -> Iterator[str]:
+    """Serve an exported model on the real endpoint; gives the address of the model."""
+    with running(endpoint_of(base_path)) as address:
+        yield f"{address}/v1/models/{base_path.name}"

@@ -1,0 +1,140 @@
+"""An embedder becomes a SavedModel: image bytes in, unit vectors out."""
+
+import shutil
+from os import PathLike
+from pathlib import Path
+
+import keras
+
+__all__ = ["export_embedder"]
+
+
+def export_embedder(embedder: keras.Model, folder: str | PathLike[str]) -> None:
+    """Write a SavedModel that needs neither Keras nor tfdml to run.
+
+    Its signatures:
+
+    - `serving_default`: input `image_bytes`, DT_STRING `[batch]`, each an encoded
+      JPEG, PNG, GIF (first frame), WebP, or 24 or 32 bit BMP; output `embedding`,
+      float32 `[batch, dimension]`, unit rows. Transparency is composited on white, and
+      the picture is squashed to the embedder's size by an antialiased bilinear filter,
+      as the training reader does. TensorFlow cannot see the EXIF orientation: bring
+      pictures of cameras upright before you send them (`serving.client` does).
+    - `tensors`: input `images`, uint8 `[batch, size, size, 3]`, upright RGB already of
+      the embedder's size; output `embedding`.
+
+    The folder appears when it is complete.
+
+    Args:
+        embedder: Model with one input `[batch, size, size, 3]`, RGB of 0 to 255.
+        folder: Where the SavedModel goes; it must not exist.
+
+    Raises:
+        FileExistsError: `folder` exists.
+        ValueError: The embedder's input is not a square RGB picture of a fixed size.
+        RuntimeError: Keras does not run on TensorFlow.
+    """
+    if keras.backend.backend() != "tensorflow":
+        raise RuntimeError(
+            "An export needs Keras on TensorFlow: set KERAS_BACKEND=tensorflow before "
+            f"Python starts. Received: {keras.backend.backend()}. (A .keras file may "
+            "come from any backend.)"
+        )
+    shape = embedder.input_shape
+    if len(shape) != 4 or shape[1] is None or shape[1] != shape[2] or shape[3] != 3:
+        raise ValueError(
+            "`embedder` must have one input of the shape [batch, size, size, 3]. "
+            f"Received: {shape}."
+        )
+    folder = Path(folder)
+    if folder.exists():
+        raise FileExistsError(
+            f"{folder} exists already; a version is never overwritten. Export to the "
+            "next number."
+        )
+    unfinished = folder.with_name(f"{folder.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.parent.mkdir(parents=True, exist_ok=True)
+    _write(embedder, shape[1], unfinished)
+    unfinished.rename(folder)
+
+
+def _write(embedder: keras.Model, size: int, folder: Path) -> None:
+    import tensorflow as tf
+
+    def embed_bytes(image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
+        pictures = tf.map_fn(
+            lambda data: _training_form(data, size),
+            image_bytes,
+            fn_output_signature=tf.TensorSpec([size, size, 3], tf.float32),
+        )
+        return {"embedding": embedder(pictures, training=False)}
+
+    def embed_tensors(images: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"embedding": embedder(tf.cast(images, tf.float32), training=False)}
+
+    archive = keras.export.ExportArchive()
+    archive.track(embedder)
+    archive.add_endpoint(
+        "serving_default",
+        embed_bytes,
+        input_signature=[tf.TensorSpec([None], tf.string, name="image_bytes")],
+    )
+    archive.add_endpoint(
+        "tensors",
+        embed_tensors,
+        input_signature=[tf.TensorSpec([None, size, size, 3], tf.uint8, name="images")],
+    )
+    archive.write_out(folder, verbose=False)
+
+
+def _training_form(data, size: int):  # type: ignore[no-untyped-def]
+    """Decode one picture in the graph as `tfdml.images` does in Python.
+
+    Args:
+        data: Scalar string tensor.
+        size: Side of the result.
+
+    Returns:
+        float32 `[size, size, 3]` of whole numbers from 0 to 255.
+    """
+    import tensorflow as tf
+
+    picture = tf.cond(
+        tf.io.is_jpeg(data),
+        # The default, a faster transform, differs from libjpeg's own by a level.
+        lambda: tf.cast(
+            tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE"),
+            tf.float32,
+        ),
+        lambda: _decode_other(data),
+    )
+    picture.set_shape([None, None, 3])
+    resized = tf.image.resize(picture, [size, size], "bilinear", antialias=True)
+    return tf.clip_by_value(tf.round(resized), 0.0, 255.0)
+
+
+def _decode_other(data):  # type: ignore[no-untyped-def]
+    import tensorflow as tf
+
+    # decode_image reads the indices of a palette BMP as grey, without a word.
+    header = tf.strings.substr(tf.strings.join([data, tf.fill([], "\0" * 30)]), 0, 30)
+    is_bmp = tf.equal(tf.strings.substr(header, 0, 2), "BM")
+    depth = tf.strings.substr(header, 28, 1)
+    direct = tf.logical_or(tf.equal(depth, b"\x18"), tf.equal(depth, b"\x20"))
+    allowed = tf.debugging.Assert(
+        tf.logical_or(tf.logical_not(is_bmp), direct),
+        ["A BMP must have 24 or 32 bits a pixel; send this picture as PNG."],
+    )
+    with tf.control_dependencies([allowed]):
+        image = tf.io.decode_image(data, channels=0, expand_animations=False)
+    image.set_shape([None, None, None])
+    image = tf.cast(image, tf.float32)
+    channels = tf.shape(image)[2]
+    has_alpha = tf.equal(channels % 2, 0)  # grey + alpha, RGB + alpha
+    color = tf.cond(has_alpha, lambda: image[:, :, :-1], lambda: image)
+    alpha = tf.cond(
+        has_alpha, lambda: image[:, :, -1:], lambda: tf.fill([1, 1, 1], 255.0)
+    )
+    color = tf.broadcast_to(color, [tf.shape(image)[0], tf.shape(image)[1], 3])
+    return tf.round(color * (alpha / 255.0) + 255.0 * (1.0 - alpha / 255.0))
