@@ -100,7 +100,7 @@ def test_broken_file_is_named_with_the_reason(data, reason, tmp_path):
 
 def test_huge_picture_is_refused_before_it_is_decoded():
     data = encoded(Image.new("1", (4000, 3000)))
-    with pytest.raises(UnreadableImageError, match="at most 1000 pixels.*4000 x 3000"):
+    with pytest.raises(UnreadableImageError, match=r"at most 1000 pixels.*4000 x 3000"):
         read_image(data, max_pixels=1000)
 
 

@@ -57,7 +57,7 @@ def build_embedder(
 
     Example:
         >>> embedder = build_embedder(32, 16, widths=(8, 16))
-        >>> embedder(np.zeros((2, 32, 32, 3))).shape
+        >>> tuple(embedder(np.zeros((2, 32, 32, 3))).shape)
         (2, 16)
     """
     _check_at_least("image_size", image_size, 8)

@@ -29,8 +29,9 @@ class L2Normalization(keras.layers.Layer):
     Input shape: `[..., dimension]`. Output shape: the same.
 
     Example:
-        >>> L2Normalization()(np.array([[3.0, 4.0]]))[0].tolist()
-        [0.6000000238418579, 0.800000011920929]
+        >>> row = L2Normalization()(np.array([[3.0, 4.0]]))
+        >>> ops.convert_to_numpy(row).round(3).tolist()
+        [[0.6, 0.8]]
     """
 
     def __init__(self, *, dtype: Any = "float32", **kwargs: Any) -> None:

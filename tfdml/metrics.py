@@ -25,7 +25,8 @@ def retrieval_metrics(
 
     The query itself is left out by its position. Ties stand in the order of the
     gallery. Queries without a positive are left out of every mean and counted. A zero
-    embedding has the cosine similarity 0 with all others. With R the number of positives of a query and rel(i) = 1 if rank i is a positive:
+    embedding has the cosine similarity 0 with all others. With R the number of
+    positives of a query and rel(i) = 1 if rank i is a positive:
 
     - `precision_at_k`: sum_{i<=k} rel(i) / k, also where R < k.
     - `recall_at_k`: 1 if there is a positive in the first k, else 0 (the Recall@k of

@@ -1,6 +1,7 @@
 """`python -m training`: build a data set, train an embedder."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -9,6 +10,8 @@ __all__ = ["main"]
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code."""
+    # TensorFlow writes pages of notes to the console when it is imported.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     parsed = _parser().parse_args(arguments)
     try:
         parsed.run_command(parsed)

@@ -1,0 +1,72 @@
+"""Training batches and their augmentation."""
+
+import numpy as np
+import pytest
+
+from tfdml.batch_designs import GroupBatches
+from training.batches import ImageBatches, build_augmentation
+from training.recipe import Augmentation
+
+pytestmark = pytest.mark.backend
+
+LABELS = np.repeat(np.arange(6), 3)
+IMAGES = np.arange(18, dtype="uint8").reshape(18, 1, 1, 1) * np.ones(
+    (1, 8, 8, 3), "uint8"
+)
+
+
+def batches(steps_per_epoch):
+    design = GroupBatches(LABELS, 2, 2, seed=1)
+    return ImageBatches(IMAGES, LABELS, design, steps_per_epoch, lambda x: x)
+
+
+def read_epochs(dataset, count):
+    read = []
+    for _ in range(count):
+        read += [dataset[i] for i in range(len(dataset))]
+        dataset.on_epoch_end()
+    return read
+
+
+def test_pictures_and_labels_belong_together():
+    for pictures, labels in read_epochs(batches(4), 2):
+        assert pictures.dtype == "float32"
+        assert labels.dtype == LABELS.dtype
+        np.testing.assert_array_equal(LABELS[pictures[:, 0, 0, 0].astype(int)], labels)
+
+
+def test_run_does_not_depend_on_where_epochs_are_cut():
+    short, long = read_epochs(batches(2), 6), read_epochs(batches(4), 3)
+    for (_, a), (_, b) in zip(short, long, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+STRONG = Augmentation(zoom=0.3, shift=0.2, rotation=20, flip=True, brightness=0.2)
+COLORS = Augmentation(contrast=0.4, saturation=0.8, hue=0.1, greyscale=0.5)
+
+
+@pytest.mark.parametrize("settings", [STRONG, COLORS], ids=["shape", "color"])
+def test_augmentation_changes_each_picture_and_keeps_its_range(settings):
+    picture = (
+        np.random.default_rng(0).integers(0, 256, (1, 16, 16, 3)).astype("float32")
+    )
+    pictures = np.repeat(picture, 4, axis=0)
+    augment = build_augmentation(settings, seed=1)
+    first, second = augment(pictures), augment(pictures)
+    assert first.shape == pictures.shape
+    assert first.min() >= -1e-3
+    assert first.max() <= 255 + 1e-3
+    assert np.abs(first - second).mean() > 1
+    assert np.abs(first[0] - first[1]).mean() > 1
+    np.testing.assert_allclose(build_augmentation(settings, seed=1)(pictures), first)
+
+
+def test_uncovered_border_is_white():
+    augment = build_augmentation(Augmentation(shift=0.4), seed=0)
+    moved = augment(np.zeros((16, 10, 10, 3), "float32"))
+    assert set(np.unique(np.round(moved)).tolist()) >= {0.0, 255.0}
+
+
+def test_without_settings_pictures_pass_untouched():
+    pictures = IMAGES.astype("float32")
+    assert build_augmentation(Augmentation(), seed=0)(pictures) is pictures

@@ -1,0 +1,71 @@
+"""Every code block of the documentation runs, and every command in it exists."""
+
+import doctest
+import importlib
+import pkgutil
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import serving.__main__
+import tfdml
+import training.__main__
+from tests.running_server import running
+from tests.search_fixtures import endpoint_of, write_color_model, write_picture
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
+MODULES = sorted(m.name for m in pkgutil.walk_packages(tfdml.__path__, "tfdml."))
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def blocks(page, language):
+    text = page.read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+@pages
+def test_python_blocks_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code = "\n".join(blocks(page, "python"))
+    if "127.0.0.1:8501" not in code:
+        exec(compile(code, page.name, "exec"), {"__name__": "docs"})  # noqa: S102
+        return
+    write_color_model(tmp_path / "demo" / "1")
+    for name in ("cat.jpg", "dog.png"):
+        write_picture(tmp_path / name, (200, 100, 50))
+    with running(endpoint_of(tmp_path / "demo")) as url:
+        code = code.replace("http://127.0.0.1:8501", url)
+        exec(compile(code, page.name, "exec"), {"__name__": "docs"})  # noqa: S102
+
+
+@pages
+def test_commands_exist(page):
+    verbs = set(
+        re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    )
+    modules = {"serving": serving.__main__, "training": training.__main__}
+    for line in "\n".join(blocks(page, "sh")).splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["make"]:
+            assert words[1] in verbs, line
+        elif words[:2] == ["python", "-m"]:
+            modules[words[2]]._parser().parse_args(words[3:])
+        elif words:
+            assert words[0] in ("git", "cd", "pip"), line
+
+
+@pages
+def test_links_to_files_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings_are_right(name):
+    module = importlib.import_module(name)
+    names = {"np": importlib.import_module("numpy"), **vars(module)}
+    result = doctest.testmod(module, extraglobs=names)
+    assert result.failed == 0

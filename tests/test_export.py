@@ -1,0 +1,244 @@
+"""The exported SavedModel: its signatures, and one picture, one embedding."""
+
+import io
+import json
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from serving.__main__ import main
+from tests.small_images import write_shapes
+from tfdml.embedder import build_embedder
+from tfdml.export import _training_form, export_embedder
+from tfdml.images import read_image, resize_image
+
+SIZE = 24
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    keras.utils.set_random_seed(3)
+    folder = tmp_path_factory.mktemp("export")
+    embedder = build_embedder(SIZE, 8, widths=(8, 16), pooling="flatten")
+    embedder.save(folder / "embedder.keras")
+    export_embedder(embedder, folder / "model" / "1")
+    return folder, embedder, tf.saved_model.load(folder / "model" / "1")
+
+
+def photograph(height=150, width=210):
+    """Return a picture with smooth areas, edges and noise, as photographs have."""
+    generator = np.random.default_rng(0)
+    y, x = np.mgrid[:height, :width]
+    smooth = np.stack([x * 255 / width, y * 255 / height, (x + y) % 256], axis=2)
+    smooth[40:90, 60:150] = [200, 30, 60]
+    noisy = smooth + generator.normal(0, 8, smooth.shape)
+    return Image.fromarray(np.clip(noisy, 0, 255).astype("uint8"))
+
+
+def encoded(image, kind, **options):
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def cut_out():
+    image = photograph().convert("RGBA")
+    alpha = Image.linear_gradient("L").resize(image.size)
+    image.putalpha(alpha)
+    return image
+
+
+PICTURES = {
+    "JPEG": encoded(photograph(), "JPEG", quality=90),
+    "progressive JPEG": encoded(photograph(), "JPEG", progressive=True),
+    "JPEG without chroma subsampling": encoded(photograph(), "JPEG", subsampling=0),
+    "grey JPEG": encoded(photograph().convert("L"), "JPEG"),
+    "PNG": encoded(photograph(), "PNG"),
+    "grey PNG": encoded(photograph().convert("L"), "PNG"),
+    "palette PNG": encoded(photograph().quantize(64), "PNG"),
+    "cut-out PNG": encoded(cut_out(), "PNG"),
+    "grey cut-out PNG": encoded(cut_out().convert("LA"), "PNG"),
+    "PNG smaller than the model": encoded(photograph(11, 17), "PNG"),
+    "PNG of the model's size": encoded(photograph(SIZE, SIZE), "PNG"),
+    "cut-out WebP": encoded(cut_out(), "WEBP", lossless=True, exact=True),
+    "GIF": encoded(photograph().quantize(64), "GIF"),
+    "BMP": encoded(photograph(), "BMP"),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_graph_reads_a_picture_as_the_training_reader_does(exported, name):
+    """docs/images.md states these bounds."""
+    _, embedder, model = exported
+    data = PICTURES[name]
+    picture = resize_image(read_image(data), SIZE)
+    expected = embedder.predict(picture[np.newaxis], verbose=0)
+    served = model.signatures["serving_default"](image_bytes=tf.constant([data]))
+    received = served["embedding"].numpy()
+    assert received.shape == (1, 8)
+    np.testing.assert_allclose(np.linalg.norm(received), 1, atol=1e-6)
+    in_graph = _training_form(tf.constant(data), SIZE).numpy()
+    levels = np.abs(in_graph - picture)
+    assert levels.max() <= 1
+    assert levels.mean() <= 0.25
+    assert float(np.sum(received * expected)) >= 0.9999  # cosine similarity
+
+
+def test_tensors_signature_gives_exactly_the_training_embedding(exported):
+    _, embedder, model = exported
+    pictures = np.random.default_rng(1).integers(0, 256, (3, SIZE, SIZE, 3))
+    pictures = pictures.astype("uint8")
+    served = model.signatures["tensors"](images=tf.constant(pictures))["embedding"]
+    expected = embedder.predict(pictures, verbose=0)
+    np.testing.assert_allclose(served.numpy(), expected, atol=1e-6)
+
+
+def test_signatures_have_the_names_and_types_of_the_contract(exported):
+    signatures = exported[2].signatures
+    bytes_in = signatures["serving_default"].structured_input_signature[1]
+    assert bytes_in["image_bytes"].dtype == tf.string
+    assert bytes_in["image_bytes"].shape.as_list() == [None]
+    tensors_in = signatures["tensors"].structured_input_signature[1]
+    assert tensors_in["images"].dtype == tf.uint8
+    assert tensors_in["images"].shape.as_list() == [None, SIZE, SIZE, 3]
+    for name in ("serving_default", "tensors"):
+        assert list(signatures[name].structured_outputs) == ["embedding"]
+
+
+def test_batch_of_pictures_of_different_sizes_is_embedded(exported):
+    signature = exported[2].signatures["serving_default"]
+    data = [PICTURES["JPEG"], PICTURES["PNG smaller than the model"], PICTURES["GIF"]]
+    together = signature(image_bytes=tf.constant(data))["embedding"].numpy()
+    alone = [signature(image_bytes=tf.constant([d]))["embedding"].numpy() for d in data]
+    np.testing.assert_allclose(together, np.concatenate(alone), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"hello", "Unknown image file format"),
+        (b"", "Unknown image file format|empty"),
+        (PICTURES["JPEG"][:200], "jpeg|JPEG"),
+        (encoded(photograph().quantize(64), "BMP"), "24 or 32 bits a pixel"),
+    ],
+    ids=["text", "empty", "half a JPEG", "palette BMP"],
+)
+def test_bytes_that_are_no_picture_are_refused(exported, data, reason):
+    signature = exported[2].signatures["serving_default"]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=reason):
+        signature(image_bytes=tf.constant([data]))
+
+
+def test_model_runs_where_there_is_neither_keras_nor_tfdml(exported, tmp_path):
+    folder, _, model = exported
+    (tmp_path / "picture.jpg").write_bytes(PICTURES["JPEG"])
+    code = (
+        "import sys\n"
+        "for name in ('keras', 'tf_keras', 'tfdml'): sys.modules[name] = None\n"
+        "import tensorflow as tf\n"
+        "model = tf.saved_model.load(sys.argv[1])\n"
+        "data = tf.constant([open(sys.argv[2], 'rb').read()])\n"
+        "served = model.signatures['serving_default'](image_bytes=data)\n"
+        "print(served['embedding'].numpy().tolist())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, folder / "model" / "1", tmp_path / "picture.jpg"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    expected = model.signatures["serving_default"](
+        image_bytes=tf.constant([PICTURES["JPEG"]])
+    )["embedding"]
+    np.testing.assert_allclose(eval(done.stdout), expected.numpy(), atol=1e-5)  # noqa: S307
+
+
+def test_command_exports_an_embedder_file_and_never_overwrites(
+    exported, tmp_path, capsys
+):
+    source = str(exported[0] / "embedder.keras")
+    assert main(["export", source, str(tmp_path / "m" / "1")]) == 0
+    assert (tmp_path / "m" / "1" / "saved_model.pb").exists()
+    assert main(["export", source, str(tmp_path / "m" / "1")]) == 1
+    assert "exists already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("destination", ["model", "0", "latest"])
+def test_destination_without_a_version_is_refused(
+    exported, destination, capsys, tmp_path
+):
+    source = str(exported[0] / "embedder.keras")
+    assert main(["export", source, str(tmp_path / destination)]) == 1
+    assert "must end with a version number" in capsys.readouterr().err
+
+
+def test_run_without_an_embedder_is_named(tmp_path, capsys):
+    assert main(["export", str(tmp_path), str(tmp_path / "1")]) == 1
+    assert "no trained embedder at" in capsys.readouterr().err
+
+
+def test_embedder_of_another_input_is_refused(tmp_path):
+    inputs = keras.Input((8, 6, 3))
+    model = keras.Model(inputs, keras.layers.Flatten()(inputs))
+    with pytest.raises(ValueError, match=r"size, size, 3\].*\(None, 8, 6, 3\)"):
+        export_embedder(model, tmp_path / "1")
+
+
+@pytest.mark.slow
+def test_whole_chain_from_a_folder_to_hits(tmp_path):
+    """Fit, export, index, serve and search by commands, as `make demo` does."""
+    write_shapes(tmp_path / "images", classes=10, images_per_class=4)
+    (tmp_path / "recipe.toml").write_text(
+        f'[data]\nimages = "{tmp_path / "images"}"\nvalidation_fraction = 0.2\n'
+        "[embedder]\nimage_size = 16\nwidths = [8]\n"
+        "[batches]\nclasses_per_batch = 3\n[fit]\nsteps = 4\nsteps_per_epoch = 2\n"
+    )
+
+    def command(module, *arguments):
+        done = subprocess.run(
+            [sys.executable, "-m", module, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run, model, index = (tmp_path / name for name in ("run", "model", "index"))
+    said = command("training", "fit", tmp_path / "recipe.toml", "--run", run)
+    assert "before training" in said
+    command("serving", "export", run, model / "1")
+    only = ["--only", run / "test_images.txt"]
+    command("serving", "index", tmp_path / "images", index, "--model", model, *only)
+    demo = [sys.executable, "-m", "serving", "demo", run, index, "--model", model]
+    ports = ["--port", "0", "--endpoint-port", str(free_port())]
+    process = subprocess.Popen(
+        [*map(str, demo), *ports], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        lines = []
+        while not lines or "Image search: " not in lines[-1]:
+            lines.append(process.stdout.readline())
+            assert lines[-1], "the demo ended"
+        assert any("Precision@1 on 5 unseen classes" in line for line in lines)
+        url = lines[-1].split("Image search: ")[1].strip()
+        with urllib.request.urlopen(f"{url}/api/similar/0?k=3", timeout=30) as reply:
+            hits = json.load(reply)["hits"]
+        assert len(hits) == 3
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0
+        process.stdout.close()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

@@ -1,0 +1,172 @@
+"""The training run from a folder to a run folder."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.small_images import write_shapes
+from tfdml.embedder import load_embedder
+from tfdml.metrics import retrieval_metrics
+from training.__main__ import main
+from training.data.folder import find_images, read_images
+
+pytestmark = pytest.mark.backend
+
+RECIPE = """
+[data]
+images = "{images}"
+test_fraction = 0.3
+validation_fraction = 0.2
+[embedder]
+image_size = 16
+embedding_dimension = 16
+widths = [8, 16]
+pooling = "flatten"
+[batches]
+images_per_class = 3
+classes_per_batch = 4
+[augmentation]
+shift = 0.1
+[fit]
+steps = 12
+steps_per_epoch = 6
+learning_rate = 0.003
+"""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("fit")
+    write_shapes(root / "images", classes=10, images_per_class=4)
+    (root / "recipe.toml").write_text(RECIPE.format(images=root / "images"))
+    return root
+
+
+@pytest.fixture(scope="module")
+def run(folders):
+    assert (
+        main(["fit", str(folders / "recipe.toml"), "--run", str(folders / "run")]) == 0
+    )
+    return folders / "run"
+
+
+def read(path):
+    return json.loads(path.read_text("utf-8"))
+
+
+def test_run_folder_holds_everything(run):
+    assert sorted(p.name for p in run.iterdir()) == [
+        "embedder.keras",
+        "history.json",
+        "metrics.json",
+        "recipe.json",
+        "splits.json",
+        "test_images.txt",
+    ]
+    history = read(run / "history.json")
+    assert len(history["loss"]) == 2
+    assert {"val_precision_at_1", "val_map_at_r", "misplaced_pairs"} <= set(history)
+
+
+def test_classes_of_the_parts_are_disjoint(run, folders):
+    splits = read(run / "splits.json")
+    assert [len(splits[p]) for p in ("train", "validation", "test")] == [5, 2, 3]
+    names = [name for part in splits.values() for name in part]
+    assert sorted(names) == sorted(find_images(folders / "images").class_names)
+    listed = (run / "test_images.txt").read_text().splitlines()
+    assert {path.split("/")[0] for path in listed} == set(splits["test"])
+
+
+def test_saved_embedder_gives_the_metrics_of_the_report(run, folders):
+    images = find_images(folders / "images").of_classes(
+        read(run / "splits.json")["test"]
+    )
+    pixels, images, _ = read_images(images, 16)
+    embeddings = load_embedder(run / "embedder.keras").predict(pixels, verbose=0)
+    measured = retrieval_metrics(embeddings, images.labels, (1, 5))
+    assert read(run / "metrics.json")["test_after_training"] == pytest.approx(measured)
+
+
+def test_kept_weights_are_those_of_the_best_epoch(run, folders):
+    history = read(run / "history.json")["val_precision_at_1"]
+    names = read(run / "splits.json")["validation"]
+    pixels, images, _ = read_images(
+        find_images(folders / "images").of_classes(names), 16
+    )
+    embeddings = load_embedder(run / "embedder.keras").predict(pixels, verbose=0)
+    measured = retrieval_metrics(embeddings, images.labels, (1,))
+    assert measured["precision_at_1"] == pytest.approx(max(history))
+
+
+def test_finished_run_is_not_overwritten(run, folders, capsys):
+    arguments = ["fit", str(folders / "recipe.toml"), "--run", str(run)]
+    assert main(arguments) == 1
+    assert "holds a run already" in capsys.readouterr().err
+    assert (run / "embedder.keras").exists()
+
+
+def test_same_seed_gives_the_same_run(folders):
+    histories = []
+    for name in ("first", "second"):
+        main(["fit", str(folders / "recipe.toml"), "--run", str(folders / name)])
+        histories.append(read(folders / name / "history.json")["loss"])
+    assert histories[0] == pytest.approx(histories[1], rel=1e-4)
+
+
+def test_few_classes_without_held_out_parts_train(folders, tmp_path, capsys):
+    write_shapes(tmp_path / "images", classes=2, images_per_class=2)
+    recipe = RECIPE.replace("fraction = 0.3", "fraction = 0").replace(
+        "fraction = 0.2", "fraction = 0"
+    )
+    (tmp_path / "r.toml").write_text(recipe.format(images=tmp_path / "images"))
+    assert main(["fit", str(tmp_path / "r.toml"), "--run", str(tmp_path / "run")]) == 0
+    assert "holds all 2 training classes, not 4" in capsys.readouterr().out
+    assert read(tmp_path / "run/metrics.json")["test_after_training"] is None
+
+
+def test_broken_image_ends_the_run_with_its_name(folders, tmp_path, capsys):
+    write_shapes(tmp_path / "images", classes=10, images_per_class=2)
+    (tmp_path / "images/class-0/broken.png").write_bytes(b"no image")
+    arguments = [
+        "fit",
+        str(folders / "recipe.toml"),
+        "--images",
+        str(tmp_path / "images"),
+    ]
+    assert main([*arguments, "--run", str(tmp_path / "run")]) == 1
+    assert "class-0/broken.png: cannot be read" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_network_that_cannot_be_built_is_told_with_its_table(folders, tmp_path, capsys):
+    recipe = RECIPE.replace("widths", 'backbone = "MobileNut"\nwidths')
+    (tmp_path / "r.toml").write_text(recipe.format(images=folders / "images"))
+    assert main(["fit", str(tmp_path / "r.toml"), "--run", str(tmp_path / "run")]) == 1
+    assert "[embedder]: `backbone` must be" in capsys.readouterr().err
+
+
+def test_training_beats_the_untrained_network(folders, tmp_path):
+    """Shapes of other colours than trained on: the colour must be unlearned."""
+    text = RECIPE.format(images=folders / "images").replace("steps = 12", "steps = 120")
+    (tmp_path / "r.toml").write_text(text.replace("per_epoch = 6", "per_epoch = 40"))
+    assert main(["fit", str(tmp_path / "r.toml"), "--run", str(tmp_path / "run")]) == 0
+    results = read(tmp_path / "run/metrics.json")
+    before = results["test_before_training"]["map_at_r"]
+    assert results["test_after_training"]["map_at_r"] > before
+    losses = read(tmp_path / "run/history.json")["loss"]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_pictures_are_upright_and_composited(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    image = Image.new("RGB", (8, 8), "red")
+    image.paste("blue", (0, 4, 8, 8))
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        image.save(tmp_path / name / "1.png", exif=exif)
+    pixels, _, _ = read_images(find_images(tmp_path), 8)
+    assert pixels[0, 0, 0].tolist() == [0, 0, 255]
+    assert np.array_equal(pixels[0], pixels[1])
