@@ -8,6 +8,7 @@ INSTALLED := $(VENV)/installed
 # The demo: make DEMO_IMAGES=folder trains on and searches your own class/image folder.
 DEMO_IMAGES ?= data/emoji
 DEMO_RECIPE ?= training/recipes/demo.toml
+DEMO_PORT ?= 8000
 DEMO := $(if $(filter data/emoji,$(DEMO_IMAGES)),demo,demo-$(notdir $(DEMO_IMAGES:/=)))
 
 .DEFAULT_GOAL := help
@@ -43,7 +44,7 @@ bench: $(INSTALLED) ## the loss against the bare similarity matrix, same run
 	$(BIN)/python -m benchmarks.topk_precision
 
 demo: runs/$(DEMO)/metrics.json models/$(DEMO)/1 indexes/$(DEMO)/gallery.json ## train, export, index, and search images in the browser
-	$(BIN)/python -m serving demo runs/$(DEMO) indexes/$(DEMO) --model models/$(DEMO)
+	$(BIN)/python -m serving demo runs/$(DEMO) indexes/$(DEMO) --model models/$(DEMO) --port $(DEMO_PORT)
 
 data/emoji/manifest.csv: | $(INSTALLED)
 	$(BIN)/python -m training emoji data/emoji

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from serving import page
 from serving.client import EndpointClient, EndpointError
+from serving.sockets import open_socket
 
 __all__ = ["run"]
 
@@ -44,6 +45,9 @@ def run(
         OSError: A file is missing, or a port is in use.
     """
     results = json.loads((Path(run_folder) / "metrics.json").read_text("utf-8"))
+    # Another endpoint on the port would answer in the place of ours.
+    for host_of_port, used in (("127.0.0.1", endpoint_port), (host, port)):
+        open_socket(host_of_port, used).close()
     with _endpoint(model_base_path, endpoint_port) as url:
         print(_measured(results), flush=True)
         page.run(index_folder, url, host=host, port=port)

@@ -20,13 +20,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from uuid import uuid4
 
-from tfdml.images import IMAGE_SUFFIXES
 from tfdml.index import ScannIndex
 
 __all__ = [
     "Gallery",
     "class_of",
-    "list_images",
     "load_gallery",
     "read_image_list",
     "save_gallery",
@@ -68,59 +66,6 @@ def class_of(path: str) -> str:
     """Return the class of a picture: the first folder of its path, "" without one."""
     first, separator, _ = path.partition("/")
     return first if separator else ""
-
-
-def list_images(images_folder: str | PathLike[str]) -> list[str]:
-    """List the pictures below a folder, at any depth, sorted.
-
-    A picture is a file whose name ends as an image's does. Hidden files and folders
-    (their name begins with a dot) are left out; links to folders are followed.
-
-    Args:
-        images_folder: Folder with a folder for each class, or with pictures only.
-
-    Returns:
-        Paths below the folder, with forward slashes.
-
-    Raises:
-        NotADirectoryError: There is no such folder.
-        ValueError: It holds no picture, or a file name is not UTF-8.
-    """
-    root = Path(images_folder)
-    if not root.is_dir():
-        raise NotADirectoryError(
-            "`images_folder` must be a folder with images. "
-            f"Received: images_folder={str(images_folder)!r}."
-        )
-    seen: set[str] = set()
-    found = []
-    for folder, subfolders, files in os.walk(root, followlinks=True):
-        # A link may lead back to a folder above it.
-        real = os.path.realpath(folder)
-        if real in seen:
-            subfolders.clear()
-            continue
-        seen.add(real)
-        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-        below = Path(folder).relative_to(root)
-        found += [
-            (below / name).as_posix()
-            for name in files
-            if Path(name).suffix.lower() in IMAGE_SUFFIXES and not name.startswith(".")
-        ]
-    if not found:
-        raise ValueError(
-            f"There is no image in the folder {str(images_folder)!r}: no file whose "
-            "name ends in .jpg, .png, .webp or another ending that Pillow reads."
-        )
-    for path in found:
-        try:
-            path.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"The file name {path!r} is not valid UTF-8; rename the file."
-            ) from error
-    return sorted(found)
 
 
 def read_image_list(

@@ -11,9 +11,14 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from serving.gallery import Gallery, list_images, read_image_list, save_gallery
+from serving.gallery import Gallery, read_image_list, save_gallery
 from serving.saved_model import SavedEmbedder, find_model_version, model_fingerprint
-from tfdml.images import UnreadableImageError, read_image, resize_image
+from tfdml.images import (
+    UnreadableImageError,
+    list_images,
+    read_image,
+    resize_image,
+)
 from tfdml.index import ScannIndex
 
 __all__ = ["IndexReport", "index_images"]

@@ -15,7 +15,7 @@ def write(root, *paths, color="red"):
 
 
 def test_class_is_the_first_folder(tmp_path):
-    write(tmp_path, "cat/2.png", "cat/old/1.jpg", "Dog/1.PNG", "flat.png", ".git/x.png")
+    write(tmp_path, "cat/2.png", "cat/old/1.jpg", "Dog/1.PNG", ".git/x.png")
     (tmp_path / "cat/notes.txt").write_text("no image")
     images = find_images(tmp_path)
     assert images.paths == ("Dog/1.PNG", "cat/2.png", "cat/old/1.jpg")
@@ -27,12 +27,18 @@ def test_class_is_the_first_folder(tmp_path):
 
 
 def test_missing_folder_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"folder of images must exist.*nowhere"):
+    with pytest.raises(NotADirectoryError, match=r"must be a folder.*nowhere"):
         find_images(tmp_path / "nowhere")
 
 
-def test_empty_folder_is_refused_with_what_it_should_hold(tmp_path):
-    with pytest.raises(ValueError, match="must hold images as class/image"):
+def test_empty_folder_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="There is no image in the folder"):
+        find_images(tmp_path)
+
+
+def test_image_in_no_class_is_refused(tmp_path):
+    write(tmp_path, "cat/1.png", "dog/1.png", "flat.png")
+    with pytest.raises(ValueError, match=r"folder of its class.*flat\.png"):
         find_images(tmp_path)
 
 

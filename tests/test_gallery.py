@@ -6,14 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.gallery import (
-    Gallery,
-    list_images,
-    load_gallery,
-    read_image_list,
-    save_gallery,
-)
-from tests.search_fixtures import write_gallery_images, write_picture
+from serving.gallery import Gallery, load_gallery, read_image_list, save_gallery
+from tests.search_fixtures import write_gallery_images
+from tfdml.images import list_images
 from tfdml.index import ScannIndex
 
 PROJECT = Path(__file__).parent.parent
@@ -43,29 +38,6 @@ def test_pictures_are_listed_sorted_with_the_first_folder_as_class(tmp_path):
     gallery = Gallery(tmp_path, tuple(paths), "m", 1, "f")
     assert [gallery.class_of(row) for row in range(3)] == ["a", "b", ""]
     assert gallery.classes() == {"a", "b"}
-
-
-def test_linked_folders_are_followed_but_not_in_circles(tmp_path):
-    write_picture(tmp_path / "store" / "one.png", (1, 2, 3))
-    images = tmp_path / "images"
-    images.mkdir()
-    (images / "linked").symlink_to(tmp_path / "store")
-    (tmp_path / "store" / "back").symlink_to(images)
-    assert list_images(images) == ["linked/one.png"]
-
-
-def test_a_folder_without_pictures_is_refused(tmp_path):
-    (tmp_path / "notes.txt").touch()
-    with pytest.raises(ValueError, match="no image in the folder"):
-        list_images(tmp_path)
-    with pytest.raises(NotADirectoryError, match="`images_folder` must be a folder"):
-        list_images(tmp_path / "missing")
-
-
-def test_a_file_name_that_is_no_text_is_refused(tmp_path):
-    Path(f"{tmp_path}/bad\udcff.png").touch()
-    with pytest.raises(ValueError, match="not valid UTF-8"):
-        list_images(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,19 @@
 """Reading pictures: orientation, transparency, odd modes, broken files."""
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tfdml.images import UnreadableImageError, encode_png, read_image, resize_image
+from tfdml.images import (
+    UnreadableImageError,
+    encode_png,
+    list_images,
+    read_image,
+    resize_image,
+)
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
 
@@ -121,3 +128,27 @@ def test_resizing_averages_what_it_drops():
     assert small.shape == (2, 2, 3)
     np.testing.assert_allclose(small, 100, atol=15)
     assert resize_image(small, 2) is small
+
+
+def test_linked_folders_are_followed_but_not_in_circles(tmp_path):
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "one.png").touch()
+    images = tmp_path / "images"
+    images.mkdir()
+    (images / "linked").symlink_to(tmp_path / "store")
+    (tmp_path / "store" / "back").symlink_to(images)
+    assert list_images(images) == ["linked/one.png"]
+
+
+def test_a_folder_without_pictures_is_refused(tmp_path):
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(ValueError, match="no image in the folder"):
+        list_images(tmp_path)
+    with pytest.raises(NotADirectoryError, match="`images_folder` must be a folder"):
+        list_images(tmp_path / "missing")
+
+
+def test_a_file_name_that_is_no_text_is_refused(tmp_path):
+    Path(f"{tmp_path}/bad\udcff.png").touch()
+    with pytest.raises(ValueError, match="not valid UTF-8"):
+        list_images(tmp_path)

@@ -29,9 +29,9 @@ class L2Normalization(keras.layers.Layer):
     Input shape: `[..., dimension]`. Output shape: the same.
 
     Example:
-        >>> row = L2Normalization()(np.array([[3.0, 4.0]]))
-        >>> ops.convert_to_numpy(row).round(3).tolist()
-        [[0.6, 0.8]]
+        >>> rows = L2Normalization()(np.array([[3.0, 4.0]]))
+        >>> [round(float(value), 3) for value in rows[0]]
+        [0.6, 0.8]
     """
 
     def __init__(self, *, dtype: Any = "float32", **kwargs: Any) -> None:

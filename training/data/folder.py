@@ -11,8 +11,8 @@ import numpy as np
 from tqdm import tqdm
 
 from tfdml.images import (
-    IMAGE_SUFFIXES,
     UnreadableImageError,
+    list_images,
     read_image,
     resize_image,
 )
@@ -50,8 +50,8 @@ class ImageFolder:
 def find_images(root: str | PathLike[str]) -> ImageFolder:
     """Find the images `class/image` below a folder, by the ending of their names.
 
-    Hidden files and folders are passed over. A class of one image is allowed: it
-    trains as a negative (and against other views of itself) and is no query in the
+    Files are found as by `tfdml.images.list_images`. A class of one image is allowed:
+    it trains as a negative (and against other views of itself) and is no query in the
     metrics.
 
     Args:
@@ -61,24 +61,16 @@ def find_images(root: str | PathLike[str]) -> ImageFolder:
         The images, at least 2 classes.
 
     Raises:
-        ValueError: There is no such folder, it holds no image, or fewer than 2
-            classes.
+        NotADirectoryError: There is no such folder.
+        ValueError: It holds no image, an image in no class, or fewer than 2 classes.
     """
     root = Path(root)
-    if not root.is_dir():
-        raise ValueError(f"The folder of images must exist. Received: {root}.")
-    found = []
-    for path in sorted(root.rglob("*")):
-        below = path.relative_to(root)
-        if any(part.startswith(".") for part in below.parts):
-            continue
-        is_image = path.suffix.lower() in IMAGE_SUFFIXES and path.is_file()
-        if is_image and len(below.parts) > 1:
-            found.append(below.as_posix())
-    if not found:
+    found = list_images(root)
+    outside = [path for path in found if "/" not in path]
+    if outside:
         raise ValueError(
-            f"{root} must hold images as class/image, such as {root / 'cat'}/1.jpg. "
-            "Received: a folder without such images."
+            f"Each image in {root} must be in the folder of its class, such as "
+            f"{root / 'cat'}/1.jpg. Received: {outside[0]} in no such folder."
         )
     images = _image_folder(root, found)
     if len(images.class_names) < 2:
