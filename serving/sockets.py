@@ -65,7 +65,7 @@ def open_socket(host: str, port: int) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             raise PortInUseError(
                 f"Port {port} on {host} is in use. Stop the program that listens on "
-                "it, or choose another port."
+                "it, or choose another port with --port."
             ) from error
         raise OSError(f"Cannot listen on {host}:{port} ({error.strerror}).") from error
     return listener
