@@ -9,7 +9,7 @@ from PIL import Image
 def write_shapes(root: Path, *, classes: int, images_per_class: int) -> None:
     """Write `class-C/I.png`: one pattern of light and dark squares a class.
 
-    The colours are random in each image, so that raw pixels say little.
+    Colours and noise differ in each image: what a class is must be learned.
     """
     for label in range(classes):
         pattern = np.random.default_rng(label).integers(0, 2, (4, 4))
@@ -17,6 +17,7 @@ def write_shapes(root: Path, *, classes: int, images_per_class: int) -> None:
         folder.mkdir(parents=True)
         for number in range(images_per_class):
             generator = np.random.default_rng([label, number])
-            colors = generator.integers(0, 256, (2, 3))
+            colors = generator.integers([[130] * 3, [0] * 3], [[256] * 3, [126] * 3])
             picture = colors[pattern].repeat(6, axis=0).repeat(6, axis=1)
-            Image.fromarray(picture.astype("uint8")).save(folder / f"{number}.png")
+            noisy = np.clip(picture + generator.normal(0, 60, picture.shape), 0, 255)
+            Image.fromarray(noisy.astype("uint8")).save(folder / f"{number}.png")

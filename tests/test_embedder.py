@@ -60,6 +60,17 @@ def test_application_is_built_and_trained_weights_are_loaded(tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
+def test_failed_download_is_told_with_the_remedy(monkeypatch):
+    def fail(**arguments):
+        raise Exception("URL fetch failure")
+
+    monkeypatch.setattr(keras.applications, "MobileNet", fail)
+    with pytest.raises(
+        ValueError, match=r"MobileNet cannot be had: URL fetch.*path of"
+    ):
+        build_embedder(32, 8, backbone="MobileNet", weights="imagenet")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -147,14 +147,16 @@ def test_network_that_cannot_be_built_is_told_with_its_table(folders, tmp_path, 
     assert "[embedder]: `backbone` must be" in capsys.readouterr().err
 
 
-def test_training_beats_the_untrained_network(folders, tmp_path):
-    """Shapes of other colours than trained on: the colour must be unlearned."""
-    text = RECIPE.format(images=folders / "images").replace("steps = 12", "steps = 120")
+def test_training_beats_the_untrained_network_on_unseen_classes(tmp_path):
+    write_shapes(tmp_path / "images", classes=60, images_per_class=4)
+    text = RECIPE.format(images=tmp_path / "images").replace(
+        "steps = 12", "steps = 120"
+    )
     (tmp_path / "r.toml").write_text(text.replace("per_epoch = 6", "per_epoch = 40"))
     assert main(["fit", str(tmp_path / "r.toml"), "--run", str(tmp_path / "run")]) == 0
     results = read(tmp_path / "run/metrics.json")
     before = results["test_before_training"]["map_at_r"]
-    assert results["test_after_training"]["map_at_r"] > before
+    assert results["test_after_training"]["map_at_r"] > before + 0.05
     losses = read(tmp_path / "run/history.json")["loss"]
     assert losses[-1] < 0.5 * losses[0]
 

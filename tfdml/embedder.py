@@ -164,7 +164,15 @@ def _application(
             f"{', '.join(known)}. Received: {name!r}."
         )
     build = getattr(keras.applications, name)
-    network = build(include_top=False, weights=weights, input_shape=shape)
+    try:
+        network = build(include_top=False, weights=weights, input_shape=shape)
+    except ValueError:
+        raise
+    except Exception as error:  # Keras raises just that when a download fails
+        raise ValueError(
+            f"`weights` of {name} cannot be had: {error}. Without internet give the "
+            f"path of a .weights.h5 file, or None. Received: weights={weights!r}."
+        ) from error
     # Each `preprocess_input`, which stands beside its network, is an affine map of the
     # colours: read off what it does to black and to the three pure colours.
     preprocess_input = vars(inspect.getmodule(build))["preprocess_input"]

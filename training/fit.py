@@ -183,7 +183,7 @@ def _train(
             weight_decay=settings.weight_decay,
         ),
         loss=loss,
-        metrics=[MisplacedPairs(loss.k, loss.margin)],
+        metrics=_metrics(loss),
         jit_compile=settings.jit_compile,
     )
     best = folder / "best.weights.h5"
@@ -195,6 +195,12 @@ def _train(
     return {
         name: [float(v) for v in values] for name, values in history.history.items()
     }
+
+
+def _metrics(loss: tfdml.losses.MetricLoss) -> list[keras.metrics.Metric]:
+    if isinstance(loss, tfdml.losses.TopKPrecisionLoss):
+        return [MisplacedPairs(loss.k, loss.margin)]
+    return []
 
 
 def _schedule(
