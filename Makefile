@@ -35,7 +35,7 @@ types: $(INSTALLED) ## check types
 
 test: lint types ## everything that must pass, the slow tests too
 	$(BIN)/python -m pytest
-	KERAS_BACKEND=jax $(BIN)/python -m pytest -m backend
+	KERAS_BACKEND=jax $(BIN)/python -m pytest -m "backend and not slow"
 
 test-fast: $(INSTALLED) ## the tests that take seconds
 	$(BIN)/python -m pytest -m 'not slow'

@@ -32,6 +32,7 @@ EXTRAS = {
         "httpx>=0.27",
     ],
     "search": ["scann[tf]==1.4.2"],
+    "plots": ["matplotlib>=3.9"],
 }
 EXTRAS["dev"] = [
     *{name: None for extra in EXTRAS.values() for name in extra},

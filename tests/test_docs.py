@@ -16,9 +16,15 @@ from tests.running_server import running
 from tests.search_fixtures import endpoint_of, write_color_model, write_picture
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(ROOT.glob("docs/**/*.md")),
+]
 MODULES = sorted(m.name for m in pkgutil.walk_packages(tfdml.__path__, "tfdml."))
-pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+pages = pytest.mark.parametrize(
+    "page", PAGES, ids=lambda page: str(page.relative_to(ROOT))
+)
 
 
 def blocks(page, language):

@@ -70,7 +70,15 @@ PICTURES = {
     "cut-out WebP": encoded(cut_out(), "WEBP", lossless=True, exact=True),
     "GIF": encoded(photograph().quantize(64), "GIF"),
     "BMP": encoded(photograph(), "BMP"),
+    # Of four bytes a pixel the last says nothing: often it is 0.
+    "BMP of 32 bits": encoded(cut_out(), "BMP"),
 }
+
+ANIMATED = encoded(
+    photograph(), "WEBP", save_all=True, append_images=[photograph().rotate(180)]
+)
+BIT_FIELDS = bytearray(PICTURES["BMP of 32 bits"])
+BIT_FIELDS[30] = 3  # compression: the order of the channels is that of masks
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -127,13 +135,34 @@ def test_batch_of_pictures_of_different_sizes_is_embedded(exported):
         (b"", "Unknown image file format|empty"),
         (PICTURES["JPEG"][:200], "jpeg|JPEG"),
         (encoded(photograph().quantize(64), "BMP"), "24 or 32 bits a pixel"),
+        (bytes(BIT_FIELDS), "24 or 32 bits a pixel"),
     ],
-    ids=["text", "empty", "half a JPEG", "palette BMP"],
+    ids=["text", "empty", "half a JPEG", "palette BMP", "BMP with masks"],
 )
 def test_bytes_that_are_no_picture_are_refused(exported, data, reason):
     signature = exported[2].signatures["serving_default"]
     with pytest.raises(tf.errors.InvalidArgumentError, match=reason):
         signature(image_bytes=tf.constant([data]))
+
+
+def test_animated_webp_is_refused_and_does_not_end_the_process(exported):
+    """TensorFlow 2.20 writes its RGBA frames over the end of an RGB buffer."""
+    code = (
+        "import sys, tensorflow as tf\n"
+        "model = tf.saved_model.load(sys.argv[1])\n"
+        "data = tf.constant([sys.stdin.buffer.read()])\n"
+        "try:\n"
+        "    model.signatures['serving_default'](image_bytes=data)\n"
+        "except tf.errors.InvalidArgumentError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, exported[0] / "model" / "1"],
+        input=ANIMATED,
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"animated WebP" in done.stdout
 
 
 def test_model_runs_where_there_is_neither_keras_nor_tfdml(exported, tmp_path):

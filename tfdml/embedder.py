@@ -8,7 +8,10 @@ import keras
 import numpy as np
 from keras import layers
 
-import tfdml.losses  # noqa: F401  saved models name the losses they were compiled with
+# Saved models name the losses and layers that they were made with.
+import tfdml.layers_margin
+import tfdml.losses
+import tfdml.proxies  # noqa: F401
 from tfdml.layers import ColorTransform, L2Normalization
 
 __all__ = ["build_embedder", "load_embedder"]
@@ -46,7 +49,8 @@ def build_embedder(
             first halves the resolution.
         blocks: Residual blocks a stage.
         stem_stride: Stride of the first convolution of the residual network.
-        dropout: Share of the pooled features that is dropped in training, 0 to 1.
+        dropout: Share of the pooled features that is dropped in training, at least 0
+            and below 1.
 
     Returns:
         Model from `images` `[batch, image_size, image_size, 3]`, RGB of 0 to 255, to
@@ -64,6 +68,10 @@ def build_embedder(
     _check_at_least("embedding_dimension", embedding_dimension, 1)
     if pooling not in POOLINGS:
         raise ValueError(f"`pooling` must be one of {POOLINGS}. Received: {pooling!r}.")
+    if not 0 <= dropout < 1:
+        raise ValueError(
+            f"`dropout` must be at least 0 and below 1. Received: {dropout}."
+        )
     shape = (image_size, image_size, 3)
     images = keras.Input(shape, name="images", dtype="float32")
     if backbone == "residual":

@@ -15,11 +15,12 @@ def export_embedder(embedder: keras.Model, folder: str | PathLike[str]) -> None:
     Its signatures:
 
     - `serving_default`: input `image_bytes`, DT_STRING `[batch]`, each an encoded
-      JPEG, PNG, GIF (first frame), WebP, or 24 or 32 bit BMP; output `embedding`,
-      float32 `[batch, dimension]`, unit rows. Transparency is composited on white, and
-      the picture is squashed to the embedder's size by an antialiased bilinear filter,
-      as the training reader does. TensorFlow cannot see the EXIF orientation: bring
-      pictures of cameras upright before you send them (`serving.client` does).
+      JPEG, PNG, GIF (first frame), still WebP, or 24 or 32 bit BMP; output
+      `embedding`, float32 `[batch, dimension]`, unit rows. An alpha channel is
+      composited on white, and the picture is squashed to the embedder's size by an
+      antialiased bilinear filter, as the training reader does. TensorFlow sees neither
+      the EXIF orientation nor the transparent colour of a GIF: bring such pictures
+      into the training form before you send them (`serving.client` does).
     - `tensors`: input `images`, uint8 `[batch, size, size, 3]`, upright RGB already of
       the embedder's size; output `embedding`.
 
@@ -117,24 +118,43 @@ def _training_form(data, size: int):  # type: ignore[no-untyped-def]
 def _decode_other(data):  # type: ignore[no-untyped-def]
     import tensorflow as tf
 
+    header = tf.strings.substr(tf.strings.join([data, tf.fill([], "\0" * 34)]), 0, 34)
+
+    def header_is(start: int, *values: bytes):  # type: ignore[no-untyped-def]
+        field = tf.strings.substr(header, start, len(values[0]))
+        return tf.reduce_any(tf.equal(field, list(values)))
+
     # decode_image reads the indices of a palette BMP as grey, without a word.
-    header = tf.strings.substr(tf.strings.join([data, tf.fill([], "\0" * 30)]), 0, 30)
-    is_bmp = tf.equal(tf.strings.substr(header, 0, 2), "BM")
-    depth = tf.strings.substr(header, 28, 1)
-    direct = tf.logical_or(tf.equal(depth, b"\x18"), tf.equal(depth, b"\x20"))
-    allowed = tf.debugging.Assert(
-        tf.logical_or(tf.logical_not(is_bmp), direct),
-        ["A BMP must have 24 or 32 bits a pixel; send this picture as PNG."],
+    is_bmp = header_is(0, b"BM")
+    is_direct = header_is(28, b"\x18\0\0\0\0\0", b"\x20\0\0\0\0\0")
+    # decode_image of TensorFlow 2.20 writes the RGBA frames of an animated WebP over
+    # the end of an RGB buffer, which ends the process.
+    flags = tf.bitwise.bitwise_and(
+        tf.io.decode_raw(tf.strings.substr(header, 20, 1), tf.uint8)[0], 2
     )
-    with tf.control_dependencies([allowed]):
+    is_animated = header_is(8, b"WEBPVP8X") & tf.equal(flags, 2)
+    checks = [
+        tf.debugging.Assert(
+            tf.logical_or(tf.logical_not(is_bmp), is_direct),
+            ["A BMP must have 24 or 32 bits a pixel; send this picture as PNG."],
+        ),
+        tf.debugging.Assert(
+            tf.logical_not(is_animated),
+            ["An animated WebP is not decoded; send this picture as PNG."],
+        ),
+    ]
+    with tf.control_dependencies(checks):
         image = tf.io.decode_image(data, channels=0, expand_animations=False)
     image.set_shape([None, None, None])
     image = tf.cast(image, tf.float32)
     channels = tf.shape(image)[2]
-    has_alpha = tf.equal(channels % 2, 0)  # grey + alpha, RGB + alpha
-    color = tf.cond(has_alpha, lambda: image[:, :, :-1], lambda: image)
+    is_even = tf.equal(channels % 2, 0)  # grey + alpha, RGB + alpha
+    color = tf.cond(is_even, lambda: image[:, :, :-1], lambda: image)
     alpha = tf.cond(
-        has_alpha, lambda: image[:, :, -1:], lambda: tf.fill([1, 1, 1], 255.0)
+        # The fourth byte of a BMP has no meaning.
+        tf.logical_and(is_even, tf.logical_not(is_bmp)),
+        lambda: image[:, :, -1:],
+        lambda: tf.fill([1, 1, 1], 255.0),
     )
     color = tf.broadcast_to(color, [tf.shape(image)[0], tf.shape(image)[1], 3])
     return tf.round(color * (alpha / 255.0) + 255.0 * (1.0 - alpha / 255.0))

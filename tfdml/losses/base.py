@@ -63,10 +63,18 @@ class MetricLoss(keras.losses.Loss):
         Raises:
             ValueError: The shapes do not fit, or a label is no whole number.
         """
-        labels, embeddings = checked_batch(y_true, y_pred, self.dtype)
+        labels, embeddings = self.checked(y_true, y_pred)
         with keras.name_scope(self.name):
             values = self.call(labels, embeddings)
             return self._reduce(values, values, sample_weight=sample_weight)
+
+    def checked(self, y_true: Tensor, y_pred: Tensor) -> tuple[Tensor, Tensor]:
+        """Check a batch and return it as `call` takes it.
+
+        A loss on other labels than class ids, or on other outputs than embeddings,
+        overrides this.
+        """
+        return checked_batch(y_true, y_pred, self.dtype)
 
     @abstractmethod
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
@@ -78,25 +86,35 @@ class MetricLoss(keras.losses.Loss):
 
 
 class PairLoss(MetricLoss):
-    """A loss that is a function of the cosine similarities of all pairs.
+    """A loss that is a function of the scores of all pairs alone.
 
-    A subclass writes one pure method, `pair_loss`. By General Pair Weighting (Wang et
-    al., Multi-Similarity Loss with General Pair Weighting for Deep Metric Learning,
-    CVPR 2019) this form covers the pair-based losses, and its gradient with respect to
-    a score is the weight of that pair.
+    Scores are cosine similarities; a subclass that works on something else, such as
+    distances, overrides `scores`. It writes one pure method, `pair_loss`. By General
+    Pair Weighting (Wang et al., Multi-Similarity Loss with General Pair Weighting for
+    Deep Metric Learning, CVPR 2019) this form covers the pair-based losses, and its
+    gradient with respect to a score is the weight of that pair.
     """
+
+    @property
+    def is_pairwise(self) -> bool:
+        """Whether `pair_loss` is the whole loss, so that it serves other sets too."""
+        return type(self).call is PairLoss.call
 
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
         """Compare the batch with itself, each item left out of its own gallery."""
-        scores = cosine_similarities(embeddings, embeddings)
+        scores = self.scores(embeddings, embeddings)
         return self.pair_loss(scores, *label_masks(labels))
+
+    def scores(self, anchors: Tensor, gallery: Tensor) -> Tensor:
+        """Compare anchors `[A, dim]` with a gallery `[G, dim]`; returns `[A, G]`."""
+        return cosine_similarities(anchors, gallery)
 
     @abstractmethod
     def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Compute the loss of each anchor from its scores.
 
         Args:
-            scores: Float tensor `[A, G]`: similarity of A anchors with G items.
+            scores: Float tensor `[A, G]`, as `scores` gives for A anchors and G items.
             positives: Boolean tensor `[A, G]`: the items an anchor should be near.
             negatives: Boolean tensor `[A, G]`: the items it should be far from. Items
                 in neither mask, such as the anchor itself, do not count.
@@ -125,6 +143,25 @@ def checked_batch(
             "The embeddings (`y_pred`) must have the shape [batch, dimension]. "
             f"Received: shape={tuple(embeddings.shape)}."
         )
+    labels = checked_labels(labels, embeddings.shape[0])
+    if labels.shape[0] == 1 and not is_traced(labels):
+        raise ValueError(
+            "A batch must hold at least 2 rows: there is no pair to compare. "
+            "Received: 1 row."
+        )
+    return labels, embeddings
+
+
+def checked_labels(labels: Tensor, rows: int | None) -> Tensor:
+    """Check class ids and return them as a tensor `[B]` of the type they come in.
+
+    Args:
+        labels: Labels `[B]` or `[B, 1]`.
+        rows: How many rows the model's output has, None where that is unknown.
+
+    Raises:
+        ValueError: As the messages say.
+    """
     labels = ops.convert_to_tensor(labels)
     if len(labels.shape) == 2 and labels.shape[1] == 1:
         labels = ops.squeeze(labels, axis=1)
@@ -133,34 +170,25 @@ def checked_batch(
             "The labels (`y_true`) must be one class id a row, of shape [batch] or "
             f"[batch, 1]; one-hot rows are not. Received: shape={tuple(labels.shape)}."
         )
-    rows = labels.shape[0], embeddings.shape[0]
-    if None not in rows and rows[0] != rows[1]:
+    if None not in (labels.shape[0], rows) and labels.shape[0] != rows:
         raise ValueError(
             "The labels (`y_true`) and the embeddings (`y_pred`) must have as many "
-            f"rows. Received: {rows[0]} labels and {rows[1]} embeddings."
+            f"rows. Received: {labels.shape[0]} labels and {rows} embeddings."
         )
-    if not _is_traced(labels):
-        _check_values(ops.convert_to_numpy(labels))
-    return labels, embeddings
+    if not is_traced(labels):
+        values = ops.convert_to_numpy(labels)
+        if np.issubdtype(values.dtype, np.floating):
+            fractions = values[values != np.floor(values)]
+            if len(fractions):
+                raise ValueError(
+                    "The labels (`y_true`) must be whole numbers, the ids of classes. "
+                    f"Received: {fractions[0]}. For continuous labels use a loss made "
+                    "for them."
+                )
+    return labels
 
 
-def _check_values(labels: np.ndarray) -> None:
-    if len(labels) == 1:
-        raise ValueError(
-            "A batch must hold at least 2 rows: there is no pair to compare. "
-            "Received: 1 row."
-        )
-    if np.issubdtype(labels.dtype, np.floating):
-        fractions = labels[labels != np.floor(labels)]
-        if len(fractions):
-            raise ValueError(
-                "The labels (`y_true`) must be whole numbers, the ids of classes. "
-                f"Received: {fractions[0]}. For continuous labels use a loss made for "
-                "them."
-            )
-
-
-def _is_traced(tensor: Tensor) -> bool:
+def is_traced(tensor: Tensor) -> bool:
     """Whether the values of a tensor are unknown, inside a compiled function."""
     if keras.backend.is_keras_tensor(tensor):
         return True

@@ -1,0 +1,378 @@
+"""The losses of tensorflow-addons under their old names, with its conventions.
+
+A model saved with a loss of tensorflow-addons ("Addons>TripletSemiHardLoss" and so on)
+loads once this module is imported. docs/migration.md says where tensorflow-addons was
+wrong and these losses differ.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfdml.losses.base import MetricLoss
+from tfdml.losses.distances import check_at_least_0
+from tfdml.losses.lifted import LiftedStructureLoss
+from tfdml.losses.triplet import HardTripletLoss, SemiHardTripletLoss
+from tfdml.pairs import (
+    Tensor,
+    cosine_similarities,
+    euclidean_distances,
+    label_masks,
+    squared_distances,
+)
+
+__all__ = [
+    "ContrastiveLoss",
+    "LiftedStructLoss",
+    "NpairsLoss",
+    "TripletHardLoss",
+    "TripletSemiHardLoss",
+]
+
+_METRICS: dict[str, Callable[[Tensor], Tensor]] = {
+    "L2": lambda x: euclidean_distances(x, x),
+    "squared-L2": lambda x: squared_distances(x, x),
+    "angular": lambda x: ops.relu(1 - cosine_similarities(x, x)),
+}
+
+
+class _AddonsLoss(MetricLoss):
+    """A loss whose old configurations load: its reduction was called none."""
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "_AddonsLoss":
+        """Build the loss, also from a file that tensorflow-addons wrote.
+
+        Its losses gave the mean themselves and said `reduction="none"`; here the mean
+        over the batch is Keras' reduction.
+        """
+        config = dict(config)
+        if config.get("reduction") in ("none", "auto"):
+            config["reduction"] = "sum_over_batch_size"
+        metric = config.get("distance_metric")
+        if isinstance(metric, dict):
+            config["distance_metric"] = keras.saving.deserialize_keras_object(metric)
+        return cls(**config)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        config = super().get_config()
+        # Only a file of tensorflow-addons says "none".
+        reduction = config["reduction"]
+        return {**config, "reduction": None if reduction == "none" else reduction}
+
+
+class _TripletLoss(_AddonsLoss):
+    """A triplet loss on the distances that a metric gives."""
+
+    def __init__(
+        self,
+        margin: float,
+        distance_metric: str | Callable[[Tensor], Tensor],
+        *,
+        reduction: str | None,
+        name: str,
+        dtype: str | None,
+    ) -> None:
+        super().__init__(reduction=reduction, name=name, dtype=dtype)
+        check_at_least_0("margin", margin)
+        if not callable(distance_metric) and distance_metric not in _METRICS:
+            raise ValueError(
+                f"`distance_metric` must be one of {', '.join(_METRICS)}, or a "
+                "function of the embeddings [B, dimension] to their distances [B, B]. "
+                f"Received: distance_metric={distance_metric!r}."
+            )
+        self.margin: float = float(margin)
+        self.distance_metric: str | Callable[[Tensor], Tensor] = distance_metric
+
+    def _distances(self, embeddings: Tensor) -> Tensor:
+        if callable(self.distance_metric):
+            return self.distance_metric(embeddings)
+        return _METRICS[self.distance_metric](embeddings)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        metric: Any = self.distance_metric
+        if callable(metric):
+            metric = keras.saving.serialize_keras_object(metric)
+        return {
+            **super().get_config(),
+            "margin": self.margin,
+            "distance_metric": metric,
+        }
+
+
+@keras.saving.register_keras_serializable(package="Addons")
+class TripletSemiHardLoss(_TripletLoss):
+    """Triplet loss of each positive pair with its semi-hard negative.
+
+    The rule and the formula are those of `tfdml.losses.SemiHardTripletLoss`, in
+    O(B^2) memory. A batch without positives, or without negatives, has the loss 0.
+
+    Args:
+        margin: By how much the negative must be farther, at least 0.
+        distance_metric: `"L2"` (Euclidean), `"squared-L2"`, both of the embeddings as
+            they are; `"angular"` (1 - cosine similarity, no angle); or a function of
+            the embeddings `[B, dimension]` to their distances `[B, B]`. A model
+            saved with a function needs it registered with Keras.
+        name: Name of the loss.
+        reduction: As in `keras.losses.Loss`; tensorflow-addons ignored it.
+        dtype: Type that the loss is computed in.
+
+    Raises:
+        ValueError: An argument is out of range.
+
+    Example:
+        >>> loss = TripletSemiHardLoss(margin=1.0, distance_metric="angular")
+        >>> embeddings = [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]
+        >>> round(float(loss([7, 7, 9], embeddings)), 3)  # (1 - 2 + 1, 1 - 1 + 1) / 2
+        0.5
+    """
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        distance_metric: str | Callable[[Tensor], Tensor] = "L2",
+        name: str | None = None,
+        *,
+        reduction: str | None = "sum_over_batch_size",
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(
+            margin,
+            distance_metric,
+            reduction=reduction,
+            name=name or "triplet_semihard_loss",
+            dtype=dtype,
+        )
+        self._rule = SemiHardTripletLoss(margin, dtype=self.dtype)
+
+    def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
+        """Compute the share of each anchor, `[B]`."""
+        return self._rule.pair_loss(self._distances(embeddings), *label_masks(labels))
+
+
+@keras.saving.register_keras_serializable(package="Addons")
+class TripletHardLoss(_TripletLoss):
+    """Triplet loss of the farthest positive and the nearest negative of each anchor.
+
+    Over all B anchors: L = 1/B sum max(0, max_p D_ap - min_n D_an + margin), and with
+    `soft=True` L = 1/B sum log(1 + exp(max_p D_ap - min_n D_an)), without the margin.
+    An anchor without positives or without negatives adds 0, but counts in B.
+
+    Args:
+        margin: By how much the negative must be farther, at least 0.
+        soft: Whether the hinge is replaced by the soft plus, which has no margin.
+        distance_metric: As in `TripletSemiHardLoss`.
+        name: Name of the loss.
+        reduction: As in `keras.losses.Loss`; tensorflow-addons ignored it.
+        dtype: Type that the loss is computed in.
+
+    Raises:
+        ValueError: An argument is out of range.
+
+    Example:
+        >>> loss = TripletHardLoss(margin=1.0, distance_metric="angular")
+        >>> embeddings = [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]
+        >>> round(float(loss([7, 7, 9], embeddings)), 3)  # (0 + 1 + 0) / 3
+        0.333
+    """
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        soft: bool = False,
+        distance_metric: str | Callable[[Tensor], Tensor] = "L2",
+        name: str | None = None,
+        *,
+        reduction: str | None = "sum_over_batch_size",
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(
+            margin,
+            distance_metric,
+            reduction=reduction,
+            name=name or "triplet_hard_loss",
+            dtype=dtype,
+        )
+        self.soft: bool = bool(soft)
+        self._rule = HardTripletLoss(0.0 if soft else margin, soft, dtype=self.dtype)
+
+    def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
+        """Compute the loss of each anchor, `[B]`."""
+        distances = self._distances(embeddings)
+        return self._rule.anchor_losses(distances, *label_masks(labels))[0]
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {**super().get_config(), "soft": self.soft}
+
+
+@keras.saving.register_keras_serializable(package="Addons")
+class LiftedStructLoss(_AddonsLoss):
+    """Lifted structure loss of embeddings as they are, not normalised.
+
+    The formula is that of `tfdml.losses.LiftedStructureLoss(normalize=False)`, in
+    O(B^2) memory. A batch without positives, or without negatives, has the loss 0.
+
+    Args:
+        margin: By how much negatives should be farther, above 0.
+        name: Name of the loss.
+        reduction: As in `keras.losses.Loss`; tensorflow-addons ignored it.
+        dtype: Type that the loss is computed in.
+
+    Raises:
+        ValueError: An argument is out of range.
+
+    Example:
+        >>> loss = LiftedStructLoss(margin=1.0)
+        >>> embeddings = [[0.0, 0.0], [3.0, 0.0], [0.0, 3.0]]
+        >>> round(float(loss([7, 7, 9], embeddings)), 2)  # (3 - 1.747)^2 / 2
+        0.79
+    """
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        name: str | None = None,
+        *,
+        reduction: str | None = "sum_over_batch_size",
+        dtype: str | None = None,
+    ) -> None:
+        name = name or "lifted_struct_loss"
+        super().__init__(reduction=reduction, name=name, dtype=dtype)
+        self._rule = LiftedStructureLoss(margin, normalize=False, dtype=self.dtype)
+
+    @property
+    def margin(self) -> float:
+        """By how much negatives should be farther."""
+        return self._rule.margin
+
+    def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
+        """Compute the share of each anchor, `[B]`."""
+        return self._rule.call(labels, embeddings)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {**super().get_config(), "margin": self.margin}
+
+
+@keras.saving.register_keras_serializable(package="Addons")
+class NpairsLoss(_AddonsLoss):
+    """Cross entropy of a ready-made matrix of similarities against equal labels.
+
+    With S the model's output, similarities of B anchors (rows) with B positives
+    (columns), where anchor i and positive i have the label y_i, and C_i the number of
+    columns of the label y_i (at least 1, its own):
+
+        L = -1/B sum_i 1/C_i sum_(j: y_j = y_i) log(e^S_ij / sum_k e^S_ik)
+
+    No item is left out as itself: row i and column i are two images. There is no L2
+    term.
+
+    Args:
+        name: Name of the loss.
+        reduction: As in `keras.losses.Loss`; tensorflow-addons ignored it.
+        dtype: Type that the loss is computed in.
+
+    Example:
+        >>> loss = NpairsLoss()
+        >>> round(float(loss([0, 1], [[2.0, 0.0], [0.0, 2.0]])), 3)  # log(1 + e^-2)
+        0.127
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        reduction: str | None = "sum_over_batch_size",
+        dtype: str | None = None,
+    ) -> None:
+        name = name or "npairs_loss"
+        super().__init__(reduction=reduction, name=name, dtype=dtype)
+
+    def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
+        """Compute the cross entropy of each row, `[B]`.
+
+        Raises:
+            ValueError: The output is no square matrix.
+        """
+        rows, columns = embeddings.shape
+        if None not in (rows, columns) and rows != columns:
+            raise ValueError(
+                "`y_pred` must be a square matrix of similarities, [batch, batch]; for "
+                "embeddings see `tfdml.losses.NPairLoss`. "
+                f"Received: shape={(rows, columns)}."
+            )
+        same = ops.equal(ops.expand_dims(labels, 1), ops.expand_dims(labels, 0))
+        target = ops.cast(same, embeddings.dtype)
+        target = target / ops.sum(target, axis=1, keepdims=True)
+        return -ops.sum(target * ops.log_softmax(embeddings, axis=1), axis=1)
+
+
+@keras.saving.register_keras_serializable(package="Addons")
+class ContrastiveLoss(keras.losses.Loss):
+    """Contrastive loss of ready-made distances of pairs.
+
+    With d the distance of a pair, y = 1 if its two items are alike and 0 if not:
+
+        L = y d^2 + (1 - y) max(0, margin - d)^2
+
+    (In Keras' siamese example 1 means unlike.) For labels and embeddings see
+    `tfdml.losses.ContrastiveLoss`.
+
+    Args:
+        margin: Distance that unlike items should keep, at least 0.
+        reduction: As in `keras.losses.Loss`.
+        name: Name of the loss.
+        dtype: Type that the loss is computed in.
+
+    Raises:
+        ValueError: `margin` is out of range.
+
+    Example:
+        >>> float(ContrastiveLoss()([1, 0], [0.5, 0.5]))  # (0.25 + 0.25) / 2
+        0.25
+    """
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        reduction: str | None = "sum_over_batch_size",
+        name: str | None = "contrastive_loss",
+        *,
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(
+            reduction=reduction, name=name or "contrastive_loss", dtype=dtype
+        )
+        check_at_least_0("margin", margin)
+        self.margin: float = float(margin)
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        """Compute the loss of each pair.
+
+        Args:
+            y_true: 1 for alike, 0 for unlike, `[B]` or `[B, 1]`.
+            y_pred: Distances, `[B]` or `[B, 1]`.
+
+        Returns:
+            Tensor `[B]`.
+        """
+        # Unequal ranks would broadcast to every label with every distance.
+        y_true, y_pred = ops.reshape(y_true, (-1,)), ops.reshape(y_pred, (-1,))
+        near = y_true * ops.square(y_pred)
+        return near + (1 - y_true) * ops.square(ops.relu(self.margin - y_pred))
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "ContrastiveLoss":
+        """Build the loss, also from a file that tensorflow-addons wrote."""
+        if config.get("reduction") == "auto":  # as Keras 2 called its default
+            config = {**config, "reduction": "sum_over_batch_size"}
+        return cls(**config)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {**super().get_config(), "margin": self.margin, "dtype": self.dtype}
