@@ -1,9 +1,11 @@
 """Training batches and their augmentation."""
 
+import keras
 import numpy as np
 import pytest
 
 from tfdml.batch_designs import GroupBatches
+from tfdml.losses import TopKPrecisionLoss
 from training.batches import ImageBatches, build_augmentation
 from training.recipe import Augmentation
 
@@ -39,6 +41,26 @@ def test_run_does_not_depend_on_where_epochs_are_cut():
     short, long = read_epochs(batches(2), 6), read_epochs(batches(4), 3)
     for (_, a), (_, b) in zip(short, long, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_fit_takes_each_batch_of_the_run_once_and_in_order():
+    read = []
+
+    class Recorded(ImageBatches):
+        def __getitem__(self, index):
+            batch = super().__getitem__(index)
+            read.append(batch[1])
+            return batch
+
+    design = GroupBatches(LABELS, 2, 2, seed=1)
+    dataset = Recorded(IMAGES, LABELS, design, 4, lambda x: x)
+    layers = [keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2)]
+    model = keras.Sequential(layers)
+    model.compile("sgd", loss=TopKPrecisionLoss())
+    model.fit(dataset, epochs=3, shuffle=False, verbose=0)
+    expected = [labels for _, labels in read_epochs(batches(4), 3)]
+    # Before it starts, TensorFlow's adapter looks at batches to learn their type.
+    np.testing.assert_array_equal(read[-len(expected) :], expected)
 
 
 STRONG = Augmentation(zoom=0.3, shift=0.2, rotation=20, flip=True, brightness=0.2)

@@ -82,6 +82,7 @@ def test_failed_download_is_told_with_the_remedy(monkeypatch):
         ({"widths": ()}, "`widths` must name at least one stage"),
         ({"blocks": 0}, "`blocks` must be at least 1"),
         ({"stem_stride": 0}, "`stem_stride` must be at least 1"),
+        ({"dropout": 1.0}, "`dropout` must be at least 0 and below 1. Received: 1.0"),
     ],
 )
 def test_impossible_arguments_are_refused(arguments, message):

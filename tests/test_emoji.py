@@ -126,6 +126,21 @@ def test_stopped_build_goes_on_and_gives_the_same_files(sets, tmp_path):
     assert kept.stat().st_mtime_ns == stamp  # not drawn again
 
 
+def test_pictures_of_another_size_are_drawn_again(sets, tmp_path):
+    folder = tmp_path / "emoji"
+    build_emoji(folder, size=32, min_drawings=2, sets=sets)
+    build_emoji(folder, size=24, min_drawings=2, sets=sets)
+    shapes = {read_image(path).shape for path in folder.glob("1*/*.png")}
+    assert shapes == {(24, 24, 3)}
+
+
+def test_other_file_in_a_class_that_is_left_out_is_no_hindrance(sets, tmp_path):
+    other = tmp_path / "emoji/1f431_cat-face/Thumbs.db"
+    other.parent.mkdir()
+    other.touch()
+    assert build_emoji(tmp_path / "emoji", size=32, min_drawings=2, sets=sets) == 6
+
+
 def test_sets_are_pinned_to_exact_packages():
     for emoji_set in emoji.EMOJI_SETS:
         assert len(base64.b64decode(emoji_set.package.sha512)) == 64
@@ -188,6 +203,13 @@ def test_damaged_copy_is_fetched_again(tmp_path, monkeypatch):
     (tmp_path / PACKAGE.tarball_name).write_bytes(b"rig")
     Npm(monkeypatch, b"right")
     assert fetch(PACKAGE, tmp_path).read_bytes() == b"right"
+
+
+def test_registry_that_cannot_be_reached_is_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9/")
+    monkeypatch.setenv("npm_config_fetch_retries", "0")
+    with pytest.raises(FetchError, match="ECONNREFUSED"):
+        fetch(PACKAGE, tmp_path)
 
 
 def test_failure_of_npm_is_told(tmp_path, monkeypatch):

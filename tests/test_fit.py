@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from tests.small_images import write_shapes
+from tfdml.callbacks import RetrievalEvaluation
 from tfdml.embedder import load_embedder
 from tfdml.metrics import retrieval_metrics
 from training.__main__ import main
@@ -89,15 +90,23 @@ def test_saved_embedder_gives_the_metrics_of_the_report(run, folders):
     assert read(run / "metrics.json")["test_after_training"] == pytest.approx(measured)
 
 
-def test_kept_weights_are_those_of_the_best_epoch(run, folders):
-    history = read(run / "history.json")["val_precision_at_1"]
-    names = read(run / "splits.json")["validation"]
-    pixels, images, _ = read_images(
-        find_images(folders / "images").of_classes(names), 16
+def test_kept_weights_are_those_of_the_best_epoch(folders, tmp_path, monkeypatch):
+    seen = []
+
+    def evaluate(self, epoch, logs):
+        seen.append(self.model.get_weights())
+        logs["val_precision_at_1"] = [0.9, 0.1][epoch]
+
+    monkeypatch.setattr(RetrievalEvaluation, "on_epoch_end", evaluate)
+    recipe, run = str(folders / "recipe.toml"), tmp_path / "run"
+    assert main(["fit", recipe, "--run", str(run)]) == 0
+    kept = load_embedder(run / "embedder.keras").get_weights()
+    first, last = (
+        [np.array_equal(a, b) for a, b in zip(kept, weights, strict=True)]
+        for weights in seen
     )
-    embeddings = load_embedder(run / "embedder.keras").predict(pixels, verbose=0)
-    measured = retrieval_metrics(embeddings, images.labels, (1,))
-    assert measured["precision_at_1"] == pytest.approx(max(history))
+    assert all(first)
+    assert not all(last)
 
 
 def test_finished_run_is_not_overwritten(run, folders, capsys):
@@ -105,6 +114,14 @@ def test_finished_run_is_not_overwritten(run, folders, capsys):
     assert main(arguments) == 1
     assert "holds a run already" in capsys.readouterr().err
     assert (run / "embedder.keras").exists()
+
+
+def test_folder_that_is_no_run_is_never_replaced(folders, tmp_path, capsys):
+    (tmp_path / "notes.txt").write_text("mine")
+    arguments = ["fit", str(folders / "recipe.toml"), "--run", str(tmp_path)]
+    assert main([*arguments, "--overwrite"]) == 1
+    assert "holds no run" in capsys.readouterr().err
+    assert (tmp_path / "notes.txt").exists()
 
 
 def test_same_seed_gives_the_same_run(folders):
@@ -140,23 +157,49 @@ def test_broken_image_ends_the_run_with_its_name(folders, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+def test_training_classes_without_a_readable_image_are_told(tmp_path, capsys):
+    for number in range(6):
+        path = tmp_path / f"images/class-{number}/1.png"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"no image")
+    text = RECIPE.replace("[embedder]", "skip_unreadable = true\n[embedder]")
+    (tmp_path / "r.toml").write_text(text.format(images=tmp_path / "images"))
+    assert main(["fit", str(tmp_path / "r.toml"), "--run", str(tmp_path / "run")]) == 1
+    assert "Received: 0, after 6 files were skipped" in capsys.readouterr().err
+
+
+def test_more_images_than_memory_are_told(folders, tmp_path, capsys):
+    text = RECIPE.replace("image_size = 16", "image_size = 400000")
+    text = text.replace('pooling = "flatten"', 'pooling = "max"')
+    (tmp_path / "r.toml").write_text(text.format(images=folders / "images"))
+    assert main(["fit", str(tmp_path / "r.toml"), "--run", str(tmp_path / "run")]) == 1
+    assert "error: Unable to allocate" in capsys.readouterr().err
+
+
 def test_network_that_cannot_be_built_is_told_with_its_table(folders, tmp_path, capsys):
     recipe = RECIPE.replace("widths", 'backbone = "MobileNut"\nwidths')
-    (tmp_path / "r.toml").write_text(recipe.format(images=folders / "images"))
+    # Refused before the images are read, which takes longest.
+    (tmp_path / "r.toml").write_text(recipe.format(images=tmp_path / "nowhere"))
     assert main(["fit", str(tmp_path / "r.toml"), "--run", str(tmp_path / "run")]) == 1
     assert "[embedder]: `backbone` must be" in capsys.readouterr().err
 
 
 def test_training_beats_the_untrained_network_on_unseen_classes(tmp_path):
     write_shapes(tmp_path / "images", classes=60, images_per_class=4)
-    text = RECIPE.format(images=tmp_path / "images").replace(
-        "steps = 12", "steps = 120"
-    )
-    (tmp_path / "r.toml").write_text(text.replace("per_epoch = 6", "per_epoch = 40"))
+    text = RECIPE.format(images=tmp_path / "images")
+    # MAP@R rises from 0.2 to 0.7 to 0.94 or more, whatever the seed.
+    for old, new in (
+        ("steps = 12", "steps = 120"),
+        ("per_epoch = 6", "per_epoch = 40"),
+        ("rate = 0.003", "rate = 0.01"),
+        ("classes_per_batch = 4", "classes_per_batch = 8"),
+    ):
+        text = text.replace(old, new)
+    (tmp_path / "r.toml").write_text(text)
     assert main(["fit", str(tmp_path / "r.toml"), "--run", str(tmp_path / "run")]) == 0
     results = read(tmp_path / "run/metrics.json")
     before = results["test_before_training"]["map_at_r"]
-    assert results["test_after_training"]["map_at_r"] > before + 0.05
+    assert results["test_after_training"]["map_at_r"] > before + 0.15
     losses = read(tmp_path / "run/history.json")["loss"]
     assert losses[-1] < 0.5 * losses[0]
 

@@ -102,6 +102,29 @@ def test_too_few_classes_are_refused_with_the_remedy():
     assert parts["train"] == NAMES[:2]
 
 
+@pytest.mark.parametrize(
+    ("count", "fractions", "sizes"),
+    [
+        (6, (0.5, 0.05), (2, 2, 2)),
+        (7, (0.5, 0.05), (2, 2, 3)),
+        (8, (0.5, 0.05), (2, 2, 4)),
+        (9, (0.5, 0.05), (3, 2, 4)),
+        (6, (0.1, 0.8), (2, 2, 2)),
+        (4, (0.9, 0), (2, 0, 2)),
+        (4, (0, 0.9), (2, 2, 0)),
+    ],
+)
+def test_held_out_parts_leave_two_classes_to_train_on(count, fractions, sizes):
+    parts = split_classes(
+        NAMES[:count],
+        test_fraction=fractions[0],
+        validation_fraction=fractions[1],
+        seed=0,
+    )
+    assert tuple(len(parts[p]) for p in ("train", "validation", "test")) == sizes
+    assert sorted(n for part in parts.values() for n in part) == sorted(NAMES[:count])
+
+
 def test_class_with_one_image_is_allowed(tmp_path):
     write(tmp_path, "cat/1.png", "dog/1.png", "dog/2.png")
     assert np.bincount(find_images(tmp_path).labels).tolist() == [1, 2]

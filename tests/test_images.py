@@ -1,6 +1,7 @@
 """Reading pictures: orientation, transparency, odd modes, broken files."""
 
 import io
+import os
 from pathlib import Path
 
 import numpy as np
@@ -146,6 +147,22 @@ def test_a_folder_without_pictures_is_refused(tmp_path):
         list_images(tmp_path)
     with pytest.raises(NotADirectoryError, match="`images_folder` must be a folder"):
         list_images(tmp_path / "missing")
+
+
+def test_folder_that_cannot_be_read_is_told(tmp_path, monkeypatch):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.png").touch()
+    scandir = os.scandir
+
+    def guarded(folder):
+        if str(folder).endswith("dog"):  # root may read what it likes
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    with pytest.raises(PermissionError, match="dog"):
+        list_images(tmp_path)
 
 
 def test_a_file_name_that_is_no_text_is_refused(tmp_path):

@@ -40,6 +40,14 @@ def test_metrics_equal_the_golden_numbers(case):
     assert received["map_at_r"] == pytest.approx(expected["map_at_r"], **close)
 
 
+def test_blocks_of_queries_change_nothing(monkeypatch):
+    generator = np.random.default_rng(0)
+    embeddings, labels = generator.normal(size=(50, 3)), generator.integers(0, 9, 50)
+    expected = retrieval_metrics(embeddings, labels)
+    monkeypatch.setattr("tfdml.metrics._RANKS_AT_ONCE", 30)
+    assert retrieval_metrics(embeddings, labels) == expected
+
+
 def test_query_itself_is_left_out_but_its_duplicate_is_found():
     embeddings = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.1, 1.0]])
     received = retrieval_metrics(embeddings, np.array([0, 0, 1, 2]), [1])
@@ -60,6 +68,11 @@ def test_query_itself_is_left_out_but_its_duplicate_is_found():
 def test_impossible_questions_are_refused(labels, ks, message):
     with pytest.raises(ValueError, match=message):
         retrieval_metrics(np.eye(3)[:, :2] + 1, np.array(labels), ks)
+
+
+def test_model_that_diverged_is_told():
+    with pytest.raises(ValueError, match=r"finite.*diverged.*learning rate.*row 1"):
+        retrieval_metrics(np.array([[1.0], [np.nan]]), np.array([0, 0]), [1])
 
 
 def test_callback_writes_what_early_stopping_and_the_history_read():

@@ -38,6 +38,11 @@ def test_values_arrive_with_their_types(write):
     assert recipe.fit.steps == 1000
 
 
+def test_run_shorter_than_an_epoch_is_one_epoch(write):
+    settings = read_recipe(write("[data]\nimages = 'x'\n[fit]\nsteps = 7\n")).fit
+    assert (settings.epochs, settings.epoch_steps) == (1, 7)
+
+
 def test_images_can_be_given_beside_the_recipe(write):
     assert read_recipe(write("[fit]\nsteps = 1\n"), images="y").data.images == "y"
 
@@ -72,8 +77,33 @@ def test_images_can_be_given_beside_the_recipe(write):
             "must be below 1",
         ),
         (
-            "[data]\nimages='x'\n[batches]\nimages_per_class=1\nclasses_per_batch=1",
-            "a batch of one",
+            "[data]\nimages = 'x'\n[batches]\nimages_per_class = 1",
+            "`images_per_class` must be at least 2. Received: 1",
+        ),
+        (
+            "[data]\nimages = 'x'\n[batches]\nclasses_per_batch = 1",
+            "`classes_per_batch` must be at least 2. Received: 1",
+        ),
+        ("[data]\nimages = ''", "`images` must name a folder"),
+        ("[data]\nimages = 'x'\n[augmentation]\nzoom = 1", "`zoom` must be below 1"),
+        (
+            "[data]\nimages = 'x'\n[fit]\nsteps = 150",
+            "`steps` must be a multiple of `steps_per_epoch`, 100. Received: 150",
+        ),
+        (
+            "[data]\nimages = 'x'\n[fit]\nsteps = 10\nwarmup_steps = 10",
+            "`warmup_steps` must be from 0 to 9. Received: 10",
+        ),
+        ("[data]\nimages = 'x'\n[fit]\nlearning_rate = inf", "must be above 0 and"),
+        ("[data]\nimages = 'x'\n[fit]\nweight_decay = inf", "must be at least 0. Rec"),
+        ("[data]\nimages = 'x'\n[fit]\nseed = 4294967296", "`seed` must be from 0 to"),
+        (
+            "[data]\nimages = 'x'\nvalidation_fraction = 0\n[fit]\npatience = 2",
+            "`patience` must be 0 without validation classes",
+        ),
+        (
+            "[data]\nimages = 'x'\n[loss]\nname = 'precision_loss'",
+            "no loss `precision_loss`",
         ),
         ("[data]\nimages = 'x'\n[embedder]\nwidths = 8", "`widths` must be a list"),
         ("data = 3", r"`data` must be a table, written \[data\]"),

@@ -53,6 +53,7 @@ def list_images(images_folder: str | PathLike[str]) -> list[str]:
 
     Raises:
         NotADirectoryError: There is no such folder.
+        OSError: A folder in it cannot be read.
         ValueError: It holds no picture, or a file name is not UTF-8.
     """
     root = Path(images_folder)
@@ -63,14 +64,18 @@ def list_images(images_folder: str | PathLike[str]) -> list[str]:
         )
     seen: set[str] = set()
     found = []
-    for folder, subfolders, files in os.walk(root, followlinks=True):
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for folder, subfolders, files in os.walk(root, followlinks=True, onerror=refuse):
         # A link may lead back to a folder above it.
         real = os.path.realpath(folder)
         if real in seen:
             subfolders.clear()
             continue
         seen.add(real)
-        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         below = Path(folder).relative_to(root)
         found += [
             (below / name).as_posix()

@@ -8,10 +8,12 @@ import numpy as np
 
 from tfdml.losses.base import checked_batch
 from tfdml.losses.ranking import TopKPrecisionLoss
-from tfdml.neighbors import Metric, nearest_neighbors
+from tfdml.neighbors import Metric, PreparedGallery
 from tfdml.pairs import Tensor, cosine_similarities, label_masks
 
 __all__ = ["MisplacedPairs", "retrieval_metrics"]
+
+_RANKS_AT_ONCE = 2**22  # a class of thousands has as many ranks for each query
 
 
 def retrieval_metrics(
@@ -45,8 +47,8 @@ def retrieval_metrics(
         The metrics, each 0 to 1, with `queries` and `queries_without_positive`.
 
     Raises:
-        ValueError: The shapes do not fit, `ks` is out of range, or no query has a
-            positive.
+        ValueError: The shapes do not fit, `ks` is out of range, an embedding is not
+            finite, or no query has a positive.
 
     Reference:
         Musgrave, Belongie and Lim, A Metric Learning Reality Check, ECCV 2020, for
@@ -57,6 +59,13 @@ def retrieval_metrics(
         raise ValueError(
             "`embeddings` must be [N, dimension] and `labels` [N]. "
             f"Received: {embeddings.shape} and {labels.shape}."
+        )
+    broken = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
+    if broken.size:
+        raise ValueError(
+            "`embeddings` must be finite; training that makes others has diverged, and "
+            f"needs a smaller learning rate. Received: {embeddings[broken[0]]} in row "
+            f"{broken[0]}."
         )
     count = len(labels)
     if not ks or min(ks) < 1 or max(ks) >= count:
@@ -72,24 +81,29 @@ def retrieval_metrics(
         )
     if metric == "cosine":
         embeddings, metric = _unit_or_zero(embeddings), "dot_product"
+    gallery = PreparedGallery(embeddings, metric)
     depth = max(*ks, int(positives.max()))
-    ranked, _ = nearest_neighbors(
-        embeddings, embeddings, depth, metric=metric, exclude=np.arange(count)
-    )
-    answered = positives > 0
-    relevant = (class_of[ranked] == class_of[:, np.newaxis])[answered]
-    positives = positives[answered]
-    results = {}
-    for k in ks:
-        hits = relevant[:, :k].sum(axis=1)
-        results[f"precision_at_{k}"] = float(np.mean(hits / k))
-        results[f"recall_at_{k}"] = float(np.mean(hits > 0))
     ranks = np.arange(1, depth + 1)
-    precision = np.cumsum(relevant, axis=1) / ranks
-    counted = relevant & (ranks <= positives[:, np.newaxis])
-    results["map_at_r"] = float(np.mean((precision * counted).sum(axis=1) / positives))
-    results["queries"] = int(answered.sum())
-    results["queries_without_positive"] = int((~answered).sum())
+    queries = np.flatnonzero(positives)
+    hits = np.empty((len(ks), len(queries)), dtype="int64")
+    average_precision = np.empty(len(queries))
+    step = max(1, _RANKS_AT_ONCE // depth)
+    for start in range(0, len(queries), step):
+        block = slice(start, start + step)
+        rows = queries[block]
+        ranked, _ = gallery.nearest(embeddings[rows], depth, exclude=rows)
+        relevant = class_of[ranked] == class_of[rows, np.newaxis]
+        hits[:, block] = [relevant[:, :k].sum(axis=1) for k in ks]
+        precision = np.cumsum(relevant, axis=1) / ranks
+        counted = relevant & (ranks <= positives[rows, np.newaxis])
+        average_precision[block] = (precision * counted).sum(axis=1) / positives[rows]
+    results: dict[str, float] = {}
+    for k, found in zip(ks, hits, strict=True):
+        results[f"precision_at_{k}"] = float(np.mean(found / k))
+        results[f"recall_at_{k}"] = float(np.mean(found > 0))
+    results["map_at_r"] = float(np.mean(average_precision))
+    results["queries"] = len(queries)
+    results["queries_without_positive"] = count - len(queries)
     return results
 
 

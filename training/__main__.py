@@ -15,7 +15,9 @@ def main(arguments: list[str] | None = None) -> int:
     parsed = _parser().parse_args(arguments)
     try:
         parsed.run_command(parsed)
-    except (ValueError, OSError, RuntimeError) as error:
+    except KeyboardInterrupt:
+        return 130
+    except (ValueError, OSError, RuntimeError, MemoryError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

@@ -41,6 +41,7 @@ class ImageBatches(keras.utils.PyDataset):
         self._steps_per_epoch = steps_per_epoch
         self._augment = augment
         self._epoch = 0
+        self._is_epoch_read = False
         self._pass_number = -1
         self._pass = np.empty((0, 0), dtype="int64")
 
@@ -55,14 +56,20 @@ class ImageBatches(keras.utils.PyDataset):
         if pass_number != self._pass_number:
             self._pass = self._design.batches(pass_number)
             self._pass_number = pass_number
+        self._is_epoch_read = index == self._steps_per_epoch - 1
         chosen = self._pass[position]
         return self._augment(self._images[chosen].astype("float32")), self._labels[
             chosen
         ]
 
     def on_epoch_end(self) -> None:
-        """Go on to the batches of the next epoch."""
-        self._epoch += 1
+        """Go on to the batches of the next epoch.
+
+        Keras 3.15 looks at the first batches and calls this once before the first
+        epoch: an epoch that was not read to its end does not count.
+        """
+        self._epoch += self._is_epoch_read
+        self._is_epoch_read = False
 
 
 def build_augmentation(

@@ -52,7 +52,8 @@ def fit(
         and of raw pixels, the number of classes and images, and seconds.
 
     Raises:
-        FileExistsError: The run exists and `overwrite` is False.
+        FileExistsError: The run exists and `overwrite` is False, or the folder holds
+            something else than a run.
         ValueError: The images cannot be used; the message says why.
         RecipeError: The network cannot be built as the recipe says.
     """
@@ -61,6 +62,11 @@ def fit(
         raise FileExistsError(
             f"{run} holds a run already. Choose another folder with --run, or replace "
             "it with --overwrite."
+        )
+    if run.exists() and not (run / "metrics.json").is_file():
+        raise FileExistsError(
+            f"{run} holds no run (no metrics.json) and is not replaced. Choose another "
+            "folder with --run."
         )
     unfinished = run.with_name(f"{run.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -76,24 +82,24 @@ def _fit_into(folder: Path, recipe: Recipe) -> dict[str, Any]:
     _write_json(folder / "recipe.json", dataclasses.asdict(recipe))
     settings = recipe.fit
     keras.utils.set_random_seed(settings.seed)
+    # Before the images are read, which takes longer: it may not be possible.
+    embedder = _build(recipe)
     parts, splits, skipped = _read_parts(recipe)
     _write_json(folder / "splits.json", splits)
     listed = parts["test"][1].paths
     (folder / "test_images.txt").write_text("".join(f"{p}\n" for p in listed), "utf-8")
 
-    embedder = _build(recipe)
+    floor = _evaluate(_raw_pixels, parts["test"])
     before = _evaluate(embedder.predict, parts["test"])
     started = time.monotonic()
     history = _train(embedder, recipe, parts, folder)
     seconds = time.monotonic() - started
-    after = _evaluate(embedder.predict, parts["test"])
-    floor = _evaluate(_raw_pixels, parts["test"])
-
     embedder.save(folder / "embedder.keras")
     _write_json(folder / "history.json", history)
+    after = _evaluate(embedder.predict, parts["test"])
     results = {
         "images": {name: len(pixels) for name, (pixels, _) in parts.items()},
-        "classes": {name: len(names) for name, names in splits.items()},
+        "classes": {name: len(i.class_names) for name, (_, i) in parts.items()},
         "skipped_files": skipped,
         "seconds_of_training": round(seconds, 1),
         "backend": keras.backend.backend(),
@@ -130,6 +136,12 @@ def _read_parts(
         skipped += failures
     if skipped:
         print(f"Skipped {len(skipped)} unreadable files:", *skipped, sep="\n  ")
+    left = parts["train"][1].class_names
+    if len(left) < 2:
+        raise ValueError(
+            "At least 2 training classes must have an image that can be read. "
+            f"Received: {len(left)}, after {len(skipped)} files were skipped."
+        )
     return parts, splits, skipped
 
 
@@ -172,14 +184,13 @@ def _train(
             classes,
             seed=settings.seed,
         ),
-        settings.steps_per_epoch,
+        settings.epoch_steps,
         build_augmentation(recipe.augmentation, settings.seed),
     )
     loss = getattr(tfdml.losses, recipe.loss.name)(**recipe.loss.arguments)
-    steps = settings.epochs * settings.steps_per_epoch
     embedder.compile(
         optimizer=keras.optimizers.AdamW(
-            _schedule(settings.learning_rate, steps, settings.warmup_steps),
+            _schedule(settings.learning_rate, settings.steps, settings.warmup_steps),
             weight_decay=settings.weight_decay,
         ),
         loss=loss,
@@ -188,7 +199,12 @@ def _train(
     )
     best = folder / "best.weights.h5"
     callbacks = _callbacks(parts["validation"], settings.patience, best)
-    history = embedder.fit(batches, epochs=settings.epochs, callbacks=callbacks)
+    history = embedder.fit(
+        batches,
+        epochs=settings.epochs,
+        callbacks=callbacks,
+        shuffle=False,  # the design has shuffled already
+    )
     if best.exists():
         embedder.load_weights(best)
         best.unlink()
@@ -210,7 +226,7 @@ def _schedule(
         return keras.optimizers.schedules.CosineDecay(learning_rate, steps)
     return keras.optimizers.schedules.CosineDecay(
         0.0,
-        max(1, steps - warmup_steps),
+        steps - warmup_steps,
         warmup_target=learning_rate,
         warmup_steps=warmup_steps,
     )
@@ -221,6 +237,7 @@ def _callbacks(
 ) -> list[keras.callbacks.Callback]:
     pixels, images = validation
     if not _can_be_measured(images.labels):
+        print("Nothing to validate on: the weights of the last epoch are kept.")
         return []
     monitored = {"monitor": "val_precision_at_1", "mode": "max"}
     callbacks: list[keras.callbacks.Callback] = [
@@ -253,9 +270,14 @@ def _ks(count: int) -> tuple[int, ...]:
 
 
 def _raw_pixels(pixels: np.ndarray) -> np.ndarray:
-    """Embed pictures as their own 32 x 32 pixels, centred: the floor to beat."""
-    small = keras.ops.image.resize(pixels.astype("float32"), (32, 32), antialias=True)
-    return keras.ops.convert_to_numpy(small).reshape(len(pixels), -1)
+    """Embed pictures as their own 32 x 32 pixels: the floor to beat."""
+    small = np.empty((len(pixels), 32, 32, 3), dtype="float32")
+    for start in range(0, len(pixels), 256):  # in float32 all of them may be too many
+        block = pixels[start : start + 256].astype("float32")
+        small[start : start + 256] = keras.ops.convert_to_numpy(
+            keras.ops.image.resize(block, (32, 32), antialias=True)
+        )
+    return small.reshape(len(pixels), -1)
 
 
 def _write_json(path: Path, value: Any) -> None:

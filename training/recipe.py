@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import inspect
+import math
 import tomllib
 import typing
 from dataclasses import dataclass, field
@@ -44,6 +45,8 @@ class Data:
 
     def __post_init__(self) -> None:
         """Check the values."""
+        if not self.images:
+            raise RecipeError("`images` must name a folder. Received: ''.")
         _check_range(self, "test_fraction", 0, 1)
         _check_range(self, "validation_fraction", 0, 1)
         if self.test_fraction + self.validation_fraction >= 1:
@@ -87,7 +90,8 @@ class Loss:
 class Batches:
     """`[batches]`: the (m, n)-group design, m images of each of n classes.
 
-    With fewer than n training classes a batch holds all of them.
+    Both are at least 2: each image is compared with others of its class and of other
+    classes. With fewer than n training classes a batch holds all of them.
     """
 
     images_per_class: int = 4
@@ -95,23 +99,18 @@ class Batches:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        _check_range(self, "images_per_class", 1)
-        _check_range(self, "classes_per_batch", 1)
-        if self.images_per_class * self.classes_per_batch < 2:
-            raise RecipeError(
-                "`images_per_class` * `classes_per_batch` must be at least 2: a batch "
-                "of one has no pair to compare. Received: "
-                f"{self.images_per_class} * {self.classes_per_batch}."
-            )
+        _check_range(self, "images_per_class", 2)
+        _check_range(self, "classes_per_batch", 2)
 
 
 @dataclass(frozen=True)
 class Augmentation:
     """`[augmentation]`: random changes of the training pictures; 0 turns one off.
 
-    `zoom` and `shift` are shares of the side (height and width vary apart), `rotation`
-    is in degrees, `brightness`, `contrast`, `saturation` and `hue` are the factors of
-    Keras' layers of those names, `greyscale` is a probability.
+    `zoom` (below 1) and `shift` are shares of the side, where height and width vary
+    apart, `rotation` is in degrees, `brightness`, `contrast` and `hue` are the factors
+    of Keras' layers of those names, `saturation` is the largest share of colour that is
+    taken away, and `greyscale` is a probability.
     """
 
     zoom: float = 0.0
@@ -126,15 +125,22 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        for name in ("zoom", "shift", "brightness", "contrast", "saturation", "hue"):
+        colors = ("brightness", "contrast", "saturation", "hue", "greyscale")
+        for name in ("zoom", "shift", *colors):
             _check_range(self, name, 0, 1)
-        _check_range(self, "greyscale", 0, 1)
+        if self.zoom == 1:
+            raise RecipeError("`zoom` must be below 1: 1 leaves nothing to see.")
         _check_range(self, "rotation", 0, 180)
 
 
 @dataclass(frozen=True)
 class Fit:
-    """`[fit]`: AdamW with a linear warm-up and cosine decay to 0."""
+    """`[fit]`: AdamW with a linear warm-up and cosine decay to 0.
+
+    `steps` is a multiple of `steps_per_epoch`, or less than it: then there is one
+    epoch. After `patience` epochs that are no better on the validation classes the run
+    ends; 0 never ends it.
+    """
 
     steps: int = 1000
     steps_per_epoch: int = 100
@@ -150,13 +156,19 @@ class Fit:
         """Check the values."""
         _check_range(self, "steps", 1)
         _check_range(self, "steps_per_epoch", 1)
-        _check_range(self, "warmup_steps", 0)
-        _check_range(self, "weight_decay", 0)
-        _check_range(self, "seed", 0)
-        _check_range(self, "patience", 0)
-        if not self.learning_rate > 0:
+        if self.steps % self.epoch_steps:
             raise RecipeError(
-                f"`learning_rate` must be above 0. Received: {self.learning_rate}."
+                "`steps` must be a multiple of `steps_per_epoch`, "
+                f"{self.steps_per_epoch}. Received: {self.steps}."
+            )
+        _check_range(self, "warmup_steps", 0, self.steps - 1)
+        _check_range(self, "weight_decay", 0)
+        _check_range(self, "seed", 0, 2**31 - 1)
+        _check_range(self, "patience", 0)
+        if not 0 < self.learning_rate < math.inf:
+            raise RecipeError(
+                "`learning_rate` must be above 0 and finite. "
+                f"Received: {self.learning_rate}."
             )
         if self.precision not in ("float32", "mixed_float16", "mixed_bfloat16"):
             raise RecipeError(
@@ -165,9 +177,14 @@ class Fit:
             )
 
     @property
+    def epoch_steps(self) -> int:
+        """Number of steps in each epoch."""
+        return min(self.steps, self.steps_per_epoch)
+
+    @property
     def epochs(self) -> int:
-        """Number of epochs that hold `steps`, rounded up."""
-        return -(-self.steps // self.steps_per_epoch)
+        """Number of epochs."""
+        return self.steps // self.epoch_steps
 
 
 @dataclass(frozen=True)
@@ -180,6 +197,14 @@ class Recipe:
     batches: Batches = field(default_factory=Batches)
     augmentation: Augmentation = field(default_factory=Augmentation)
     fit: Fit = field(default_factory=Fit)
+
+    def __post_init__(self) -> None:
+        """Check what two tables say together."""
+        if self.fit.patience and not self.data.validation_fraction:
+            raise RecipeError(
+                "[fit]: `patience` must be 0 without validation classes, on which it "
+                f"waits. Received: {self.fit.patience} and validation_fraction = 0."
+            )
 
 
 def read_recipe(path: str | PathLike[str], *, images: str | None = None) -> Recipe:
@@ -240,7 +265,21 @@ def _checked_loss(where: str, name: Any, arguments: dict[str, Any]) -> Loss:
     # Only here the losses, and with them Keras, are imported.
     import tfdml.losses
 
-    known = [n for n in tfdml.losses.__all__ if n not in ("MetricLoss", "PairLoss")]
+    known = [
+        name
+        for name, loss in vars(tfdml.losses).items()
+        if inspect.isclass(loss)
+        and loss not in (tfdml.losses.MetricLoss, tfdml.losses.PairLoss)
+        # These need a layer, label counts or labels that a recipe cannot name.
+        and not issubclass(
+            loss,
+            tfdml.losses.ProxyLoss
+            | tfdml.losses.LogRatioLoss
+            | tfdml.losses.LearnedMarginLoss
+            | tfdml.losses.WeightedContrastiveLoss
+            | tfdml.losses.PairWeightedLoss,
+        )
+    ]
     _check_known(name, known, where, "loss")
     loss_class = getattr(tfdml.losses, name)
     parameters = inspect.signature(loss_class).parameters
@@ -285,6 +324,7 @@ def _check_range(
     table: Any, name: str, least: float, most: float | None = None
 ) -> None:
     value = getattr(table, name)
-    if value < least or (most is not None and value > most) or value != value:
+    # A NaN is in no range.
+    if not (least <= value < math.inf and (most is None or value <= most)):
         rule = f"at least {least}" if most is None else f"from {least} to {most}"
         raise RecipeError(f"`{name}` must be {rule}. Received: {value}.")

@@ -163,8 +163,8 @@ def build_emoji(
 ) -> int:
     """Fetch the drawings and write `class/set.png`, `manifest.csv`, `ATTRIBUTION.md`.
 
-    What is already there is kept, so that a stopped build goes on where it stopped.
-    The same versions give the same files.
+    Pictures of this size that are already there are kept, so that a stopped build goes
+    on where it stopped. The same versions give the same files.
 
     Args:
         folder: Where the images go; fetched packages go to `folder/.packages`.
@@ -189,15 +189,16 @@ def build_emoji(
         tarball = fetch(emoji_set.package, folder / ".packages")
         packages[emoji_set.name] = read_members(tarball)
     drawings = _plan(packages, sets, min_drawings)
-    missing = [d for d in drawings if not (folder / d.path).exists()]
+    missing = [d for d in drawings if not _is_drawn(folder / d.path, size)]
     jobs = [(folder / d.path, d.data, size) for d in missing]
     with ProcessPoolExecutor() as pool:
         done = pool.map(_draw, jobs, chunksize=16)
         for _ in tqdm(done, total=len(jobs), desc="draw", unit="image"):
             pass
     kept = _drop_identical(folder, drawings, min_drawings)
-    _write_manifest(folder / "manifest.csv", kept)
     _write_attribution(folder / "ATTRIBUTION.md", kept)
+    # The last file: with it the set is complete.
+    _write_manifest(folder / "manifest.csv", kept)
     return len(kept)
 
 
@@ -325,6 +326,13 @@ def _svg(collection: dict[str, dict], icon: str) -> bytes:
     ).encode("utf-8")
 
 
+def _is_drawn(path: Path, size: int) -> bool:
+    if not path.exists():
+        return False
+    with Image.open(path) as image:
+        return image.size == (size, size)
+
+
 def _draw(job: tuple[Path, bytes, int]) -> None:
     path, data, size = job
     if data.startswith(b"<svg"):
@@ -378,8 +386,10 @@ def _drop_identical(
     for path in {d.path for d in drawings} - {d.path for d in kept}:
         (folder / path).unlink()
     for emoji_class in {d.emoji_class for d in drawings}:
-        if counts[emoji_class] < min_drawings:
-            (folder / emoji_class).rmdir()
+        class_folder = folder / emoji_class
+        # A file manager may have put a file of its own there.
+        if counts[emoji_class] < min_drawings and not any(class_folder.iterdir()):
+            class_folder.rmdir()
     return kept
 
 

@@ -101,8 +101,9 @@ def split_classes(
     Classes are ordered by the SHA-256 of "seed/name", so the part of a class depends
     on its name and rank alone, not on the order or the number of files. The first
     round(test_fraction * classes), but at least 2, are for testing, as many by
-    validation_fraction for validation, all others for training. A fraction of 0 leaves
-    its part empty.
+    validation_fraction for validation, all others for training. Where that would leave
+    fewer than 2 classes to train on, the test part gives up what they lack, then the
+    validation part. A fraction of 0 leaves its part empty.
 
     Args:
         class_names: Names of the classes.
@@ -125,8 +126,8 @@ def split_classes(
         max(2, round(fraction * count)) if fraction else 0
         for fraction in (test_fraction, validation_fraction)
     )
-    if count - test - validation < 2:
-        needed = 2 + 2 * bool(test_fraction) + 2 * bool(validation_fraction)
+    needed = 2 + 2 * bool(test_fraction) + 2 * bool(validation_fraction)
+    if count < needed:
         raise ValueError(
             "The split into classes for training, validation and test needs at least 2 "
             f"classes in each part, so {needed} or more with these fractions "
@@ -134,6 +135,8 @@ def split_classes(
             f"Received: {count} classes. With few classes set `test_fraction` and "
             "`validation_fraction` to 0 and all of them train."
         )
+    test = min(test, max(count - 2 - validation, 2 * bool(test_fraction)))
+    validation = min(validation, count - 2 - test)
     return {
         "train": sorted(ordered[test + validation :]),
         "validation": sorted(ordered[test : test + validation]),

