@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from tfdml.images import read_image
-from training.data import emoji
-from training.data.emoji import EmojiSet, build_emoji
+from training.data.emoji import build_emoji
+from training.data.emoji_sets import EMOJI_SETS, EmojiSet
 from training.data.npm import FetchError, NpmPackage, fetch, read_members
 
 
@@ -142,7 +142,7 @@ def test_other_file_in_a_class_that_is_left_out_is_no_hindrance(sets, tmp_path):
 
 
 def test_sets_are_pinned_to_exact_packages():
-    for emoji_set in emoji.EMOJI_SETS:
+    for emoji_set in EMOJI_SETS:
         assert len(base64.b64decode(emoji_set.package.sha512)) == 64
         assert emoji_set.licence in (
             "Apache-2.0",
@@ -226,6 +226,6 @@ def test_real_packages_give_over_a_thousand_classes(tmp_path):
     classes = [p for p in tmp_path.iterdir() if p.is_dir() and p.name[0] != "."]
     assert (count, len(classes)) == (7502, 1092)
     assert min(len(list(p.iterdir())) for p in classes) == 5
-    members = read_members(fetch(emoji.EMOJI_SETS[0].package, tmp_path / ".packages"))
+    members = read_members(fetch(EMOJI_SETS[0].package, tmp_path / ".packages"))
     assert "icons.json" in members
     assert np.array(Image.open(classes[0] / "noto.png")).shape == (16, 16, 3)

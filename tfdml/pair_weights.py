@@ -116,4 +116,4 @@ def _gradient(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
             x = x.detach().requires_grad_()
             # Adding a zero connects a constant to x.
             return torch.autograd.grad(function(x) + 0 * x.sum(), x)[0]
-    raise NotImplementedError(f"The backend {backend!r} differentiates no function.")
+    raise RuntimeError(f"Keras on {backend!r} differentiates no function.")
