@@ -5,11 +5,18 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
-# The demo: make DEMO_IMAGES=folder trains on and searches your own class/image folder.
+# The demo: make demo DEMO_IMAGES=folder trains on and searches your own class/image
+# folder. Another folder or recipe gets a run, a model and an index of its own.
 DEMO_IMAGES ?= data/emoji
 DEMO_RECIPE ?= training/recipes/demo.toml
 DEMO_PORT ?= 8000
-DEMO := $(if $(filter data/emoji,$(DEMO_IMAGES)),demo,demo-$(notdir $(DEMO_IMAGES:/=)))
+DEMO_ENDPOINT_PORT ?= 8501
+ifneq ($(words $(DEMO_IMAGES)),1)
+$(error DEMO_IMAGES must be one path without spaces. Received: '$(DEMO_IMAGES)')
+endif
+IMAGES := $(patsubst ./%,%,$(DEMO_IMAGES:%/=%))
+DEMO_CHOICE := $(realpath $(IMAGES)) $(DEMO_RECIPE)
+DEMO := $(if $(filter-out data/emoji training/recipes/demo.toml,$(IMAGES) $(DEMO_RECIPE)),demo-$(notdir $(IMAGES))-$(shell echo '$(DEMO_CHOICE)' | cksum | cut -d ' ' -f 1),demo)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -44,19 +51,20 @@ bench: $(INSTALLED) ## the loss against the bare similarity matrix, same run
 	$(BIN)/python -m benchmarks.topk_precision
 
 demo: runs/$(DEMO)/metrics.json models/$(DEMO)/1 indexes/$(DEMO)/gallery.json ## train, export, index, and search images in the browser
-	$(BIN)/python -m serving demo runs/$(DEMO) indexes/$(DEMO) --model models/$(DEMO) --port $(DEMO_PORT)
+	$(BIN)/python -m serving demo runs/$(DEMO) indexes/$(DEMO) --model models/$(DEMO) --port $(DEMO_PORT) --endpoint-port $(DEMO_ENDPOINT_PORT)
 
 data/emoji/manifest.csv: | $(INSTALLED)
 	$(BIN)/python -m training emoji data/emoji
 
-runs/$(DEMO)/metrics.json: | $(INSTALLED) $(if $(filter demo,$(DEMO)),data/emoji/manifest.csv)
-	$(BIN)/python -m training fit $(DEMO_RECIPE) --images $(DEMO_IMAGES) --run runs/$(DEMO)
+runs/$(DEMO)/metrics.json: | $(INSTALLED) $(if $(filter data/emoji,$(IMAGES)),data/emoji/manifest.csv)
+	$(BIN)/python -m training fit $(DEMO_RECIPE) --images $(IMAGES) --run runs/$(DEMO)
 
-models/$(DEMO)/1: | runs/$(DEMO)/metrics.json
-	$(BIN)/python -m serving export runs/$(DEMO) $@
+models/$(DEMO)/1: runs/$(DEMO)/metrics.json
+	rm -rf models/$(DEMO)
+	KERAS_BACKEND=tensorflow $(BIN)/python -m serving export runs/$(DEMO) $@
 
-indexes/$(DEMO)/gallery.json: | models/$(DEMO)/1
-	$(BIN)/python -m serving index $(DEMO_IMAGES) indexes/$(DEMO) --model models/$(DEMO) --only runs/$(DEMO)/test_images.txt
+indexes/$(DEMO)/gallery.json: models/$(DEMO)/1
+	$(BIN)/python -m serving index $(IMAGES) indexes/$(DEMO) --model models/$(DEMO) --only runs/$(DEMO)/test_images.txt
 
-clean: ## delete what the demo made, the environment stays
-	rm -rf data/emoji runs models indexes
+clean: ## delete what the demo made; the environment and other runs stay
+	rm -rf data/emoji runs/demo* models/demo* indexes/demo*

@@ -141,6 +141,7 @@ def test_few_classes_without_held_out_parts_train(folders, tmp_path, capsys):
     assert main(["fit", str(tmp_path / "r.toml"), "--run", str(tmp_path / "run")]) == 0
     assert "holds all 2 training classes, not 4" in capsys.readouterr().out
     assert read(tmp_path / "run/metrics.json")["test_after_training"] is None
+    assert len((tmp_path / "run/test_images.txt").read_text().splitlines()) == 4
 
 
 def test_broken_image_ends_the_run_with_its_name(folders, tmp_path, capsys):

@@ -98,6 +98,11 @@ def test_callback_writes_what_early_stopping_and_the_history_read():
     assert history["val_map_at_r"][-1] == expected["map_at_r"]
 
 
+def test_callback_refuses_impossible_ks_before_training():
+    with pytest.raises(ValueError, match=r"from 1 to 3.*\[1, 4\]"):
+        RetrievalEvaluation(np.ones((4, 5)), [0, 0, 1, 1], ks=(1, 4))
+
+
 def test_collapsed_model_is_measured_and_does_not_end_the_run():
     inputs = keras.Input((5,))
     model = keras.Model(inputs, keras.layers.Dense(3, "relu")(inputs))

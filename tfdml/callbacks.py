@@ -24,6 +24,9 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         batch_size: Batch size of `predict`.
         prefix: Put before the name of each metric.
 
+    Raises:
+        ValueError: `ks` is out of range.
+
     Example:
         `fit(..., callbacks=[RetrievalEvaluation(images, labels),
         keras.callbacks.EarlyStopping("val_precision_at_1", mode="max")])`
@@ -42,6 +45,11 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         self._images = images
         self._labels = np.asarray(labels)
         self._ks = tuple(ks)
+        if not self._ks or not 1 <= min(self._ks) <= max(self._ks) < len(self._labels):
+            raise ValueError(
+                f"`ks` must be from 1 to {len(self._labels) - 1}, the number of items "
+                f"less the query. Received: {list(ks)}."
+            )
         self._batch_size = batch_size
         self._prefix = prefix
 
