@@ -289,13 +289,6 @@ def test_labels_with_fractions_are_refused(batch):
         TopKPrecisionLoss()(labels, batch[1])
 
 
-def test_float_labels_are_refused_in_fit_where_fractions_cannot_be_seen(batch):
-    model = small_model()
-    model.compile("sgd", loss=TopKPrecisionLoss())
-    with pytest.raises(ValueError, match=r"integers inside a compiled.*astype\('int64"):
-        model.fit(batch[1], batch[0].astype("float32"), verbose=0)
-
-
 def test_batch_of_one_is_refused():
     with pytest.raises(ValueError, match="at least 2 rows"):
         TopKPrecisionLoss()(np.array([1]), np.ones((1, 4), "float32"))

@@ -53,7 +53,7 @@ class MetricLoss(keras.losses.Loss):
 
         Args:
             y_true: Integer labels `[B]` or `[B, 1]`. Labels of a float type must be
-                whole numbers, and are refused where that cannot be seen: in `fit`.
+                whole numbers; outside a compiled function this is checked.
             y_pred: Embeddings `[B, dimension]`.
             sample_weight: Optional weight of each anchor, `[B]`.
 
@@ -144,12 +144,6 @@ def checked_batch(
             f"Received: shape={tuple(embeddings.shape)}."
         )
     labels = checked_labels(labels, embeddings.shape[0])
-    if is_traced(labels) and "float" in keras.backend.standardize_dtype(labels.dtype):
-        raise ValueError(
-            "The labels (`y_true`) must be integers inside a compiled function such as "
-            "`fit`, where it cannot be seen whether they are whole numbers. Pass "
-            f"labels.astype('int64'). Received: dtype={labels.dtype}."
-        )
     if labels.shape[0] == 1 and not is_traced(labels):
         raise ValueError(
             "A batch must hold at least 2 rows: there is no pair to compare. "
