@@ -18,9 +18,12 @@ IMAGES := $(patsubst ./%,%,$(DEMO_IMAGES:%/=%))
 DEMO_CHOICE := $(realpath $(IMAGES)) $(DEMO_RECIPE)
 DEMO := $(if $(filter-out data/emoji training/recipes/demo.toml,$(IMAGES) $(DEMO_RECIPE)),demo-$(notdir $(IMAGES))-$(shell echo '$(DEMO_CHOICE)' | cksum | cut -d ' ' -f 1),demo)
 
+# Tests of the library alone: `training` needs TensorFlow.
+TORCH_TESTS := $(filter-out $(shell grep -lE '^ *(from|import) training' tests/test_*.py),$(shell grep -l 'mark\.backend' tests/test_*.py))
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install format lint types test test-fast bench demo clean
+.PHONY: help install format lint types test test-torch test-fast bench bench-peers figures demo clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,13 +45,33 @@ types: $(INSTALLED) ## check types
 
 test: lint types ## everything that must pass, the slow tests too
 	$(BIN)/python -m pytest
-	KERAS_BACKEND=jax $(BIN)/python -m pytest -m "backend and not slow"
+	KERAS_BACKEND=jax $(BIN)/python -m pytest -m 'backend and not slow'
+	KERAS_BACKEND=jax $(BIN)/python -m pytest -m 'backend and slow' -k 'golden or losses_fit or distribution or memory'
+
+test-torch: .venv-torch/installed ## the losses and layers on torch, in an environment of their own
+	KERAS_BACKEND=torch .venv-torch/bin/python -m pytest -m backend $(TORCH_TESTS)
+
+.venv-torch/installed: setup.py
+	$(PYTHON) -m venv .venv-torch && .venv-torch/bin/pip install --quiet --editable '.[torch,test]'
+	touch $@
 
 test-fast: $(INSTALLED) ## the tests that take seconds
 	$(BIN)/python -m pytest -m 'not slow'
 
-bench: $(INSTALLED) ## the loss against the bare similarity matrix, same run
-	$(BIN)/python -m benchmarks.topk_precision
+bench: $(INSTALLED) bench-peers ## time and memory of every loss, and of its peers
+	mkdir -p build
+	$(BIN)/python -m benchmarks.losses --out build/losses.jsonl
+	$(BIN)/python -m benchmarks.memory --out build/memory.jsonl
+	$(BIN)/python -m benchmarks.report build/losses.jsonl build/memory.jsonl
+
+bench-peers: .peers/pml/installed .peers/tfa/installed ## environments of the peers
+
+.peers/%/installed: benchmarks/peer_%.txt
+	$(PYTHON) -m venv .peers/$* && .peers/$*/bin/pip install --quiet --requirement $<
+	touch $@
+
+figures: $(INSTALLED) ## draw the pictures of the documentation
+	$(BIN)/python docs/figures.py
 
 demo: runs/$(DEMO)/metrics.json models/$(DEMO)/1 indexes/$(DEMO)/gallery.json ## train, export, index, and search images in the browser
 	$(BIN)/python -m serving demo runs/$(DEMO) indexes/$(DEMO) --model models/$(DEMO) --port $(DEMO_PORT) --endpoint-port $(DEMO_ENDPOINT_PORT)

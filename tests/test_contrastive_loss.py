@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tests.autodiff import value_and_gradient
+from tests.autodiff import BACKEND, value_and_gradient
 from tests.golden_cases import check, sampler_cases
 from tests.golden_variants import variants
 from tfdml.importance import balanced_eta, group_importance, random_pair_importance
@@ -16,7 +16,6 @@ from tfdml.losses.weighted_contrastive import (
     BalancedContrastiveLoss,
     WeightedContrastiveLoss,
 )
-from tfdml.pairs import euclidean_distances, unit_rows
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 
@@ -53,13 +52,17 @@ def test_cosine_contrastive_loss_equals_the_golden_numbers(case, dtype, compiled
 
 def weighted(params, dtype):
     """Return the loss that the parameters of a golden case describe."""
-    m, n = params["design"][1:] if params["design"] else (None, None)
+    design, *numbers = params["design"] or ["none"]
+    names = {
+        "none": [],
+        "group": ["images_per_class", "classes_per_batch"],
+        "random": ["positive_probability"],
+    }[design]
     options = {k: params[k] for k in ("margin", "normalize", "power")}
+    options |= dict(zip(names, numbers, strict=True)) | {"dtype": dtype}
     if params["lam"] is None:
-        return WeightedContrastiveLoss(params["counts"], m, n, **options, dtype=dtype)
-    return BalancedContrastiveLoss(
-        params["counts"], m, n, balance=params["lam"], **options, dtype=dtype
-    )
+        return WeightedContrastiveLoss(params["counts"], **options)
+    return BalancedContrastiveLoss(params["counts"], balance=params["lam"], **options)
 
 
 @variants("weighted_contrastive_batch")
@@ -71,30 +74,38 @@ def test_weighted_contrastive_losses_equal_the_golden_numbers(case, dtype, compi
 
 
 @variants("weighted_contrastive_pairs")
-def test_weights_of_drawn_pairs_equal_the_golden_numbers(case, dtype, compiled):
+def test_loss_of_drawn_pairs_equals_the_golden_numbers(case, dtype, compiled):
     params, labels = case["params"], np.array(case["inputs"]["y"])
-    first, second = np.array(case["inputs"]["pairs"]).T
-    same = labels[first] == labels[second]
-    positive, negative = random_pair_importance(params["counts"], params["design"][1])
-    weights = np.where(
-        same,
-        positive[labels[first]],
-        negative[labels[first]] * negative[labels[second]],
+    rows = np.array(case["inputs"]["pairs"]).ravel()
+    loss = weighted(params, dtype)
+    check(
+        case,
+        lambda **x: loss(labels[rows], ops.take(x["X"], rows, axis=0)),
+        dtype,
+        compiled=compiled,
     )
-    if params["lam"] is not None:
-        anchor, item = balanced_eta(params["counts"], params["lam"], 2)
-        eta = anchor[labels[first]] * item[labels[second]]
-        weights = np.where(same, weights, weights * eta)
 
-    def function(**x):
-        distances = euclidean_distances(unit_rows(x["X"]), unit_rows(x["X"]))
-        chosen = ops.take(ops.reshape(distances, (-1,)), first * len(labels) + second)
-        far = ops.square(ops.relu(params["margin"] - chosen))
-        # On JAX `ops.mean` computes in float32 (Keras 3.15).
-        values = ops.where(same, ops.square(chosen), far) * weights.astype(dtype)
-        return ops.sum(values) / len(weights)
 
-    check(case, function, dtype, compiled=compiled)
+def test_loss_of_pairs_of_equal_images_has_a_finite_gradient():
+    loss = BalancedContrastiveLoss([3, 3], positive_probability=0.5, reduction=None)
+    labels, rows = np.array([0, 0, 0, 1]), np.ones((4, 2), "float32")
+    values = ops.convert_to_numpy(loss(labels, rows))
+    # W = L (L - 1) N_c N_d / ((1 - p) N (N - 1)) and eta = 256 (3 - 1) / 3.
+    expected = 2 * (2 * 9 / (0.5 * 30)) * (256 * 2 / 3)
+    np.testing.assert_allclose(values, [0, 0, expected, 0], rtol=1e-6)
+    _, gradient = value_and_gradient(lambda x: ops.sum(loss(labels, x)), rows)
+    assert not gradient.any()
+
+
+def test_odd_batch_of_pairs_is_refused():
+    loss = WeightedContrastiveLoss([3, 3], positive_probability=0.5)
+    with pytest.raises(ValueError, match=r"even number of rows\. Received: 3"):
+        loss(np.array([0, 0, 1]), np.eye(3))
+
+
+def test_class_of_one_image_has_no_part_in_random_pairs():
+    loss = BalancedContrastiveLoss([3, 1, 2], positive_probability=0.3, power=0)
+    assert float(loss(np.array([0, 1, 1, 2]), np.eye(4))) == 0
 
 
 @pytest.mark.parametrize("case", sampler_cases("importance_weight"))
@@ -243,15 +254,6 @@ def test_counts_are_found_by_labels_of_any_size(offset, classes):
     assert float(named(large, embeddings)) == float(plain(labels, embeddings))
 
 
-@pytest.mark.parametrize("dtype", ["int32", "uint8", "float32"])
-def test_labels_of_counts_may_be_of_any_whole_type(dtype):
-    labels, embeddings = random_batch(2)
-    loss = BalancedContrastiveLoss({0: 4, 1: 9, 2: 14, 3: 19}, 2, 3)
-    assert float(loss(labels.astype(dtype), embeddings)) == float(
-        loss(labels, embeddings)
-    )
-
-
 @pytest.mark.parametrize("label", [-1, 1, 5])
 def test_label_without_a_count_is_refused_or_gives_nan(label):
     loss = WeightedContrastiveLoss({0: 4, 2: 9, 3: 4})
@@ -262,18 +264,29 @@ def test_label_without_a_count_is_refused_or_gives_nan(label):
     def compiled(x):  # labels are unknown while this is traced
         return loss(ops.cast(x[:, 0], "int32"), x[:, 1:])
 
+    if BACKEND == "torch":  # which compiles nothing
+        return
     rows = np.concatenate([labels[:, None], embeddings], axis=1).astype("float32")
     value, _ = value_and_gradient(compiled, rows, compiled=True)
     assert np.isnan(value)
 
 
 @pytest.mark.parametrize("counts", [{7: 20, 2**40: 5}, [20, 5, 30]])
-def test_counts_survive_storage_as_json(counts):
-    loss = BalancedContrastiveLoss(counts, 2, 2, balance=3, power=0.5)
+@pytest.mark.parametrize(
+    "design",
+    [
+        {"images_per_class": 2, "classes_per_batch": 2},
+        {"positive_probability": 0.25},
+    ],
+    ids=["groups", "pairs"],
+)
+def test_counts_and_design_survive_storage_as_json(counts, design):
+    loss = BalancedContrastiveLoss(counts, **design, balance=3, power=0.5)
     stored = json.dumps(keras.saving.serialize_keras_object(loss))
     again = keras.saving.deserialize_keras_object(json.loads(stored))
     assert again.get_config() == loss.get_config()
     assert again.get_config()["class_counts"] == counts
+    assert design.items() <= again.get_config().items()
 
 
 @pytest.mark.parametrize("margin", [0.0, -1.0, float("nan"), float("inf")])
@@ -298,6 +311,14 @@ def test_threshold_that_is_no_similarity_is_refused(threshold):
         (([3, 4], 2), r"give both or neither.*images_per_class=2"),
         (([3, 4], 1, 2), r"`images_per_class` must be at least 2.*=1"),
         (([3, 4], 2, 1), r"`classes_per_batch` must be at least 2.*=1"),
+        (
+            ([3, 4], 2, 2, {"positive_probability": 0.5}),
+            r"`positive_probability` describes another design.*=0.5, images_.*=2",
+        ),
+        (
+            ([3, 4], None, None, {"positive_probability": 1.5}),
+            r"`positive_probability` must be from 0 to 1.*=1.5",
+        ),
         (([],), r"`class_counts` must be .*integers|images in some class"),
         (([0, 0],), r"`class_counts` must be at least 0, with images.*\[0, 0\]"),
         (([3, -4],), r"`class_counts` must be at least 0, with images.*-4"),
@@ -308,8 +329,10 @@ def test_threshold_that_is_no_similarity_is_refused(threshold):
     ],
 )
 def test_wrong_counts_and_designs_are_refused(arguments, message):
+    is_options = isinstance(arguments[-1], dict) and len(arguments) > 1
+    options = arguments[-1] if is_options else {}
     with pytest.raises(ValueError, match=message):
-        WeightedContrastiveLoss(*arguments)
+        WeightedContrastiveLoss(*arguments[: len(arguments) - is_options], **options)
 
 
 def test_wrong_power_and_balance_are_refused():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tests.autodiff import BACKEND, value_and_gradient
+from tests.autodiff import BACKEND, JIT, value_and_gradient
 from tfdml.cross_batch_memory import CrossBatchMemory
 from tfdml.losses import PairLoss, TopKPrecisionLoss
 from tfdml.losses.base import MetricLoss
@@ -86,7 +86,7 @@ def contents(model):
     return numpy(model.past_labels)[:count], numpy(model.past_embeddings)[:count]
 
 
-@pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+@pytest.mark.parametrize("jit_compile", JIT)
 def test_each_step_compares_with_the_batches_before(jit_compile):
     model = memory_model(size=9, jit_compile=jit_compile)
     past_labels, past = np.zeros(0, int), np.zeros((0, 4))
@@ -124,7 +124,7 @@ def test_past_embeddings_are_constants_of_the_update():
     other = np.arange(6)[:, None] != np.arange(12)
 
     def loss(kernel):
-        embeddings = ops.matmul(x, kernel) + bias
+        embeddings = ops.matmul(x, kernel) + ops.convert_to_tensor(bias)
         gallery = ops.concatenate([embeddings, ops.convert_to_tensor(past)])
         scores = cosine_similarities(embeddings, gallery)
         return ops.mean(SumLoss().pair_loss(scores, same & other, ~same))
@@ -239,7 +239,7 @@ def test_nan_embedding_surfaces():
 def test_mixed_precision_model_trains(policy):
     keras.config.set_dtype_policy(policy)
     try:
-        model = memory_model(rate=0.01, jit_compile=True)
+        model = memory_model(rate=0.01, jit_compile=JIT[-1])
         losses = [step(model, *batch) for batch in batches(4, 4, 4)]
     finally:
         keras.config.set_dtype_policy("float32")

@@ -14,7 +14,11 @@ from tests.autodiff import BACKEND
 from tfdml.distribution import AcrossReplicas
 from tfdml.losses import TopKPrecisionLoss
 
-pytestmark = [pytest.mark.backend, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.backend,
+    pytest.mark.slow,
+    pytest.mark.skipif(BACKEND == "torch", reason="replicas of TensorFlow and JAX"),
+]
 
 ROOT = Path(__file__).parents[1]
 LOSSES = ["top_k", "top_k_summed", "mean_of_active", "spread_of_batch"]

@@ -2,18 +2,23 @@
 
 import doctest
 import importlib
+import importlib.util
 import pkgutil
 import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import serving.__main__
 import tfdml
 import training.__main__
+from tests.autodiff import value_and_gradient
 from tests.running_server import running
 from tests.search_fixtures import endpoint_of, write_color_model, write_picture
+from tfdml.losses import LogRatioLoss
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -67,6 +72,56 @@ def test_commands_exist(page):
 def test_links_to_files_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
         assert (page.parent / target).exists(), target
+
+
+@pytest.fixture(scope="module")
+def figures():
+    """docs/figures.py, which draws the pictures."""
+    path = ROOT / "docs" / "figures.py"
+    spec = importlib.util.spec_from_file_location("figures", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+def test_script_draws_every_picture_that_a_page_shows(figures, tmp_path):
+    pytest.importorskip("matplotlib")
+    shown = {}
+    for page in PAGES:
+        for alt, target in re.findall(
+            r"!\[([^\]]*)\]\(([^)]+)\)", page.read_text("utf-8")
+        ):
+            assert len(alt) > 40, f"{page}: say what {target} shows"
+            shown[Path(target).stem] = page.parent / target
+    assert shown.keys() == figures.PICTURES.keys()
+    figures.draw(tmp_path)
+    for name, committed in shown.items():
+        assert committed.stat().st_size < 60_000
+        old, new = (
+            np.asarray(Image.open(path).convert("RGB"), dtype=float)
+            for path in (committed, tmp_path / f"{name}.png")
+        )
+        assert old.shape == new.shape, f"{name}: run `make figures`"
+        # Other versions of the fonts may move a pixel.
+        difference = np.abs(old - new).mean()
+        assert difference < 1, f"{name}: run `make figures`"
+
+
+@pytest.mark.slow
+def test_weights_in_the_log_ratio_picture_are_its_gradient(figures):
+    generator = np.random.default_rng(0)
+    poses, x = generator.normal(size=(2, 7, 3))
+    off = ~np.eye(7, dtype=bool)
+    gaps, labels = x[:, None] - x, np.square(poses[:, None] - poses).sum(axis=2)
+    _, slopes = figures.log_ratio_weights(labels, np.square(gaps).sum(axis=2))
+    weights = np.zeros((7, 7))
+    weights[off] = slopes.ravel()
+    # D = ||a - i||^2 moves both of its ends.
+    moved = 2 * ((weights + weights.T)[..., None] * gaps).sum(axis=1)
+    loss = LogRatioLoss(epsilon=0.0, reduction="sum", dtype="float64")
+    _, gradient = value_and_gradient(lambda x: loss(poses, x), x)
+    np.testing.assert_allclose(gradient, moved, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", MODULES)

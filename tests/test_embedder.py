@@ -11,7 +11,7 @@ pytestmark = pytest.mark.backend
 PICTURES = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3)).astype("float32")
 
 
-@pytest.mark.parametrize("pooling", ["average", "max", "flatten"])
+@pytest.mark.parametrize("pooling", ["average", "max", "gem", "flatten"])
 def test_residual_embedder_gives_unit_rows(pooling):
     embedder = build_embedder(32, 12, pooling=pooling, widths=(8, 16), blocks=2)
     embeddings = embedder.predict(PICTURES, verbose=0)
@@ -74,15 +74,24 @@ def test_failed_download_is_told_with_the_remedy(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"image_size": 4}, "`image_size` must be at least 8. Received: 4"),
-        ({"embedding_dimension": 0}, "`embedding_dimension` must be at least 1"),
-        ({"pooling": "mean"}, "`pooling` must be one of .* Received: 'mean'"),
+        (
+            {"image_size": 4},
+            "`image_size` must be a whole number of at least 8.*image_size=4",
+        ),
+        (
+            {"embedding_dimension": 0},
+            "`embedding_dimension` must be a whole number of at least 1",
+        ),
+        ({"pooling": "mean"}, "`pooling` must be one of .* Received: pooling='mean'"),
         ({"backbone": "MobileNot"}, "keras.applications: .*MobileNet.*'MobileNot'"),
         ({"weights": "imagenet"}, "`weights` must be None with backbone='residual'"),
         ({"widths": ()}, "`widths` must name at least one stage"),
-        ({"blocks": 0}, "`blocks` must be at least 1"),
-        ({"stem_stride": 0}, "`stem_stride` must be at least 1"),
-        ({"dropout": 1.0}, "`dropout` must be at least 0 and below 1. Received: 1.0"),
+        ({"blocks": 0}, "`blocks` must be a whole number of at least 1"),
+        ({"stem_stride": 0}, "`stem_stride` must be a whole number of at least 1"),
+        (
+            {"dropout": 1.0},
+            "`dropout` must be at least 0 and below 1. Received: dropout=1.0",
+        ),
     ],
 )
 def test_impossible_arguments_are_refused(arguments, message):

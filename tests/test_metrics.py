@@ -6,9 +6,13 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
+from tests.all_losses import DIMENSION, batch
+from tests.autodiff import tensors
 from tfdml.callbacks import RetrievalEvaluation
-from tfdml.metrics import retrieval_metrics
+from tfdml.losses import TopKPrecisionLoss
+from tfdml.metrics import MisplacedPairs, retrieval_metrics
 
 pytestmark = pytest.mark.backend
 
@@ -112,3 +116,23 @@ def test_collapsed_model_is_measured_and_does_not_end_the_run():
     logs = {}
     callback.on_epoch_end(0, logs)
     assert 0 <= logs["val_precision_at_1"] <= 1
+
+
+def test_fit_shows_the_number_of_misplaced_pairs():
+    labels, inputs = batch()
+    layer = keras.Input((DIMENSION,))
+    model = keras.Model(layer, keras.layers.Dense(4)(layer))
+    metric = MisplacedPairs(k=3, margin=0.2)
+    model.compile("sgd", loss=TopKPrecisionLoss(3, 0.2), metrics=[metric])
+    embeddings = model.predict(inputs, verbose=0)
+    history = model.fit(inputs, labels, batch_size=16, verbose=0)
+    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    same = labels[:, None] == labels[None]
+    itself = np.eye(16, dtype=bool)
+    scores = (unit @ unit.T).astype("float32")
+    masks = tensors(scores, same & ~itself, ~same)
+    counts = TopKPrecisionLoss(3, 0.2).misplaced_pairs(*masks)
+    expected = ops.convert_to_numpy(counts).mean()
+    assert 0 < expected == pytest.approx(history.history["misplaced_pairs"][0])
+    again = MisplacedPairs.from_config(metric.get_config())
+    assert again.get_config() == metric.get_config()

@@ -1,11 +1,10 @@
 """General Pair Weighting: the weights of a loss, and a loss from weights."""
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from tests.autodiff import value_and_gradient
+from tests.autodiff import BACKEND, SEGMENT_ERROR, tensors, value_and_gradient
 from tests.golden_cases import cases, sampler_cases
 from tfdml.losses import PairLoss, TopKPrecisionLoss
 from tfdml.losses.base import MetricLoss
@@ -102,7 +101,7 @@ def test_weights_of_multi_similarity_equal_the_closed_form(case, mined):
 def test_mined_pairs_equal_the_golden_ones(case):
     loss = MultiSimilarityLoss(epsilon=case["params"]["eps"], dtype="float64")
     masks = masks_of(np.array(case["inputs"]["y"]))
-    kept = loss.mined_pairs(np.array(case["inputs"]["S"]), *masks)
+    kept = loss.mined_pairs(*tensors(np.array(case["inputs"]["S"]), *masks))
     for mask, name in zip(kept, ("pos_mask", "neg_mask"), strict=True):
         np.testing.assert_array_equal(numpy(mask), case["expected"][name])
 
@@ -118,7 +117,9 @@ def test_weights_of_the_histogram_loss_equal_the_closed_form(case):
     weights = numpy(pair_weights(loss, *batch_of(case))) / len(case["inputs"]["y"])
     # An unordered pair stands twice in the matrix.
     np.testing.assert_allclose(
-        weights + weights.T, case["extra"]["weights_per_unordered_pair"], atol=1e-9
+        weights + weights.T,
+        case["extra"]["weights_per_unordered_pair"],
+        atol=1e3 * SEGMENT_ERROR,
     )
 
 
@@ -178,6 +179,7 @@ def test_loss_that_uses_no_pair_has_no_weights():
     assert not numpy(pair_weights(Constant(), *random_batch())).any()
 
 
+@pytest.mark.skipif(BACKEND == "torch", reason="nothing is compiled")
 def test_weights_are_computed_inside_a_compiled_function():
     labels, x = random_batch()
     loss = nca(4.0)
@@ -229,10 +231,22 @@ def test_plot_shows_every_pair(tmp_path):
     losses = [nca(1.0), NTXentLoss(), TopKPrecisionLoss(2), MultiSimilarityLoss()]
     figure = plot_pair_weights(losses, labels, x)
     assert [axes.get_title() for axes in figure.axes[:4]] == [x.name for x in losses]
-    shown = [len(dots.get_offsets()) for dots in figure.axes[1].collections]
-    assert shown == [mask.sum() for mask in masks_of(labels)]
+    right, wrong = (dots.get_offsets() for dots in figure.axes[1].collections)
+    listed = weighted_pairs(losses[1], labels, x)
+    np.testing.assert_allclose(right.T, listed["positive"])
+    # Negatives hang down, so that neither kind hides the other.
+    np.testing.assert_allclose(wrong.T * [[1], [-1]], listed["negative"])
     figure.savefig(tmp_path / "weights.png")
     assert (tmp_path / "weights.png").stat().st_size > 10_000
+
+
+def test_plot_says_which_weights_are_derivatives_by_another_score():
+    pytest.importorskip("matplotlib")
+    from tfdml.plots import plot_pair_weights
+
+    figure = plot_pair_weights([NTXentLoss(), DistanceSum()], *random_batch())
+    labels = [axes.get_ylabel() for axes in figure.axes]
+    assert labels == ["weight |dL/dS|", "weight |dL/dscore|"]
 
 
 def test_plot_of_no_loss_is_refused():
@@ -250,7 +264,8 @@ def test_binlifted_weights_equal_the_golden_numbers(kind, dtype, index):
     params = {"threshold" if k == "lam" else k: v for k, v in case["params"].items()}
     scores = np.array(case["inputs"]["S"], dtype=dtype)
     positives, negatives = masks_of(np.array(case["inputs"]["y"]))
-    weights = numpy(binlifted_weights(scores, positives, negatives, **params))
+    inputs = tensors(scores, positives, negatives)
+    weights = numpy(binlifted_weights(*inputs, **params))
     assert weights.dtype == dtype
     mask = positives if kind == "positive" else negatives
     tolerance = 1e-12 if dtype == "float64" else 2e-5
@@ -262,9 +277,8 @@ def test_binlifted_weights_stay_finite_at_any_scale():
     scores = np.array([[1.0, -1.0, 1.0, 0.9], [1.0, 1.0, 1.0, 1.0]], dtype="float32")
     positives = np.array([[True, True, False, False], [False] * 4])
     negatives = np.array([[False, False, True, True], [False] * 4])
-    weights = numpy(
-        binlifted_weights(scores, positives, negatives, alpha=1e4, beta=1e4)
-    )
+    inputs = tensors(scores, positives, negatives)
+    weights = numpy(binlifted_weights(*inputs, alpha=1e4, beta=1e4))
     np.testing.assert_allclose(weights, [[0, 1, 1, 0.5], [0, 0, 0, 0]], atol=1e-6)
 
 
@@ -273,7 +287,8 @@ def test_loss_from_weights_has_just_these_weights(compiled):
     labels, x = random_batch()
     positives, negatives = masks_of(labels)
     loss = PairWeightedLoss(binlifted_weights, {"beta": 10.0}, dtype="float64")
-    expected = numpy(binlifted_weights(cosines(x), positives, negatives, beta=10.0))
+    inputs = tensors(cosines(x), positives, negatives)
+    expected = numpy(binlifted_weights(*inputs, beta=10.0))
     _, gradient = value_and_gradient(
         lambda s: ops.sum(loss.pair_loss(s, positives, negatives)),
         cosines(x),
@@ -310,27 +325,6 @@ def test_loss_from_weights_is_the_signed_sum_of_similarities():
     )
     expected = [-2 * 0.6, 3 * 0.8 - 2 * 0.6, 3 * 0.8]
     np.testing.assert_allclose(numpy(loss(labels, x)), expected)
-
-
-def test_nan_embedding_surfaces_in_a_loss_from_weights():
-    labels, x = random_batch()
-    x[2, 1] = np.nan
-    assert np.isnan(float(PairWeightedLoss(binlifted_weights)(labels, x)))
-
-
-def test_model_with_a_loss_from_weights_is_saved_and_loaded(tmp_path):
-    labels, x = random_batch()
-    inputs = keras.Input((4,))
-    model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
-    loss = PairWeightedLoss(binlifted_weights, {"beta": 40.0}, name="mine")
-    model.compile("sgd", loss=loss, jit_compile=True)
-    model.fit(x, labels, batch_size=10, verbose=0)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert loaded.loss.get_config() == loss.get_config()
-    assert loaded.evaluate(x, labels, verbose=0) == pytest.approx(
-        model.evaluate(x, labels, verbose=0)
-    )
 
 
 def test_weights_that_are_no_function_are_refused():

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tests.autodiff import value_and_gradient
+from tests.autodiff import JIT, value_and_gradient
 from tfdml.losses.proxy import ProxyAnchorLoss
 from tfdml.proxies import CenterRegularizer, Proxies
 
@@ -59,11 +59,12 @@ def test_zero_embedding_and_zero_proxy_are_finite():
 
 @pytest.mark.parametrize(("centers", "multiplier"), [(1, 1.0), (1, 100.0), (4, 1.0)])
 def test_initial_proxies_have_the_variance_of_proxy_anchors_code(centers, multiplier):
+    keras.utils.set_random_seed(1)
     layer = Proxies(100, centers, multiplier)
     layer.build((None, 200))
     proxies = numpy(layer.proxies)
     assert proxies.std() == pytest.approx((2 / (100 * centers)) ** 0.5, rel=0.02)
-    assert abs(proxies.mean()) < 0.002
+    assert abs(proxies.mean()) < 0.004
 
 
 class Adam:
@@ -157,7 +158,7 @@ def test_similarities_are_float32_in_a_mixed_precision_model(random, policy):
     keras.config.set_dtype_policy(policy)
     try:
         model = proxy_model()
-        model.compile("adam", loss=ProxyAnchorLoss(), jit_compile=True)
+        model.compile("adam", loss=ProxyAnchorLoss(), jit_compile=JIT[-1])
         inputs = random.normal(size=(12, 6)) * 30
         history = model.fit(inputs, np.arange(12) % 4, epochs=2, verbose=0)
     finally:
@@ -213,7 +214,7 @@ def test_regularizer_is_added_to_the_loss_that_fit_shows(random):
 @pytest.mark.parametrize("count", [0, -1, 2.5, True, "3"])
 @pytest.mark.parametrize("name", ["num_classes", "centers_per_class"])
 def test_counts_that_are_no_positive_whole_numbers_are_refused(name, count):
-    with pytest.raises(ValueError, match=rf"`{name}` must be .* {name}={count}"):
+    with pytest.raises(ValueError, match=rf"`{name}` must be .* {name}={count!r}"):
         Proxies(**{"num_classes": 3, name: count})
 
 

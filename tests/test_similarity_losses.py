@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tests.autodiff import value_and_gradient
+from tests.autodiff import SEGMENT_ERROR, tensors, value_and_gradient
 from tests.golden_cases import check, sampler_cases
 from tests.golden_variants import variants
 from tfdml.losses.histogram import HistogramLoss
 from tfdml.losses.similarity import BinomialDevianceLoss, MultiSimilarityLoss
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
-compilations = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
 
 
 @variants("binomial_deviance")
@@ -60,7 +59,8 @@ def test_mined_pairs_equal_the_golden_masks(case):
     scores, labels = (np.array(case["inputs"][k]) for k in ("S", "y"))
     same = labels[:, None] == labels[None]
     loss = MultiSimilarityLoss(epsilon=case["params"]["eps"], dtype="float64")
-    mined = loss.mined_pairs(scores, same & ~np.eye(len(labels), dtype=bool), ~same)
+    positives = same & ~np.eye(len(labels), dtype=bool)
+    mined = loss.mined_pairs(*tensors(scores, positives, ~same))
     for received, name in zip(mined, ("pos_mask", "neg_mask"), strict=True):
         np.testing.assert_array_equal(
             ops.convert_to_numpy(received), np.array(case["expected"][name], dtype=bool)
@@ -70,7 +70,8 @@ def test_mined_pairs_equal_the_golden_masks(case):
 def test_pairs_exactly_at_the_bound_of_mining_are_not_kept():
     scores = np.array([[0.75, 0.5], [0.75, 0.625]])
     positives = np.array([[True, False], [True, False]])
-    mined = MultiSimilarityLoss(epsilon=0.25).mined_pairs(scores, positives, ~positives)
+    loss = MultiSimilarityLoss(epsilon=0.25)
+    mined = loss.mined_pairs(*tensors(scores, positives, ~positives))
     for received, mask in zip(mined, (positives, ~positives), strict=True):
         np.testing.assert_array_equal(
             ops.convert_to_numpy(received), mask & [[False], [True]]
@@ -111,10 +112,12 @@ def naive_histogram_loss(scores, positives, negatives, intervals):
 def test_histogram_loss_of_queries_and_a_gallery_equals_a_naive_form(seed, intervals):
     scores, positives, negatives = random_scores(seed)
     loss = HistogramLoss(2 / intervals, dtype="float64")
-    values = ops.convert_to_numpy(loss.pair_loss(scores, positives, negatives))
+    values = ops.convert_to_numpy(
+        loss.pair_loss(*tensors(scores, positives, negatives))
+    )
     expected = naive_histogram_loss(scores, positives, negatives, intervals)
     assert values.shape == (3,)
-    assert values.mean() == pytest.approx(expected, abs=1e-12)
+    assert values.mean() == pytest.approx(expected, abs=SEGMENT_ERROR)
     assert values[1] == 0
 
 
@@ -156,7 +159,9 @@ def naive_multi_similarity(scores, positives, negatives, alpha, beta, lam, eps):
 def test_multi_similarity_loss_of_queries_and_a_gallery_equals_a_naive_loop(seed):
     scores, positives, negatives = random_scores(seed)
     loss = MultiSimilarityLoss(3, 20, 0.4, 0.125, dtype="float64")
-    values = ops.convert_to_numpy(loss.pair_loss(scores, positives, negatives))
+    values = ops.convert_to_numpy(
+        loss.pair_loss(*tensors(scores, positives, negatives))
+    )
     expected = naive_multi_similarity(scores, positives, negatives, 3, 20, 0.4, 0.125)
     np.testing.assert_allclose(values, expected, rtol=1e-12)
     assert values[1] == 0
@@ -172,30 +177,17 @@ def test_binomial_deviance_of_queries_and_a_gallery_equals_a_naive_loop(seed):
         for r, w, p, n in zip(right, wrong, positives, negatives, strict=True)
     ]
     loss = BinomialDevianceLoss(3, 20, 0.4, dtype="float64")
-    values = ops.convert_to_numpy(loss.pair_loss(scores, positives, negatives))
+    values = ops.convert_to_numpy(
+        loss.pair_loss(*tensors(scores, positives, negatives))
+    )
     np.testing.assert_allclose(values, per_anchor, rtol=1e-12)
     loss = BinomialDevianceLoss(3, 20, 0.4, per_anchor=False, dtype="float64")
-    values = ops.convert_to_numpy(loss.pair_loss(scores, positives, negatives))
+    values = ops.convert_to_numpy(
+        loss.pair_loss(*tensors(scores, positives, negatives))
+    )
     assert values.mean() == pytest.approx(
         right[positives].mean() + wrong[negatives].mean(), rel=1e-12
     )
-
-
-@pytest.mark.parametrize("row", [0, 3])
-@pytest.mark.parametrize(
-    "loss",
-    [MultiSimilarityLoss(), BinomialDevianceLoss(), HistogramLoss()],
-    ids=lambda loss: loss.name,
-)
-@compilations
-def test_nan_comes_to_light(loss, row, compiled):
-    embeddings = np.random.default_rng(0).normal(size=(6, 4)).astype("float32")
-    embeddings[row, 1] = np.nan
-    labels = np.array([0, 0, 1, 2, 1, 0])  # row 3 is a negative only
-    value, _ = value_and_gradient(
-        lambda x: loss(labels, x), embeddings, compiled=compiled
-    )
-    assert np.isnan(value)
 
 
 @pytest.mark.parametrize("name", ["positive_scale", "negative_scale"])

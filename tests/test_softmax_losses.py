@@ -1,14 +1,12 @@
-"""NCA, N-pair, SupCon, NT-Xent, angular, circle: golden numbers and naive loops."""
-
-import math
+"""NCA, N-pair, SupCon, NT-Xent, circle: golden numbers and naive loops."""
 
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from tests.autodiff import value_and_gradient
-from tests.golden_cases import check
+from tests.autodiff import SEGMENT_ERROR, tensors, value_and_gradient
+from tests.golden_cases import check, rows_of_pairs
 from tests.golden_variants import variants
 from tfdml.losses.angular import AngularLoss, MultiClassAngularLoss
 from tfdml.losses.circle import CircleLoss
@@ -68,13 +66,6 @@ def test_n_pair_loss_of_one_tuple_equals_the_golden_numbers(case, dtype, compile
     check(case, function, dtype, compiled=compiled)
 
 
-def rows_of_pairs(anchors, positives):
-    """Mix anchors and positives into one batch: positives follow in reverse order."""
-    names = np.arange(anchors.shape[0])
-    rows = ops.concatenate([anchors, ops.flip(positives, axis=0)], axis=0)
-    return np.concatenate([names, names[::-1]]), rows
-
-
 @variants("npair_mc")
 def test_multi_class_n_pair_loss_equals_the_golden_numbers(case, dtype, compiled):
     params = case["params"]
@@ -97,24 +88,6 @@ def test_n_pair_loss_of_anchors_and_a_gallery_is_multi_class(case, dtype, compil
     check(
         case,
         lambda **x: mean(loss.pair_loss(loss.scores(x["F"], x["Fp"]), itself, ~itself)),
-        dtype,
-        compiled=compiled,
-    )
-
-
-@variants("angular_all_pairs")
-def test_angular_loss_equals_the_golden_numbers(case, dtype, compiled):
-    labels = np.array(case["inputs"]["y"])
-    loss = AngularLoss(case["params"]["alpha_deg"], dtype=dtype)
-    check(case, lambda **x: loss(labels, x["X"]), dtype, compiled=compiled)
-
-
-@variants("angular_mc")
-def test_multi_class_angular_loss_equals_the_golden_numbers(case, dtype, compiled):
-    loss = MultiClassAngularLoss(case["params"]["alpha_deg"], dtype=dtype)
-    check(
-        case,
-        lambda **x: loss(*rows_of_pairs(x["F"], x["Fp"])),
         dtype,
         compiled=compiled,
     )
@@ -178,7 +151,9 @@ def circle(scores, positives, negatives):
 )
 def test_losses_of_queries_and_a_gallery_equal_naive_loops(loss, naive, seed):
     scores, positives, negatives = random_scores(seed)
-    values = ops.convert_to_numpy(loss.pair_loss(scores, positives, negatives))
+    values = ops.convert_to_numpy(
+        loss.pair_loss(*tensors(scores, positives, negatives))
+    )
     assert values.shape == (4,)
     assert values.mean() == pytest.approx(naive(scores, positives, negatives), rel=1e-9)
     assert values[1] == 0
@@ -211,53 +186,6 @@ def test_circle_loss_has_the_value_of_keras():
     )
 
 
-def unit_batch(seed):
-    generator = np.random.default_rng(seed)
-    labels = generator.integers(0, 4, 9)
-    embeddings = generator.normal(size=(9, 3))
-    embeddings[4], embeddings[7] = embeddings[1], embeddings[2]
-    return labels, embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
-
-
-@pytest.mark.parametrize("angle", [36.0, 55.0, 70.0])
-@pytest.mark.parametrize("seed", range(3))
-def test_angular_loss_equals_a_naive_loop(seed, angle):
-    labels, x = unit_batch(seed)
-    t = math.tan(math.radians(angle)) ** 2
-    values = []
-    for a in range(9):
-        for p in range(9):
-            if a == p or labels[a] != labels[p]:
-                continue
-            others = x[labels != labels[a]]
-            f = 4 * t * (others @ (x[a] + x[p])) - 2 * (1 + t) * (x[a] @ x[p])
-            values.append(np.logaddexp.reduce([0.0, *f]))
-    for dtype, tolerance in (("float64", 1e-9), ("float32", 1e-5)):
-        value = float(AngularLoss(angle, dtype=dtype)(labels, x.astype(dtype)))
-        assert value == pytest.approx(np.mean(values), rel=tolerance)
-
-
-def test_angular_loss_keeps_its_digits_at_the_largest_angle():
-    # Each end of the pair has its own nearest negative, far from the other end.
-    x = np.array([[1, 0], [-1, 0], [1, 1e-3], [-1, 1e-3]], dtype="float32")
-    labels = np.array([0, 0, 1, 2])
-    loss = AngularLoss(70.0)
-    t = math.tan(math.radians(70.0)) ** 2
-    value, gradient = value_and_gradient(lambda x: loss(labels, x), x)
-    assert value == pytest.approx(math.log(2) + 2 * (1 + t), rel=1e-5)
-    assert np.all(np.isfinite(gradient))
-
-
-def test_angular_loss_beyond_the_range_of_its_type_is_an_upper_bound():
-    x = np.array([[1, 0], [-1, 0], [1, 1e-3], [-1, 1e-3]], dtype="float32")
-    labels = np.array([0, 0, 1, 2])
-    t = math.tan(math.radians(85.0)) ** 2
-    value, gradient = value_and_gradient(lambda x: AngularLoss(85.0)(labels, x), x)
-    exact = math.log(2) + 2 * (1 + t)
-    assert exact < value < exact + 8 * t
-    assert np.all(np.isfinite(gradient))
-
-
 def test_rows_of_a_large_class_are_anchors_and_positives_in_turn():
     labels, x = (
         np.array([5, 5, 8, 5, 8, 5]),
@@ -272,37 +200,13 @@ def test_rows_of_a_large_class_are_anchors_and_positives_in_turn():
     ]
     expected = np.concatenate([np.atleast_1d(c) for c in costs]).mean()
     loss = MultiClassNPairLoss(dtype="float64")
-    assert float(loss(labels, x)) == pytest.approx(expected, rel=1e-12)
+    assert float(loss(labels, x)) == pytest.approx(expected, rel=SEGMENT_ERROR)
 
 
 def test_length_of_every_row_counts_in_the_l2_term():
     labels, x = np.arange(5), np.random.default_rng(0).normal(size=(5, 3))
     loss = NPairLoss(l2_weight=0.5, dtype="float64")
     assert float(loss(labels, x)) == pytest.approx(0.5 * (x**2).sum() / 5)
-
-
-@pytest.mark.parametrize("row", [0, 3])
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
-@pytest.mark.parametrize(
-    "loss",
-    [
-        NCALoss(),
-        NPairLoss(),
-        NTXentLoss(),
-        SupervisedContrastiveLoss(),
-        AngularLoss(),
-        CircleLoss(),
-    ],
-    ids=lambda loss: loss.name,
-)
-def test_nan_comes_to_light(loss, row, compiled):
-    embeddings = np.random.default_rng(0).normal(size=(6, 4)).astype("float32")
-    embeddings[row, 1] = np.nan
-    labels = np.array([0, 0, 1, 2, 1, 0])  # row 3 is a negative only
-    value, _ = value_and_gradient(
-        lambda x: loss(labels, x), embeddings, compiled=compiled
-    )
-    assert np.isnan(value)
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])

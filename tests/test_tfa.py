@@ -171,6 +171,7 @@ def test_reduction_is_followed_and_kept(loss_class):
 
 @keras.saving.register_keras_serializable(package="test_tfa")
 def manhattan(x):
+    x = ops.convert_to_tensor(x)
     return ops.sum(ops.abs(ops.expand_dims(x, 1) - x), axis=2)
 
 

@@ -1,8 +1,6 @@
 """The top-k precision loss against golden numbers, its theorems and a naive form."""
 
 import itertools
-import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,21 +9,11 @@ from hypothesis import strategies as st
 from keras import ops
 
 from tests.autodiff import value_and_gradient
+from tests.golden_cases import cases, check, sampler_cases
+from tests.golden_variants import variants
 from tfdml.losses import TopKPrecisionLoss, precision_loss
 
 pytestmark = pytest.mark.backend
-
-GOLDENS = json.loads(
-    (Path(__file__).parent / "goldens" / "goldens.json").read_text(encoding="utf-8")
-)
-CASES = [c for c in GOLDENS["cases"] if c["loss"] == "topk_precision_loss"]
-QUERIES = [
-    c for c in GOLDENS["sampler_cases"] if c["id"].startswith("topk_single_query")
-]
-TOLERANCE = {
-    "float64": {"value": 1e-9, "gradient": 1e-7},
-    "float32": {"value": 2e-5, "gradient": 2e-4},
-}
 
 
 def reduced(values, labels, reduction):
@@ -62,31 +50,13 @@ def golden_loss(case, dtype):
     return function
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+@variants("topk_precision_loss")
 def test_loss_and_gradient_equal_the_golden_numbers(case, dtype, compiled):
-    embeddings = np.array(case["inputs"]["X"], dtype=dtype)
-    value, gradient = value_and_gradient(
-        golden_loss(case, dtype), embeddings, compiled=compiled
-    )
-    tolerance = TOLERANCE[dtype]
-    scale = max(1.0, abs(case["expected"]["loss"]))
-    assert value == pytest.approx(
-        case["expected"]["loss"], rel=tolerance["value"], abs=tolerance["value"] * scale
-    )
-    expected = case["expected"]["grad_X"]
-    if expected is None:  # at exact ties any subgradient is right
-        assert np.all(np.isfinite(gradient))
-        return
-    expected = np.array(expected)
-    largest = max(np.abs(expected).max(), 1e-12)
-    np.testing.assert_allclose(
-        gradient, expected, rtol=0, atol=tolerance["gradient"] * largest
-    )
+    function = golden_loss(case, dtype)
+    check(case, lambda **x: function(x["X"]), dtype, compiled=compiled)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+@pytest.mark.parametrize("case", cases("topk_precision_loss"))
 def test_misplaced_pairs_equal_the_golden_numbers(case):
     embeddings = np.array(case["inputs"]["X"])
     if case["params"]["normalize"]:
@@ -107,7 +77,7 @@ def test_misplaced_pairs_equal_the_golden_numbers(case):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("case", QUERIES, ids=lambda case: case["id"])
+@pytest.mark.parametrize("case", sampler_cases("topk_single_query"))
 def test_single_query_equals_the_golden_numbers(case, dtype):
     scores = np.array([case["inputs"]["s"]], dtype=dtype)
     positives = np.array([case["inputs"]["rel"]], dtype=bool)

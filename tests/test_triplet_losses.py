@@ -1,15 +1,14 @@
 """Triplet and margin losses against golden numbers and naive loops over triplets."""
 
-import itertools
-
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
-import tfdml.triplet_weights
-from tests.autodiff import BACKEND, value_and_gradient
-from tests.golden_cases import cases, check, sampler_cases
+from tests.autodiff import tensors
+from tests.golden_cases import check, sampler_cases
+from tests.golden_variants import variants
+from tests.naive_triplets import naive_distances, triplets_of
 from tfdml.layers_margin import ClassBoundaries
 from tfdml.losses.distance_weighted import (
     DistanceWeightedMarginLoss,
@@ -24,7 +23,6 @@ from tfdml.losses.triplet import (
     TripletLoss,
 )
 from tfdml.pairs import unit_rows
-from tfdml.triplet_weights import hinge_weights, ranks, semi_hard_weights
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 
@@ -34,18 +32,6 @@ DISTANCES = {
     "cosine": "cosine",
 }
 both_dtypes = pytest.mark.parametrize("dtype", ["float64", "float32"])
-
-
-@pytest.fixture(params=["in turn", "by bisection"])
-def way(request, monkeypatch):
-    """Each of the two ways to the weights, whatever the number of positives."""
-    few = {"in turn": 10**6, "by bisection": 0}[request.param]
-    monkeypatch.setattr(tfdml.triplet_weights, "FEW_POSITIVES", few)
-
-
-def check_case(case, function, dtype):
-    # Outside `jit` JAX compiles each operation for each shape, which takes longer.
-    check(case, function, dtype, compiled=BACKEND == "jax")
 
 
 def on_batch(case, loss, reduction="mean"):
@@ -67,35 +53,31 @@ def distance_arguments(case, dtype):
     }
 
 
-@both_dtypes
-@pytest.mark.parametrize("case", cases("triplet_all"))
-def test_triplet_loss_equals_the_golden_numbers(case, dtype):
+@variants("triplet_all")
+def test_triplet_loss_equals_the_golden_numbers(case, dtype, compiled):
     reduction = case["params"]["reduction"]
     average = "active" if reduction == "mean_active" else "valid"
     loss = TripletLoss(average=average, **distance_arguments(case, dtype))
-    check_case(case, on_batch(case, loss, reduction), dtype)
+    check(case, on_batch(case, loss, reduction), dtype, compiled=compiled)
 
 
-@both_dtypes
-@pytest.mark.parametrize("case", cases("triplet_semihard"))
-def test_semi_hard_triplet_loss_equals_the_golden_numbers(case, dtype):
+@variants("triplet_semihard")
+def test_semi_hard_triplet_loss_equals_the_golden_numbers(case, dtype, compiled):
     loss = SemiHardTripletLoss(**distance_arguments(case, dtype))
-    check_case(case, on_batch(case, loss), dtype)
+    check(case, on_batch(case, loss), dtype, compiled=compiled)
 
 
-@both_dtypes
-@pytest.mark.parametrize("case", cases("triplet_semihard_window"))
-def test_semi_hard_window_loss_equals_the_golden_numbers(case, dtype):
+@variants("triplet_semihard_window")
+def test_semi_hard_window_loss_equals_the_golden_numbers(case, dtype, compiled):
     loss = SemiHardWindowTripletLoss(**distance_arguments(case, dtype))
-    check_case(case, on_batch(case, loss), dtype)
+    check(case, on_batch(case, loss), dtype, compiled=compiled)
 
 
-@both_dtypes
-@pytest.mark.parametrize("case", cases("triplet_batch_hard"))
-def test_hard_triplet_loss_equals_the_golden_numbers(case, dtype):
+@variants("triplet_batch_hard")
+def test_hard_triplet_loss_equals_the_golden_numbers(case, dtype, compiled):
     arguments = distance_arguments(case, dtype)
     loss = HardTripletLoss(soft=case["params"]["soft"], **arguments)
-    check_case(case, on_batch(case, loss), dtype)
+    check(case, on_batch(case, loss), dtype, compiled=compiled)
 
 
 @both_dtypes
@@ -117,9 +99,8 @@ def test_negative_probabilities_equal_the_golden_numbers(case, dtype):
     )
 
 
-@both_dtypes
-@pytest.mark.parametrize("case", cases("triplet_distance_weighted_expected"))
-def test_distance_weighted_triplet_loss_equals_the_golden_numbers(case, dtype):
+@variants("triplet_distance_weighted_expected")
+def test_distance_weighted_loss_equals_the_golden_numbers(case, dtype, compiled):
     loss = DistanceWeightedTripletLoss(
         case["params"]["margin"],
         DISTANCES[case["params"]["metric"]],
@@ -127,18 +108,17 @@ def test_distance_weighted_triplet_loss_equals_the_golden_numbers(case, dtype):
         case["extra"]["nonzero_loss_cutoff"],
         dtype=dtype,
     )
-    check_case(case, on_batch(case, loss), dtype)
+    check(case, on_batch(case, loss), dtype, compiled=compiled)
 
 
-@both_dtypes
-@pytest.mark.parametrize("case", cases("margin_loss_pairs"))
-def test_margin_losses_equal_the_golden_numbers(case, dtype):
+@variants("margin_loss_pairs")
+def test_margin_losses_equal_the_golden_numbers(case, dtype, compiled):
     params = case["params"]
     average = "active" if params["reduction"] == "mean_active" else "valid"
     if np.isscalar(params["beta"]):
         assert params["nu"] == 0
         loss = MarginLoss(params["alpha"], params["beta"], average, dtype=dtype)
-        check_case(case, on_batch(case, loss), dtype)
+        check(case, on_batch(case, loss), dtype, compiled=compiled)
         return
     loss = LearnedMarginLoss(
         len(params["beta"]), params["alpha"], params["nu"], average, dtype=dtype
@@ -149,12 +129,11 @@ def test_margin_losses_equal_the_golden_numbers(case, dtype):
     def function(**inputs):
         return loss(labels, ops.concatenate([inputs["X"], boundaries], axis=1))
 
-    check_case(case, function, dtype)
+    check(case, function, dtype, compiled=compiled)
 
 
-@both_dtypes
-@pytest.mark.parametrize("case", cases("margin_loss_triplets"))
-def test_margin_loss_of_drawn_triplets_equals_the_golden_numbers(case, dtype):
+@variants("margin_loss_triplets")
+def test_margin_loss_of_drawn_triplets_equals_the_golden_numbers(case, dtype, compiled):
     """The authors' form: each drawn triplet is an anchor with one of each kind."""
     params, labels = case["params"], np.array(case["inputs"]["y"])
     triplets = np.array(case["inputs"]["triplets"], int).reshape(-1, 3)
@@ -172,122 +151,15 @@ def test_margin_loss_of_drawn_triplets_equals_the_golden_numbers(case, dtype):
         x = unit_rows(inputs["X"])
         gaps = ops.expand_dims(ops.take(x, anchors, axis=0), 1) - x
         distances = ops.sqrt(ops.sum(ops.square(gaps), axis=2) + params["eps"])
-        scores = distances - beta[:, None]
+        scores = distances - ops.convert_to_tensor(beta[:, None])
         # On JAX `ops.mean` computes in float32 (Keras 3.15).
         value = ops.sum(loss.pair_loss(scores, positives, negatives)) / len(rows)
-        far = ops.relu(scores + params["alpha"]) * positives
-        near = ops.relu(params["alpha"] - scores) * negatives
+        far = ops.where(positives, ops.relu(scores + params["alpha"]), 0)
+        near = ops.where(negatives, ops.relu(params["alpha"] - scores), 0)
         terms = ops.sum(ops.cast(far + near > 0, dtype))
         return value + params["nu"] * beta.sum() / terms
 
-    check_case(case, function, dtype)
-
-
-def random_rows(seed, anchors=5, gallery=12):
-    """Scores on a grid, so full of ties, and masks with empty rows among them."""
-    generator = np.random.default_rng(seed)
-    scores = generator.integers(0, 8, (anchors, gallery)) / 8
-    kind = generator.integers(0, 3, (anchors, gallery))
-    kind[0], kind[1] = kind[0] % 2, kind[1] % 2 * 2
-    return scores, kind == 1, kind == 2
-
-
-def triplets_of(positives, negatives):
-    for a in range(len(positives)):
-        right, wrong = np.flatnonzero(positives[a]), np.flatnonzero(negatives[a])
-        for p, n in itertools.product(right, wrong):
-            yield a, p, n
-
-
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("margin", [0.0, 0.25, 2.0])
-@pytest.mark.parametrize("window", [False, True])
-@pytest.mark.parametrize("shared", [False, True])
-def test_hinge_weights_count_the_triplets(seed, margin, window, shared, way):
-    scores, positives, negatives = random_rows(seed)
-    shares = np.random.default_rng(seed).random(scores.shape)
-    expected = np.zeros_like(scores)
-    for a, p, n in triplets_of(positives, negatives):
-        above = scores[a, n] > scores[a, p] or not window
-        if above and scores[a, n] < scores[a, p] + margin:
-            expected[a, p] += shares[a, n] if shared else 1
-            expected[a, n] -= shares[a, n] if shared else 1
-    received = hinge_weights(
-        ops.convert_to_tensor(scores),
-        positives,
-        negatives,
-        margin,
-        window=window,
-        shares=ops.convert_to_tensor(shares) if shared else None,
-    )
-    np.testing.assert_allclose(ops.convert_to_numpy(received), expected, atol=1e-12)
-
-
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("margin", [0.0, 0.25, 2.0])
-def test_semi_hard_weights_follow_the_rule(seed, margin, way):
-    scores, positives, negatives = random_rows(seed)
-    expected = np.zeros_like(scores)
-    for a, p in zip(*np.nonzero(positives), strict=True):
-        wrong = scores[a, negatives[a]]
-        if len(wrong) == 0:
-            continue
-        farther = wrong[wrong > scores[a, p]]
-        chosen = farther.min() if len(farther) else wrong.max()
-        if chosen < scores[a, p] + margin:
-            tied = negatives[a] & (scores[a] == chosen)
-            expected[a, p] += 1
-            expected[a, tied] -= 1 / tied.sum()
-    received = semi_hard_weights(
-        ops.convert_to_tensor(scores), positives, negatives, margin
-    )
-    np.testing.assert_allclose(ops.convert_to_numpy(received), expected, atol=1e-12)
-
-
-@pytest.mark.parametrize("ties", [False, True])
-def test_ranks_equal_those_of_numpy(ties):
-    generator = np.random.default_rng(3)
-    rows = np.sort(generator.integers(0, 9, (4, 7)) / 8, axis=1)
-    rows[2] = np.inf
-    values = generator.integers(-1, 10, (4, 11)) / 8
-    received = ops.convert_to_numpy(ranks(rows, values, ties=ties))
-    side = "right" if ties else "left"
-    expected = [
-        np.searchsorted(*row, side=side) for row in zip(rows, values, strict=True)
-    ]
-    np.testing.assert_array_equal(received, expected)
-
-
-def naive_distances(x):
-    x = x / np.linalg.norm(x, axis=1, keepdims=True)
-    return ((x[:, None] - x) ** 2).sum(2)
-
-
-def naive_triplet_loss(x, labels, margin):
-    distances = naive_distances(x)
-    same = labels[:, None] == labels
-    positives = same & ~np.eye(len(labels), dtype=bool)
-    hinges = [
-        max(0, distances[a, p] - distances[a, n] + margin)
-        for a, p, n in triplets_of(positives, ~same)
-    ]
-    return np.mean(hinges)
-
-
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
-def test_triplet_loss_equals_a_loop_over_all_triplets(compiled, way):
-    generator = np.random.default_rng(1)
-    labels, x = generator.integers(0, 4, 24), generator.normal(size=(24, 5))
-    x[3] = x[7]
-    loss = TripletLoss(0.5, dtype="float64")
-    value, gradient = value_and_gradient(
-        lambda x: loss(labels, x), x, compiled=compiled
-    )
-    assert value == pytest.approx(naive_triplet_loss(x, labels, 0.5), abs=1e-12)
-    direction = generator.normal(size=x.shape)
-    ends = [naive_triplet_loss(x + s * 1e-6 * direction, labels, 0.5) for s in (-1, 1)]
-    slope = (ends[1] - ends[0]) / 2e-6
-    assert (gradient * direction).sum() == pytest.approx(slope, abs=1e-7)
+    check(case, function, dtype, compiled=compiled)
 
 
 def test_distance_weighted_margin_loss_is_the_mean_of_all_draws():
@@ -318,9 +190,9 @@ def test_distance_weighted_margin_loss_is_the_mean_of_all_draws():
 )
 def test_pair_loss_of_a_distance_weighted_loss_needs_the_dimension(loss_class):
     labels, x = np.repeat([0, 1], 3), np.random.default_rng(0).normal(size=(6, 4))
-    scores = loss_class(dtype="float64").scores(x, x)
+    scores = loss_class(dtype="float64").scores(*tensors(x, x))
     same = labels[:, None] == labels
-    masks = same & ~np.eye(6, dtype=bool), ~same
+    masks = tensors(same & ~np.eye(6, dtype=bool), ~same)
     with pytest.raises(ValueError, match="`dimension`"):
         loss_class(dtype="float64").pair_loss(scores, *masks)
     values = loss_class(dimension=4, dtype="float64").pair_loss(scores, *masks)
@@ -338,14 +210,13 @@ def test_counts_stay_exact_in_half_precision(dtype):
     assert float(loss(labels, x)) == 1  # 0 - 2 + 3
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_learned_boundaries_are_trained_by_fit(jit_compile):
+def test_boundaries_of_classes_in_the_batch_alone_are_trained():
     generator = np.random.default_rng(0)
     labels, x = np.repeat([0, 1, 3], 4), generator.normal(size=(12, 6))
     inputs = keras.Input((6,))
     outputs = ClassBoundaries(4, initial=1.0)(keras.layers.Dense(3)(inputs))
     model = keras.Model(inputs, outputs)
-    model.compile("sgd", loss=LearnedMarginLoss(4), jit_compile=jit_compile)
+    model.compile("sgd", loss=LearnedMarginLoss(4))
     before = model.get_weights()
     model.fit(x, labels, batch_size=12, epochs=1, verbose=0)
     after = model.get_weights()
@@ -353,23 +224,6 @@ def test_learned_boundaries_are_trained_by_fit(jit_compile):
     moved = before[-1] != after[-1]
     assert moved[[0, 1, 3]].any()
     assert not moved[2]  # a class that is not in the batch
-
-
-def test_model_with_learned_boundaries_is_saved_and_loaded(tmp_path):
-    generator = np.random.default_rng(0)
-    labels, x = np.repeat([0, 1, 2], 4), generator.normal(size=(12, 6))
-    inputs = keras.Input((6,))
-    layer = ClassBoundaries(3, 1.0, learning_rate_multiplier=5.0, name="boundaries")
-    model = keras.Model(inputs, layer(keras.layers.Dense(3)(inputs)))
-    model.compile("adam", loss=LearnedMarginLoss(3, nu=0.1, average="valid"))
-    model.fit(x, labels, batch_size=12, verbose=0)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    expected = model.evaluate(x, labels, batch_size=12, verbose=0)
-    received = loaded.evaluate(x, labels, batch_size=12, verbose=0)
-    assert received == pytest.approx(expected, rel=1e-6)
-    assert loaded.loss.get_config() == model.loss.get_config()
-    assert loaded.get_layer("boundaries").get_config() == layer.get_config()
 
 
 def test_multiplier_is_a_learning_rate_of_the_boundaries():
@@ -400,26 +254,6 @@ def test_label_without_a_boundary_makes_the_loss_nan(label):
 def test_outputs_without_boundaries_are_refused():
     with pytest.raises(ValueError, match=r"ClassBoundaries.*4 columns with.*=4"):
         LearnedMarginLoss(4)(np.zeros(4, int), np.zeros((4, 4), "float32"))
-
-
-LOSSES = [
-    TripletLoss(),
-    TripletLoss(average="active", distance="cosine"),
-    SemiHardTripletLoss(),
-    SemiHardWindowTripletLoss(),
-    HardTripletLoss(),
-    HardTripletLoss(soft=True),
-    DistanceWeightedTripletLoss(),
-    DistanceWeightedMarginLoss(),
-    MarginLoss(),
-]
-
-
-@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
-def test_nan_embedding_surfaces(loss):
-    x = np.random.default_rng(0).normal(size=(8, 4)).astype("float32")
-    x[5, 2] = np.nan
-    assert np.isnan(float(loss(np.repeat([0, 1], 4), x)))
 
 
 @pytest.mark.parametrize(

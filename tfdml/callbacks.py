@@ -23,6 +23,8 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         ks: The k of Precision@k and Recall@k.
         batch_size: Batch size of `predict`.
         prefix: Put before the name of each metric.
+        embedder: Model that embeds the images. Defaults to the model that is trained;
+            with a proxy loss, give the part of it that ends in the embeddings.
 
     Raises:
         ValueError: `ks` is out of range.
@@ -40,6 +42,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         ks: Sequence[int] = (1, 5),
         batch_size: int = 64,
         prefix: str = "val_",
+        embedder: keras.Model | None = None,
     ) -> None:
         super().__init__()
         self._images = images
@@ -52,10 +55,12 @@ class RetrievalEvaluation(keras.callbacks.Callback):
             )
         self._batch_size = batch_size
         self._prefix = prefix
+        self._embedder = embedder
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Embed the held-out images and add the metrics to the logs."""
-        embeddings = self.model.predict(
+        embedder = self._embedder or self.model
+        embeddings = embedder.predict(
             self._images, batch_size=self._batch_size, verbose=0
         )
         measured = retrieval_metrics(embeddings, self._labels, self._ks)

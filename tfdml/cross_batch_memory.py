@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from tfdml.arguments import whole
 from tfdml.losses.base import MetricLoss, PairLoss, checked_batch
 from tfdml.losses.query_gallery import check_pairwise, gallery_masks
 from tfdml.pairs import Tensor
@@ -75,15 +76,6 @@ class CrossBatchMemory(keras.Model):
         self, embedder: keras.Model, size: int, warmup_steps: int = 0, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        if size < 1 or size != int(size):
-            raise ValueError(
-                f"`size` must be a whole number of at least 1. Received: size={size}."
-            )
-        if warmup_steps < 0 or warmup_steps != int(warmup_steps):
-            raise ValueError(
-                "`warmup_steps` must be a whole number of at least 0. "
-                f"Received: warmup_steps={warmup_steps}."
-            )
         if _replicas() > 1:
             raise ValueError(
                 "A memory must see every batch whole, which no replica of "
@@ -91,14 +83,14 @@ class CrossBatchMemory(keras.Model):
                 f"AcrossReplicas without a memory. Received: {_replicas()} replicas."
             )
         self.embedder = embedder
-        self.size = int(size)
-        self.warmup_steps = int(warmup_steps)
-        # Labels keep the widest whole type of the backend: float types merge classes.
-        whole = ops.convert_to_tensor(np.zeros((), dtype="int64")).dtype
+        self.size = whole("size", size)
+        self.warmup_steps = whole("warmup_steps", warmup_steps, 0)
+        # Labels keep the widest integer type of the backend: floats merge classes.
+        integer = ops.convert_to_tensor(np.zeros((), dtype="int64")).dtype
         self.past_embeddings = self._state(
             "past_embeddings", (self.size, _dimension(embedder)), self.variable_dtype
         )
-        self.past_labels = self._state("past_labels", (self.size,), whole)
+        self.past_labels = self._state("past_labels", (self.size,), integer)
         self.filled = self._state("filled", (), "int32")
         self.steps_seen = self._state("steps_seen", (), "int32")
         self.built = True
@@ -206,8 +198,12 @@ class _MemoryLoss(MetricLoss):
 
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
         gallery, positives, negatives = self._memory.gallery(labels, embeddings)
-        scores = self._loss.scores(embeddings, gallery)
-        return self._loss.pair_loss(scores, positives, negatives)
+        # Apart, as the gradient of the memory's part need not be computed.
+        past = ops.stop_gradient(gallery[ops.shape(embeddings)[0] :])
+        scores = [self._loss.scores(embeddings, other) for other in (embeddings, past)]
+        return self._loss.pair_loss(
+            ops.concatenate(scores, axis=1), positives, negatives
+        )
 
 
 def _dimension(embedder: keras.Model) -> int:

@@ -12,11 +12,17 @@ from keras import layers
 import tfdml.layers_margin
 import tfdml.losses
 import tfdml.proxies  # noqa: F401
-from tfdml.layers import ColorTransform, L2Normalization
+from tfdml.arguments import fraction, one_of, whole
+from tfdml.layers import ColorTransform, GeMPooling, L2Normalization
 
 __all__ = ["build_embedder", "load_embedder"]
 
-POOLINGS = ("average", "max", "flatten")
+_POOL = {
+    "average": layers.GlobalAveragePooling2D,
+    "max": layers.GlobalMaxPooling2D,
+    "gem": GeMPooling,
+    "flatten": layers.Flatten,
+}
 
 
 def build_embedder(
@@ -43,7 +49,8 @@ def build_embedder(
             `keras.applications` only), or the path of a `.weights.h5` file for the
             backbone without its top.
         pooling: How the last feature map becomes a vector: its `"average"`, its
-            `"max"`, or `"flatten"`, which keeps where things are: good when the
+            `"max"`, `"gem"` (the generalised mean, whose exponent is trained), or
+            `"flatten"`, which keeps where things are: good when the
             pictures are aligned, as packshots and drawings are.
         widths: Channels of each stage of the residual network; each stage after the
             first halves the resolution.
@@ -64,14 +71,10 @@ def build_embedder(
         >>> tuple(embedder(np.zeros((2, 32, 32, 3))).shape)
         (2, 16)
     """
-    _check_at_least("image_size", image_size, 8)
-    _check_at_least("embedding_dimension", embedding_dimension, 1)
-    if pooling not in POOLINGS:
-        raise ValueError(f"`pooling` must be one of {POOLINGS}. Received: {pooling!r}.")
-    if not 0 <= dropout < 1:
-        raise ValueError(
-            f"`dropout` must be at least 0 and below 1. Received: {dropout}."
-        )
+    whole("image_size", image_size, 8)
+    whole("embedding_dimension", embedding_dimension)
+    one_of("pooling", pooling, tuple(_POOL))
+    fraction("dropout", dropout)
     shape = (image_size, image_size, 3)
     images = keras.Input(shape, name="images", dtype="float32")
     if backbone == "residual":
@@ -93,13 +96,6 @@ def build_embedder(
     return keras.Model(images, embedding, name="embedder")
 
 
-_POOL = {
-    "average": layers.GlobalAveragePooling2D,
-    "max": layers.GlobalMaxPooling2D,
-    "flatten": layers.Flatten,
-}
-
-
 def load_embedder(path: str | PathLike[str]) -> keras.Model:
     """Load an embedder from a `.keras` file, ready for inference or more training.
 
@@ -118,8 +114,8 @@ def load_embedder(path: str | PathLike[str]) -> keras.Model:
 def _residual_network(
     x: keras.KerasTensor, widths: Sequence[int], blocks: int, stem_stride: int
 ) -> keras.KerasTensor:
-    _check_at_least("blocks", blocks, 1)
-    _check_at_least("stem_stride", stem_stride, 1)
+    whole("blocks", blocks)
+    whole("stem_stride", stem_stride)
     if not widths or min(widths) < 1:
         raise ValueError(
             "`widths` must name at least one stage, each of at least 1 channel. "
@@ -189,8 +185,3 @@ def _application(
     mapped = np.asarray(preprocess_input(probes.copy())).reshape(4, 3)
     matrix = (mapped[1:] - mapped[0]) / 255.0
     return ColorTransform(matrix, mapped[0], name="preprocessing"), network
-
-
-def _check_at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise ValueError(f"`{name}` must be at least {least}. Received: {value}.")

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tfdml.arguments import at_least_zero
+
 __all__ = ["balanced_eta", "group_importance", "random_pair_importance"]
 
 Counts = Sequence[int] | np.ndarray
@@ -133,10 +135,7 @@ def balanced_eta(
     Reference:
         Hong, Choi and Han, Deep Metric Learning via Weighted Contrastive Loss, Eq. 16.
     """
-    if not 0 <= balance < float("inf"):
-        raise ValueError(
-            f"`balance` must be at least 0 and finite. Received: balance={balance}."
-        )
+    balance = at_least_zero("balance", balance)
     counts = _used(class_counts, max(smallest_class, 1))
     others = max(int(np.count_nonzero(counts)) - 1, 1)
     item = np.divide(1, counts, out=np.zeros_like(counts), where=counts > 0)

@@ -7,6 +7,9 @@ from tfdml.pairs import Tensor, unit_rows
 
 __all__ = ["caption_distance", "segmentation_distance", "squared_label_distance"]
 
+_COORDINATES = 8
+"""How many coordinates of labels are compared in one step."""
+
 
 @keras.saving.register_keras_serializable(package="tfdml")
 def squared_label_distance(labels: Tensor, others: Tensor) -> Tensor:
@@ -25,20 +28,41 @@ def squared_label_distance(labels: Tensor, others: Tensor) -> Tensor:
     Returns:
         Float tensor `[A, B]`.
 
+    Raises:
+        ValueError: The axes after the first differ.
+
     Example:
         >>> distances = squared_label_distance(np.array([1.0, 3.0]), np.array([0.0]))
         >>> np.asarray(distances).tolist()
         [[1.0], [9.0]]
     """
+    labels, others = ops.convert_to_tensor(labels), ops.convert_to_tensor(others)
+    shapes = tuple(labels.shape[1:]), tuple(others.shape[1:])
+    if None not in (*shapes[0], *shapes[1]) and shapes[0] != shapes[1]:
+        raise ValueError(
+            "`labels` and `others` must have the same axes after the first. "
+            f"Received: shapes {tuple(labels.shape)} and {tuple(others.shape)}."
+        )
+    if "int" in keras.backend.standardize_dtype(labels.dtype):
+        # Differences are exact, and small; floats would merge large numbers.
+        origin = labels[:1]
+        labels, others = labels - origin, ops.cast(others, origin.dtype) - origin
     labels, others = _columns(labels), _columns(others)
+    # Several coordinates a step: each step reads and writes the whole matrix.
+    steps = -(-ops.shape(labels)[0] // _COORDINATES)
+    fill = [[0, steps * _COORDINATES - ops.shape(labels)[0]], [0, 0]]
+    labels, others = ops.pad(labels, fill), ops.pad(others, fill)
 
-    def add(column: Tensor, total: Tensor) -> Tensor:
-        left = ops.expand_dims(ops.take(labels, column, axis=0), 1)
-        right = ops.expand_dims(ops.take(others, column, axis=0), 0)
-        return total + ops.square(left - right)
+    def add(step: Tensor, total: Tensor) -> Tensor:
+        for coordinate in range(_COORDINATES):
+            row = step * _COORDINATES + coordinate
+            left = ops.expand_dims(ops.take(labels, row, axis=0), 1)
+            right = ops.expand_dims(ops.take(others, row, axis=0), 0)
+            total = total + ops.square(left - right)
+        return total
 
     zeros = ops.zeros((ops.shape(labels)[1], ops.shape(others)[1]), labels.dtype)
-    return ops.fori_loop(0, ops.shape(labels)[0], add, zeros)
+    return ops.fori_loop(0, steps, add, zeros)
 
 
 @keras.saving.register_keras_serializable(package="tfdml")

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfdml.arguments import above_zero, whole
 from tfdml.pairs import Tensor
 
 __all__ = ["ClassBoundaries"]
@@ -56,24 +57,16 @@ class ClassBoundaries(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(dtype=dtype, **kwargs)
-        if num_classes != int(num_classes) or num_classes < 1:
-            raise ValueError(
-                "`num_classes` must be a whole number of at least 1. "
-                f"Received: num_classes={num_classes}."
-            )
         if not 0 <= initial <= 2:
             raise ValueError(
                 "`initial` must be from 0 to 2, a distance of unit rows. "
                 f"Received: initial={initial}."
             )
-        if not 0 < learning_rate_multiplier < float("inf"):
-            raise ValueError(
-                "`learning_rate_multiplier` must be above 0 and finite. Received: "
-                f"learning_rate_multiplier={learning_rate_multiplier}."
-            )
-        self.num_classes: int = int(num_classes)
+        self.num_classes: int = whole("num_classes", num_classes)
         self.initial: float = float(initial)
-        self.learning_rate_multiplier: float = float(learning_rate_multiplier)
+        self.learning_rate_multiplier: float = above_zero(
+            "learning_rate_multiplier", learning_rate_multiplier
+        )
 
     def build(self, input_shape: Sequence[int | None]) -> None:
         """Create the boundaries."""

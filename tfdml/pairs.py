@@ -14,14 +14,19 @@ __all__ = [
     "masked_max",
     "masked_mean",
     "masked_min",
+    "products",
     "softplus",
     "squared_distances",
     "top_scores",
     "unit_rows",
+    "wide",
 ]
 
 Tensor = Any
 """A tensor of whichever backend Keras runs on."""
+
+FEW_TOP_SCORES = 16
+"""Up to so many largest scores, taking them in turn is faster than sorting."""
 
 
 def unit_rows(x: Tensor) -> Tensor:
@@ -57,7 +62,20 @@ def cosine_similarities(anchors: Tensor, gallery: Tensor) -> Tensor:
     Returns:
         Tensor `[A, G]` of values in -1 to 1, up to rounding.
     """
-    return ops.matmul(unit_rows(anchors), ops.transpose(unit_rows(gallery)))
+    return products(unit_rows(anchors), unit_rows(gallery))
+
+
+def products(anchors: Tensor, gallery: Tensor) -> Tensor:
+    """Dot product of every anchor with every gallery item, `[A, G]`."""
+    result = ops.matmul(anchors, ops.transpose(gallery))
+    if keras.backend.backend() == "jax":
+        import jax
+
+        # XLA 0.11 on GPUs copies the gradient of this matrix for each of the two
+        # products that follow, if its last step is but a factor. Behind a barrier that
+        # step stays with the others: a quarter of the passes of some losses.
+        result = jax.lax.optimization_barrier(result)
+    return result
 
 
 def squared_distances(anchors: Tensor, gallery: Tensor) -> Tensor:
@@ -75,8 +93,7 @@ def squared_distances(anchors: Tensor, gallery: Tensor) -> Tensor:
     """
     lengths = ops.sum(ops.square(anchors), axis=1, keepdims=True)
     others = ops.expand_dims(ops.sum(ops.square(gallery), axis=1), 0)
-    products = ops.matmul(anchors, ops.transpose(gallery))
-    return ops.relu(lengths + others - 2 * products)
+    return ops.relu(lengths + others - 2 * products(anchors, gallery))
 
 
 def euclidean_distances(anchors: Tensor, gallery: Tensor) -> Tensor:
@@ -104,9 +121,9 @@ def masked_min(x: Tensor, mask: Tensor, empty: float = 0.0) -> Tensor:
 
 def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
     """Return the mean of the masked values of each row `[A]`, 0 where there is none."""
-    wide = _wide(x.dtype)
+    kind = wide(x.dtype)
     count = ops.sum(ops.cast(mask, "int32"), axis=1, keepdims=True)
-    share = ops.cast(1 / ops.cast(ops.maximum(count, 1), wide), x.dtype)
+    share = ops.cast(1 / ops.cast(ops.maximum(count, 1), kind), x.dtype)
     return ops.sum(ops.where(mask, x, 0) * share, axis=1)
 
 
@@ -123,36 +140,63 @@ def anchors_per_pair(mask: Tensor, dtype: str) -> Tensor:
     Returns:
         Scalar; A where the mask is empty.
     """
-    wide = _wide(dtype)
+    kind = wide(dtype)
     pairs = ops.maximum(ops.sum(ops.cast(mask, "int32")), 1)
-    return ops.cast(ops.cast(ops.shape(mask)[0], wide) / ops.cast(pairs, wide), dtype)
+    return ops.cast(ops.cast(ops.shape(mask)[0], kind) / ops.cast(pairs, kind), dtype)
 
 
-def masked_logsumexp(x: Tensor, mask: Tensor) -> Tensor:
+def masked_logsumexp(x: Tensor, mask: Tensor, axis: int = 1) -> Tensor:
     """Compute log sum exp of the masked values of each row, without overflow.
 
     Args:
         x: Float tensor `[A, G]`.
         mask: Boolean tensor `[A, G]`.
+        axis: 1 for rows, 0 for columns.
 
     Returns:
-        Tensor `[A]`; -inf where a row has no masked value, with a zero gradient.
+        Tensor `[A]`, or `[G]` for columns; -inf where there is no masked value, with a
+        zero gradient.
     """
-    found = ops.any(mask, axis=1, keepdims=True)
-    largest = ops.max(ops.where(mask, x, -float("inf")), axis=1, keepdims=True)
+    found = ops.any(mask, axis=axis, keepdims=True)
+    largest = ops.max(ops.where(mask, x, -float("inf")), axis=axis, keepdims=True)
     largest = ops.stop_gradient(ops.where(found, largest, ops.zeros_like(largest)))
     # Masked before exp: an overflow that `where` hides still has a NaN gradient.
     shifted = ops.where(mask, x - largest, -float("inf"))
-    total = ops.sum(ops.exp(shifted), axis=1, keepdims=True)
+    total = ops.sum(ops.exp(shifted), axis=axis, keepdims=True)
     log = ops.log(ops.where(found, total, ops.ones_like(total))) + largest
-    return ops.squeeze(ops.where(found, log, -float("inf")), axis=1)
+    return ops.squeeze(ops.where(found, log, -float("inf")), axis=axis)
 
 
 def softplus(x: Tensor) -> Tensor:
     """Compute log(1 + e^x) for any x; 0 with a zero gradient at -inf."""
-    is_empty = ops.equal(x, -float("inf"))
-    value = ops.softplus(ops.where(is_empty, ops.zeros_like(x), x))
-    return ops.where(is_empty, ops.zeros_like(value), value)
+    is_finite = ops.isfinite(x)
+    safe = ops.where(is_finite, x, ops.zeros_like(x))
+    if keras.backend.backend() == "tensorflow":
+        value = _fast_softplus(safe)
+    else:
+        value = ops.softplus(safe)
+    beyond = ops.where(ops.equal(x, -float("inf")), ops.zeros_like(x), x)
+    return ops.where(is_finite, value, beyond)
+
+
+def _fast_softplus(x: Tensor) -> Tensor:
+    """Compute softplus with one exponential and a polynomial.
+
+    log(1 + e) = 2 artanh(s) = 2 s (1 + s^2/3 + s^4/5 + ...) with s = e / (2 + e), which
+    is at most 1/3 for e = e^-|x|. To the last digit but one, as TensorFlow's own, whose
+    log1p under XLA on CPUs (TensorFlow 2.20) takes longer than all else in some losses.
+    """
+    fixed = ops.stop_gradient(x)
+    e = ops.exp(-ops.abs(fixed))
+    s = e / (2 + e)
+    terms = 16 if keras.backend.standardize_dtype(x.dtype) == "float64" else 8
+    series = 0.0
+    for term in reversed(range(terms)):
+        series = series * ops.square(s) + 1 / (2 * term + 1)
+    value = ops.relu(fixed) + 2 * s * series
+    # The gradient, by a term that is 0.
+    slope = ops.where(fixed >= 0, 1, e) / (1 + e)
+    return value + slope * (x - fixed)
 
 
 def label_masks(labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -187,16 +231,51 @@ def top_scores(scores: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
         no such score (there the score is -inf).
     """
     masked = ops.where(mask, scores, -float("inf"))
+    found = ops.arange(k) < ops.sum(ops.cast(mask, "int32"), axis=1, keepdims=True)
+    if k <= FEW_TOP_SCORES and _top_k_is_slow():
+        values = ops.where(found, top_scores_in_turn(masked, k), -float("inf"))
+        return values, found
     columns = scores.shape[1]
     if columns is None or columns < k:
         # `top_k` refuses k above the number of columns, which `fit` may not know.
         masked = ops.pad(masked, [[0, 0], [0, k]], constant_values=-float("inf"))
     values, _ = ops.top_k(masked, k, sorted=True)
-    found = ops.sum(ops.cast(mask, "int32"), axis=1, keepdims=True)
-    return values, ops.arange(k) < found
+    return values, found
 
 
-def _wide(dtype: Any) -> str:
+def top_scores_in_turn(scores: Tensor, k: int) -> Tensor:
+    """Find the k largest scores of each row in k passes, largest first, `[A, k]`.
+
+    Args:
+        scores: Float tensor `[A, G]`, -inf where an entry does not count.
+        k: How many. Where a row has fewer, what follows them is arbitrary.
+    """
+    columns = ops.expand_dims(ops.arange(ops.shape(scores)[1], dtype="int32"), 0)
+    fixed = ops.stop_gradient(scores)
+    # Backends disagree about the largest of values with a NaN: here it is the NaN.
+    fixed = ops.where(ops.isnan(fixed), float("inf"), fixed)
+    rest, places = fixed, []
+    for _ in range(k):
+        place = ops.cast(ops.argmax(rest, axis=1, keepdims=True), "int32")
+        value = ops.take_along_axis(fixed, place, axis=1)
+        # Equal scores follow each other by their place, as `argmax` takes them.
+        later = ops.logical_and(ops.equal(fixed, value), columns > place)
+        after = ops.logical_or(fixed < value, later)
+        rest = ops.where(after, fixed, -float("inf"))
+        places.append(place)
+    return ops.take_along_axis(scores, ops.concatenate(places, axis=1), axis=1)
+
+
+def _top_k_is_slow() -> bool:
+    """Whether this is JAX on a GPU, whose `top_k` sorts the whole rows."""
+    if keras.backend.backend() != "jax":
+        return False
+    import jax
+
+    return jax.default_backend() == "gpu"
+
+
+def wide(dtype: Any) -> str:
     """Type to count in: float16 ends at 65504, bfloat16 counts to 256."""
     return (
         "float64" if keras.backend.standardize_dtype(dtype) == "float64" else "float32"

@@ -1,17 +1,28 @@
 """Pictures of losses. They need matplotlib, which the library does not install."""
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from tfdml.losses.base import PairLoss
 from tfdml.pair_weights import weighted_pairs
 from tfdml.pairs import Tensor
 
-__all__ = ["plot_pair_weights"]
+__all__ = ["Panel", "plot_pair_weights", "plot_weights"]
 
 # Blue and orange stay apart for every kind of colour vision, and in grey.
-_STYLE = {"positive": ("#0072B2", "o"), "negative": ("#E69F00", "x")}
+_STYLES = ({"color": "#0072B2", "marker": "o"}, {"color": "#D55E00", "marker": "x"})
+
+
+class Panel(NamedTuple):
+    """One panel of a picture of weights."""
+
+    title: str
+    y_label: str
+    weights: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    """Two kinds of pairs by name: x and the weight of each pair, at least 0."""
 
 
 def plot_pair_weights(
@@ -20,9 +31,13 @@ def plot_pair_weights(
     """Draw the weight of every pair of a batch against its cosine similarity.
 
     One panel a loss, titled by the loss's name, each with its own scale of weights: the
-    scales of losses differ by orders of magnitude. What is drawn is what
-    `tfdml.pair_weights.weighted_pairs` returns. A weight that depends on the pair's own
-    similarity alone draws a line, one that depends on other pairs too a cloud.
+    scales of losses differ by orders of magnitude. The weights of positive pairs go up
+    from the middle line, those of negative pairs down, so that neither hides the other.
+    What is drawn is what `tfdml.pair_weights.weighted_pairs` returns. A weight that
+    depends on the pair's own similarity alone draws a line, one that depends on other
+    pairs too a cloud. A weight is the derivative by the score that the loss compares:
+    S is the cosine similarity, and "score" stands for a distance, or whatever else
+    `PairLoss.scores` gives.
 
     Args:
         losses: Losses to compare, at least one.
@@ -39,6 +54,31 @@ def plot_pair_weights(
     """
     if not losses:
         raise ValueError(f"`losses` must hold at least one loss. Received: {losses}.")
+    panels = []
+    for loss in losses:
+        pairs = weighted_pairs(loss, labels, embeddings)
+        score = "S" if type(loss).scores is PairLoss.scores else "score"
+        weights = {f"{kind} pairs": values for kind, values in pairs.items()}
+        panels.append(Panel(loss.name, f"weight |dL/d{score}|", weights))
+    figure = plot_weights(panels, "cosine similarity S of the pair")
+    for axes in figure.axes[: len(panels)]:
+        axes.set_xlim(-1.05, 1.05)
+    return figure
+
+
+def plot_weights(panels: Sequence[Panel], x_label: str) -> Any:
+    """Draw the weights of two kinds of pairs, the first kind upwards, the other down.
+
+    Args:
+        panels: The panels, at least one, all with the same two kinds of pairs.
+        x_label: What x is, with its unit.
+
+    Returns:
+        A `matplotlib.figure.Figure`, outside pyplot. Its first axes are the panels.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -46,20 +86,33 @@ def plot_pair_weights(
             "Plots need matplotlib: pip install matplotlib. The numbers alone come "
             "from tfdml.pair_weights.weighted_pairs."
         ) from error
-    columns = min(3, len(losses))
-    rows = math.ceil(len(losses) / columns)
-    figure = Figure(figsize=(4 * columns, 3 * rows), layout="constrained")
-    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for panel, loss in zip(panels, losses, strict=False):
-        for kind, pairs in weighted_pairs(loss, labels, embeddings).items():
-            color, marker = _STYLE[kind]
-            panel.scatter(*pairs, s=12, c=color, marker=marker, alpha=0.6, label=kind)
-        panel.set_title(loss.name, fontsize="medium")
-        panel.set_xlabel("cosine similarity")
-        panel.set_ylabel("weight |dL/dS|")
-        panel.margins(y=0.15)  # room for the legend
-        panel.set_ylim(bottom=0)
-        panel.legend(fontsize="small")
-    for panel in panels[len(losses) :]:
-        panel.set_axis_off()
+    columns = min(3, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    figure = Figure(figsize=(3.6 * columns, 2.8 * rows + 0.3), layout="constrained")
+    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes, panel in zip(grid, panels, strict=False):
+        styles = zip(("above", "below"), (1, -1), _STYLES, strict=True)
+        for (kind, (x, weights)), (side, sign, style) in zip(
+            panel.weights.items(), styles, strict=True
+        ):
+            label = f"{kind} ({side} the line)"
+            axes.scatter(
+                x, sign * weights, s=12, alpha=0.5, linewidths=1, label=label, **style
+            )
+        axes.axhline(0, color="black", linewidth=0.8)
+        axes.yaxis.set_major_formatter(lambda y, _: f"{abs(y):g}")
+        axes.set_title(panel.title, fontsize="medium")
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(panel.y_label)
+        axes.grid(color="#E0E0E0", linewidth=0.6)
+        axes.set_axisbelow(True)
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    figure.legend(
+        *grid[0].get_legend_handles_labels(),
+        loc="outside upper center",
+        ncols=len(_STYLES),
+        markerscale=1.6,
+        frameon=False,
+    )
     return figure

@@ -1,12 +1,12 @@
 """Proxies: one or several learned vectors a class, compared with the embeddings."""
 
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any
 
 import keras
 from keras import ops
 
+from tfdml.arguments import above_zero, at_least_zero, whole
 from tfdml.pairs import Tensor, unit_rows
 
 __all__ = ["CenterRegularizer", "Proxies"]
@@ -79,21 +79,11 @@ class Proxies(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(dtype=dtype, **kwargs)
-        counts = {"num_classes": num_classes, "centers_per_class": centers_per_class}
-        for name, count in counts.items():
-            if not isinstance(count, Integral) or isinstance(count, bool) or count < 1:
-                raise ValueError(
-                    f"`{name}` must be a whole number of at least 1. "
-                    f"Received: {name}={count}."
-                )
-        if not 0 < learning_rate_multiplier < float("inf"):
-            raise ValueError(
-                "`learning_rate_multiplier` must be above 0 and finite. Received: "
-                f"learning_rate_multiplier={learning_rate_multiplier}."
-            )
-        self.num_classes: int = int(num_classes)
-        self.centers_per_class: int = int(centers_per_class)
-        self.learning_rate_multiplier: float = float(learning_rate_multiplier)
+        self.num_classes: int = whole("num_classes", num_classes)
+        self.centers_per_class: int = whole("centers_per_class", centers_per_class)
+        self.learning_rate_multiplier: float = above_zero(
+            "learning_rate_multiplier", learning_rate_multiplier
+        )
         if initializer is None:
             # Keras counts the first axes of a weight as its input: its fan-in is C K.
             initializer = keras.initializers.VarianceScaling(
@@ -209,12 +199,7 @@ class CenterRegularizer(keras.regularizers.Regularizer):
     """
 
     def __init__(self, strength: float = 0.2) -> None:
-        if not 0 <= strength < float("inf"):
-            raise ValueError(
-                "`strength` must be at least 0 and finite. "
-                f"Received: strength={strength}."
-            )
-        self.strength: float = float(strength)
+        self.strength: float = at_least_zero("strength", strength)
 
     def __call__(self, proxies: Tensor) -> Tensor:
         """Compute R of centers `[C, K, dimension]`, or `[C, dimension]`: a scalar."""

@@ -11,8 +11,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfdml.arguments import at_least_zero
 from tfdml.losses.base import MetricLoss
-from tfdml.losses.distances import check_at_least_0
 from tfdml.losses.lifted import LiftedStructureLoss
 from tfdml.losses.triplet import HardTripletLoss, SemiHardTripletLoss
 from tfdml.pairs import (
@@ -77,14 +77,13 @@ class _TripletLoss(_AddonsLoss):
         dtype: str | None,
     ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
-        check_at_least_0("margin", margin)
         if not callable(distance_metric) and distance_metric not in _METRICS:
             raise ValueError(
                 f"`distance_metric` must be one of {', '.join(_METRICS)}, or a "
                 "function of the embeddings [B, dimension] to their distances [B, B]. "
                 f"Received: distance_metric={distance_metric!r}."
             )
-        self.margin: float = float(margin)
+        self.margin: float = at_least_zero("margin", margin)
         self.distance_metric: str | Callable[[Tensor], Tensor] = distance_metric
 
     def _distances(self, embeddings: Tensor) -> Tensor:
@@ -348,8 +347,7 @@ class ContrastiveLoss(keras.losses.Loss):
         super().__init__(
             reduction=reduction, name=name or "contrastive_loss", dtype=dtype
         )
-        check_at_least_0("margin", margin)
-        self.margin: float = float(margin)
+        self.margin: float = at_least_zero("margin", margin)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """Compute the loss of each pair.

@@ -12,14 +12,20 @@ and every distance is looked up by bisection: O(B^2 log B).
 """
 
 from collections.abc import Callable
-from typing import Any
 
-import keras
 from keras import ops
 
+from tfdml.control_flow import cond, while_loop
 from tfdml.pairs import Tensor, masked_max
 
-__all__ = ["hinge_weights", "ranks", "semi_hard_weights"]
+__all__ = [
+    "each_positive",
+    "hinge_weights",
+    "next_above",
+    "ranks",
+    "row_count",
+    "semi_hard_weights",
+]
 
 FEW_POSITIVES = 256
 """Up to so many positives of an anchor, comparing in turn is the faster way."""
@@ -53,7 +59,7 @@ def hinge_weights(
         shares = ops.ones_like(distances)
     shares = ops.where(negatives, ops.stop_gradient(shares), 0)
     arguments = distances, positives, negatives, shares, margin, window
-    weights = _cond(
+    weights = cond(
         _few(positives),
         lambda: _hinges_in_turn(*arguments),
         lambda: _hinges_by_bisection(*arguments),
@@ -81,10 +87,10 @@ def _hinges_in_turn(
             inside = ops.logical_and(inside, wrong > here)
         share = ops.where(inside, shares, 0)
         total = ops.sum(share, axis=1, keepdims=True)
-        weights = weights + ops.where(at, total, 0) - share * _count(at, weights)
-        return _next(right, here), weights
+        weights = weights + ops.where(at, total, 0) - share * row_count(at, weights)
+        return next_above(right, here), weights
 
-    return _each_positive(step, distances, positives)
+    return each_positive(step, distances, positives, ops.zeros_like(distances))
 
 
 def _hinges_by_bisection(
@@ -136,7 +142,7 @@ def semi_hard_weights(
     """
     distances = ops.stop_gradient(distances)
     arguments = distances, positives, negatives, margin
-    weights = _cond(
+    weights = cond(
         _few(positives),
         lambda: _semi_hard_in_turn(*arguments),
         lambda: _semi_hard_by_bisection(*arguments),
@@ -155,16 +161,16 @@ def _semi_hard_in_turn(
     def step(threshold: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         here = ops.expand_dims(threshold, 1)
         at = ops.equal(right, here)
-        nearest = ops.expand_dims(_next(wrong, here), 1)
+        nearest = ops.expand_dims(next_above(wrong, here), 1)
         chosen = ops.where(nearest < infinity, nearest, farthest)
         active = ops.cast(chosen < here + margin, weights.dtype)
         selected = ops.equal(wrong, chosen)
-        share = active * _count(at, weights)
-        share = share / ops.maximum(_count(selected, weights), 1)
+        share = active * row_count(at, weights)
+        share = share / ops.maximum(row_count(selected, weights), 1)
         weights = weights + ops.where(at, active, 0) - ops.where(selected, share, 0)
-        return _next(right, here), weights
+        return next_above(right, here), weights
 
-    return _each_positive(step, distances, positives)
+    return each_positive(step, distances, positives, ops.zeros_like(distances))
 
 
 def _semi_hard_by_bisection(
@@ -218,7 +224,7 @@ def ranks(rows: Tensor, values: Tensor, *, ties: bool = False) -> Tensor:
         return ops.where(below, middle + 1, low), ops.where(below, high, middle)
 
     low = ops.zeros_like(values, dtype="int32")
-    low, _ = _while_loop(
+    low, _ = while_loop(
         lambda low, high: ops.any(low < high), halve, (low, low + last + 1)
     )
     return low
@@ -230,24 +236,33 @@ def _few(positives: Tensor) -> Tensor:
     return ops.all(counts <= FEW_POSITIVES)
 
 
-def _each_positive(
+def each_positive(
     step: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
-    distances: Tensor,
+    values: Tensor,
     positives: Tensor,
+    start: Tensor,
 ) -> Tensor:
-    """Take the positives of all rows from near to far, equal distances together."""
+    """Take the positives of all rows by ascending value, equal values together.
+
+    Args:
+        step: Maps the value taken in each row, `[A]` (infinity where none is left), and
+            what there is so far, to the next value and what there is then.
+        values: Float tensor `[A, G]`.
+        positives: Boolean tensor `[A, G]`.
+        start: What there is before the first step.
+
+    Returns:
+        What there is after the last step.
+    """
     infinity = float("inf")
-    nearest = ops.min(ops.where(positives, distances, infinity), axis=1)
-    _, weights = _while_loop(
-        lambda threshold, weights: ops.any(threshold < infinity),
-        step,
-        (nearest, ops.zeros_like(distances)),
-    )
-    return weights
+    first = ops.min(ops.where(positives, values, infinity), axis=1)
+    return while_loop(
+        lambda value, total: ops.any(value < infinity), step, (first, start)
+    )[1]
 
 
-def _next(x: Tensor, threshold: Tensor) -> Tensor:
-    """Return the smallest value of each row above its threshold `[A]`, or infinity."""
+def next_above(x: Tensor, threshold: Tensor) -> Tensor:
+    """Return each row's smallest value above its threshold `[A, 1]`, or infinity."""
     return ops.min(ops.where(x > threshold, x, float("inf")), axis=1)
 
 
@@ -257,29 +272,6 @@ def _farthest(distances: Tensor, negatives: Tensor) -> Tensor:
     return ops.expand_dims(farthest, 1)
 
 
-def _count(mask: Tensor, like: Tensor) -> Tensor:
+def row_count(mask: Tensor, like: Tensor) -> Tensor:
     """Count each row's True values, `[A, 1]`, in the type of `like`."""
     return ops.sum(ops.cast(mask, like.dtype), axis=1, keepdims=True)
-
-
-def _cond(condition: Tensor, if_true: Callable, if_false: Callable) -> Tensor:
-    if _is_known(condition):
-        return if_true() if condition else if_false()
-    return ops.cond(condition, if_true, if_false)
-
-
-def _while_loop(condition: Callable, body: Callable, state: tuple[Any, ...]) -> Any:
-    if _is_known(*state):
-        while condition(*state):
-            state = body(*state)
-        return state
-    return ops.while_loop(condition, body, state)
-
-
-def _is_known(*values: Tensor) -> bool:
-    """Whether Python may branch: JAX outside `jit` would compile each branch anew."""
-    if keras.backend.backend() != "jax":
-        return False
-    import jax
-
-    return not any(isinstance(x, jax.core.Tracer) for x in values)

@@ -1,6 +1,11 @@
 """Losses for `model.compile(loss=...)`: labels and embeddings of a batch go in."""
 
-from tfdml.losses.angular import AngularLoss, MultiClassAngularLoss
+from tfdml.losses.angular import (
+    AngularLoss,
+    AngularTripletLoss,
+    MultiClassAngularLoss,
+)
+from tfdml.losses.average_precision import FastAPLoss, SmoothAPLoss
 from tfdml.losses.base import MetricLoss, PairLoss
 from tfdml.losses.circle import CircleLoss
 from tfdml.losses.continuous import LogRatioLoss
@@ -38,6 +43,7 @@ from tfdml.losses.weighted_contrastive import (
 
 __all__ = [
     "AngularLoss",
+    "AngularTripletLoss",
     "ArcFaceLoss",
     "BalancedContrastiveLoss",
     "BinomialDevianceLoss",
@@ -48,6 +54,7 @@ __all__ = [
     "CosineLiftedStructureLoss",
     "DistanceWeightedMarginLoss",
     "DistanceWeightedTripletLoss",
+    "FastAPLoss",
     "GeneralizedLiftedStructureLoss",
     "HardTripletLoss",
     "HistogramLoss",
@@ -69,6 +76,7 @@ __all__ = [
     "ProxyNCALoss",
     "SemiHardTripletLoss",
     "SemiHardWindowTripletLoss",
+    "SmoothAPLoss",
     "SoftTripleLoss",
     "SupervisedContrastiveLoss",
     "TopKPrecisionLoss",

@@ -1,29 +1,60 @@
 """Angular losses: the angle at the negative of a triplet."""
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import keras
 from keras import ops
 
-from tfdml.losses.base import MetricLoss
-from tfdml.losses.npair import first_of_pair
-from tfdml.pairs import (
-    Tensor,
-    anchors_per_pair,
-    cosine_similarities,
-    label_masks,
-    softplus,
+from tfdml.arguments import above_zero, one_of
+from tfdml.control_flow import cond
+from tfdml.losses.angular_sums import (
+    hinge_costs,
+    soft_costs,
+    sums_by_product,
+    sums_in_turn,
 )
+from tfdml.losses.base import MetricLoss
+from tfdml.losses.distances import at_least_float32, count, mean_over
+from tfdml.losses.npair import first_of_pair
+from tfdml.pairs import Tensor, anchors_per_pair, cosine_similarities, label_masks
 
-__all__ = ["AngularLoss", "MultiClassAngularLoss"]
+__all__ = ["AngularLoss", "AngularTripletLoss", "MultiClassAngularLoss"]
 
-_SMALLEST = {"float64": 1e-300, "float16": 1e-4}
-"""Smallest sum of a type; 1e-37 in float32 and bfloat16."""
+ROWS_A_PARTNER = 64
+"""With so many rows for each partner of an anchor, taking these in turn is faster."""
+
+
+class _AngularLoss(MetricLoss):
+    """What the angular losses share: a sum over pairs of what their negatives cost."""
+
+    def __init__(
+        self, angle: float, *, reduction: str | None, name: str | None, dtype: Any
+    ) -> None:
+        super().__init__(reduction=reduction, name=name, dtype=dtype)
+        if not 0 < above_zero("angle", angle) < 90:
+            raise ValueError(
+                "`angle` must be above 0 and below 90 degrees. "
+                f"Received: angle={angle}."
+            )
+        self.angle: float = float(angle)
+
+    def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
+        """Compute the part of each anchor in the loss, `[B]`."""
+        scores = at_least_float32(cosine_similarities(embeddings, embeddings))
+        values = self._values(scores, *self._pairs(labels))
+        return ops.cast(values, embeddings.dtype)
+
+    def _pairs(self, labels: Tensor) -> tuple[Tensor, Tensor]:
+        return label_masks(labels)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {**super().get_config(), "angle": self.angle}
 
 
 @keras.saving.register_keras_serializable(package="tfdml")
-class AngularLoss(MetricLoss):
+class AngularLoss(_AngularLoss):
     """Angular loss over all positive pairs: bounds the angle at each negative.
 
     With unit vectors a, p and n and t = tan(alpha), a positive pair (a, p) costs
@@ -36,19 +67,18 @@ class AngularLoss(MetricLoss):
     the loss. An anchor without positives or without negatives adds 0.
 
     The negatives of both ends of a pair come into one value: the loss needs a batch
-    that is compared with itself. The sums over n of e^(4 t^2 a.n) e^(4 t^2 p.n) are
-    one product of two B x B matrices: memory O(B^2), and B^3 multiplications, as many
-    as the matrix of similarities of embeddings of B dimensions takes. Each row is
-    scaled by its largest term, which is exact up to 70 degrees in float32 and bfloat16,
-    80 in float64, 45 in float16. At larger angles a sum may be smaller than the
-    smallest number, where a and p are far apart; that number stands for it then: the
-    value is too large, and the pair is drawn together but not off its negatives.
+    that is compared with itself. With P positives an anchor it takes O(B^2 P)
+    operations and O(B^2) memory. Where P is above B / 64 the sums over n of
+    e^(4 t^2 a.n) e^(4 t^2 p.n) are one product of two B x B matrices instead, each row
+    scaled by its largest term. That is exact up to 70 degrees, 80 in float64; at larger
+    angles a sum may be smaller than the smallest number, where a and p are far apart,
+    and that number stands for it.
 
     Args:
         angle: alpha in degrees, above 0 and below 90. 36 to 55 in the paper.
         reduction: As in `keras.losses.Loss`.
         name: Name of the loss.
-        dtype: Type that the loss is computed in.
+        dtype: Type that the loss is computed in; float16 and bfloat16 are widened.
 
     Raises:
         ValueError: `angle` is out of range.
@@ -72,45 +102,18 @@ class AngularLoss(MetricLoss):
         name: str | None = "angular_loss",
         dtype: str | None = None,
     ) -> None:
-        super().__init__(reduction=reduction, name=name, dtype=dtype)
-        if not 0 < angle < 90:
-            raise ValueError(
-                "`angle` must be above 0 and below 90 degrees. "
-                f"Received: angle={angle}."
-            )
-        self.angle: float = float(angle)
+        super().__init__(angle, reduction=reduction, name=name, dtype=dtype)
 
-    def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
-        """Compute the part of each anchor in the loss, `[B]`."""
-        return self._values(embeddings, *label_masks(labels))
-
-    def _values(
-        self, embeddings: Tensor, positives: Tensor, negatives: Tensor
-    ) -> Tensor:
+    def _values(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         squared = math.tan(math.radians(self.angle)) ** 2
-        scores = cosine_similarities(embeddings, embeddings)
-        found = ops.any(negatives, axis=1, keepdims=True)
-        pairs = ops.logical_and(positives, found)
-        logits = 4 * squared * scores
-        largest = ops.max(ops.where(negatives, logits, -float("inf")), axis=1)
-        largest = ops.expand_dims(
-            ops.stop_gradient(ops.where(found[:, 0], largest, 0)), 1
+        pairs = ops.logical_and(positives, ops.any(negatives, axis=1, keepdims=True))
+        most = ops.max(ops.sum(ops.cast(pairs, "int32"), axis=1))
+        values = cond(
+            ROWS_A_PARTNER * most <= ops.shape(scores)[0],
+            lambda: sums_in_turn(scores, pairs, negatives, squared, soft_costs)[:, 0],
+            lambda: sums_by_product(scores, pairs, negatives, squared),
         )
-        # Masked before exp: an overflow that `where` hides still has a NaN gradient.
-        shares = ops.exp(ops.where(negatives, logits - largest, -float("inf")))
-        # Both ends of a pair have the same negatives, so that its sum is above 0, but
-        # it may be too small for the type. (Written so that NaN passes.)
-        sums = ops.where(pairs, ops.matmul(shares, ops.transpose(shares)), 1)
-        smallest = _SMALLEST.get(self.dtype, 1e-37)
-        sums = ops.where(sums < smallest, smallest, sums)
-        rivals = ops.log(sums) + largest + ops.transpose(largest)
-        values = softplus(rivals - 2 * (1 + squared) * scores)
-        values = ops.sum(ops.where(pairs, values, 0), axis=1)
         return values * anchors_per_pair(pairs, values.dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        return {**super().get_config(), "angle": self.angle}
 
 
 @keras.saving.register_keras_serializable(package="tfdml")
@@ -132,7 +135,7 @@ class MultiClassAngularLoss(AngularLoss):
         angle: alpha in degrees, above 0 and below 90. 36 to 55 in the paper.
         reduction: As in `keras.losses.Loss`.
         name: Name of the loss.
-        dtype: Type that the loss is computed in.
+        dtype: Type that the loss is computed in; float16 and bfloat16 are widened.
 
     Raises:
         ValueError: `angle` is out of range.
@@ -158,14 +161,77 @@ class MultiClassAngularLoss(AngularLoss):
     ) -> None:
         super().__init__(angle, reduction=reduction, name=name, dtype=dtype)
 
-    def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
-        """Compute the part of each anchor in the loss, `[B]`."""
+    def _pairs(self, labels: Tensor) -> tuple[Tensor, Tensor]:
         positives, negatives = label_masks(labels)
         first = first_of_pair(labels)
         is_positive = ops.expand_dims(ops.logical_not(first), 0)
         pairs = ops.logical_and(ops.expand_dims(first, 1), is_positive)
-        return self._values(
-            embeddings,
+        return (
             ops.logical_and(positives, pairs),
             ops.logical_and(negatives, is_positive),
         )
+
+
+@keras.saving.register_keras_serializable(package="tfdml")
+class AngularTripletLoss(_AngularLoss):
+    """Angular loss in its first form, a hinge over all triplets.
+
+    With unit vectors a, p and n and t = tan(alpha), over the T valid triplets
+
+        L = 1/T sum max(0, ||a - p||^2 - 4 t^2 ||n - (a + p) / 2||^2)
+
+    which is above 0 where the angle at n, of the triangle that n makes with the circle
+    around a and p, is above alpha. An anchor without positives or without negatives
+    adds 0; a batch without triplets has the loss 0.
+
+    No triplet is listed: O(B^2 P) operations for P positives an anchor, O(B^2) memory.
+    As in `AngularLoss` the batch is compared with itself.
+
+    Args:
+        angle: alpha in degrees, above 0 and below 90. 36 to 55 in the paper, where it
+            starts; with unit vectors the hinge is active for few triplets above 30.
+        average: `"valid"`: T counts every triplet. `"active"`: T counts those above 0.
+        reduction: As in `keras.losses.Loss`.
+        name: Name of the loss.
+        dtype: Type that the loss is computed in; float16 and bfloat16 are widened.
+
+    Raises:
+        ValueError: An argument is out of range.
+
+    Example:
+        >>> loss = AngularTripletLoss(angle=30)
+        >>> embeddings = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
+        >>> round(float(loss([7, 7, 9], embeddings)), 4)  # 2 - 4/3 * 0.5
+        1.3333
+
+    Reference:
+        Wang, Zhou, Wen, Liu and Lin, Deep Metric Learning with Angular Loss, ICCV
+        2017, Eq. 4.
+    """
+
+    def __init__(
+        self,
+        angle: float = 45.0,
+        average: Literal["valid", "active"] = "valid",
+        *,
+        reduction: str | None = "sum_over_batch_size",
+        name: str | None = "angular_triplet_loss",
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(angle, reduction=reduction, name=name, dtype=dtype)
+        self.average: Literal["valid", "active"] = one_of(
+            "average", average, ("valid", "active")
+        )
+
+    def _values(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        squared = math.tan(math.radians(self.angle)) ** 2
+        pairs = ops.logical_and(positives, ops.any(negatives, axis=1, keepdims=True))
+        sums = sums_in_turn(scores, pairs, negatives, squared, hinge_costs)
+        if self.average == "active":
+            return mean_over(sums[:, 0], ops.sum(ops.stop_gradient(sums[:, 1])))
+        triplets = count(positives, scores) * count(negatives, scores)
+        return mean_over(sums[:, 0], ops.sum(triplets))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {**super().get_config(), "average": self.average}

@@ -29,6 +29,11 @@ class MetricLoss(keras.losses.Loss):
     mean over the batch is the published value. (Keras scales a scalar wrongly under
     `tf.distribute`.)
 
+    A NaN in an embedding makes the value of its anchor NaN, and so the mean, even where
+    the loss compares that item with none. A mask on the embeddings, as a
+    `keras.layers.Masking` on `[batch, dimension]` gives, is refused: leave masked rows
+    out of the batch, as a pair with one of them would still count.
+
     Args:
         reduction: As in Keras: `"sum_over_batch_size"` is the mean over anchors.
         name: Name of the loss.
@@ -61,11 +66,23 @@ class MetricLoss(keras.losses.Loss):
             Scalar, or `[B]` with `reduction=None`.
 
         Raises:
-            ValueError: The shapes do not fit, or a label is no whole number.
+            ValueError: The shapes do not fit, a label is no whole number, or the
+                embeddings carry a mask.
         """
+        if getattr(y_pred, "_keras_mask", None) is not None:
+            raise ValueError(
+                "The embeddings (`y_pred`) must carry no Keras mask: hidden rows would "
+                "still be compared with others. Leave them out of the batch; if it is "
+                "no mask of rows, end it in the model, with a layer that does not pass "
+                "it on. Received: a mask."
+            )
         labels, embeddings = self.checked(y_true, y_pred)
         with keras.name_scope(self.name):
             values = self.call(labels, embeddings)
+            # Maxima, sorts and masks of pairs may pass a NaN over.
+            axes = tuple(range(1, len(embeddings.shape)))
+            broken = ops.any(ops.isnan(embeddings), axis=axes)
+            values = ops.where(broken, float("nan"), values)
             return self._reduce(values, values, sample_weight=sample_weight)
 
     def checked(self, y_true: Tensor, y_pred: Tensor) -> tuple[Tensor, Tensor]:
@@ -144,7 +161,7 @@ def checked_batch(
             f"Received: shape={tuple(embeddings.shape)}."
         )
     labels = checked_labels(labels, embeddings.shape[0])
-    if labels.shape[0] == 1 and not is_traced(labels):
+    if labels.shape[0] == 1 and not _may_be_in_fit(labels):
         raise ValueError(
             "A batch must hold at least 2 rows: there is no pair to compare. "
             "Received: 1 row."
@@ -199,3 +216,8 @@ def is_traced(tensor: Tensor) -> bool:
 
         return isinstance(tensor, jax.core.Tracer)
     return False
+
+
+def _may_be_in_fit(tensor: Tensor) -> bool:
+    """Whether this may be the last batch of `fit`; torch runs it eagerly."""
+    return is_traced(tensor) or keras.backend.backend() == "torch"

@@ -5,8 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfdml.arguments import above_zero, fraction
 from tfdml.losses.base import PairLoss
-from tfdml.losses.similarity import above_zero
 from tfdml.pairs import Tensor, masked_logsumexp, softplus
 
 __all__ = ["CircleLoss"]
@@ -62,11 +62,7 @@ class CircleLoss(PairLoss):
     ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
         self.scale: float = above_zero("scale", scale)
-        if not 0 <= margin < 1:
-            raise ValueError(
-                f"`margin` must be at least 0 and below 1. Received: margin={margin}."
-            )
-        self.margin: float = float(margin)
+        self.margin: float = fraction("margin", margin)
 
     def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Compute the loss of each anchor. See `PairLoss.pair_loss`."""

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from tfdml.arguments import at_least_zero
 from tfdml.label_distances import squared_label_distance
 from tfdml.losses.base import MetricLoss, is_traced
 from tfdml.pairs import Tensor
@@ -86,12 +87,8 @@ class LogRatioLoss(MetricLoss):
                 f"`label_distance` must be one of {known} or a function. "
                 f"Received: label_distance={label_distance!r}."
             )
-        if not 0 <= epsilon < float("inf"):
-            raise ValueError(
-                f"`epsilon` must be at least 0 and finite. Received: epsilon={epsilon}."
-            )
         self.label_distance = label_distance
-        self.epsilon = float(epsilon)
+        self.epsilon = at_least_zero("epsilon", epsilon)
 
     def checked(self, y_true: Tensor, y_pred: Tensor) -> tuple[Tensor, Tensor]:
         """Check continuous labels and embeddings. See `MetricLoss.checked`."""

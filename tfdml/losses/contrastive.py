@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfdml.arguments import above_zero
 from tfdml.losses.base import PairLoss
 from tfdml.pairs import (
     Tensor,
@@ -72,7 +73,7 @@ class ContrastiveLoss(PairLoss):
         dtype: str | None = None,
     ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
-        self.margin: float = checked_margin(margin)
+        self.margin: float = above_zero("margin", margin)
         self.separate_means: bool = separate_means
         self.normalize: bool = normalize
 
@@ -165,12 +166,3 @@ class CosineContrastiveLoss(PairLoss):
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
         return {**super().get_config(), "threshold": self.threshold}
-
-
-def checked_margin(margin: float) -> float:
-    """Return a margin between distances; it must be above 0 and finite."""
-    if not 0 < margin < float("inf"):
-        raise ValueError(
-            f"`margin` must be above 0 and finite. Received: margin={margin}."
-        )
-    return float(margin)

@@ -29,7 +29,7 @@ __all__ = [
 def negative_probabilities(
     squared: Tensor,
     negatives: Tensor,
-    dimension: int,
+    dimension: int | Tensor,
     cutoff: float = 0.5,
     nonzero_loss_cutoff: float | None = 1.4,
 ) -> Tensor:
@@ -57,6 +57,7 @@ def negative_probabilities(
         Learning, ICCV 2017, Eq. 1 and 2.
     """
     squared = ops.stop_gradient(squared)
+    dimension = ops.cast(dimension, squared.dtype)
     clipped = ops.maximum(squared, cutoff**2)
     # 1 - d^2/4 is 0 for opposite rows, and may round below.
     rest = ops.log(ops.maximum(1 - clipped / 4, 1e-8))
@@ -111,7 +112,9 @@ class _DistanceWeighted(PairLoss):
 
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
         """Compare the batch with itself, `[B]`."""
-        dimension = embeddings.shape[1] if self.dimension is None else self.dimension
+        # A tensor where the shape of the embeddings is unknown.
+        known = self.dimension is not None
+        dimension = self.dimension if known else ops.shape(embeddings)[1]
         scores = self.scores(embeddings, embeddings)
         return self._expected_loss(scores, *label_masks(labels), dimension)
 
@@ -130,12 +133,16 @@ class _DistanceWeighted(PairLoss):
 
     @abstractmethod
     def _expected_loss(
-        self, scores: Tensor, positives: Tensor, negatives: Tensor, dimension: int
+        self,
+        scores: Tensor,
+        positives: Tensor,
+        negatives: Tensor,
+        dimension: int | Tensor,
     ) -> Tensor:
         """Compute the share of each anchor, `[A]`."""
 
     def _probabilities(
-        self, squared: Tensor, negatives: Tensor, dimension: int
+        self, squared: Tensor, negatives: Tensor, dimension: int | Tensor
     ) -> Tensor:
         return negative_probabilities(
             squared, negatives, dimension, self.cutoff, self.nonzero_loss_cutoff
@@ -210,7 +217,11 @@ class DistanceWeightedTripletLoss(_DistanceWeighted, DistanceLoss):
         self._set_sampling(cutoff, nonzero_loss_cutoff, dimension)
 
     def _expected_loss(
-        self, scores: Tensor, positives: Tensor, negatives: Tensor, dimension: int
+        self,
+        scores: Tensor,
+        positives: Tensor,
+        negatives: Tensor,
+        dimension: int | Tensor,
     ) -> Tensor:
         scores = at_least_float32(scores)
         squared = {
@@ -295,7 +306,11 @@ class DistanceWeightedMarginLoss(_DistanceWeighted, MarginLoss):
         self._set_sampling(cutoff, nonzero_loss_cutoff, dimension)
 
     def _expected_loss(
-        self, scores: Tensor, positives: Tensor, negatives: Tensor, dimension: int
+        self,
+        scores: Tensor,
+        positives: Tensor,
+        negatives: Tensor,
+        dimension: int | Tensor,
     ) -> Tensor:
         scores = at_least_float32(scores)
         squared = ops.square(scores + self.beta)

@@ -1,10 +1,11 @@
 """What the losses on distances share: the distance, the margin, sums of hinges."""
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import keras
 from keras import ops
 
+from tfdml.arguments import at_least_zero, one_of
 from tfdml.losses.base import PairLoss
 from tfdml.pairs import (
     Tensor,
@@ -43,15 +44,13 @@ class DistanceLoss(PairLoss):
         dtype: str | None,
     ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
-        check_at_least_0("margin", margin)
-        check_choice("distance", distance, ("squared_euclidean", "euclidean", "cosine"))
         if distance == "cosine" and not normalize:
             raise ValueError(
                 '`normalize` must be True with distance="cosine", which compares '
                 f"directions. Received: normalize={normalize}."
             )
-        self.margin: float = float(margin)
-        self.distance: Distance = distance
+        self.margin: float = at_least_zero("margin", margin)
+        self.distance: Distance = one_of("distance", distance, get_args(Distance))
         self.normalize: bool = bool(normalize)
 
     def scores(self, anchors: Tensor, gallery: Tensor) -> Tensor:
@@ -105,19 +104,3 @@ def at_least_float32(x: Tensor) -> Tensor:
     if keras.backend.standardize_dtype(x.dtype) in ("float16", "bfloat16"):
         return ops.cast(x, "float32")
     return x
-
-
-def check_at_least_0(name: str, value: float) -> None:
-    """Refuse a number below 0, infinite or NaN."""
-    if not 0 <= value < float("inf"):
-        raise ValueError(
-            f"`{name}` must be at least 0 and finite. Received: {name}={value}."
-        )
-
-
-def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuse a word that is none of the choices."""
-    if value not in choices:
-        raise ValueError(
-            f"`{name}` must be one of {', '.join(choices)}. Received: {name}={value!r}."
-        )

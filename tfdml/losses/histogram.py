@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfdml.histograms import pair_histograms
 from tfdml.losses.base import PairLoss
 from tfdml.pairs import Tensor
 
@@ -78,7 +79,7 @@ class HistogramLoss(PairLoss):
     def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Compute the part of each anchor in the loss. See `PairLoss.pair_loss`."""
         anchors = ops.shape(scores)[0]
-        counts = self._counts(scores, positives, negatives)
+        counts = pair_histograms(scores, positives, negatives, self._intervals)
         right, wrong = counts[:, 0], ops.sum(counts[:, 1], axis=0)
         # The share of negatives at a node or above it.
         above = ops.flip(ops.cumsum(ops.flip(wrong, axis=0)), axis=0)
@@ -87,32 +88,6 @@ class HistogramLoss(PairLoss):
             ops.cast(anchors, right.dtype) / ops.maximum(_number(positives, right), 1)
         )
         return ops.cast(ops.sum(right * above, axis=1), scores.dtype)
-
-    def _counts(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """Histograms of each anchor's positives and negatives, `[A, 2, R]`."""
-        # Half precision cannot count: adding 1 to 256 gives 256 in bfloat16.
-        wide = "float64" if self.dtype == "float64" else "float32"
-        anchors, intervals = ops.shape(scores)[0], self._intervals
-        scores = ops.cast(scores, wide)
-        # Rounding leads outside of -1 to 1, where there is no node. (`clip` would turn
-        # NaN into a number under XLA.)
-        scores = ops.where(scores > 1, 1, ops.where(scores < -1, -1, scores))
-        places = (scores + 1) * (intervals / 2)
-        lower = ops.floor(ops.stop_gradient(places))
-        lower = ops.clip(ops.cast(lower, "int32"), 0, intervals - 1)
-        share = places - ops.cast(lower, wide)
-        share = ops.where(ops.logical_or(positives, negatives), share, 0)
-        whole = ops.cast(ops.logical_or(positives, negatives), wide)
-        row = 2 * ops.expand_dims(ops.arange(anchors, dtype="int32"), 1)
-        segment = (row + ops.cast(negatives, "int32")) * intervals + lower
-        sums = ops.segment_sum(
-            ops.reshape(ops.stack([whole - share, share], axis=-1), (-1, 2)),
-            ops.reshape(segment, (-1,)),
-            num_segments=2 * anchors * intervals,
-        )
-        sums = ops.reshape(sums, (-1, 2, intervals, 2))
-        left = ops.pad(sums[..., 0], [[0, 0], [0, 0], [0, 1]])
-        return left + ops.pad(sums[..., 1], [[0, 0], [0, 0], [1, 0]])
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""

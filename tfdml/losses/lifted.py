@@ -5,9 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfdml.arguments import above_zero, finite
 from tfdml.losses.base import MetricLoss, PairLoss
-from tfdml.losses.contrastive import checked_margin
-from tfdml.losses.similarity import above_zero
 from tfdml.pairs import (
     Tensor,
     anchors_per_pair,
@@ -79,7 +78,7 @@ class LiftedStructureLoss(MetricLoss):
         dtype: str | None = None,
     ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
-        self.margin: float = checked_margin(margin)
+        self.margin: float = above_zero("margin", margin)
         self.normalize: bool = normalize
 
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
@@ -154,7 +153,7 @@ class GeneralizedLiftedStructureLoss(PairLoss):
         dtype: str | None = None,
     ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
-        self.margin: float = checked_margin(margin)
+        self.margin: float = above_zero("margin", margin)
         self.normalize: bool = normalize
 
     def scores(self, anchors: Tensor, gallery: Tensor) -> Tensor:
@@ -226,11 +225,7 @@ class CosineLiftedStructureLoss(PairLoss):
         dtype: str | None = None,
     ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
-        if not abs(threshold) < float("inf"):
-            raise ValueError(
-                f"`threshold` must be finite. Received: threshold={threshold}."
-            )
-        self.threshold: float = float(threshold)
+        self.threshold: float = finite("threshold", threshold)
         self.positive_scale: float = above_zero("positive_scale", positive_scale)
         self.negative_scale: float = above_zero("negative_scale", negative_scale)
 

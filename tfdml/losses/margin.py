@@ -5,11 +5,10 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
+from tfdml.arguments import at_least_zero, one_of, whole
 from tfdml.losses.base import PairLoss
 from tfdml.losses.distances import (
     at_least_float32,
-    check_at_least_0,
-    check_choice,
     count,
     mean_over,
 )
@@ -68,12 +67,11 @@ class MarginLoss(PairLoss):
         dtype: str | None = None,
     ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
-        check_at_least_0("alpha", alpha)
-        check_at_least_0("beta", beta)
-        check_choice("average", average, ("active", "valid"))
-        self.alpha: float = float(alpha)
-        self.beta: float = float(beta)
-        self.average: Literal["active", "valid"] = average
+        self.alpha: float = at_least_zero("alpha", alpha)
+        self.beta: float = at_least_zero("beta", beta)
+        self.average: Literal["active", "valid"] = one_of(
+            "average", average, ("active", "valid")
+        )
 
     def scores(self, anchors: Tensor, gallery: Tensor) -> Tensor:
         """Return how far each pair is beyond the boundary: D - beta, `[A, G]`."""
@@ -158,14 +156,8 @@ class LearnedMarginLoss(MarginLoss):
         super().__init__(
             alpha, 0.0, average, reduction=reduction, name=name, dtype=dtype
         )
-        if num_classes != int(num_classes) or num_classes < 1:
-            raise ValueError(
-                "`num_classes` must be a whole number of at least 1. "
-                f"Received: num_classes={num_classes}."
-            )
-        check_at_least_0("nu", nu)
-        self.num_classes: int = int(num_classes)
-        self.nu: float = float(nu)
+        self.num_classes: int = whole("num_classes", num_classes)
+        self.nu: float = at_least_zero("nu", nu)
 
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
         """Split the model's output and compare the embeddings, `[B]`."""

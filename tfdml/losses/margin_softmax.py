@@ -6,10 +6,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfdml.arguments import above_zero, at_least_zero
 from tfdml.losses.proxy import (
     ProxyLoss,
-    check_above_zero,
-    check_at_least_zero,
     class_mask,
     cross_entropy,
 )
@@ -70,7 +69,7 @@ class ArcFaceLoss(ProxyLoss):
                 "`margin` must be an angle of 0 to pi / 2 in radians. "
                 f"Received: margin={margin}."
             )
-        self.scale = check_above_zero("scale", scale)
+        self.scale = above_zero("scale", scale)
         self.margin = float(margin)
 
     def proxy_loss(self, similarities: Tensor, labels: Tensor) -> Tensor:
@@ -130,8 +129,8 @@ class CosFaceLoss(ProxyLoss):
         dtype: str | None = None,
     ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
-        self.scale = check_above_zero("scale", scale)
-        self.margin = check_at_least_zero("margin", margin)
+        self.scale = above_zero("scale", scale)
+        self.margin = at_least_zero("margin", margin)
 
     def proxy_loss(self, similarities: Tensor, labels: Tensor) -> Tensor:
         """Compute L_i, `[B]`. See `ProxyLoss.proxy_loss`."""

@@ -5,9 +5,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfdml.arguments import at_least_zero
+from tfdml.control_flow import cond
 from tfdml.losses.base import PairLoss
 from tfdml.losses.softmax import one_against_negatives
-from tfdml.pairs import Tensor, label_masks, unit_rows
+from tfdml.pairs import Tensor, label_masks, products, unit_rows
 
 __all__ = ["MultiClassNPairLoss", "NPairLoss", "first_of_pair"]
 
@@ -63,12 +65,7 @@ class NPairLoss(PairLoss):
         dtype: str | None = None,
     ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
-        if not 0 <= l2_weight < float("inf"):
-            raise ValueError(
-                "`l2_weight` must be at least 0 and finite. "
-                f"Received: l2_weight={l2_weight}."
-            )
-        self.l2_weight: float = float(l2_weight)
+        self.l2_weight: float = at_least_zero("l2_weight", l2_weight)
         self.normalize: bool = normalize
 
     @property
@@ -78,20 +75,20 @@ class NPairLoss(PairLoss):
 
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
         """Compare the batch with itself and add the squared length of each row."""
-        scores = self.scores(embeddings, embeddings)
-        values = self.pair_loss(scores, *self._masks(labels))
+        values = self._values(labels, embeddings)
         if self.l2_weight:
-            values += self.l2_weight * ops.sum(ops.square(embeddings), axis=1)
+            values = values + self.l2_weight * ops.sum(ops.square(embeddings), axis=1)
         return values
 
-    def _masks(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        return label_masks(labels)
+    def _values(self, labels: Tensor, embeddings: Tensor) -> Tensor:
+        scores = self.scores(embeddings, embeddings)
+        return self.pair_loss(scores, *label_masks(labels))
 
     def scores(self, anchors: Tensor, gallery: Tensor) -> Tensor:
         """Compute dot products `[A, G]`."""
         if self.normalize:
             anchors, gallery = unit_rows(anchors), unit_rows(gallery)
-        return ops.matmul(anchors, ops.transpose(gallery))
+        return products(anchors, gallery)
 
     def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Compute the loss of each anchor. See `PairLoss.pair_loss`."""
@@ -167,16 +164,52 @@ class MultiClassNPairLoss(NPairLoss):
         )
         self.symmetric: bool = symmetric
 
-    def _masks(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        positives, negatives = label_masks(labels)
+    def _values(self, labels: Tensor, embeddings: Tensor) -> Tensor:
         first = first_of_pair(labels)
-        row, column = ops.expand_dims(first, 1), ops.expand_dims(first, 0)
-        compared = ops.not_equal(row, column)
-        if not self.symmetric:
-            compared = ops.logical_and(compared, row)
-        return (
-            ops.logical_and(positives, compared),
-            ops.logical_and(negatives, compared),
+        second = ops.logical_not(first)
+        if self.symmetric:
+            return self._compared(labels, embeddings, first, labels, embeddings, second)
+        batch = ops.shape(labels)[0]
+        half = batch - batch // 2
+        gallery = _rows(second, half, labels, embeddings, second)
+        with_second = _is_in(labels, gallery[0], gallery[2])
+        anchors = ops.logical_and(first, with_second)
+
+        def of_half() -> Tensor:
+            """Compute the values of B/2 rows, among them all anchors."""
+            chosen = _rows(anchors, half, labels, embeddings, anchors)
+            values = self._compared(*chosen, *gallery)
+            scale = ops.cast(batch, values.dtype) / ops.cast(half, values.dtype)
+            values = values * scale
+            places = _rows(anchors, half, ops.arange(batch))[0]
+            return ops.segment_sum(values, places, num_segments=batch)
+
+        # Classes of 3 rows have 2 anchors: there may be more than B/2.
+        return cond(
+            ops.sum(ops.cast(anchors, "int32")) <= half,
+            of_half,
+            lambda: self._compared(labels, embeddings, anchors, *gallery),
+        )
+
+    def _compared(
+        self,
+        labels: Tensor,
+        embeddings: Tensor,
+        is_anchor: Tensor,
+        others: Tensor,
+        gallery: Tensor,
+        is_positive: Tensor,
+    ) -> Tensor:
+        """Compare rows with a gallery, anchors with positives alone or reversed."""
+        row, column = ops.expand_dims(is_anchor, 1), ops.expand_dims(is_positive, 0)
+        compared = ops.logical_and(row, column)
+        if self.symmetric:
+            compared = ops.equal(row, column)
+        same = ops.equal(ops.expand_dims(labels, 1), ops.expand_dims(others, 0))
+        return self.pair_loss(
+            self.scores(embeddings, gallery),
+            ops.logical_and(same, compared),
+            ops.logical_and(ops.logical_not(same), compared),
         )
 
     def get_config(self) -> dict[str, Any]:
@@ -198,3 +231,14 @@ def first_of_pair(labels: Tensor) -> Tensor:
     earlier = ops.expand_dims(position, 1) > ops.expand_dims(position, 0)
     before = ops.sum(ops.cast(ops.logical_and(positives, earlier), "int32"), axis=1)
     return ops.equal(before % 2, 0)
+
+
+def _is_in(labels: Tensor, others: Tensor, which: Tensor) -> Tensor:
+    same = ops.equal(ops.expand_dims(labels, 1), ops.expand_dims(others, 0))
+    return ops.any(ops.logical_and(same, ops.expand_dims(which, 0)), axis=1)
+
+
+def _rows(wanted: Tensor, count: int, *columns: Tensor) -> list[Tensor]:
+    """Take so many rows of each tensor, the wanted ones first."""
+    order = ops.argsort(ops.cast(ops.logical_not(wanted), "int32"))[:count]
+    return [ops.take(column, order, axis=0) for column in columns]

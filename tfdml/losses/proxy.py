@@ -6,14 +6,13 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfdml.arguments import above_zero, at_least_zero, one_of
 from tfdml.losses.base import MetricLoss, checked_labels, is_traced
 from tfdml.pairs import Tensor, masked_logsumexp, softplus
 
 __all__ = [
     "ProxyAnchorLoss",
     "ProxyLoss",
-    "check_above_zero",
-    "check_at_least_zero",
     "class_mask",
     "cross_entropy",
 ]
@@ -92,24 +91,6 @@ def cross_entropy(logits: Tensor, own: Tensor) -> Tensor:
     return everything - ops.sum(ops.where(own, logits, 0), axis=1)
 
 
-def check_above_zero(name: str, value: float) -> float:
-    """Return `value` as a float, or raise ValueError if it is not above 0."""
-    if not 0 < value < float("inf"):
-        raise ValueError(
-            f"`{name}` must be above 0 and finite. Received: {name}={value}."
-        )
-    return float(value)
-
-
-def check_at_least_zero(name: str, value: float) -> float:
-    """Return `value` as a float, or raise ValueError if it is below 0."""
-    if not 0 <= value < float("inf"):
-        raise ValueError(
-            f"`{name}` must be at least 0 and finite. Received: {name}={value}."
-        )
-    return float(value)
-
-
 @keras.saving.register_keras_serializable(package="tfdml")
 class ProxyAnchorLoss(ProxyLoss):
     """Proxy-Anchor loss: each proxy pulls and pushes the whole batch, hard ones most.
@@ -164,25 +145,20 @@ class ProxyAnchorLoss(ProxyLoss):
         dtype: str | None = None,
     ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
-        if normalizer not in ("all", "with_negatives"):
-            raise ValueError(
-                "`normalizer` must be 'all' or 'with_negatives'. "
-                f"Received: normalizer={normalizer!r}."
-            )
-        self.scale = check_above_zero("scale", scale)
-        self.margin = check_at_least_zero("margin", margin)
-        self.normalizer = normalizer
+        self.scale = above_zero("scale", scale)
+        self.margin = at_least_zero("margin", margin)
+        self.normalizer = one_of("normalizer", normalizer, ("all", "with_negatives"))
 
     def proxy_loss(self, similarities: Tensor, labels: Tensor) -> Tensor:
         """Compute each anchor's share of L, `[B]`. See `ProxyLoss.proxy_loss`."""
         own = class_mask(labels, similarities.shape[1])
         positive = self._positive_shares(similarities, labels, own)
         pushes = self.scale * (similarities + self.margin)
-        others = ops.transpose(ops.logical_not(own))
-        negative = ops.sum(softplus(masked_logsumexp(ops.transpose(pushes), others)))
+        others = ops.logical_not(own)
+        negative = ops.sum(softplus(masked_logsumexp(pushes, others, axis=0)))
         if self.normalizer == "all":
             return positive + negative / similarities.shape[1]
-        counted = ops.sum(ops.cast(ops.any(others, axis=1), negative.dtype))
+        counted = ops.sum(ops.cast(ops.any(others, axis=0), negative.dtype))
         return positive + negative / ops.maximum(counted, 1)
 
     def _positive_shares(

@@ -5,10 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfdml.arguments import above_zero, at_least_zero, fraction
 from tfdml.losses.proxy import (
     ProxyLoss,
-    check_above_zero,
-    check_at_least_zero,
     class_mask,
     cross_entropy,
 )
@@ -69,19 +68,14 @@ class ProxyNCALoss(ProxyLoss):
         dtype: str | None = None,
     ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
-        if not 0 <= smoothing < 1:
-            raise ValueError(
-                "`smoothing` must be at least 0 and below 1. "
-                f"Received: smoothing={smoothing}."
-            )
         if smoothing and not include_positive:
             raise ValueError(
                 "`smoothing` needs include_positive=True: without the own class there "
                 f"are no probabilities to smooth. Received: smoothing={smoothing}."
             )
-        self.scale = check_above_zero("scale", scale)
+        self.scale = above_zero("scale", scale)
         self.include_positive = bool(include_positive)
-        self.smoothing = float(smoothing)
+        self.smoothing = fraction("smoothing", smoothing)
 
     def proxy_loss(self, similarities: Tensor, labels: Tensor) -> Tensor:
         """Compute L_i, `[B]`. See `ProxyLoss.proxy_loss`."""
@@ -159,15 +153,16 @@ class SoftTripleLoss(ProxyLoss):
         dtype: str | None = None,
     ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
-        self.scale = check_above_zero("scale", scale)
-        self.temperature = check_above_zero("temperature", temperature)
-        self.margin = check_at_least_zero("margin", margin)
+        self.scale = above_zero("scale", scale)
+        self.temperature = above_zero("temperature", temperature)
+        self.margin = at_least_zero("margin", margin)
 
     def proxy_loss(self, similarities: Tensor, labels: Tensor) -> Tensor:
         """Compute L_i, `[B]`. See `ProxyLoss.proxy_loss`."""
         relaxed = similarities
         if len(similarities.shape) == 3:
-            peaks = ops.max(similarities, axis=2, keepdims=True)
+            # The shares do not depend on it, so the gradient need not pass it.
+            peaks = ops.stop_gradient(ops.max(similarities, axis=2, keepdims=True))
             # Not `ops.softmax`, which warns of a single center.
             shares = ops.exp((similarities - peaks) / self.temperature)
             shares = shares / ops.sum(shares, axis=2, keepdims=True)

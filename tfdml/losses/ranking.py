@@ -1,11 +1,11 @@
 """Losses on the ranking itself: top-k precision."""
 
-from numbers import Integral
 from typing import Any
 
 import keras
 from keras import ops
 
+from tfdml.arguments import at_least_zero, whole
 from tfdml.losses.base import PairLoss
 from tfdml.pairs import Tensor, top_scores
 
@@ -98,16 +98,8 @@ class TopKPrecisionLoss(PairLoss):
         dtype: str | None = None,
     ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
-        if not isinstance(k, Integral) or isinstance(k, bool) or k < 1:
-            raise ValueError(
-                f"`k` must be a whole number of at least 1. Received: k={k}."
-            )
-        if not 0 <= margin < float("inf"):
-            raise ValueError(
-                f"`margin` must be at least 0 and finite. Received: margin={margin}."
-            )
-        self.k: int = int(k)
-        self.margin: float = float(margin)
+        self.k: int = whole("k", k)
+        self.margin: float = at_least_zero("margin", margin)
 
     def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Compute l_k of each anchor, `[A]`. See `PairLoss.pair_loss`."""

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfdml.arguments import above_zero, finite
 from tfdml.losses.base import PairLoss
 from tfdml.pairs import (
     Tensor,
@@ -73,19 +74,25 @@ class BinomialDevianceLoss(PairLoss):
         super().__init__(reduction=reduction, name=name, dtype=dtype)
         self.positive_scale: float = above_zero("positive_scale", positive_scale)
         self.negative_scale: float = above_zero("negative_scale", negative_scale)
-        self.threshold: float = _finite("threshold", threshold)
+        self.threshold: float = finite("threshold", threshold)
         self.per_anchor: bool = per_anchor
 
     def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Compute the loss of each anchor. See `PairLoss.pair_loss`."""
-        right = softplus(self.positive_scale * (self.threshold - scores))
-        wrong = softplus(self.negative_scale * (scores - self.threshold))
+        # A pair is of one kind: one softplus a pair, not two.
+        costs = softplus(
+            ops.where(
+                positives,
+                self.positive_scale * (self.threshold - scores),
+                self.negative_scale * (scores - self.threshold),
+            )
+        )
         if self.per_anchor:
-            return masked_mean(right, positives) + masked_mean(wrong, negatives)
-        right = right * anchors_per_pair(positives, right.dtype)
-        wrong = wrong * anchors_per_pair(negatives, wrong.dtype)
-        values = ops.where(positives, right, ops.where(negatives, wrong, 0))
-        return ops.sum(values, axis=1)
+            return masked_mean(costs, positives) + masked_mean(costs, negatives)
+        right = anchors_per_pair(positives, costs.dtype)
+        wrong = anchors_per_pair(negatives, costs.dtype)
+        shares = ops.where(positives, right, ops.where(negatives, wrong, 0))
+        return ops.sum(costs * shares, axis=1)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
@@ -160,8 +167,8 @@ class MultiSimilarityLoss(PairLoss):
         super().__init__(reduction=reduction, name=name, dtype=dtype)
         self.positive_scale: float = above_zero("positive_scale", positive_scale)
         self.negative_scale: float = above_zero("negative_scale", negative_scale)
-        self.threshold: float = _finite("threshold", threshold)
-        self.epsilon: float = _finite("epsilon", epsilon)
+        self.threshold: float = finite("threshold", threshold)
+        self.epsilon: float = finite("epsilon", epsilon)
         self.mining: bool = mining
 
     def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
@@ -206,18 +213,3 @@ class MultiSimilarityLoss(PairLoss):
             "epsilon": self.epsilon,
             "mining": self.mining,
         }
-
-
-def above_zero(name: str, value: float) -> float:
-    """Return an argument that must be above 0 and finite."""
-    if not 0 < value < float("inf"):
-        raise ValueError(
-            f"`{name}` must be above 0 and finite. Received: {name}={value}."
-        )
-    return float(value)
-
-
-def _finite(name: str, value: float) -> float:
-    if not abs(value) < float("inf"):
-        raise ValueError(f"`{name}` must be finite. Received: {name}={value}.")
-    return float(value)

@@ -5,8 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfdml.arguments import above_zero
 from tfdml.losses.base import PairLoss
-from tfdml.losses.similarity import above_zero
 from tfdml.pairs import (
     Tensor,
     anchors_per_pair,

@@ -5,11 +5,11 @@ from typing import Any, Literal
 import keras
 from keras import ops
 
+from tfdml.arguments import one_of
 from tfdml.losses.distances import (
     Distance,
     DistanceLoss,
     at_least_float32,
-    check_choice,
     count,
     mean_over,
     weighted_hinges,
@@ -80,8 +80,9 @@ class TripletLoss(DistanceLoss):
         super().__init__(
             margin, distance, normalize, reduction=reduction, name=name, dtype=dtype
         )
-        check_choice("average", average, ("valid", "active"))
-        self.average: Literal["valid", "active"] = average
+        self.average: Literal["valid", "active"] = one_of(
+            "average", average, ("valid", "active")
+        )
 
     def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Compute the share of each anchor, `[A]`. See `PairLoss.pair_loss`."""

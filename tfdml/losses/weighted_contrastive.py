@@ -7,9 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfdml.importance import balanced_eta, group_importance
+from tfdml.arguments import above_zero, at_least_zero
+from tfdml.importance import balanced_eta, group_importance, random_pair_importance
 from tfdml.losses.base import MetricLoss, is_traced
-from tfdml.losses.contrastive import checked_margin
 from tfdml.pairs import Tensor, euclidean_distances, label_masks, unit_rows
 
 __all__ = ["BalancedContrastiveLoss", "WeightedContrastiveLoss"]
@@ -37,11 +37,20 @@ class WeightedContrastiveLoss(MetricLoss):
     with itself. A label that is not in `class_counts` is refused; inside a compiled
     function, where values cannot be refused, the loss is then NaN.
 
+    In the p-random design (`positive_probability`), rows 2t and 2t + 1 of the batch are
+    pair t, as `tfdml.batch_designs.PairBatches` draws them. Then the loss is the mean
+    over these pairs alone, i the first row, j the second, with the W of that design
+    (see `tfdml.importance.random_pair_importance`), which leaves out classes of one
+    image. The value of a first row is twice that of its pair, that of a second row 0,
+    so that the mean over the batch is the mean over the pairs.
+
     Args:
         class_counts: Number of training images of each class: a mapping from label to
             number, or a sequence with the number of label 0, 1, 2, ...
         images_per_class: m, at least 2. With `None`, W is 1.
         classes_per_batch: n, at least 2. Given if and only if m is.
+        positive_probability: p, from 0 to 1, for batches of pairs of the p-random
+            design. Not given if m and n are.
         margin: The distance that negatives should have, above 0.
         power: delta, at least 0. Between 0 and 1 weakens the weights.
         normalize: Whether embeddings are scaled to unit length first.
@@ -69,6 +78,7 @@ class WeightedContrastiveLoss(MetricLoss):
         images_per_class: int | None = None,
         classes_per_batch: int | None = None,
         *,
+        positive_probability: float | None = None,
         margin: float = 1.0,
         power: float = 1.0,
         normalize: bool = True,
@@ -93,21 +103,29 @@ class WeightedContrastiveLoss(MetricLoss):
                 raise ValueError(
                     f"`{argument}` must be at least 2. Received: {argument}={value}."
                 )
-        if not 0 <= power < float("inf"):
-            raise ValueError(
-                f"`power` must be at least 0 and finite. Received: power={power}."
-            )
+        if positive_probability is not None:
+            if images_per_class is not None:
+                raise ValueError(
+                    "`positive_probability` describes another design than "
+                    "`images_per_class` and `classes_per_batch`: give one. Received: "
+                    f"positive_probability={positive_probability}, images_per_class="
+                    f"{images_per_class}."
+                )
+            random_pair_importance(self._counts, positive_probability)  # refuses it
+        self.positive_probability: float | None = positive_probability
         self.images_per_class: int | None = images_per_class
         self.classes_per_batch: int | None = classes_per_batch
-        self.margin: float = checked_margin(margin)
-        self.power: float = float(power)
+        self.margin: float = above_zero("margin", margin)
+        self.power: float = at_least_zero("power", power)
         self.normalize: bool = normalize
 
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
         """Compute the mean over the pairs of each anchor, `[B]`."""
-        positives, negatives = label_masks(labels)
         if self.normalize:
             embeddings = unit_rows(embeddings)
+        if self.positive_probability is not None:
+            return self._compare_pairs(labels, embeddings)
+        positives, negatives = label_masks(labels)
         distances = euclidean_distances(embeddings, embeddings)
         weights = self._look_up(labels, self._class_weights(), distances.dtype)
         near = weights[:, 0:1] * ops.square(distances)
@@ -117,13 +135,44 @@ class WeightedContrastiveLoss(MetricLoss):
         others = ops.maximum(ops.shape(labels)[0] - 1, 1)
         return ops.sum(values, axis=1) / ops.cast(others, values.dtype)
 
+    def _compare_pairs(self, labels: Tensor, embeddings: Tensor) -> Tensor:
+        """Compute twice the value of each pair at its first row, `[B]`."""
+        if embeddings.shape[0] is not None and embeddings.shape[0] % 2:
+            raise ValueError(
+                "A batch of pairs must have an even number of rows. "
+                f"Received: {embeddings.shape[0]}."
+            )
+        weights = self._look_up(labels, self._class_weights(), embeddings.dtype)
+        squared = ops.sum(ops.square(embeddings[0::2] - embeddings[1::2]), axis=1)
+        is_zero = ops.equal(squared, 0)  # where sqrt has an infinite gradient
+        root = ops.sqrt(ops.where(is_zero, ops.ones_like(squared), squared))
+        distances = ops.where(is_zero, ops.zeros_like(root), root)
+        near = weights[0::2, 0] * squared
+        far = ops.square(ops.relu(self.margin - distances))
+        far = far * weights[0::2, 1] * weights[1::2, 2]
+        values = 2 * ops.where(ops.equal(labels[0::2], labels[1::2]), near, far)
+        return ops.reshape(ops.stack([values, ops.zeros_like(values)], 1), (-1,))
+
+    def _smallest_class(self) -> int:
+        """Number of images that a class must have for the design to draw it."""
+        if self.positive_probability is not None:
+            return 2
+        return self.images_per_class or 1
+
     def _class_weights(self) -> np.ndarray:
         """Weights of each class, `[C, 3]`: positive, anchor, and item of a negative."""
-        m, n = self.images_per_class, self.classes_per_batch
-        if m is None or n is None:
+        m, n, p = (
+            self.images_per_class,
+            self.classes_per_batch,
+            self.positive_probability,
+        )
+        if p is not None:
+            positive, negative = random_pair_importance(self._counts, p)
+        elif m is not None and n is not None:
+            positive, negative = group_importance(self._counts, m, n)
+        else:
             return np.ones((len(self._counts), 3))
-        positive, negative = group_importance(self._counts, m, n)
-        used = self._counts >= m  # 0^0 would be 1
+        used = self._counts >= self._smallest_class()  # 0^0 would be 1
         weights = np.stack([positive, negative, negative], axis=1) ** self.power
         return np.where(used[:, np.newaxis], weights, 0)
 
@@ -153,6 +202,7 @@ class WeightedContrastiveLoss(MetricLoss):
             "class_counts": counts,
             "images_per_class": self.images_per_class,
             "classes_per_batch": self.classes_per_batch,
+            "positive_probability": self.positive_probability,
             "margin": self.margin,
             "power": self.power,
             "normalize": self.normalize,
@@ -188,6 +238,8 @@ class BalancedContrastiveLoss(WeightedContrastiveLoss):
             number, or a sequence with the number of label 0, 1, 2, ...
         images_per_class: m, at least 2. With `None`, W is 1.
         classes_per_batch: n, at least 2. Given if and only if m is.
+        positive_probability: p, from 0 to 1, for batches of pairs of the p-random
+            design. Not given if m and n are.
         balance: lambda, at least 0: how much the negatives of all other classes weigh
             against the positives.
         margin: The distance that negatives should have, above 0.
@@ -217,6 +269,7 @@ class BalancedContrastiveLoss(WeightedContrastiveLoss):
         images_per_class: int | None = None,
         classes_per_batch: int | None = None,
         *,
+        positive_probability: float | None = None,
         balance: float = 256.0,
         margin: float = 1.0,
         power: float = 1.0,
@@ -229,6 +282,7 @@ class BalancedContrastiveLoss(WeightedContrastiveLoss):
             class_counts,
             images_per_class,
             classes_per_batch,
+            positive_probability=positive_probability,
             margin=margin,
             power=power,
             normalize=normalize,
@@ -236,15 +290,10 @@ class BalancedContrastiveLoss(WeightedContrastiveLoss):
             name=name,
             dtype=dtype,
         )
-        if not 0 <= balance < float("inf"):
-            raise ValueError(
-                f"`balance` must be at least 0 and finite. Received: balance={balance}."
-            )
-        self.balance: float = float(balance)
+        self.balance: float = at_least_zero("balance", balance)
 
     def _class_weights(self) -> np.ndarray:
-        smallest = self.images_per_class or 1
-        anchor, item = balanced_eta(self._counts, self.balance, smallest)
+        anchor, item = balanced_eta(self._counts, self.balance, self._smallest_class())
         eta = np.stack([np.ones_like(anchor), anchor, item], axis=1)
         return super()._class_weights() * eta
 

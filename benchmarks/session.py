@@ -1,0 +1,76 @@
+"""What the commands of the benchmarks share: options, the machine, records."""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["chosen", "machine", "parser", "use_threads", "write"]
+
+
+def parser(module: str, description: str | None) -> argparse.ArgumentParser:
+    """Make a parser with the options that all commands have."""
+    made = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{module}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = made.add_argument
+    add("--dimension", type=int, default=128, help="of the embeddings (128)")
+    add("--only", nargs="+", metavar="NAME", help="these losses alone")
+    add("--threads", type=int, default=2, help="CPU cores to use (2)")
+    add("--out", type=Path, help="file of JSON lines to append to")
+    return made
+
+
+def use_threads(threads: int) -> None:
+    """Let this process and its children use so many CPU cores.
+
+    To be called before a backend is imported, which then makes as many threads.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+
+
+def machine() -> dict[str, str]:
+    """Say what is measured on, and when."""
+    import keras
+
+    backend = keras.backend.backend()
+    version = __import__(backend).__version__
+    device = platform.machine()
+    cpus = Path("/proc/cpuinfo")
+    if cpus.exists():
+        lines = cpus.read_text(encoding="utf-8").splitlines()
+        device = next((x.split(": ")[1] for x in lines if "model name" in x), device)
+    if backend == "jax":
+        import jax
+
+        if jax.devices()[0].platform != "cpu":
+            device = jax.devices()[0].device_kind
+    today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    return {"backend": f"{backend} {version}", "device": device, "date": today}
+
+
+def chosen(
+    usual: Sequence[Any], special: Sequence[Any], only: Sequence[str] | None
+) -> list[Any]:
+    """Return the cases that `--only` names, by default the usual ones."""
+    if only is None:
+        return list(usual)
+    known = {case.name: case for case in [*usual, *special]}
+    if unknown := set(only) - set(known):
+        sys.exit(f"`--only` must name some of {list(known)}. Received: {unknown}.")
+    return [known[name] for name in only]
+
+
+def write(out: Path | None, record: dict[str, Any]) -> None:
+    """Append a record to the file, at once: a run that is ended loses nothing."""
+    if out is not None:
+        with out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")

@@ -1,0 +1,63 @@
+"""Checks of arguments: each returns the value, or names argument, rule and value."""
+
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any
+
+__all__ = ["above_zero", "at_least_zero", "finite", "fraction", "one_of", "whole"]
+
+
+def above_zero(name: str, value: float) -> float:
+    """Return a number that must be above 0 and finite."""
+    return _number(name, value, "above 0 and finite", lambda x: 0 < x < float("inf"))
+
+
+def at_least_zero(name: str, value: float) -> float:
+    """Return a number that must be at least 0 and finite."""
+    return _number(
+        name, value, "at least 0 and finite", lambda x: 0 <= x < float("inf")
+    )
+
+
+def finite(name: str, value: float) -> float:
+    """Return a number that must be finite."""
+    return _number(name, value, "finite", lambda x: abs(x) < float("inf"))
+
+
+def fraction(name: str, value: float) -> float:
+    """Return a number that must be at least 0 and below 1."""
+    return _number(name, value, "at least 0 and below 1", lambda x: 0 <= x < 1)
+
+
+def whole(name: str, value: int, least: int = 1) -> int:
+    """Return a whole number that must not be below the least.
+
+    2.0 counts as 2, as in a config that went through JSON; True does not count as 1.
+    """
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not _is_whole(value) or value < least:
+        raise ValueError(
+            f"`{name}` must be a whole number of at least {least}. "
+            f"Received: {name}={value!r}."
+        )
+    return int(value)
+
+
+def one_of(name: str, value: Any, choices: Sequence[str]) -> Any:
+    """Return a word that must be one of the choices."""
+    if value not in choices:
+        raise ValueError(
+            f"`{name}` must be one of {', '.join(choices)}. Received: {name}={value!r}."
+        )
+    return value
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) or float(value).is_integer()
+
+
+def _number(name: str, value: Any, rule: str, holds: Any) -> float:
+    # A comparison with NaN is False, so that NaN is refused by every rule.
+    if not isinstance(value, Real) or isinstance(value, bool) or not holds(value):
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}.")
+    return float(value)
