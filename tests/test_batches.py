@@ -19,14 +19,14 @@ IMAGES = np.arange(18, dtype="uint8").reshape(18, 1, 1, 1) * np.ones(
 
 def batches(steps_per_epoch):
     design = GroupBatches(LABELS, 2, 2, seed=1)
-    return ImageBatches(IMAGES, LABELS, design, steps_per_epoch, lambda x: x)
+    return ImageBatches(IMAGES, LABELS, design, steps_per_epoch, lambda x, step: x)
 
 
-def read_epochs(dataset, count):
+def read_epochs(dataset, count, first=0):
     read = []
-    for _ in range(count):
+    for epoch in range(first, first + count):
+        dataset.begin_at(epoch)
         read += [dataset[i] for i in range(len(dataset))]
-        dataset.on_epoch_end()
     return read
 
 
@@ -43,7 +43,14 @@ def test_run_does_not_depend_on_where_epochs_are_cut():
         np.testing.assert_array_equal(a, b)
 
 
-def test_fit_takes_each_batch_of_the_run_once_and_in_order():
+def test_run_can_begin_at_any_epoch():
+    late, whole = read_epochs(batches(4), 2, first=2), read_epochs(batches(4), 4)
+    for (_, a), (_, b) in zip(late, whole[8:], strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 5])
+def test_fit_takes_each_batch_of_the_run_once_and_in_order(steps):
     read = []
 
     class Recorded(ImageBatches):
@@ -53,13 +60,23 @@ def test_fit_takes_each_batch_of_the_run_once_and_in_order():
             return batch
 
     design = GroupBatches(LABELS, 2, 2, seed=1)
-    dataset = Recorded(IMAGES, LABELS, design, 4, lambda x: x)
+    dataset = Recorded(IMAGES, LABELS, design, steps, lambda x, step: x)
     layers = [keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2)]
     model = keras.Sequential(layers)
     model.compile("sgd", loss=TopKPrecisionLoss())
-    model.fit(dataset, epochs=3, shuffle=False, verbose=0)
-    expected = [labels for _, labels in read_epochs(batches(4), 3)]
-    # Before it starts, TensorFlow's adapter looks at batches to learn their type.
+    begin = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: dataset.begin_at(epoch)
+    )
+    model.fit(
+        dataset,
+        initial_epoch=2,
+        epochs=5,
+        shuffle=False,
+        verbose=0,
+        callbacks=[begin],
+    )
+    expected = [labels for _, labels in read_epochs(batches(steps), 3, first=2)]
+    # Before it starts, Keras looks at batches to learn their type.
     np.testing.assert_array_equal(read[-len(expected) :], expected)
 
 
@@ -74,21 +91,24 @@ def test_augmentation_changes_each_picture_and_keeps_its_range(settings):
     )
     pictures = np.repeat(picture, 4, axis=0)
     augment = build_augmentation(settings, seed=1)
-    first, second = augment(pictures), augment(pictures)
+    first, second = augment(pictures, 0), augment(pictures, 1)
     assert first.shape == pictures.shape
     assert first.min() >= -1e-3
     assert first.max() <= 255 + 1e-3
     assert np.abs(first - second).mean() > 1
     assert np.abs(first[0] - first[1]).mean() > 1
-    np.testing.assert_allclose(build_augmentation(settings, seed=1)(pictures), first)
+    # Whatever came before, a step has its own random numbers.
+    np.testing.assert_array_equal(augment(pictures, 0), first)
+    again = build_augmentation(settings, seed=1)
+    np.testing.assert_array_equal(again(pictures, 1), second)
 
 
 def test_uncovered_border_is_white():
     augment = build_augmentation(Augmentation(shift=0.4), seed=0)
-    moved = augment(np.zeros((16, 10, 10, 3), "float32"))
+    moved = augment(np.zeros((16, 10, 10, 3), "float32"), 0)
     assert set(np.unique(np.round(moved)).tolist()) >= {0.0, 255.0}
 
 
 def test_without_settings_pictures_pass_untouched():
     pictures = IMAGES.astype("float32")
-    assert build_augmentation(Augmentation(), seed=0)(pictures) is pictures
+    assert build_augmentation(Augmentation(), seed=0)(pictures, 3) is pictures

@@ -5,6 +5,8 @@ import os
 import sys
 from pathlib import Path
 
+from training import data_commands
+
 __all__ = ["main"]
 
 
@@ -32,6 +34,8 @@ def _parser() -> argparse.ArgumentParser:
     emoji.add_argument("--size", type=int, default=128, help="side in pixels")
     emoji.set_defaults(run_command=_emoji)
 
+    data_commands.add_to(commands)
+
     fit = commands.add_parser("fit", help="train an embedder by a recipe")
     fit.add_argument("recipe", help="a TOML file, such as training/recipes/demo.toml")
     fit.add_argument("--run", help="run folder (default: runs/NAME_OF_THE_RECIPE)")
@@ -40,6 +44,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     fit.add_argument("--seed", type=int, help="instead of the recipe's")
     fit.add_argument("--overwrite", action="store_true", help="replace a finished run")
+    fit.add_argument(
+        "--restart",
+        action="store_true",
+        help="throw an interrupted run away instead of going on with it",
+    )
     fit.set_defaults(run_command=_fit)
     return parser
 
@@ -64,7 +73,7 @@ def _fit(parsed: argparse.Namespace) -> None:
     from training.report import summary
 
     run = parsed.run or Path("runs") / Path(parsed.recipe).stem
-    results = fit(recipe, run, overwrite=parsed.overwrite)
+    results = fit(recipe, run, overwrite=parsed.overwrite, restart=parsed.restart)
     print(summary(results))
     print(f"Run folder: {run}")
 

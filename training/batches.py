@@ -1,6 +1,8 @@
 """Training batches for `fit`: index batches of a design become augmented pictures."""
 
+import threading
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -10,19 +12,23 @@ from training.recipe import Augmentation
 
 __all__ = ["ImageBatches", "build_augmentation"]
 
+_NUMBERS_A_BATCH = 1000
+
 
 class ImageBatches(keras.utils.PyDataset):
     """Batches of pictures and labels, without TensorFlow's input pipeline.
 
     Batch s of the run is batch s % len(design) of pass s // len(design) of the design,
-    so the run does not depend on where epochs are cut.
+    and its random changes depend on the seed and s alone: a run can be taken up at any
+    epoch, and does not depend on where epochs are cut.
 
     Args:
         images: uint8 array `[N, size, size, 3]`.
         labels: int64 array `[N]`.
         design: Which images share a batch.
         steps_per_epoch: Number of batches in an epoch.
-        augment: Maps float32 pictures `[batch, size, size, 3]` of 0 to 255 to others.
+        augment: Maps float32 pictures `[batch, size, size, 3]` of 0 to 255 and the
+            number of the batch to other pictures.
     """
 
     def __init__(
@@ -31,9 +37,8 @@ class ImageBatches(keras.utils.PyDataset):
         labels: np.ndarray,
         design: GroupBatches,
         steps_per_epoch: int,
-        augment: Callable[[np.ndarray], np.ndarray],
+        augment: Callable[[np.ndarray, int], np.ndarray],
     ) -> None:
-        # One worker: the order of random numbers, and so the run, is repeatable.
         super().__init__(workers=1, use_multiprocessing=False, max_queue_size=4)
         self._images = images
         self._labels = labels
@@ -41,9 +46,17 @@ class ImageBatches(keras.utils.PyDataset):
         self._steps_per_epoch = steps_per_epoch
         self._augment = augment
         self._epoch = 0
-        self._is_epoch_read = False
+        self._lock = threading.Lock()
         self._pass_number = -1
         self._pass = np.empty((0, 0), dtype="int64")
+
+    def begin_at(self, epoch: int) -> None:
+        """Go to the batches of an epoch, counted from 0.
+
+        To be called at the beginning of each epoch. (Keras 3.15 reads batches and calls
+        `on_epoch_end` before the first epoch too: it cannot be counted from there.)
+        """
+        self._epoch = epoch
 
     def __len__(self) -> int:
         """Number of batches in an epoch."""
@@ -52,29 +65,23 @@ class ImageBatches(keras.utils.PyDataset):
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Return batch `index` of the epoch: pictures and labels."""
         step = self._epoch * self._steps_per_epoch + index
+        chosen = self.positions(step)
+        pictures = self._augment(self._images[chosen].astype("float32"), step)
+        return pictures, self._labels[chosen]
+
+    def positions(self, step: int) -> np.ndarray:
+        """Return which images are in batch `step` of the run, `[batch]`."""
         pass_number, position = divmod(step, len(self._design))
-        if pass_number != self._pass_number:
-            self._pass = self._design.batches(pass_number)
-            self._pass_number = pass_number
-        self._is_epoch_read = index == self._steps_per_epoch - 1
-        chosen = self._pass[position]
-        return self._augment(self._images[chosen].astype("float32")), self._labels[
-            chosen
-        ]
-
-    def on_epoch_end(self) -> None:
-        """Go on to the batches of the next epoch.
-
-        Keras 3.15 looks at the first batches and calls this once before the first
-        epoch: an epoch that was not read to its end does not count.
-        """
-        self._epoch += self._is_epoch_read
-        self._is_epoch_read = False
+        with self._lock:  # Keras' worker and whoever asks
+            if pass_number != self._pass_number:
+                self._pass = self._design.batches(pass_number)
+                self._pass_number = pass_number
+            return self._pass[position]
 
 
 def build_augmentation(
     settings: Augmentation, seed: int
-) -> Callable[[np.ndarray], np.ndarray]:
+) -> Callable[[np.ndarray, int], np.ndarray]:
     """Build the random changes of training pictures from Keras' layers.
 
     They run beside the training step, not in it: the geometric ones have no XLA
@@ -85,12 +92,13 @@ def build_augmentation(
         seed: Seed of the random numbers.
 
     Returns:
-        Function of float32 pictures `[batch, height, width, 3]` of 0 to 255.
+        Function of float32 pictures `[batch, height, width, 3]` of 0 to 255 and of the
+        number of the batch, on which the random numbers depend.
     """
     layers = keras.layers
     white = {"fill_mode": "constant", "fill_value": 255.0}
     zoom, shift, turn = settings.zoom, settings.shift, settings.rotation / 360
-    chosen = [
+    possible = [
         zoom and layers.RandomZoom((-zoom, zoom), (-zoom, zoom), seed=seed, **white),
         shift and layers.RandomTranslation(shift, shift, seed=seed + 1, **white),
         turn and layers.RandomRotation(turn, seed=seed + 2, **white),
@@ -104,10 +112,20 @@ def build_augmentation(
         settings.greyscale
         and layers.RandomGrayscale(settings.greyscale, seed=seed + 8),
     ]
-    chosen = [layer for layer in chosen if layer]
+    chosen: list[Any] = [layer for layer in possible if layer]
     if not chosen:
-        return lambda pictures: pictures
-    return _compiled(keras.Sequential(chosen))
+        return lambda pictures, step: pictures
+    run = _compiled(keras.Sequential(chosen))
+    generators = [layer.generator.state for layer in chosen]
+    seeds = [int(keras.ops.convert_to_numpy(state)[0]) for state in generators]
+
+    def augment(pictures: np.ndarray, step: int) -> np.ndarray:
+        for state, first in zip(generators, seeds, strict=True):
+            # A layer counts on from here, a few numbers a batch.
+            state.assign([first, _NUMBERS_A_BATCH * step])
+        return run(pictures)
+
+    return augment
 
 
 def _compiled(model: keras.Model) -> Callable[[np.ndarray], np.ndarray]:
@@ -121,19 +139,14 @@ def _compiled(model: keras.Model) -> Callable[[np.ndarray], np.ndarray]:
         import jax
 
         @jax.jit
-        def step(state: list, pictures: np.ndarray) -> tuple:
-            return model.stateless_call([], state, pictures, training=True)
+        def augmented(state: list, pictures: np.ndarray) -> np.ndarray:
+            return model.stateless_call([], state, pictures, training=True)[0]
 
         def augment(pictures: np.ndarray) -> np.ndarray:
             if not model.built:
                 model.build(pictures.shape)
             state = [variable.value for variable in model.non_trainable_variables]
-            augmented, state = step(state, pictures)
-            for variable, value in zip(
-                model.non_trainable_variables, state, strict=True
-            ):
-                variable.assign(value)
-            return np.asarray(augmented)
+            return np.asarray(augmented(state, pictures))
 
         return augment
     return lambda pictures: keras.ops.convert_to_numpy(model(pictures, training=True))

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import shutil
-import time
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
@@ -12,11 +11,9 @@ from typing import Any
 import keras
 import numpy as np
 
-import tfdml.losses
 from tfdml.batch_designs import GroupBatches
 from tfdml.callbacks import RetrievalEvaluation
-from tfdml.embedder import build_embedder
-from tfdml.metrics import MisplacedPairs, retrieval_metrics
+from tfdml.metrics import retrieval_metrics
 from training.batches import ImageBatches, build_augmentation
 from training.data.folder import (
     ImageFolder,
@@ -24,15 +21,26 @@ from training.data.folder import (
     read_images,
     split_classes,
 )
-from training.recipe import Recipe, RecipeError
+from training.model import build_embedder_of, build_model
+from training.progress import Progress
+from training.recipe import Recipe
+from training.state import locked
 
 __all__ = ["fit"]
 
 KS = (1, 5)
+STATE = "state.npz"
+IMAGES = "images.json"
+
+Part = tuple[np.ndarray, ImageFolder]
 
 
 def fit(
-    recipe: Recipe, run: str | PathLike[str], *, overwrite: bool = False
+    recipe: Recipe,
+    run: str | PathLike[str],
+    *,
+    overwrite: bool = False,
+    restart: bool = False,
 ) -> dict[str, Any]:
     """Train an embedder by a recipe and write everything to a run folder.
 
@@ -40,13 +48,16 @@ def fit(
     validation classes by Precision@1; of the last epoch without validation),
     `recipe.json`, `splits.json` (the classes of each part), `test_images.txt` (of the
     test classes, or of all that trained where there are none),
-    `history.json` and `metrics.json`. It appears when all is done: an interrupted run
-    leaves `RUN.unfinished`.
+    `history.json` and `metrics.json`. It appears when all is done.
+
+    Until then `RUN.unfinished` holds the state of the last whole epoch. However a run
+    ends, the same call goes on from there, with the batches that would have come.
 
     Args:
         recipe: What to do.
         run: The run folder.
         overwrite: Whether a finished run may be replaced.
+        restart: Whether an interrupted run is thrown away.
 
     Returns:
         What `metrics.json` holds: retrieval on test classes before and after training
@@ -55,10 +66,37 @@ def fit(
     Raises:
         FileExistsError: The run exists and `overwrite` is False, or the folder holds
             something else than a run.
-        ValueError: The images cannot be used; the message says why.
+        ValueError: The images cannot be used, or an interrupted run had another recipe
+            or other images; the message says which.
         RecipeError: The network cannot be built as the recipe says.
+        RunInUseError: Another process trains into this run folder.
+        DivergedError: The loss became NaN; the last good state is kept.
+        OSError: The state cannot be written, as on a full disk; the last one is kept.
     """
     run = Path(run)
+    unfinished = run.with_name(f"{run.name}.unfinished")
+    lock = run.with_name(f"{run.name}.lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    _check_free(run, overwrite)
+    with locked(lock):
+        _check_free(run, overwrite)
+        if restart:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(exist_ok=True)
+        results = _fit_into(unfinished, recipe)
+        replaced = run.with_name(f"{run.name}.replaced")
+        shutil.rmtree(replaced, ignore_errors=True)
+        if run.exists():
+            run.rename(replaced)
+        unfinished.rename(run)
+        # Only now: until the run is in its place, it can be finished again from these.
+        for name in (STATE, IMAGES, "diverged_batch.txt", "last_good.keras"):
+            (run / name).unlink(missing_ok=True)
+        shutil.rmtree(replaced, ignore_errors=True)
+    return results
+
+
+def _check_free(run: Path, overwrite: bool) -> None:
     if run.exists() and not overwrite:
         raise FileExistsError(
             f"{run} holds a run already. Choose another folder with --run, or replace "
@@ -69,23 +107,16 @@ def fit(
             f"{run} holds no run (no metrics.json) and is not replaced. Choose another "
             "folder with --run."
         )
-    unfinished = run.with_name(f"{run.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    results = _fit_into(unfinished, recipe)
-    if run.exists():
-        shutil.rmtree(run)
-    unfinished.rename(run)
-    return results
 
 
 def _fit_into(folder: Path, recipe: Recipe) -> dict[str, Any]:
-    _write_json(folder / "recipe.json", dataclasses.asdict(recipe))
+    _check_same_recipe(folder, recipe)
     settings = recipe.fit
     keras.utils.set_random_seed(settings.seed)
     # Before the images are read, which takes longer: it may not be possible.
-    embedder = _build(recipe)
+    embedder = build_embedder_of(recipe)
     parts, splits, skipped = _read_parts(recipe)
+    _check_same_images(folder, parts)
     _write_json(folder / "splits.json", splits)
     # What `serving index --only` takes: all images where none are held out.
     listed = parts["test" if splits["test"] else "train"][1].paths
@@ -93,17 +124,15 @@ def _fit_into(folder: Path, recipe: Recipe) -> dict[str, Any]:
 
     floor = _evaluate(_raw_pixels, parts["test"])
     before = _evaluate(embedder.predict, parts["test"])
-    started = time.monotonic()
-    history = _train(embedder, recipe, parts, folder)
-    seconds = time.monotonic() - started
+    progress = _train(embedder, recipe, parts, folder)
     embedder.save(folder / "embedder.keras")
-    _write_json(folder / "history.json", history)
+    _write_json(folder / "history.json", progress.history)
     after = _evaluate(embedder.predict, parts["test"])
     results = {
         "images": {name: len(pixels) for name, (pixels, _) in parts.items()},
         "classes": {name: len(i.class_names) for name, (_, i) in parts.items()},
         "skipped_files": skipped,
-        "seconds_of_training": round(seconds, 1),
+        "seconds_of_training": round(progress.seconds, 1),
         "backend": keras.backend.backend(),
         "test_before_training": before,
         "test_after_training": after,
@@ -113,7 +142,47 @@ def _fit_into(folder: Path, recipe: Recipe) -> dict[str, Any]:
     return results
 
 
-Part = tuple[np.ndarray, ImageFolder]
+def _check_same_recipe(folder: Path, recipe: Recipe) -> None:
+    """Note the recipe of a new run; of an interrupted one, it must be the same."""
+    tables = json.loads(json.dumps(dataclasses.asdict(recipe)))
+    file = folder / "recipe.json"
+    if not (folder / STATE).exists():
+        _write_json(file, tables)
+        return
+    before = json.loads(file.read_text("utf-8"))
+    changes = [
+        f"{table}.{key} was {before[table].get(key)!r} and is {value!r}"
+        for table, values in tables.items()
+        for key, value in values.items()
+        if before[table].get(key) != value
+    ]
+    if changes:
+        raise ValueError(
+            f"{folder} holds an interrupted run of another recipe: {changes[0]}. Give "
+            "that recipe to go on with it, another folder with --run, or --restart to "
+            "throw it away."
+        )
+
+
+def _check_same_images(folder: Path, parts: dict[str, Part]) -> None:
+    """Note the images of a new run; of an interrupted one, they must be the same."""
+    paths = {name: list(images.paths) for name, (_, images) in parts.items()}
+    file = folder / IMAGES
+    if not (folder / STATE).exists():
+        _write_json(file, paths)
+        return
+    before = json.loads(file.read_text("utf-8"))
+    for name, now in paths.items():
+        for word, left in (
+            ("is missing", set(before[name]) - set(now)),
+            ("is new", set(now) - set(before[name])),
+        ):
+            if left:
+                raise ValueError(
+                    f"The images are not those that the run in {folder} began with: "
+                    f"{min(left)} {word} ({len(left)} in all, {name}). Bring them back "
+                    "to go on, or start anew with --restart."
+                )
 
 
 def _read_parts(
@@ -147,30 +216,9 @@ def _read_parts(
     return parts, splits, skipped
 
 
-def _build(recipe: Recipe) -> keras.Model:
-    keras.config.set_dtype_policy(recipe.fit.precision)
-    about = recipe.embedder
-    try:
-        return build_embedder(
-            about.image_size,
-            about.embedding_dimension,
-            backbone=about.backbone,
-            weights=about.weights or None,
-            pooling=about.pooling,
-            widths=about.widths,
-            blocks=about.blocks,
-            stem_stride=about.stem_stride,
-            dropout=about.dropout,
-        )
-    except ValueError as error:
-        raise RecipeError(f"[embedder]: {error}") from error
-    finally:
-        keras.config.set_dtype_policy("float32")
-
-
 def _train(
     embedder: keras.Model, recipe: Recipe, parts: dict[str, Part], folder: Path
-) -> dict[str, list[float]]:
+) -> Progress:
     settings = recipe.fit
     pixels, images = parts["train"]
     wanted = recipe.batches.classes_per_batch
@@ -189,68 +237,33 @@ def _train(
         settings.epoch_steps,
         build_augmentation(recipe.augmentation, settings.seed),
     )
-    loss = getattr(tfdml.losses, recipe.loss.name)(**recipe.loss.arguments)
-    embedder.compile(
-        optimizer=keras.optimizers.AdamW(
-            _schedule(settings.learning_rate, settings.steps, settings.warmup_steps),
-            weight_decay=settings.weight_decay,
-        ),
-        loss=loss,
-        metrics=_metrics(loss),
-        jit_compile=settings.jit_compile,
-    )
-    best = folder / "best.weights.h5"
-    callbacks = _callbacks(parts["validation"], settings.patience, best)
-    history = embedder.fit(
-        batches,
-        epochs=settings.epochs,
-        callbacks=callbacks,
-        shuffle=False,  # the design has shuffled already
-    )
-    if best.exists():
-        embedder.load_weights(best)
-        best.unlink()
-    return {
-        name: [float(v) for v in values] for name, values in history.history.items()
-    }
+    model = build_model(embedder, recipe, len(images.class_names))
+    progress = Progress(folder / STATE, batches, images.paths, settings.patience)
+    progress.begin(model)
+    if progress.epochs_done:
+        print(f"Going on after epoch {progress.epochs_done} of {settings.epochs}.")
+    if not progress.is_over:
+        model.fit(
+            batches,
+            initial_epoch=progress.epochs_done,
+            epochs=settings.epochs,
+            callbacks=[*_validation(parts["validation"], embedder), progress],
+            shuffle=False,  # the design has shuffled already
+        )
+    progress.load_best(model)
+    return progress
 
 
-def _metrics(loss: tfdml.losses.MetricLoss) -> list[keras.metrics.Metric]:
-    if isinstance(loss, tfdml.losses.TopKPrecisionLoss):
-        return [MisplacedPairs(loss.k, loss.margin)]
-    return []
-
-
-def _schedule(
-    learning_rate: float, steps: int, warmup_steps: int
-) -> keras.optimizers.schedules.LearningRateSchedule:
-    if not warmup_steps:
-        return keras.optimizers.schedules.CosineDecay(learning_rate, steps)
-    return keras.optimizers.schedules.CosineDecay(
-        0.0,
-        steps - warmup_steps,
-        warmup_target=learning_rate,
-        warmup_steps=warmup_steps,
-    )
-
-
-def _callbacks(
-    validation: Part, patience: int, best: Path
-) -> list[keras.callbacks.Callback]:
-    pixels, images = validation
+def _validation(part: Part, embedder: keras.Model) -> list[keras.callbacks.Callback]:
+    pixels, images = part
     if not _can_be_measured(images.labels):
         print("Nothing to validate on: the weights of the last epoch are kept.")
         return []
-    monitored = {"monitor": "val_precision_at_1", "mode": "max"}
-    callbacks: list[keras.callbacks.Callback] = [
-        RetrievalEvaluation(pixels, images.labels, ks=_ks(len(pixels))),
-        keras.callbacks.ModelCheckpoint(
-            best, save_best_only=True, save_weights_only=True, **monitored
-        ),
+    return [
+        RetrievalEvaluation(
+            pixels, images.labels, ks=_ks(len(pixels)), embedder=embedder
+        )
     ]
-    if patience:
-        callbacks.append(keras.callbacks.EarlyStopping(patience=patience, **monitored))
-    return callbacks
 
 
 def _evaluate(

@@ -84,6 +84,29 @@ class Loss:
 
     name: str = "TopKPrecisionLoss"
     arguments: dict[str, Any] = field(default_factory=dict)
+    on_proxies: bool = False
+
+
+@dataclass(frozen=True)
+class Proxies:
+    """`[proxies]`: the layer `tfdml.proxies.Proxies`, with a proxy loss alone.
+
+    `center_penalty` is the tau of SoftTriple.
+    """
+
+    centers_per_class: int = 1
+    learning_rate_multiplier: float = 1.0
+    center_penalty: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        _check_range(self, "centers_per_class", 1)
+        _check_range(self, "center_penalty", 0)
+        if not 0 < self.learning_rate_multiplier < math.inf:
+            raise RecipeError(
+                "`learning_rate_multiplier` must be above 0 and finite. "
+                f"Received: {self.learning_rate_multiplier}."
+            )
 
 
 @dataclass(frozen=True)
@@ -135,10 +158,16 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class Fit:
-    """`[fit]`: AdamW with a linear warm-up and cosine decay to 0.
+    """`[fit]`: an optimiser with a linear warm-up, and cosine decay to 0 or none.
 
     `steps` is a multiple of `steps_per_epoch`, or less than it: then there is one
-    epoch. After `patience` epochs that are no better on the validation classes the run
+    epoch. `optimizer` is "adamw", "adam", "rmsprop" or "sgd" (momentum 0.9), `schedule`
+    "cosine" or "constant". Gradients longer than `clip_norm`, all together, or larger
+    than `clip_value` are cut down; 0 cuts nothing. Over `gradient_accumulation` batches
+    gradients are averaged before a step. The backbone, all that stands before the
+    pooling, learns with `backbone_rate` times the learning rate, and without weight
+    decay if that is not 1; `freeze_batch_norm` leaves its batch normalisations as they
+    are. After `patience` epochs that are no better on the validation classes the run
     ends; 0 never ends it.
     """
 
@@ -148,6 +177,13 @@ class Fit:
     warmup_steps: int = 0
     weight_decay: float = 1e-4
     seed: int = 0
+    optimizer: str = "adamw"
+    schedule: str = "cosine"
+    clip_norm: float = 0.0
+    clip_value: float = 0.0
+    gradient_accumulation: int = 1
+    backbone_rate: float = 1.0
+    freeze_batch_norm: bool = False
     precision: str = "float32"
     jit_compile: bool = True
     patience: int = 0
@@ -165,15 +201,17 @@ class Fit:
         _check_range(self, "weight_decay", 0)
         _check_range(self, "seed", 0, 2**31 - 1)
         _check_range(self, "patience", 0)
+        _check_range(self, "clip_norm", 0)
+        _check_range(self, "clip_value", 0)
+        _check_range(self, "gradient_accumulation", 1, self.steps)
+        _check_range(self, "backbone_rate", 0)
+        _check_word(self, "optimizer", ("adamw", "adam", "rmsprop", "sgd"))
+        _check_word(self, "schedule", ("cosine", "constant"))
+        _check_word(self, "precision", ("float32", "mixed_float16", "mixed_bfloat16"))
         if not 0 < self.learning_rate < math.inf:
             raise RecipeError(
                 "`learning_rate` must be above 0 and finite. "
                 f"Received: {self.learning_rate}."
-            )
-        if self.precision not in ("float32", "mixed_float16", "mixed_bfloat16"):
-            raise RecipeError(
-                "`precision` must be 'float32', 'mixed_float16' or 'mixed_bfloat16'. "
-                f"Received: {self.precision!r}."
             )
 
     @property
@@ -194,6 +232,7 @@ class Recipe:
     data: Data
     embedder: Embedder = field(default_factory=Embedder)
     loss: Loss = field(default_factory=Loss)
+    proxies: Proxies = field(default_factory=Proxies)
     batches: Batches = field(default_factory=Batches)
     augmentation: Augmentation = field(default_factory=Augmentation)
     fit: Fit = field(default_factory=Fit)
@@ -205,6 +244,17 @@ class Recipe:
                 "[fit]: `patience` must be 0 without validation classes, on which it "
                 f"waits. Received: {self.fit.patience} and validation_fraction = 0."
             )
+        several = self.proxies.centers_per_class > 1
+        if self.proxies != Proxies() and not self.loss.on_proxies:
+            raise RecipeError(
+                "[proxies] goes with a loss on proxies alone. Received: the loss "
+                f"{self.loss.name}."
+            )
+        if several and self.loss.name != "SoftTripleLoss":
+            raise RecipeError(
+                "[proxies]: `centers_per_class` must be 1 except with SoftTripleLoss. "
+                f"Received: {self.proxies.centers_per_class} with {self.loss.name}."
+            )
 
 
 def read_recipe(path: str | PathLike[str], *, images: str | None = None) -> Recipe:
@@ -212,7 +262,7 @@ def read_recipe(path: str | PathLike[str], *, images: str | None = None) -> Reci
 
     Args:
         path: A TOML file with the tables `[data]`, `[embedder]`, `[loss]`,
-            `[batches]`, `[augmentation]` and `[fit]`.
+            `[proxies]`, `[batches]`, `[augmentation]` and `[fit]`.
         images: Takes the place of `images` in `[data]`.
 
     Returns:
@@ -264,17 +314,17 @@ def _read_table(where: str, kind: Any, table: dict[str, Any]) -> Any:
 def _checked_loss(where: str, name: Any, arguments: dict[str, Any]) -> Loss:
     # Only here the losses, and with them Keras, are imported.
     import tfdml.losses
+    from tfdml.losses import MetricLoss, PairLoss, ProxyLoss
 
     known = [
         name
         for name, loss in vars(tfdml.losses).items()
         if inspect.isclass(loss)
-        and loss not in (tfdml.losses.MetricLoss, tfdml.losses.PairLoss)
+        and loss not in (MetricLoss, PairLoss, ProxyLoss)
         # These need a layer, label counts or labels that a recipe cannot name.
         and not issubclass(
             loss,
-            tfdml.losses.ProxyLoss
-            | tfdml.losses.LogRatioLoss
+            tfdml.losses.LogRatioLoss
             | tfdml.losses.LearnedMarginLoss
             | tfdml.losses.WeightedContrastiveLoss
             | tfdml.losses.PairWeightedLoss,
@@ -289,7 +339,7 @@ def _checked_loss(where: str, name: Any, arguments: dict[str, Any]) -> Loss:
         loss_class(**arguments)
     except (TypeError, ValueError) as error:
         raise RecipeError(f"{where}{error}") from None
-    return Loss(name, arguments)
+    return Loss(name, arguments, issubclass(loss_class, ProxyLoss))
 
 
 def _check_known(
@@ -328,3 +378,12 @@ def _check_range(
     if not (least <= value < math.inf and (most is None or value <= most)):
         rule = f"at least {least}" if most is None else f"from {least} to {most}"
         raise RecipeError(f"`{name}` must be {rule}. Received: {value}.")
+
+
+def _check_word(table: Any, name: str, choices: tuple[str, ...]) -> None:
+    value = getattr(table, name)
+    if value not in choices:
+        *others, last = (repr(choice) for choice in choices)
+        raise RecipeError(
+            f"`{name}` must be {', '.join(others)} or {last}. Received: {value!r}."
+        )

@@ -1,0 +1,300 @@
+"""A data set as a CSV file: read, written, and checked with every problem at once.
+
+docs/data-sets.md describes the columns.
+"""
+
+import csv
+import io
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from tfdml.images import UnreadableImageError, read_image
+from training.data.data_set import DataSet
+from training.data.manifest_rules import (
+    BOX,
+    CONTINUOUS,
+    Problem,
+    Row,
+    box_problems,
+    column_problems,
+    is_below,
+    row_problems,
+)
+
+__all__ = [
+    "ManifestError",
+    "Problem",
+    "check_manifest",
+    "read_manifest",
+    "write_manifest",
+]
+
+_SHOWN = 10
+
+
+class ManifestError(ValueError):
+    """A manifest has problems.
+
+    Args:
+        path: The manifest.
+        problems: All of them, in the order of their lines.
+    """
+
+    def __init__(self, path: Path, problems: list[Problem]) -> None:
+        self.problems = problems
+        lines = [f"{path}:{p.line}: {p.text}" for p in problems[:_SHOWN]]
+        if len(problems) > _SHOWN:
+            lines.append(
+                f"and {len(problems) - _SHOWN} more; `python -m training check {path}` "
+                "lists all."
+            )
+        super().__init__("\n".join(lines))
+
+
+def read_manifest(
+    path: str | os.PathLike[str], *, root: str | os.PathLike[str] | None = None
+) -> DataSet:
+    """Read a manifest; every problem is told except for those inside of the images.
+
+    Args:
+        path: The CSV file.
+        root: Folder that the paths are below; by default the folder of the manifest.
+
+    Raises:
+        ManifestError: It has problems; `problems` lists all of them.
+        FileNotFoundError: There is no such file.
+    """
+    path, root = _places(path, root)
+    columns, rows, problems = _parse(path, root)
+    problems += _missing_files(rows, root)
+    if problems:
+        raise ManifestError(path, sorted(problems))
+    return _data_set(columns, rows, root)
+
+
+def check_manifest(
+    path: str | os.PathLike[str], *, root: str | os.PathLike[str] | None = None
+) -> list[Problem]:
+    """Find every problem of a manifest, also by decoding every image.
+
+    Args:
+        path: The CSV file.
+        root: Folder that the paths are below; by default the folder of the manifest.
+
+    Returns:
+        The problems in the order of their lines; none if all is well.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+    """
+    path, root = _places(path, root)
+    _, rows, problems = _parse(path, root)
+    missing = _missing_files(rows, root)
+    problems += missing
+    absent = {problem.line for problem in missing}
+    by_file: dict[Path, list[Row]] = {}
+    for row in rows:
+        file = _file(row, root)
+        if file is not None and row.line not in absent:
+            by_file.setdefault(file, []).append(row)
+    with ThreadPoolExecutor() as pool:
+        sizes = pool.map(_size_or_error, by_file)
+        for (_, sharing), size in zip(
+            by_file.items(),
+            tqdm(sizes, desc="check", total=len(by_file), unit="image"),
+            strict=True,
+        ):
+            for row in sharing:
+                if isinstance(size, str):
+                    problems.append(Problem(row.line, size))
+                else:
+                    problems += _box_outside(row, *size)
+    return sorted(problems)
+
+
+def write_manifest(
+    data_set: DataSet,
+    path: str | os.PathLike[str],
+    *,
+    root: str | os.PathLike[str] | None = None,
+) -> None:
+    """Write a data set of files as a manifest, whole or not at all.
+
+    Args:
+        data_set: Its images are paths below `root`.
+        path: The CSV file.
+        root: By default the folder of the manifest.
+
+    Raises:
+        ValueError: The images are an array, or one is not below `root`.
+    """
+    path, root = _places(path, root)
+    if isinstance(data_set.images, np.ndarray):
+        raise ValueError("A manifest names files; these images are an array in memory.")
+    table: dict[str, list[object]] = {
+        "path": [image.relative_to(root).as_posix() for image in data_set.images]
+    }
+    if data_set.is_continuous:
+        for i, column in enumerate(data_set.labels.T):
+            # The shortest text that reads back as the same number.
+            table[f"label_{i}"] = [str(value) for value in column]
+    else:
+        table["label"] = [data_set.class_names[label] for label in data_set.labels]
+    table["split"] = list(data_set.splits)
+    for name, values in (
+        ("role", data_set.roles),
+        ("category", data_set.categories),
+        ("sequence", data_set.sequences),
+    ):
+        if values is not None:
+            table[name] = list(values)
+    if data_set.boxes is not None:
+        whole = data_set.boxes[:, 2] == 0
+        for name, values in zip(BOX, data_set.boxes.T, strict=True):
+            table[name] = [
+                "" if is_whole else int(value)
+                for value, is_whole in zip(values, whole, strict=True)
+            ]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table)
+    writer.writerows(zip(*table.values(), strict=True))
+    unfinished = path.with_name(path.name + ".unfinished")
+    unfinished.write_text(text.getvalue(), encoding="utf-8", newline="")
+    unfinished.replace(path)
+
+
+def _places(
+    path: str | os.PathLike[str], root: str | os.PathLike[str] | None
+) -> tuple[Path, Path]:
+    path = Path(path)
+    return path, path.parent if root is None else Path(root)
+
+
+def _parse(path: Path, root: Path) -> tuple[list[str], list[Row], list[Problem]]:
+    """Return the columns, the rows with the right number of cells, the problems."""
+    text, problems = _decode(path.read_bytes())
+    records = _records(text, problems)
+    line, columns = next(records, (1, []))
+    problems += [Problem(line, text) for text in column_problems(columns)]
+    rows = []
+    for line, cells in records:
+        if len(cells) != len(columns):
+            problems.append(
+                Problem(line, f"{len(cells)} cells in {len(columns)} columns")
+            )
+            continue
+        rows.append(Row(line, dict(zip(columns, cells, strict=True))))
+    if not rows:
+        problems.append(Problem(line, "there is no image"))
+    problems += row_problems(rows, root)
+    return columns, rows, problems
+
+
+def _decode(data: bytes) -> tuple[str, list[Problem]]:
+    try:
+        return data.decode("utf-8-sig"), []
+    except UnicodeDecodeError:
+        problems = []
+        for line, part in enumerate(data.split(b"\n"), start=1):
+            try:
+                part.decode("utf-8-sig" if line == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                problems.append(
+                    Problem(
+                        line,
+                        f"not UTF-8 from byte {error.start + 1} of the line "
+                        f"(0x{part[error.start]:02x}); save the file as UTF-8",
+                    )
+                )
+        return data.decode("utf-8-sig", errors="replace"), problems
+
+
+def _records(text: str, problems: list[Problem]) -> Iterator[tuple[int, list[str]]]:
+    """Yield each record with the line that it begins in; empty lines are skipped."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    while True:
+        line = reader.line_num + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            problems.append(Problem(line, f"no CSV from here on: {error}"))
+            return
+        if cells:
+            yield line, cells
+
+
+def _file(row: Row, root: Path) -> Path | None:
+    """Return the file of a row, or None where its path is a problem already."""
+    path = row.cells.get("path", "").strip()
+    if not path or not is_below(path):
+        return None
+    file = root / path
+    return None if "\\" in path and not file.exists() else file
+
+
+def _missing_files(rows: list[Row], root: Path) -> list[Problem]:
+    problems = []
+    for row in rows:
+        file = _file(row, root)
+        if file is not None and not file.is_file():
+            problems.append(Problem(row.line, f"there is no file {str(file)!r}"))
+    return problems
+
+
+def _size_or_error(file: Path) -> tuple[int, int] | str:
+    try:
+        height, width = read_image(file).shape[:2]
+    except (UnreadableImageError, OSError) as error:
+        return str(error)
+    return width, height
+
+
+def _box_outside(row: Row, width: int, height: int) -> Iterator[Problem]:
+    values = [row.cells.get(name, "").strip() for name in BOX]
+    if all(values) and not any(box_problems(row.cells)):
+        x, y, box_width, box_height = map(int, values)
+        if x + box_width > width or y + box_height > height:
+            yield Problem(
+                row.line,
+                f"the box reaches beyond the image of {width} x {height} pixels. "
+                f"Received: {values}",
+            )
+
+
+def _data_set(columns: list[str], rows: list[Row], root: Path) -> DataSet:
+    def column(name: str) -> np.ndarray | None:
+        return np.array([r.cells[name] for r in rows]) if name in columns else None
+
+    class_names: tuple[str, ...] = ()
+    names = column("label")
+    if names is None:
+        wanted = sorted(
+            (c for c in columns if CONTINUOUS.fullmatch(c)), key=lambda c: int(c[6:])
+        )
+        values = [[float(row.cells[name]) for name in wanted] for row in rows]
+        labels = np.array(values, dtype="float64")
+    else:
+        unique, inverse = np.unique(names, return_inverse=True)
+        class_names, labels = tuple(unique.tolist()), inverse.astype("int64")
+    boxes = None
+    if "x" in columns:
+        sides = [[int(row.cells[name] or 0) for name in BOX] for row in rows]
+        boxes = np.array(sides, dtype="int64")
+    return DataSet(
+        images=tuple(root / row.cells["path"] for row in rows),
+        labels=labels,
+        splits=np.array([row.cells["split"] for row in rows]),
+        class_names=class_names,
+        roles=column("role"),
+        categories=column("category"),
+        sequences=column("sequence"),
+        boxes=boxes,
+    )

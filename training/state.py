@@ -1,0 +1,116 @@
+"""The state of a run on disk, one file that is whole at every moment, and its lock."""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+__all__ = ["RunInUseError", "locked", "read_state", "write_state"]
+
+
+class RunInUseError(RuntimeError):
+    """Another process trains into the same run folder."""
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock that ends with the process, however it ends.
+
+    Args:
+        path: A file that is there as long as the lock is held.
+
+    Raises:
+        RunInUseError: Another process holds the lock.
+    """
+    while True:
+        with path.open("a+", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                raise RunInUseError(
+                    f"Process {file.read().strip() or 'unknown'} trains into "
+                    f"{path.with_suffix('')}. Wait for it, or choose another folder "
+                    "with --run."
+                ) from None
+            if not _is_file(path, file.fileno()):
+                continue  # who held it before has just removed it
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+            try:
+                yield
+            finally:
+                path.unlink()
+            return
+
+
+def _is_file(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def write_state(
+    path: Path, groups: Mapping[str, Sequence[Any]], about: Mapping[str, Any]
+) -> None:
+    """Write variables and what else a run needs to go on.
+
+    The file that is there stays as it is until the new one is on the disk: an
+    interruption at any moment, or a full disk, leaves the old one.
+
+    Args:
+        path: The file.
+        groups: Lists of Keras variables or arrays, by name.
+        about: Values that JSON can hold.
+    """
+    arrays: dict[str, Any] = {
+        f"{name}/{i}": _to_numpy(value)
+        for name, values in groups.items()
+        for i, value in enumerate(values)
+    }
+    text = np.frombuffer(json.dumps(about).encode(), dtype="uint8")
+    part = path.with_name(f"{path.name}.part")
+    try:
+        with part.open("wb") as file:
+            np.savez(file, about=text, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        os.fsync(folder)  # the new name, too, is on the disk
+        os.close(folder)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise OSError(
+            error.errno,
+            f"The state of the run could not be written ({error.strerror}). Nothing is "
+            "lost: make room and give the same command again; it goes on from the last "
+            "state",
+            str(path),
+        ) from error
+
+
+def read_state(path: Path) -> tuple[dict[str, list[np.ndarray]], dict[str, Any]]:
+    """Read what `write_state` wrote: arrays by group, and the other values."""
+    groups: dict[str, list[np.ndarray]] = {}
+    with np.load(path, allow_pickle=False) as file:
+        about = json.loads(file["about"].tobytes())
+        for name in file.files:
+            if name != "about":
+                group, _ = name.rsplit("/", 1)
+                groups.setdefault(group, []).append(file[name])
+    return groups, about
+
+
+def _to_numpy(value: Any) -> np.ndarray:
+    if isinstance(value, np.ndarray):
+        return value
+    return keras.ops.convert_to_numpy(value)
