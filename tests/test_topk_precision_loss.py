@@ -56,6 +56,50 @@ def test_loss_and_gradient_equal_the_golden_numbers(case, dtype, compiled):
     check(case, lambda **x: function(x["X"]), dtype, compiled=compiled)
 
 
+def top_sum(scores, k):
+    """F_k of the authors' code: the k largest, and a soft hinge above 0.5 on them."""
+    top = ops.top_k(scores, min(k, scores.shape[0]))[0]
+    soft = ops.log(1 + ops.sum(ops.exp(40 * (top - 0.5))))
+    return ops.sum(top) + 2 / 40 * soft
+
+
+@variants("topk_official_code_loss")
+def test_what_the_published_code_optimises_is_as_docs_losses_md_says(
+    case, dtype, compiled
+):
+    """It is another function than Eq. 5; the docs give its terms."""
+    params, labels = case["params"], np.array(case["inputs"]["y"])
+    k = params["k"]
+
+    def function(embeddings):
+        scores = ops.matmul(embeddings, ops.transpose(embeddings))
+        total = 0.0
+        for label in np.unique(labels):
+            members = np.flatnonzero(labels == label)
+            for query in members:
+                positives = ops.take(scores[query], members[members != query])
+                negatives = ops.take(scores[query], np.flatnonzero(labels != label))
+                negatives = negatives + params["gamma"]
+                best = top_sum(positives, k)
+                if len(members) - 1 < k:
+                    best = ops.sum(positives)
+                    best = best + top_sum(negatives, k - len(members) + 1)
+                everything = ops.concatenate([positives, negatives])
+                total = total + (top_sum(everything, k) - best) / len(members)
+        centred = embeddings - ops.sum(embeddings, axis=0) / len(labels)
+        covariance = ops.matmul(ops.transpose(centred), centred) / len(labels)
+        spread = covariance - ops.eye(covariance.shape[0], dtype=dtype)
+        return total + params["corr_weight"] * ops.sqrt(ops.sum(ops.square(spread)))
+
+    check(case, lambda **x: function(x["X"]), dtype, compiled=compiled)
+    ours = golden_loss({**case, "params": {**params, **OURS}}, dtype)
+    value = float(ours(ops.convert_to_tensor(np.array(case["inputs"]["X"], dtype))))
+    assert abs(value - case["expected"]["loss"]) > 0.01
+
+
+OURS = {"normalize": False, "reduction": "sum"}
+
+
 @pytest.mark.parametrize("case", cases("topk_precision_loss"))
 def test_misplaced_pairs_equal_the_golden_numbers(case):
     embeddings = np.array(case["inputs"]["X"])
