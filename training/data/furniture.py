@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -87,7 +88,12 @@ def build_furniture(
             f"Received: size={size}, views={views}, objects={objects}."
         )
     folder = Path(folder)
-    Renderer(8)  # so that a missing driver is told before anything is fetched
+    # Told before anything is fetched. OpenGL itself starts in the workers alone: in
+    # one process with TensorFlow it can hang.
+    if find_spec("moderngl") is None:
+        raise RuntimeError(
+            "Rendering needs the package moderngl: `pip install moderngl`."
+        )
     if archives is None:
         unpacked = fetch_debian(FURNITURE_PACKAGE, folder / ".packages")
         archives = sorted(unpacked.glob("usr/share/sweethome3d/furniture/*.sh3f"))

@@ -23,20 +23,20 @@ __all__ = ["TEST_CLIPS", "build_pose"]
 TEST_CLIPS = ("dance_a", "getup_faceup", "kick", "run", "walk")
 _SHA256 = "f7391e56566663f2648158e1c20095cca3908565ba22cc5453caaf16fa8fafc6"
 # Joint of the figure -> where its rotation begins in a frame, and its length: a
-# quaternion (w, x, y, z), or an angle.
+# quaternion (w, x, y, z), or an angle. The order is that of the DeepMimic clips.
 _ROTATIONS = {
-    1: (8, 4),  # chest
-    2: (12, 4),  # neck
-    3: (16, 4),  # hip, knee and ankle of the right leg
-    4: (20, 1),
-    5: (21, 4),
-    6: (25, 4),  # shoulder and elbow of the right arm
-    7: (29, 1),
-    9: (30, 4),  # the left leg
-    10: (34, 1),
-    11: (35, 4),
-    12: (39, 4),  # the left arm
-    13: (43, 1),
+    "chest": (8, 4),
+    "neck": (12, 4),
+    "right_hip": (16, 4),
+    "right_knee": (20, 1),
+    "right_ankle": (21, 4),
+    "right_shoulder": (25, 4),
+    "right_elbow": (29, 1),
+    "left_hip": (30, 4),
+    "left_knee": (34, 1),
+    "left_ankle": (35, 4),
+    "left_shoulder": (39, 4),
+    "left_elbow": (43, 1),
 }
 _SECONDS = 0.034  # between two pictures of a clip, if it has as many frames
 
@@ -154,10 +154,17 @@ def _pose(pybullet: Any, client: int, body: int, frame: np.ndarray) -> None:
     pybullet.resetBasePositionAndOrientation(
         body, [0, 0, 0], _quaternion(frame[4:8]), physicsClientId=client
     )
-    for joint, (start, length) in _ROTATIONS.items():
+    count = pybullet.getNumJoints(body, physicsClientId=client)
+    about = [
+        pybullet.getJointInfo(body, i, physicsClientId=client) for i in range(count)
+    ]
+    places = {info[12].decode("ascii"): info[0] for info in about}
+    for name, (start, length) in _ROTATIONS.items():
         values = frame[start : start + length]
         rotation = _quaternion(values) if length == 4 else values.tolist()
-        pybullet.resetJointStateMultiDof(body, joint, rotation, physicsClientId=client)
+        pybullet.resetJointStateMultiDof(
+            body, places[name], rotation, physicsClientId=client
+        )
 
 
 def _quaternion(values: np.ndarray) -> list[float]:
