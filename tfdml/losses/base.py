@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
+from keras.src.backend import get_keras_mask  # Keras offers it in no other place.
 
 from tfdml.pairs import Tensor, cosine_similarities, label_masks
 
@@ -69,7 +70,7 @@ class MetricLoss(keras.losses.Loss):
             ValueError: The shapes do not fit, a label is no whole number, or the
                 embeddings carry a mask.
         """
-        if getattr(y_pred, "_keras_mask", None) is not None:
+        if get_keras_mask(y_pred) is not None:
             raise ValueError(
                 "The embeddings (`y_pred`) must carry no Keras mask: hidden rows would "
                 "still be compared with others. Leave them out of the batch; if it is "
