@@ -71,7 +71,7 @@ def products(anchors: Tensor, gallery: Tensor) -> Tensor:
     if keras.backend.backend() == "jax":
         import jax
 
-        # XLA 0.11 on GPUs copies the gradient of this matrix for each of the two
+        # JAX 0.11 on GPUs copies the gradient of this matrix for each of the two
         # products that follow, if its last step is but a factor. Behind a barrier that
         # step stays with the others: a quarter of the passes of some losses.
         result = jax.lax.optimization_barrier(result)
