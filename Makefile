@@ -46,7 +46,7 @@ types: $(INSTALLED) ## check types
 test: lint types ## everything that must pass, the slow tests too
 	$(BIN)/python -m pytest
 	KERAS_BACKEND=jax $(BIN)/python -m pytest -m 'backend and not slow'
-	KERAS_BACKEND=jax $(BIN)/python -m pytest -m 'backend and slow' -k 'golden or losses_fit or distribution or memory'
+	KERAS_BACKEND=jax $(BIN)/python -m pytest -m 'backend and slow' -k 'golden or losses_fit or distribution or memory or multi_worker'
 
 test-torch: .venv-torch/installed ## the losses and layers on torch, in an environment of their own
 	KERAS_BACKEND=torch .venv-torch/bin/python -m pytest -m backend $(TORCH_TESTS)

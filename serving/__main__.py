@@ -1,9 +1,10 @@
 """`python -m serving`: export a model, serve it, index images, search them."""
 
 import argparse
-import os
 import sys
 from pathlib import Path
+
+from tfdml.command_line import run_command
 
 __all__ = ["main"]
 
@@ -12,17 +13,7 @@ ENDPOINT = "http://127.0.0.1:8501/v1/models/NAME"
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    # TensorFlow writes pages of notes to the console when it is imported.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    parsed = _parser().parse_args(arguments)
-    try:
-        parsed.run_command(parsed)
-    except KeyboardInterrupt:
-        return 130
-    except (ValueError, OSError, RuntimeError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return run_command(_parser(), arguments)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,14 +37,22 @@ def _parser() -> argparse.ArgumentParser:
 
     index = commands.add_parser("index", help="embed a folder of images for search")
     index.add_argument("images", help="folder of images, class/image")
-    index.add_argument("index", help="where the index goes")
+    index.add_argument("index", help="where the index, or the shard of it, goes")
     index.add_argument("--model", required=True, help="folder of numbered versions")
     index.add_argument("--only", help="text file: the images to index, a path a line")
     index.add_argument("--batch-size", type=int, default=64, help="images a batch")
     index.add_argument(
         "--skip-unreadable", action="store_true", help="list broken files, go on"
     )
+    index.add_argument(
+        "--shard", metavar="NUMBER/COUNT", help="embed this part alone, such as 2/8"
+    )
     index.set_defaults(run_command=_index)
+
+    merge = commands.add_parser("merge", help="build an index of all its shards")
+    merge.add_argument("index", help="where the index goes")
+    merge.add_argument("shards", nargs="+", help="what `index --shard` wrote, each one")
+    merge.set_defaults(run_command=_merge)
 
     search = commands.add_parser("search", help="serve the search page of an index")
     search.add_argument("index", help="what `index` wrote")
@@ -89,11 +88,21 @@ def _export(parsed: argparse.Namespace) -> None:
         source = source / "embedder.keras"
     if not source.is_file():
         raise ValueError(f"There is no trained embedder at {source}.")
+    from serving.run_folder import view_of_run
     from tfdml.embedder import load_embedder
     from tfdml.export import export_embedder
 
-    export_embedder(load_embedder(source), destination)
+    embedder = load_embedder(source)
+    view = view_of_run(source.parent, embedder.input_shape[1])
+    export_embedder(embedder, destination, view)
     print(f"Exported {source} to {destination}.")
+    if not (source.parent / "recipe.json").is_file():
+        print(
+            "warning: there is no recipe.json beside the embedder, which tells what it "
+            "sees of a picture; pictures are squashed. Export the run folder if it "
+            "was trained otherwise.",
+            file=sys.stderr,
+        )
 
 
 def _run(parsed: argparse.Namespace) -> None:
@@ -103,17 +112,25 @@ def _run(parsed: argparse.Namespace) -> None:
 
 
 def _index(parsed: argparse.Namespace) -> None:
-    from serving.indexing import index_images
+    from serving.indexing import embed_shard, index_images
+    from serving.shards import Part
 
-    report = index_images(
-        parsed.images,
-        parsed.index,
-        parsed.model,
-        only=parsed.only,
-        batch_size=parsed.batch_size,
-        skip_unreadable=parsed.skip_unreadable,
-    )
-    print(report)
+    options = {
+        "only": parsed.only,
+        "batch_size": parsed.batch_size,
+        "skip_unreadable": parsed.skip_unreadable,
+    }
+    where = parsed.images, parsed.index, parsed.model
+    if parsed.shard is None:
+        print(index_images(*where, **options))
+    else:
+        print(embed_shard(*where, Part.parse(parsed.shard), **options))
+
+
+def _merge(parsed: argparse.Namespace) -> None:
+    from serving.indexing import merge_shards
+
+    print(merge_shards(parsed.index, parsed.shards))
 
 
 def _search(parsed: argparse.Namespace) -> None:

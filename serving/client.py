@@ -2,8 +2,8 @@
 
 It speaks the REST protocol of TF Serving, so the endpoint may be
 `python -m serving run` or the official `tensorflow/serving`. Each picture is brought
-into the form that training saw (upright, on white, squashed to the size of the model)
-before it is sent: the exported graph cannot see an EXIF orientation.
+into the form that training saw (upright, on white, as small as the view of the model
+allows) before it is sent: the exported graph cannot see an EXIF orientation.
 """
 
 import base64
@@ -17,7 +17,8 @@ from typing import Any, Self
 import httpx
 import numpy as np
 
-from tfdml.images import encode_png, read_image, resize_image
+from tfdml.images import encode_png, read_image
+from tfdml.views import View, view_of_signatures
 
 __all__ = ["EndpointClient", "EndpointError", "ModelMetadata"]
 
@@ -41,6 +42,7 @@ class ModelMetadata:
     version: int | None
     image_size: int | None
     dimension: int | None
+    view: View | None
 
 
 class EndpointClient:
@@ -154,8 +156,8 @@ class EndpointClient:
 
     def _prepare(self, image: Picture) -> bytes:
         pixels = read_image(image, max_pixels=self._max_pixels)
-        size = self.metadata().image_size
-        return encode_png(pixels if size is None else resize_image(pixels, size))
+        view = self.metadata().view
+        return encode_png(pixels if view is None else view.reduced(pixels))
 
     def _batches(self, prepared: Iterable[bytes]) -> Iterator[list[bytes]]:
         batch: list[bytes] = []
@@ -232,11 +234,17 @@ class EndpointClient:
         pixels = _dims(signatures, "tensors", "inputs", "images")
         output = _dims(signatures, "serving_default", "outputs", _OUTPUT)
         is_square = len(pixels) == 4 and pixels[1] == pixels[2]
+        size = pixels[1] if is_square else None
+        try:
+            view = None if size is None else view_of_signatures(signatures, size)
+        except ValueError as error:
+            raise self._wrong_reply(str(error)) from error
         return ModelMetadata(
             name=str(spec.get("name", "")),
             version=int(version) if version.isdigit() else None,
-            image_size=pixels[1] if is_square else None,
+            image_size=size,
             dimension=output[1] if len(output) == 2 else None,
+            view=view,
         )
 
     def _wrong_reply(self, reason: str) -> EndpointError:

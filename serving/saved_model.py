@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tfdml.views import View, view_of_signatures
+
 __all__ = [
     "ModelVersion",
     "SavedEmbedder",
@@ -109,6 +111,10 @@ class SavedEmbedder:
 
     Raises:
         ValueError: The model cannot be loaded or has no such signature.
+
+    Attributes:
+        image_size: Side of the model's pictures.
+        view: What of a picture they show.
     """
 
     def __init__(self, folder: str | PathLike[str]) -> None:
@@ -146,14 +152,15 @@ class SavedEmbedder:
                 f"{signature.structured_outputs}."
             )
         self.image_size: int = shape[1]
+        self.view: View = view_of_signatures(self._model.signatures, shape[1])
         self._signature = signature
         self._constant = tf.constant
 
     def embed(self, images: np.ndarray) -> np.ndarray:
-        """Embed pictures that have the size of the model.
+        """Embed pictures that are in the view of the model.
 
         Args:
-            images: uint8 `[batch, image_size, image_size, 3]`.
+            images: uint8 `[batch, size, size, 3]`, each from `view.central`.
 
         Returns:
             float32 `[batch, dimension]`, rows of length 1.

@@ -1,7 +1,6 @@
 """Image search: a picture goes to the endpoint, its embedding to the index."""
 
 import io
-import warnings
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -12,7 +11,7 @@ from PIL import Image
 
 from serving.client import EndpointClient
 from serving.gallery import Gallery, load_gallery
-from tfdml.images import UnreadableImageError
+from tfdml.images import UnreadableImageError, warnings_ignored
 from tfdml.index import ScannIndex
 
 __all__ = ["Hit", "ImageSearch", "MismatchError", "open_search"]
@@ -161,12 +160,13 @@ class ImageSearch:
 
 def _check_untrusted(picture: bytes, max_pixels: int) -> None:
     try:
-        with warnings.catch_warnings():
-            # The rule on the size is the one below.
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(picture), formats=_FORMATS) as image:
-                width, height = image.size
-                too_large = width * height > max_pixels
+        # Pillow warns of many pixels; the rule on the size is the one below.
+        with (
+            warnings_ignored(),
+            Image.open(io.BytesIO(picture), formats=_FORMATS) as image,
+        ):
+            width, height = image.size
+            too_large = width * height > max_pixels
     except Image.DecompressionBombError:
         too_large = True
     except Exception as error:  # Pillow's decoders raise whatever they meet

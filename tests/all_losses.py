@@ -99,7 +99,9 @@ _counted = {"ids": "counted", "costs_without": BOTH}
 
 ENTRIES = {
     "AngularLoss": Entry(losses.AngularLoss()),
+    "AngularLoss-wide": Entry(losses.AngularLoss(75.0)),
     "AngularTripletLoss": Entry(losses.AngularTripletLoss(20.0)),
+    "AngularTripletLoss-active": Entry(losses.AngularTripletLoss(20.0, "active")),
     "ArcFaceLoss": Entry(losses.ArcFaceLoss(), **_proxy),
     "BalancedContrastiveLoss": Entry(
         losses.BalancedContrastiveLoss(COUNTS, 2, 3), **_counted

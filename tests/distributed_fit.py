@@ -11,60 +11,13 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
 
 import keras
-import numpy as np
-from keras import ops
 
+from tests.distributed_model import BATCH, LOSSES, data, embedder, weights_of
 from tfdml.cross_batch_memory import CrossBatchMemory
 from tfdml.distribution import AcrossReplicas
-from tfdml.losses import PairLoss, TopKPrecisionLoss
-from tfdml.losses.base import MetricLoss
-from tfdml.pairs import cosine_similarities, label_masks
+from tfdml.losses import TopKPrecisionLoss
 
 BACKEND = keras.backend.backend()
-BATCH = 12
-
-
-class MeanOfActive(PairLoss):
-    """Mean of the similarities of the active negatives of the whole batch."""
-
-    def pair_loss(self, scores, positives, negatives):
-        active = ops.logical_and(negatives, scores > -0.2)
-        count = ops.maximum(ops.sum(ops.cast(active, scores.dtype)), 1)
-        total = ops.sum(ops.where(active, scores, 0), axis=1)
-        return total * ops.cast(ops.shape(scores)[0], scores.dtype) / count
-
-
-class SpreadOfBatch(MetricLoss):
-    """A loss that needs the square matrix: each value depends on all pairs."""
-
-    def call(self, labels, embeddings):
-        scores = cosine_similarities(embeddings, embeddings)
-        same = ops.cast(label_masks(labels)[0], scores.dtype)
-        spread = ops.square(ops.sum(same * scores)) + ops.sum(scores * scores)
-        return ops.square(ops.sum(scores, axis=1)) + spread / BATCH
-
-
-LOSSES = {
-    "top_k": TopKPrecisionLoss(k=3, margin=0.3),
-    "top_k_summed": TopKPrecisionLoss(k=3, margin=0.3, reduction="sum"),
-    "mean_of_active": MeanOfActive(),
-    "spread_of_batch": SpreadOfBatch(),
-}
-
-
-def data():
-    generator = np.random.default_rng(0)
-    x = generator.normal(size=(2 * BATCH, 6)).astype("float32")
-    # No share of six holds a class twice: a replica alone has no positive.
-    labels = np.tile(np.arange(6), 4) + 2**24
-    return x, labels.astype("int32"), generator.uniform(0.5, 2, 2 * BATCH)
-
-
-def embedder():
-    keras.utils.set_random_seed(5)
-    inputs = keras.Input((6,))
-    hidden = keras.layers.Dense(8, activation="tanh")(inputs)
-    return keras.Model(inputs, keras.layers.Dense(4)(hidden))
 
 
 def trained(loss, model=None, sample_weight=None, **arguments):
@@ -82,11 +35,10 @@ def trained(loss, model=None, sample_weight=None, **arguments):
         sample_weight=sample_weight,
     )
     evaluated = model.evaluate(x, labels, batch_size=BATCH, verbose=0)
-    weights = np.concatenate([np.ravel(w) for w in model.get_weights()])
     return {
         "losses": history.history["loss"],
         "evaluated": evaluated,
-        "weights": weights.astype(float).tolist(),
+        "weights": weights_of(model),
     }
 
 

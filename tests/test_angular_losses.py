@@ -4,11 +4,14 @@ import math
 
 import numpy as np
 import pytest
+from keras import ops
 
 import tfdml.losses.angular
+from tests.all_losses import Entry
 from tests.autodiff import BACKEND, value_and_gradient
 from tests.golden_cases import check, rows_of_pairs
 from tests.golden_variants import variants
+from tests.test_losses_common import hard_batch
 from tfdml.losses.angular import AngularLoss, AngularTripletLoss, MultiClassAngularLoss
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
@@ -143,14 +146,17 @@ def test_wrong_average_is_refused():
 
 
 @pytest.mark.usefixtures("way")
-def test_angular_loss_keeps_its_digits_at_the_largest_angle():
+@pytest.mark.parametrize("angle", [45.0, 70.0])
+def test_angular_loss_keeps_its_digits_at_the_largest_angle(angle):
     # Each end of the pair has its own nearest negative, far from the other end.
     x = np.array([[1, 0], [-1, 0], [1, 1e-3], [-1, 1e-3]], dtype="float32")
     labels = np.array([0, 0, 1, 2])
-    loss = AngularLoss(70.0)
-    t = math.tan(math.radians(70.0)) ** 2
+    loss = AngularLoss(angle)
+    t = math.tan(math.radians(angle)) ** 2
     value, gradient = value_and_gradient(lambda x: loss(labels, x), x)
-    assert value == pytest.approx(math.log(2) + 2 * (1 + t), rel=1e-5)
+    # Each of the two negatives adds e^(2 (1 + t)).
+    exact = 2 * (1 + t) + math.log(2 + math.exp(-2 * (1 + t)))
+    assert value == pytest.approx(exact, rel=1e-5)
     assert np.all(np.isfinite(gradient))
 
 
@@ -172,3 +178,53 @@ def test_angular_loss_in_turn_is_exact_at_any_angle(monkeypatch):
     t = math.tan(math.radians(85.0)) ** 2
     value, _ = value_and_gradient(lambda x: AngularLoss(85.0)(labels, x), x)
     assert value == pytest.approx(math.log(2) + 2 * (1 + t), rel=1e-4)
+
+
+HARD = [
+    "no positives",
+    "no negatives",
+    "equal rows",
+    "zero rows",
+    "one zero row",
+    "huge rows",
+    "tiny rows",
+    "duplicates",
+    "opposite rows",
+]
+
+
+@pytest.mark.parametrize("case", HARD)
+@pytest.mark.parametrize("loss", [AngularLoss(), MultiClassAngularLoss()])
+def test_rows_in_turn_and_their_product_agree_on_hard_batches(case, loss, monkeypatch):
+    labels, x = hard_batch(case, Entry(loss))
+    results = []
+    for rows in (0, 10**6):
+        monkeypatch.setattr(tfdml.losses.angular, "ROWS_A_PARTNER", rows)
+        results.append(value_and_gradient(lambda x: loss(labels, x), x))
+    (value, gradient), (expected, other) = results
+    assert np.isfinite(value)
+    assert np.all(np.isfinite(gradient))
+    assert value == pytest.approx(expected, rel=1e-5)
+    # At opposite rows the gradient is rounding alone.
+    size = max(np.abs(other).max(), 1e-2)
+    np.testing.assert_allclose(gradient, other, rtol=1e-3, atol=1e-4 * size)
+
+
+@pytest.mark.usefixtures("way")
+def test_nan_comes_to_light_whichever_way():
+    labels, x = unit_batch(0)
+    x[3, 1] = np.nan
+    assert np.isnan(float(AngularLoss()(labels, x.astype("float32"))))
+
+
+@pytest.mark.parametrize(
+    "loss", [AngularTripletLoss(20.0, "active"), AngularLoss(75.0)]
+)
+def test_batch_of_one_row_is_0(loss, monkeypatch):
+    monkeypatch.setattr(tfdml.losses.angular, "ROWS_A_PARTNER", 0)
+    x = np.array([[0.6, 0.8]], dtype="float32")
+    value, gradient = value_and_gradient(
+        lambda x: ops.sum(loss.call(ops.convert_to_tensor([3]), x)), x
+    )
+    assert value == 0
+    np.testing.assert_array_equal(gradient, 0)

@@ -6,20 +6,33 @@ import pytest
 
 from tfdml.batch_designs import GroupBatches
 from tfdml.losses import TopKPrecisionLoss
+from tfdml.views import View
 from training.batches import ImageBatches, build_augmentation
+from training.data.data_set import DataSet
+from training.evaluation import Part
+from training.pictures import Pictures
 from training.recipe import Augmentation
 
 pytestmark = pytest.mark.backend
 
 LABELS = np.repeat(np.arange(6), 3)
-IMAGES = np.arange(18, dtype="uint8").reshape(18, 1, 1, 1) * np.ones(
+IMAGES = np.arange(20, dtype="uint8").reshape(20, 1, 1, 1) * np.ones(
     (1, 8, 8, 3), "uint8"
 )
 
 
-def batches(steps_per_epoch):
+def part():
+    """All images but the first two, which are in another split."""
+    splits = np.where(np.arange(20) < 2, "test", "train")
+    labels = np.append([6, 6], LABELS)
+    data = DataSet(IMAGES, labels, splits, tuple("abcdefg"))
+    positions = np.arange(2, 20)
+    return Part(data.select(positions), Pictures(data, View(8)), positions)
+
+
+def batches(steps_per_epoch, kind=ImageBatches):
     design = GroupBatches(LABELS, 2, 2, seed=1)
-    return ImageBatches(IMAGES, LABELS, design, steps_per_epoch, lambda x, step: x)
+    return kind(part(), design, steps_per_epoch, lambda x, step: x)
 
 
 def read_epochs(dataset, count, first=0):
@@ -34,7 +47,9 @@ def test_pictures_and_labels_belong_together():
     for pictures, labels in read_epochs(batches(4), 2):
         assert pictures.dtype == "float32"
         assert labels.dtype == LABELS.dtype
-        np.testing.assert_array_equal(LABELS[pictures[:, 0, 0, 0].astype(int)], labels)
+        np.testing.assert_array_equal(
+            LABELS[pictures[:, 0, 0, 0].astype(int) - 2], labels
+        )
 
 
 def test_run_does_not_depend_on_where_epochs_are_cut():
@@ -59,8 +74,7 @@ def test_fit_takes_each_batch_of_the_run_once_and_in_order(steps):
             read.append(batch[1])
             return batch
 
-    design = GroupBatches(LABELS, 2, 2, seed=1)
-    dataset = Recorded(IMAGES, LABELS, design, steps, lambda x, step: x)
+    dataset = batches(steps, Recorded)
     layers = [keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2)]
     model = keras.Sequential(layers)
     model.compile("sgd", loss=TopKPrecisionLoss())

@@ -7,7 +7,7 @@ import keras
 import pytest
 
 import tfdml.losses
-from benchmarks import losses, memory, report
+from benchmarks import devices, losses, memory, recipes, report
 from benchmarks.catalogue import CASES
 from tests.autodiff import value_and_gradient
 from tfdml.losses import MetricLoss, PairLoss, ProxyLoss
@@ -95,3 +95,44 @@ def test_name_of_no_loss_is_refused(command, monkeypatch):
     monkeypatch.setattr(losses, "missing_peers", list)
     with pytest.raises(SystemExit, match=r"TripletLoss.*\{'NoLoss'\}"):
         command.main(["--only", "NoLoss"])
+
+
+def test_runs_of_recipes_become_a_table_of_means_and_half_ranges():
+    def run(recipe, seed, value):
+        keys = ("test_of_raw_32x32_pixels", "test_before_training")
+        rows = {key: {"precision_at_1": 0.25, "queries": 9} for key in keys}
+        after = {"precision_at_1": value, "queries": 9}
+        return {"recipe": recipe, "seed": seed, **rows, "test_after_training": after}
+
+    text = recipes.table([run("a", 0, 0.5), run("a", 1, 0.6), run("b", 0, 0.7)])
+    assert text.splitlines() == [
+        "",
+        "| a | precision_at_1 |",
+        "| --- | ---: |",
+        "| a, raw 32 x 32 pixels | 25.0 |",
+        "| a, untrained | 25.0 |",
+        "| a, trained | 55.0 +- 5.0 |",
+        "| b, raw 32 x 32 pixels | 25.0 |",
+        "| b, untrained | 25.0 |",
+        "| b, trained | 70.0 |",
+    ]
+
+
+def test_columns_of_other_names_begin_another_table():
+    def run(recipe, measured):
+        keys = ("of_raw_32x32_pixels", "before_training", "after_training")
+        rows = {f"test_{key}": dict(measured) for key in keys}
+        return {"recipe": recipe, "seed": 0, **rows}
+
+    classes, poses = (
+        run("a", {"map_at_r": 0.5}),
+        run("pose", {"label_distance_at_1": 1.5}),
+    )
+    text = recipes.table([classes, poses])
+    assert text.count("| --- |") == 2
+    assert "| pose, trained | 1.500 |" in text
+
+
+def test_one_device_is_not_compared_with_several():
+    with pytest.raises(SystemExit, match="At least 2 devices of JAX are needed"):
+        devices.main([])

@@ -22,6 +22,7 @@ from tests.search_fixtures import (
     write_picture,
 )
 from tfdml.images import UnreadableImageError, read_image, resize_image
+from tfdml.views import View
 
 URL = "http://127.0.0.1:1/v1/models/colors"
 
@@ -202,6 +203,55 @@ def test_without_a_stated_size_the_upright_picture_is_sent_as_it_is():
         np.testing.assert_array_equal(embed_one(address), [[1, 0]])
     sent = base64.b64decode(json.loads(bodies[0])["instances"][0]["b64"])
     np.testing.assert_array_equal(read_image(sent), random_pixels(5, 3, 4))
+
+
+def with_view(*names):
+    """Return the metadata of a model of size 4 with further signatures."""
+    signatures = METADATA["metadata"]["signature_def"]["signature_def"]
+    dims = [{"size": size} for size in ("-1", "4", "4", "3")]
+    tensors = {"inputs": {"images": {"tensor_shape": {"dim": dims}}}}
+    signatures = {**signatures, "tensors": tensors}
+    signatures |= {name: {} for name in names}
+    return {**METADATA, "metadata": {"signature_def": {"signature_def": signatures}}}
+
+
+@pytest.mark.parametrize(
+    ("names", "view"),
+    [
+        ((), View(4)),
+        (("view_6",), View(4, 6)),
+        (("view_6_padded",), View(4, 6, pad=True)),
+        (("view_of_delft", "classify"), View(4)),
+    ],
+)
+def test_picture_is_sent_reduced_to_the_view_of_the_model(names, view):
+    bodies = []
+
+    def predict(body):
+        bodies.append(body)
+        return {"predictions": [[1.0, 0.0]]}
+
+    pixels = random_pixels(8, 20, 31)
+    with (
+        answering(predict, with_view(*names)) as address,
+        EndpointClient(f"{address}/v1/models/colors") as client,
+    ):
+        assert client.metadata().view == view
+        client.embed([png(pixels)])
+    sent = base64.b64decode(json.loads(bodies[0])["instances"][0]["b64"])
+    np.testing.assert_array_equal(read_image(sent), view.reduced(pixels))
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [(("view_6", "view_8"), "must have one view"), (("view_3",), "`resize` must be")],
+)
+def test_model_with_a_view_that_cannot_be_is_refused(names, reason):
+    with (
+        answering({}, with_view(*names)) as address,
+        pytest.raises(EndpointError, match=reason),
+    ):
+        embed_one(address)
 
 
 def test_the_embedding_is_found_among_several_outputs():

@@ -1,5 +1,7 @@
 """Manifests: read, written, and every problem found at once."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -128,7 +130,10 @@ def test_numbers_that_are_none_are_listed(root):
     [
         ("path,label", "column 'split' is missing"),
         ("label,split", "column 'path' is missing"),
-        ("path,split", "column 'label' (or 'label_0', 'label_1', ...) is missing"),
+        (
+            "path,split",
+            "column 'label' (or 'label_0', 'label_1', ..., or 'label_row') is missing",
+        ),
         ("path,label,label_0,split", "keep one kind"),
         ("path,label_0,label_2,split", "without a gap"),
         ("path,label,split,x,y", "a box needs the columns x, y, width, height"),
@@ -269,7 +274,10 @@ def test_selection_numbers_the_classes_anew():
         ({"labels": np.array([0, 1])}, "2 entries for 3 images"),
         ({"labels": np.array([0, 1, 2])}, "positions in `class_names`"),
         ({"labels": np.array([0.0, 1.0, 1.0])}, "integers"),
-        ({"labels": np.array([[0.0], [np.inf], [1]])}, "must be finite"),
+        (
+            {"labels": np.array([[0.0], [np.inf], [1]]), "class_names": ()},
+            "must be finite",
+        ),
         ({"splits": np.array(["train", "test", "train"])}, "such as 'dog'"),
         ({"boxes": np.zeros((3, 2), dtype=int)}, r"shape \[N, 4\]"),
     ],
@@ -305,3 +313,121 @@ def test_middle_class_of_an_odd_number_tests():
         "test",
         "test",
     ]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.random.default_rng(0).normal(size=(2, 3, 4)).astype("float32"),
+        np.random.default_rng(0).integers(0, 2, (2, 4, 4, 5)).astype("uint8"),
+        np.array([[1, 2], [3, 4]], "int64"),
+    ],
+)
+def test_labels_that_no_cell_can_hold_read_back_the_same(root, labels):
+    images, splits = (root / "a.png", root / "b.png"), np.array(["train", "test"])
+    data = DataSet(images, labels, splits)
+    assert data.is_continuous
+    write_manifest(data, root / "m.csv")
+    assert check_manifest(root / "m.csv") == []
+    again = read_manifest(root / "m.csv")
+    np.testing.assert_array_equal(again.labels, labels)
+    assert again.labels.dtype == labels.dtype
+    np.testing.assert_array_equal(again.of_split("test").labels, labels[1:])
+    assert sorted(path.name for path in root.glob("m.*")) == ["m.csv", "m.labels.npy"]
+
+
+def test_rows_of_labels_may_stand_in_any_order(root):
+    np.save(root / "manifest.labels.npy", np.arange(12.0).reshape(3, 2, 2))
+    path = write(root, "path,label_row,split\na.png,2,train\nb.png,0,test\n")
+    expected = [[[8, 9], [10, 11]], [[0, 1], [2, 3]]]
+    assert read_manifest(path).labels.tolist() == expected
+
+
+def test_wrong_rows_of_labels_are_listed(root):
+    np.save(root / "manifest.labels.npy", np.zeros((2, 2, 2)))
+    path = write(
+        root, "path,label_row,split\na.png,2,train\nb.png,-1,test\nc.jpg,,test\n"
+    )
+    assert [(p.line, p.text.rpartition(". ")[2]) for p in check_manifest(path)] == [
+        (2, "Received: '2'"),
+        (3, "Received: '-1'"),
+        (4, "Received: ''"),
+    ]
+
+
+def test_labels_that_are_missing_or_no_numbers_are_told(root):
+    path = write(root, "path,label_row,split\na.png,0,train\n")
+    with pytest.raises(ManifestError, match=r"needs the labels in .*labels\.npy"):
+        read_manifest(path)
+    for content, words in (
+        (np.array([["a"]]), "must be of numbers"),
+        (np.zeros(2), "must be an array of labels"),
+    ):
+        np.save(root / "manifest.labels.npy", content)
+        with pytest.raises(ManifestError, match=words):
+            read_manifest(path)
+    (root / "manifest.labels.npy").write_bytes(b"cut off")
+    with pytest.raises(ManifestError, match="needs the labels in"):
+        read_manifest(path)
+
+
+def test_manifest_never_stands_beside_labels_of_another(root, monkeypatch):
+    images, splits = (root / "a.png", root / "b.png"), np.array(["train", "test"])
+    write_manifest(DataSet(images, np.zeros((2, 2, 2)), splits), root / "m.csv")
+    replace = Path.replace
+
+    def replace_labels_and_stop(path, target):
+        replace(path, target)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", replace_labels_and_stop)
+        with pytest.raises(KeyboardInterrupt):
+            write_manifest(DataSet(images, np.ones((2, 2, 2)), splits), root / "m.csv")
+    assert not (root / "m.csv").exists()
+
+
+def test_a_row_of_labels_beside_a_class_is_one_kind_too_many(root):
+    np.save(root / "manifest.labels.npy", np.zeros((2, 2, 2)))
+    path = write(root, "path,label,label_row,split\na.png,cat,0,train\n")
+    (problem,) = check_manifest(path)
+    assert "'label' (classes) beside 'label_row'" in problem.text
+
+
+def test_label_that_is_not_finite_is_a_problem_of_its_line(root):
+    labels = np.zeros((2, 2, 2))
+    labels[1, 0, 1] = np.nan
+    np.save(root / "manifest.labels.npy", labels)
+    path = write(root, "path,label_row,split\na.png,0,train\nb.png,1,test\n")
+    (problem,) = check_manifest(path)
+    assert (problem.line, problem.text) == (
+        3,
+        "row 1 of manifest.labels.npy must be finite numbers",
+    )
+
+
+def test_class_ids_of_two_axes_are_refused():
+    images = np.zeros((2, 4, 4, 3), "uint8")
+    with pytest.raises(ValueError, match=r"must be integers \[N\].*int64 \[2, 1\]"):
+        DataSet(images, np.array([[0], [1]]), np.array(["train"] * 2), ("a", "b"))
+
+
+def test_full_disk_leaves_no_half_written_files(root, monkeypatch):
+    images = (root / "a.png", root / "b.png")
+    data = DataSet(images, np.zeros((2, 3, 3)), np.array(["train", "test"]))
+
+    def full(self, *args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_manifest(data, root / "m.csv")
+    assert not list(root.glob("m.*"))
+
+
+def test_queries_with_something_to_find_are_those_with_a_positive_in_the_gallery():
+    labels = np.array([0, 0, 1, 1, 2])
+    roles = np.array(["", "query", "gallery", "gallery", ""])
+    images = np.zeros((5, 4, 4, 3), "uint8")
+    data = DataSet(images, labels, np.array(["test"] * 5), ("a", "b", "c"), roles)
+    assert data.has_positive().tolist() == [False, True, False, False, False]

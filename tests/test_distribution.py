@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from tests.autodiff import BACKEND
-from tfdml.distribution import AcrossReplicas
+from tests.distributed_model import BATCH, data, embedder, weights_of
+from tfdml.distribution import AcrossReplicas, MultiWorkerModel
 from tfdml.losses import TopKPrecisionLoss
 
 pytestmark = [
@@ -122,3 +123,19 @@ def test_model_is_saved_and_loaded_with_the_loss(tmp_path):
 def test_loss_that_is_no_metric_loss_is_refused():
     with pytest.raises(TypeError, match=r"MetricLoss.*Received: 'mse'"):
         AcrossReplicas("mse")
+
+
+def test_multi_worker_model_in_one_process_is_a_plain_model(tmp_path):
+    x, labels, _ = data()
+    results = []
+    for model_class in (keras.Model, MultiWorkerModel):
+        model = embedder(model_class)
+        model.compile("sgd", loss=TopKPrecisionLoss(k=3))
+        fitted = model.fit(x, labels, batch_size=BATCH, shuffle=False, verbose=0)
+        evaluated = model.evaluate(x, labels, verbose=0)
+        results.append((fitted.history, evaluated, weights_of(model)))
+    assert results[0] == results[1]
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(loaded) is MultiWorkerModel
+    assert weights_of(loaded) == results[0][2]

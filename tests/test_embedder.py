@@ -11,13 +11,26 @@ pytestmark = pytest.mark.backend
 PICTURES = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3)).astype("float32")
 
 
-@pytest.mark.parametrize("pooling", ["average", "max", "gem", "flatten"])
+@pytest.mark.parametrize(
+    "pooling", ["average", "max", "average_and_max", "gem", "flatten"]
+)
 def test_residual_embedder_gives_unit_rows(pooling):
     embedder = build_embedder(32, 12, pooling=pooling, widths=(8, 16), blocks=2)
     embeddings = embedder.predict(PICTURES, verbose=0)
     assert embeddings.shape == (3, 12)
     assert embeddings.dtype == "float32"
     np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 1, atol=1e-6)
+
+
+def test_average_and_max_pooling_is_their_sum():
+    embedder = build_embedder(32, 12, pooling="average_and_max", widths=(8,))
+    pool = embedder.get_layer("pooling")
+    maps = pool.input[0]._keras_history.operation.input
+    received = keras.Model(embedder.inputs, [maps, pool.output]).predict(
+        PICTURES, verbose=0
+    )
+    expected = received[0].mean((1, 2)) + received[0].max((1, 2))
+    np.testing.assert_allclose(received[1], expected, rtol=1e-5)
 
 
 def test_saved_embedder_gives_the_same_embeddings(tmp_path):

@@ -14,10 +14,18 @@ import tensorflow as tf
 from PIL import Image
 
 from serving.__main__ import main
+from serving.client import EndpointClient
+from serving.gallery import load_gallery
+from serving.indexing import index_images
+from serving.saved_model import SavedEmbedder
+from tests.search_fixtures import serve_model
 from tests.small_images import write_shapes
 from tfdml.embedder import build_embedder
 from tfdml.export import _training_form, export_embedder
-from tfdml.images import read_image, resize_image
+from tfdml.images import encode_png, read_image
+from tfdml.views import View
+from training.data.data_set import DataSet
+from training.pictures import Pictures
 
 SIZE = 24
 
@@ -81,22 +89,168 @@ BIT_FIELDS = bytearray(PICTURES["BMP of 32 bits"])
 BIT_FIELDS[30] = 3  # compression: the order of the channels is that of masks
 
 
+VIEWS = {
+    "squash": View(SIZE),
+    "resize and cut": View(SIZE, resize=32),
+    "pad, resize and cut": View(SIZE, resize=29, pad=True),
+}
+ODD_SHAPES = {
+    **{f"{h} x {w}": encoded(photograph(h, w), "PNG") for h, w in [(301, 37), (5, 9)]},
+    "a line": encoded(photograph(1, 3000), "PNG"),
+    "a column": encoded(photograph(3000, 1), "PNG"),
+}
+
+
+def assert_graph_reads_as_training_does(data, view):
+    """docs/images.md states these bounds."""
+    in_graph = _training_form(tf.constant(data), view).numpy()
+    levels = np.abs(in_graph - view.central(read_image(data)))
+    assert levels.max() <= 1
+    assert levels.mean() <= 0.25
+
+
 @pytest.mark.parametrize("name", PICTURES)
 def test_graph_reads_a_picture_as_the_training_reader_does(exported, name):
-    """docs/images.md states these bounds."""
     _, embedder, model = exported
     data = PICTURES[name]
-    picture = resize_image(read_image(data), SIZE)
+    assert_graph_reads_as_training_does(data, View(SIZE))
+    picture = View(SIZE).central(read_image(data))
     expected = embedder.predict(picture[np.newaxis], verbose=0)
     served = model.signatures["serving_default"](image_bytes=tf.constant([data]))
     received = served["embedding"].numpy()
     assert received.shape == (1, 8)
     np.testing.assert_allclose(np.linalg.norm(received), 1, atol=1e-6)
-    in_graph = _training_form(tf.constant(data), SIZE).numpy()
-    levels = np.abs(in_graph - picture)
-    assert levels.max() <= 1
-    assert levels.mean() <= 0.25
     assert float(np.sum(received * expected)) >= 0.9999  # cosine similarity
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("name", [*PICTURES, *ODD_SHAPES])
+def test_graph_shows_the_view_of_the_training_reader(name, view):
+    assert_graph_reads_as_training_does({**PICTURES, **ODD_SHAPES}[name], VIEWS[view])
+
+
+def test_what_is_reduced_to_the_view_stays_as_it_is_in_the_graph():
+    """So the client's pictures get exactly the training embedding."""
+    for view in VIEWS.values():
+        picture = read_image(PICTURES["JPEG"])
+        data = encode_png(view.reduced(picture))
+        in_graph = _training_form(tf.constant(data), view).numpy()
+        np.testing.assert_array_equal(in_graph, view.central(picture))
+
+
+def as_files(folder):
+    """Write pictures of one class that differ in all that a reader must see."""
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    grey16 = Image.fromarray(
+        np.linspace(0, 65535, 6000, dtype="uint16").reshape(60, -1)
+    )
+    files = {
+        "plain.jpg": PICTURES["JPEG"],
+        "turned.jpg": encoded(photograph(), "JPEG", exif=turned),
+        "cmyk.jpg": encoded(photograph().convert("CMYK"), "JPEG"),
+        "cut-out.png": PICTURES["cut-out PNG"],
+        "cut-out.webp": encoded(cut_out().rotate(180), "WEBP", lossless=True),
+        "grey16.png": encoded(grey16, "PNG"),
+        "palette.bmp": encoded(photograph().quantize(64), "BMP"),
+        "tall.tif": encoded(photograph(200, 50), "TIFF"),
+        "small.png": PICTURES["PNG smaller than the model"],
+    }
+    folder.mkdir(parents=True)
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return tuple(folder / name for name in sorted(files))
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_one_picture_has_one_embedding_wherever_it_is_read(exported, name, tmp_path):
+    """Training, index, endpoint with a client, and the graph with bytes alone."""
+    folder, embedder, _ = exported
+    view = VIEWS[name]
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "embedder.keras").write_bytes((folder / "embedder.keras").read_bytes())
+    table = {"resize": view.resize, "pad": view.pad, "crop": "none"}
+    (run / "recipe.json").write_text(json.dumps({"pictures": table}))
+    assert main(["export", str(run), str(tmp_path / "model" / "1")]) == 0
+    assert SavedEmbedder(tmp_path / "model" / "1").view == view
+
+    files = as_files(tmp_path / "images")
+    count = len(files)
+    data = DataSet(files, np.zeros(count, int), np.full(count, "test"), ("all",))
+    pictures = Pictures(data, view).central(range(count))
+    expected = embedder.predict(pictures, verbose=0)
+
+    index_images(tmp_path / "images", tmp_path / "index", tmp_path / "model")
+    found = load_gallery(tmp_path / "index")[0].search(expected, 1)
+    assert list(found.ids[:, 0]) == [file.name for file in files]
+    np.testing.assert_allclose(found.scores[:, 0], 1, atol=1e-5)
+
+    with serve_model(tmp_path / "model") as url, EndpointClient(url) as client:
+        assert client.metadata().view == view
+        received = client.embed(files)
+    np.testing.assert_allclose(np.sum(received * expected, axis=1), 1, atol=1e-4)
+    shrunk = [file.name != "small.png" for file in files]
+    np.testing.assert_allclose(received[shrunk], expected[shrunk], atol=1e-5)
+
+    graph = tf.saved_model.load(tmp_path / "model" / "1").signatures["serving_default"]
+    for file, row in zip(files, expected, strict=True):
+        if file.name in ("plain.jpg", "cmyk.jpg", "cut-out.png", "small.png"):
+            served = graph(image_bytes=tf.constant([file.read_bytes()]))["embedding"]
+            assert float(np.sum(served.numpy() * row)) >= 0.9999
+
+
+def test_view_signature_shows_what_the_model_sees(exported, tmp_path):
+    view = View(SIZE, resize=32, pad=True)
+    export_embedder(exported[1], tmp_path / "1", view)
+    model = tf.saved_model.load(tmp_path / "1")
+    shown = model.signatures["view_32_padded"](
+        image_bytes=tf.constant([PICTURES["JPEG"], PICTURES["GIF"]])
+    )["images"]
+    assert shown.dtype == tf.uint8
+    for image, name in zip(shown.numpy(), ("JPEG", "GIF"), strict=True):
+        expected = view.central(read_image(PICTURES[name])).astype(int)
+        assert np.abs(image - expected).max() <= 1
+
+
+def test_model_that_squashes_has_no_other_signature(exported):
+    assert set(exported[2].signatures) == {"serving_default", "tensors"}
+
+
+def test_view_of_another_size_is_refused(exported, tmp_path):
+    with pytest.raises(ValueError, match=r"size of the embedder's input, 24.*=25"):
+        export_embedder(exported[1], tmp_path / "1", View(25))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "reason"),
+    [
+        ("{", "JSONDecodeError"),
+        ("[]", "AttributeError"),
+        ('{"pictures": {"resize": 32}}', "KeyError: 'pad'"),
+        ('{"pictures": {"resize": 8, "pad": false}}', "at least `image_size`"),
+    ],
+)
+def test_recipe_that_tells_no_view_is_refused(
+    exported, recipe, reason, tmp_path, capsys
+):
+    (tmp_path / "embedder.keras").write_bytes(
+        (exported[0] / "embedder.keras").read_bytes()
+    )
+    (tmp_path / "recipe.json").write_text(recipe)
+    assert main(["export", str(tmp_path), str(tmp_path / "m" / "1")]) == 1
+    error = capsys.readouterr().err
+    assert "recipe.json does not tell" in error
+    assert reason in error
+
+
+def test_run_of_a_recipe_without_pictures_squashed(exported, tmp_path):
+    (tmp_path / "embedder.keras").write_bytes(
+        (exported[0] / "embedder.keras").read_bytes()
+    )
+    (tmp_path / "recipe.json").write_text('{"embedder": {"image_size": 24}}')
+    assert main(["export", str(tmp_path), str(tmp_path / "m" / "1")]) == 0
+    assert SavedEmbedder(tmp_path / "m" / "1").view == View(SIZE)
 
 
 def test_tensors_signature_gives_exactly_the_training_embedding(exported):
@@ -222,12 +376,13 @@ def test_embedder_of_another_input_is_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_whole_chain_from_a_folder_to_hits(tmp_path):
+@pytest.mark.parametrize("pictures", ["", 'resize = 20\npad = true\ncrop = "position"'])
+def test_whole_chain_from_a_folder_to_hits(pictures, tmp_path):
     """Fit, export, index, serve and search by commands, as `make demo` does."""
     write_shapes(tmp_path / "images", classes=10, images_per_class=4)
     (tmp_path / "recipe.toml").write_text(
         f'[data]\nimages = "{tmp_path / "images"}"\nvalidation_fraction = 0.2\n'
-        "[embedder]\nimage_size = 16\nwidths = [8]\n"
+        f"[pictures]\n{pictures}\n[embedder]\nimage_size = 16\nwidths = [8]\n"
         "[batches]\nclasses_per_batch = 3\n[fit]\nsteps = 4\nsteps_per_epoch = 2\n"
     )
 

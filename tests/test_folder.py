@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tfdml.images import UnreadableImageError
-from training.data.folder import find_images, read_images, split_classes
+from training.data.folder import read_folder, split_classes
 
 
 def write(root, *paths, color="red"):
@@ -17,56 +16,43 @@ def write(root, *paths, color="red"):
 def test_class_is_the_first_folder(tmp_path):
     write(tmp_path, "cat/2.png", "cat/old/1.jpg", "Dog/1.PNG", ".git/x.png")
     (tmp_path / "cat/notes.txt").write_text("no image")
-    images = find_images(tmp_path)
-    assert images.paths == ("Dog/1.PNG", "cat/2.png", "cat/old/1.jpg")
-    assert images.class_names == ("Dog", "cat")
-    assert images.labels.tolist() == [0, 1, 1]
-    cats = images.of_classes(["cat"])
-    assert cats.paths == ("cat/2.png", "cat/old/1.jpg")
-    assert cats.labels.tolist() == [0, 0]
+    data = read_folder(tmp_path)
+    names = [path.relative_to(tmp_path).as_posix() for path in data.images]
+    assert names == ["Dog/1.PNG", "cat/2.png", "cat/old/1.jpg"]
+    assert data.class_names == ("Dog", "cat")
+    assert data.labels.tolist() == [0, 1, 1]
+    assert set(data.splits) == {"train"}
+
+
+def test_splits_are_those_of_the_classes(tmp_path):
+    write(tmp_path, *(f"{name}/{i}.png" for name in "abcdefgh" for i in range(2)))
+    settings = {"test_fraction": 0.5, "validation_fraction": 0.25, "seed": 4}
+    data = read_folder(tmp_path, **settings)
+    parts = split_classes(list("abcdefgh"), **settings)
+    for split, classes in parts.items():
+        assert list(data.of_split(split).class_names) == classes
 
 
 def test_missing_folder_is_refused(tmp_path):
     with pytest.raises(NotADirectoryError, match=r"must be a folder.*nowhere"):
-        find_images(tmp_path / "nowhere")
+        read_folder(tmp_path / "nowhere")
 
 
 def test_empty_folder_is_refused(tmp_path):
     with pytest.raises(ValueError, match="There is no image in the folder"):
-        find_images(tmp_path)
+        read_folder(tmp_path)
 
 
 def test_image_in_no_class_is_refused(tmp_path):
     write(tmp_path, "cat/1.png", "dog/1.png", "flat.png")
     with pytest.raises(ValueError, match=r"folder of its class.*flat\.png"):
-        find_images(tmp_path)
+        read_folder(tmp_path)
 
 
 def test_folder_with_one_class_is_refused(tmp_path):
     write(tmp_path, "cat/1.png", "cat/2.png")
     with pytest.raises(ValueError, match=r"at least 2 classes.*only 'cat'"):
-        find_images(tmp_path)
-
-
-def test_broken_image_is_named(tmp_path):
-    write(tmp_path, "cat/1.png", "dog/1.png")
-    (tmp_path / "dog/2.png").write_bytes(b"no image")
-    with pytest.raises(UnreadableImageError, match=r"dog/2\.png.*no image format"):
-        read_images(find_images(tmp_path), 8)
-
-
-def test_broken_image_is_skipped_and_listed_when_asked(tmp_path):
-    write(tmp_path, "cat/1.png", color="red")
-    write(tmp_path, "dog/1.png", color="blue")
-    (tmp_path / "cat/0.png").write_bytes(b"no image")
-    pixels, images, skipped = read_images(
-        find_images(tmp_path), 8, skip_unreadable=True
-    )
-    assert images.paths == ("cat/1.png", "dog/1.png")
-    assert pixels.shape == (2, 8, 8, 3)
-    assert pixels[:, 0, 0].tolist() == [[255, 0, 0], [0, 0, 255]]
-    assert len(skipped) == 1
-    assert "cat/0.png" in skipped[0]
+        read_folder(tmp_path)
 
 
 NAMES = [f"class {i}" for i in range(40)]
@@ -127,4 +113,4 @@ def test_held_out_parts_leave_two_classes_to_train_on(count, fractions, sizes):
 
 def test_class_with_one_image_is_allowed(tmp_path):
     write(tmp_path, "cat/1.png", "dog/1.png", "dog/2.png")
-    assert np.bincount(find_images(tmp_path).labels).tolist() == [1, 2]
+    assert np.bincount(read_folder(tmp_path).labels).tolist() == [1, 2]

@@ -44,6 +44,59 @@ def test_metrics_equal_the_golden_numbers(case):
     assert received["map_at_r"] == pytest.approx(expected["map_at_r"], **close)
 
 
+def test_separate_gallery_equals_the_golden_numbers():
+    (case,) = [c for c in GOLDENS["metric_cases"] if "gallery" in c["inputs"]]
+    inputs, expected = case["inputs"], case["expected_by_tie_rule"]["index"]
+    queries, gallery = len(inputs["y"]), len(inputs["gallery_y"])
+    received = retrieval_metrics(
+        np.array(inputs["X"] + inputs["gallery"]),
+        np.array(inputs["y"] + inputs["gallery_y"]),
+        [1, 2, 5],
+        is_query=np.arange(queries + gallery) < queries,
+        is_gallery=np.arange(queries + gallery) >= queries,
+    )
+    assert received["queries"] == 5
+    assert received["queries_without_positive"] == 1
+    for k in (1, 2, 5):
+        assert received[f"recall_at_{k}"] == expected[f"recall@{k}_skip"]
+    assert received["precision_at_5"] == pytest.approx(
+        expected["precision@5"] * queries / 5
+    )
+    assert received["map_at_r"] == pytest.approx(expected["map_at_r"])
+
+
+def test_item_of_both_roles_is_searched_but_does_not_find_itself():
+    embeddings = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.8, 0.2]])
+    labels = np.array([0, 0, 1, 0])
+    is_query = np.array([True, False, False, False])
+    is_gallery = np.array([True, False, True, True])
+    received = retrieval_metrics(
+        embeddings, labels, [1, 2], is_query=is_query, is_gallery=is_gallery
+    )
+    assert received["queries"] == 1
+    assert received["precision_at_1"] == 1.0  # the last one; the second is in neither
+    assert received["precision_at_2"] == 0.5
+    with pytest.raises(ValueError, match="from 1 to 2, the number of items in the gal"):
+        retrieval_metrics(
+            embeddings, labels, [3], is_query=is_query, is_gallery=is_gallery
+        )
+    with pytest.raises(ValueError, match=r"`is_query` must be a bool array .*int64"):
+        retrieval_metrics(embeddings, labels, [1], is_query=np.arange(4))
+
+
+def test_query_of_the_gallery_beside_one_outside_of_it():
+    # The first two leave themselves out, so their ranking is shorter than the third's.
+    embeddings = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
+    received = retrieval_metrics(
+        embeddings,
+        np.array([0, 0, 0]),
+        [1],
+        is_gallery=np.array([True, True, False]),
+    )
+    assert received["queries"] == 3
+    assert received["map_at_r"] == 1.0
+
+
 def test_blocks_of_queries_change_nothing(monkeypatch):
     generator = np.random.default_rng(0)
     embeddings, labels = generator.normal(size=(50, 3)), generator.integers(0, 9, 50)

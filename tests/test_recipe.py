@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import keras
 import pytest
 
 from training.recipe import RecipeError, read_recipe
 
-RECIPES = sorted((Path(__file__).parents[1] / "training" / "recipes").glob("*.toml"))
+FOLDER = Path(__file__).parents[1] / "training" / "recipes"
+RECIPES = sorted(FOLDER.rglob("*.toml"))
 
 
 @pytest.fixture
@@ -21,7 +23,57 @@ def write(tmp_path):
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
 def test_recipes_that_come_along_are_valid(path):
-    read_recipe(path)
+    recipe = read_recipe(path)
+    backbone = recipe.embedder.backbone
+    assert backbone == "residual" or hasattr(keras.applications, backbone)
+    command = f"training/recipes/{path.relative_to(FOLDER).as_posix()}"
+    assert command in path.read_text("utf-8")
+
+
+# Loss, its arguments, batch, learning rate and epochs, from the papers and their code.
+PUBLISHED = {
+    "topk_cub_densenet": ("TopKPrecisionLoss", {"k": 5, "margin": 0.1}, 64, 1e-3),
+    "topk_sop_inception": ("TopKPrecisionLoss", {"k": 5, "margin": 0.1}, 68, 1e-3),
+    "multi_similarity_cars": (
+        "MultiSimilarityLoss",
+        {"positive_scale": 2, "negative_scale": 40, "threshold": 0.5, "epsilon": 0.1},
+        80,
+        3e-5,
+    ),
+    "proxy_anchor_cub": ("ProxyAnchorLoss", {"scale": 32, "margin": 0.1}, 180, 1e-4),
+    "proxy_anchor_sop": ("ProxyAnchorLoss", {"scale": 32, "margin": 0.1}, 180, 6e-4),
+    "proxy_anchor_cars_resnet50": (
+        *("ProxyAnchorLoss", {"scale": 32, "margin": 0.1}, 120, 1e-4),
+    ),
+    "proxy_nca_cub": (
+        "ProxyNCALoss",
+        {"scale": 3, "include_positive": True, "smoothing": 0.1},
+        32,
+        0.045,
+    ),
+    "soft_triple_cub_512": (
+        *("SoftTripleLoss", {"scale": 20, "temperature": 0.1, "margin": 0.01}),
+        *(32, 1e-4),
+    ),
+    "margin_sop": (
+        *("DistanceWeightedMarginLoss", {"alpha": 0.2, "beta": 1.2}, 70, 1e-4),
+    ),
+    "balanced_contrastive_cub": ("BalancedContrastiveLoss", {"balance": 256}, 64, 1e-4),
+    "log_ratio_mpii": ("LogRatioLoss", {}, 150, 1e-2),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_recipe_has_the_published_settings(name):
+    recipe = read_recipe(FOLDER / "papers" / f"{name}.toml")
+    loss, arguments, size, rate = PUBLISHED[name]
+    assert (recipe.loss.name, recipe.loss.arguments) == (loss, arguments)
+    batches = recipe.batches
+    if batches.design == "groups":
+        assert batches.images_per_class * batches.classes_per_batch == size
+    else:
+        assert batches.batch_size == size
+    assert recipe.fit.learning_rate == rate
 
 
 def test_values_arrive_with_their_types(write):
@@ -41,6 +93,13 @@ def test_values_arrive_with_their_types(write):
 def test_run_shorter_than_an_epoch_is_one_epoch(write):
     settings = read_recipe(write("[data]\nimages = 'x'\n[fit]\nsteps = 7\n")).fit
     assert (settings.epochs, settings.epoch_steps) == (1, 7)
+
+
+def test_manifest_may_bring_the_classes_that_patience_waits_on(write):
+    recipe = read_recipe(
+        write("[data]\nimages = 'x.csv'\nvalidation_fraction = 0\n[fit]\npatience = 2")
+    )
+    assert recipe.fit.patience == 2
 
 
 def test_images_can_be_given_beside_the_recipe(write):
@@ -106,6 +165,14 @@ def test_images_can_be_given_beside_the_recipe(write):
             "no loss `precision_loss`",
         ),
         ("[data]\nimages = 'x'\n[embedder]\nwidths = 8", "`widths` must be a list"),
+        (
+            "[data]\nimages = 'x'\n[pictures]\ncrop = 'position'",
+            r'\[pictures\]: `crop` = "position" needs a `resize`',
+        ),
+        (
+            "[data]\nimages = 'x'\n[loss]\nname = 'LogRatioLoss'\nlabel_distance = ''",
+            "`label_distance` must be 'squared_euclidean'",
+        ),
         ("data = 3", r"`data` must be a table, written \[data\]"),
     ],
 )

@@ -175,9 +175,12 @@ def test_full_disk_loses_nothing(folder, whole, tmp_path, monkeypatch, capsys):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("loss", ["TopKPrecisionLoss", "ProxyAnchorLoss"])
 def test_loss_that_becomes_nan_stops_the_run_and_names_the_batch(
-    folder, tmp_path, monkeypatch, capsys
+    folder, tmp_path, monkeypatch, capsys, loss
 ):
+    text = (folder / "recipe.toml").read_text() + f'[loss]\nname = "{loss}"\n'
+    (tmp_path / "recipe.toml").write_text(text)
     get = training.fit.ImageBatches.__getitem__
     broken = []
 
@@ -191,17 +194,19 @@ def test_loss_that_becomes_nan_stops_the_run_and_names_the_batch(
     monkeypatch.setattr(training.fit.ImageBatches, "__getitem__", spoiled)
     init = training.progress.Progress.__init__
 
-    def remembering(self, path, batches, paths, patience):
+    def remembering(self, path, batches, paths, *more, **others):
         batches._paths = paths
-        init(self, path, batches, paths, patience)
+        init(self, path, batches, paths, *more, **others)
 
     monkeypatch.setattr(training.progress.Progress, "__init__", remembering)
-    assert main(["fit", *arguments(folder, tmp_path / "run")]) == 1
+    assert main(["fit", *arguments(tmp_path, tmp_path / "run")]) == 1
     message = capsys.readouterr().err
     assert "At step 9 (batch 3 of epoch 2) the loss became infinite or NaN" in message
     left = tmp_path / "run.unfinished"
     assert (left / "diverged_batch.txt").read_text().splitlines() == broken[0]
-    good = load_embedder(left / "last_good.keras").get_weights()
+    embedder = load_embedder(left / "last_good.keras")
+    assert embedder.output_shape == (None, 16)
+    good = embedder.get_weights()
     kept = read_state(left / "state.npz")[0]["model"]
     assert all(np.isfinite(w).all() for w in good)
     np.testing.assert_array_equal(good[0], kept[0])
@@ -255,8 +260,59 @@ def test_patience_counts_on_after_an_interruption(
     def evaluate(self, epoch, logs):
         logs["val_precision_at_1"] = 0.5 if epoch == 0 else 0.4
 
-    monkeypatch.setattr(training.fit.RetrievalEvaluation, "on_epoch_end", evaluate)
+    monkeypatch.setattr(training.fit.PartEvaluation, "on_epoch_end", evaluate)
     interrupted(tmp_path, tmp_path / "run", monkeypatch, epoch=2)
     assert main(["fit", *arguments(tmp_path, tmp_path / "run")]) == 0
     history = json.loads((tmp_path / "run/history.json").read_text())
     assert history["val_precision_at_1"] == [0.5, 0.4, 0.4]
+
+
+def test_image_that_vanishes_in_a_run_is_named_and_the_run_goes_on(
+    folder, whole, tmp_path, monkeypatch, capsys
+):
+    text = (folder / "recipe.toml").read_text() + "[pictures]\ncache_megabytes = 0\n"
+    (tmp_path / "recipe.toml").write_text(text)
+    command = ["fit", str(tmp_path / "recipe.toml"), "--run", str(tmp_path / "run")]
+    splits = json.loads((folder / "whole/splits.json").read_text())
+    image = folder / "images" / splits["train"][0] / "0.png"
+    hidden = tmp_path / "hidden.png"
+    end = training.progress.Progress.on_epoch_end
+
+    def hide(self, epoch, logs=None):
+        end(self, epoch, logs)
+        if epoch == 0:
+            image.rename(hidden)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training.progress.Progress, "on_epoch_end", hide)
+        assert main(command) == 1
+    hidden.rename(image)
+    message = capsys.readouterr().err
+    assert message.count("\n") < 40
+    assert f"No such file or directory: '{image}'" in message
+    assert main(command) == 0
+    received = load_embedder(tmp_path / "run/embedder.keras").get_weights()
+    for a, b in zip(received, whole, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("change", ["labels", "order"])
+def test_changed_manifest_does_not_go_on(folder, tmp_path, monkeypatch, capsys, change):
+    lines = [
+        f"{folder.name}/images/class-{c}/{i}.png,{c},{'train' if c < 6 else 'test'}"
+        for c in range(10)
+        for i in range(4)
+    ]
+    manifest = folder.parent / f"{folder.name}-{change}.csv"
+    manifest.write_text("path,label,split\n" + "\n".join(lines) + "\n")
+    text = (folder / "recipe.toml").read_text()
+    text = text.replace(f'"{folder / "images"}"', f'"{manifest}"')
+    (tmp_path / "recipe.toml").write_text(text)
+    interrupted(tmp_path, tmp_path / "run", monkeypatch)
+    if change == "labels":
+        lines[36] = lines[36].replace(",9,", ",8,")  # both are test classes
+    else:
+        lines[:2] = lines[1::-1]
+    manifest.write_text("path,label,split\n" + "\n".join(lines) + "\n")
+    assert main(["fit", *arguments(tmp_path, tmp_path / "run")]) == 1
+    assert "had another order, or other labels" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Losses across the replicas of `tf.distribute`: every batch is seen whole."""
+"""Training on the replicas of `tf.distribute`: every batch is seen whole."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import keras
 from tfdml.losses.base import MetricLoss
 from tfdml.pairs import Tensor
 
-__all__ = ["AcrossReplicas"]
+__all__ = ["AcrossReplicas", "MultiWorkerModel"]
 
 
 @keras.saving.register_keras_serializable(package="tfdml")
@@ -81,6 +81,72 @@ class AcrossReplicas(MetricLoss):
         return cls(loss, name=config["name"])
 
 
+@keras.saving.register_keras_serializable(package="tfdml")
+class MultiWorkerModel(keras.Model):
+    """A model whose `fit` works under `tf.distribute.MultiWorkerMirroredStrategy`.
+
+    The `fit` and `evaluate` of Keras 3.15 fail there (keras-team/keras#20585), at two
+    places. To learn the shapes of a model, the first batch is averaged over the
+    workers, which TensorFlow can do in a compiled function alone; this model looks at
+    its own share. And the numbers that a step reports are averaged along an axis, which
+    scalars do not have; this model reports vectors of one number. Everywhere else it is
+    a plain `keras.Model`.
+
+    All workers must run the same program with the same seed: each reads every batch and
+    keeps its own share of it. They wait for each other wherever metrics are read, so
+    all must do it. Save from one of them.
+
+    Args:
+        inputs: Inputs, as of a functional `keras.Model`.
+        outputs: Outputs.
+        name: Name of the model.
+
+    Example:
+        >>> import keras
+        >>> inputs = keras.Input((4,))
+        >>> model = MultiWorkerModel(inputs, keras.layers.Dense(3)(inputs))
+        >>> model.compile("sgd", loss="mse")
+    """
+
+    def train_step(self, *arguments: Any) -> Any:
+        """Do one step as Keras does, on whichever backend."""
+        return self._reported(super().train_step(*arguments))
+
+    def test_step(self, *arguments: Any) -> Any:
+        """Evaluate one batch as Keras does, on whichever backend."""
+        return self._reported(super().test_step(*arguments))
+
+    def _reported(self, logs: Any) -> Any:
+        if not self._is_on_one_of_several_workers():
+            return logs
+        return {name: keras.ops.reshape(value, [1]) for name, value in logs.items()}
+
+    def _maybe_symbolic_build(
+        self, iterator: Any = None, data_batch: Any = None
+    ) -> None:
+        if not self._is_on_one_of_several_workers():
+            super()._maybe_symbolic_build(iterator=iterator, data_batch=data_batch)
+            return
+        strategy = self.distribute_strategy
+        if iterator is not None:
+            for _, _, batches in iterator:
+                data_batch = next(batches)
+                break
+        # Any share tells the shapes.
+        share = keras.tree.map_structure(
+            lambda values: strategy.experimental_local_results(values)[0], data_batch
+        )
+        with strategy.scope():
+            self._symbolic_build(data_batch=share)
+
+    def _is_on_one_of_several_workers(self) -> bool:
+        if keras.backend.backend() != "tensorflow":
+            return False
+        strategy = self.distribute_strategy
+        replicas = strategy.num_replicas_in_sync
+        return bool(replicas > 1 and replicas > len(strategy.extended.worker_devices))
+
+
 def _shares_a_batch(embeddings: Tensor) -> bool:
     """Whether this code runs on one of several replicas of `tf.distribute`."""
     if keras.backend.backend() != "tensorflow":
@@ -99,6 +165,8 @@ def _own_values(loss: MetricLoss, labels: Tensor, embeddings: Tensor) -> Tensor:
     import tensorflow as tf
 
     replica = tf.distribute.get_replica_context()
+    # TensorFlow 2.20 gathers over workers only what has a device: arguments have none.
+    labels, embeddings = tf.identity(labels), tf.identity(embeddings)
     count = tf.shape(labels)[0]
     # One call each: a gathered integer has no gradient to send back.
     counts = replica.all_gather(tf.reshape(count, [1]), axis=0)

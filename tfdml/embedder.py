@@ -1,7 +1,7 @@
 """Embedders: a picture goes in, a unit vector comes out."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 
 import keras
@@ -17,9 +17,16 @@ from tfdml.layers import ColorTransform, GeMPooling, L2Normalization
 
 __all__ = ["build_embedder", "load_embedder"]
 
+
+def _average_and_max(name: str) -> Callable[[keras.KerasTensor], keras.KerasTensor]:
+    average, largest = layers.GlobalAveragePooling2D(), layers.GlobalMaxPooling2D()
+    return lambda x: layers.Add(name=name)([average(x), largest(x)])
+
+
 _POOL = {
     "average": layers.GlobalAveragePooling2D,
     "max": layers.GlobalMaxPooling2D,
+    "average_and_max": _average_and_max,
     "gem": GeMPooling,
     "flatten": layers.Flatten,
 }
@@ -49,9 +56,10 @@ def build_embedder(
             `keras.applications` only), or the path of a `.weights.h5` file for the
             backbone without its top.
         pooling: How the last feature map becomes a vector: its `"average"`, its
-            `"max"`, `"gem"` (the generalised mean, whose exponent is trained), or
-            `"flatten"`, which keeps where things are: good when the
-            pictures are aligned, as packshots and drawings are.
+            `"max"`, `"average_and_max"` (their sum, as in Proxy-Anchor's code),
+            `"gem"` (the generalised mean, whose exponent is trained), or `"flatten"`,
+            which keeps where things are: good when the pictures are aligned, as
+            packshots and drawings are.
         widths: Channels of each stage of the residual network; each stage after the
             first halves the resolution.
         blocks: Residual blocks a stage.

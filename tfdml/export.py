@@ -6,10 +6,14 @@ from pathlib import Path
 
 import keras
 
+from tfdml.views import View, signature_name
+
 __all__ = ["export_embedder"]
 
 
-def export_embedder(embedder: keras.Model, folder: str | PathLike[str]) -> None:
+def export_embedder(
+    embedder: keras.Model, folder: str | PathLike[str], view: View | None = None
+) -> None:
     """Write a SavedModel that needs neither Keras nor tfdml to run.
 
     Its signatures:
@@ -17,22 +21,29 @@ def export_embedder(embedder: keras.Model, folder: str | PathLike[str]) -> None:
     - `serving_default`: input `image_bytes`, DT_STRING `[batch]`, each an encoded
       JPEG, PNG, GIF (first frame), still WebP, or 24 or 32 bit BMP; output
       `embedding`, float32 `[batch, dimension]`, unit rows. An alpha channel is
-      composited on white, and the picture is squashed to the embedder's size by an
-      antialiased bilinear filter, as the training reader does. TensorFlow sees neither
-      the EXIF orientation nor the transparent colour of a GIF: bring such pictures
-      into the training form before you send them (`serving.client` does).
+      composited on white, and the picture is brought into the view by an antialiased
+      bilinear filter, as the training reader does. TensorFlow sees neither the EXIF
+      orientation nor the transparent colour of a GIF: bring such pictures into the
+      training form before you send them (`serving.client` does).
     - `tensors`: input `images`, uint8 `[batch, size, size, 3]`, upright RGB already of
       the embedder's size; output `embedding`.
+    - of another view than the squash, one more, such as `view_256` or
+      `view_256_padded`: input `image_bytes`, output `images`, uint8
+      `[batch, size, size, 3]`, what the embedder sees of them. Its name tells clients
+      the view (`tfdml.views.signature_name`).
 
     The folder appears when it is complete.
 
     Args:
         embedder: Model with one input `[batch, size, size, 3]`, RGB of 0 to 255.
         folder: Where the SavedModel goes; it must not exist.
+        view: What the embedder saw of its training pictures; by default they were
+            squashed.
 
     Raises:
         FileExistsError: `folder` exists.
-        ValueError: The embedder's input is not a square RGB picture of a fixed size.
+        ValueError: The embedder's input is not a square RGB picture of a fixed size,
+            or `view` is of another size.
         RuntimeError: Keras does not run on TensorFlow.
     """
     if keras.backend.backend() != "tensorflow":
@@ -47,6 +58,12 @@ def export_embedder(embedder: keras.Model, folder: str | PathLike[str]) -> None:
             "`embedder` must have one input of the shape [batch, size, size, 3]. "
             f"Received: {shape}."
         )
+    view = View(shape[1]) if view is None else view
+    if view.image_size != shape[1]:
+        raise ValueError(
+            "`view` must have the size of the embedder's input, "
+            f"{shape[1]}. Received: {view}."
+        )
     folder = Path(folder)
     if folder.exists():
         raise FileExistsError(
@@ -56,45 +73,51 @@ def export_embedder(embedder: keras.Model, folder: str | PathLike[str]) -> None:
     unfinished = folder.with_name(f"{folder.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.parent.mkdir(parents=True, exist_ok=True)
-    _write(embedder, shape[1], unfinished)
+    _write(embedder, view, unfinished)
     unfinished.rename(folder)
 
 
-def _write(embedder: keras.Model, size: int, folder: Path) -> None:
+def _write(embedder: keras.Model, view: View, folder: Path) -> None:
     import tensorflow as tf
 
-    def embed_bytes(image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
-        pictures = tf.map_fn(
-            lambda data: _training_form(data, size),
+    size = view.image_size
+    bytes_in = [tf.TensorSpec([None], tf.string, name="image_bytes")]
+
+    def training_forms(image_bytes: tf.Tensor) -> tf.Tensor:
+        return tf.map_fn(
+            lambda data: _training_form(data, view),
             image_bytes,
             fn_output_signature=tf.TensorSpec([size, size, 3], tf.float32),
         )
-        return {"embedding": embedder(pictures, training=False)}
+
+    def embed_bytes(image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"embedding": embedder(training_forms(image_bytes), training=False)}
+
+    def show_view(image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"images": tf.cast(training_forms(image_bytes), tf.uint8)}
 
     def embed_tensors(images: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"embedding": embedder(tf.cast(images, tf.float32), training=False)}
 
     archive = keras.export.ExportArchive()
     archive.track(embedder)
-    archive.add_endpoint(
-        "serving_default",
-        embed_bytes,
-        input_signature=[tf.TensorSpec([None], tf.string, name="image_bytes")],
-    )
+    archive.add_endpoint("serving_default", embed_bytes, input_signature=bytes_in)
     archive.add_endpoint(
         "tensors",
         embed_tensors,
         input_signature=[tf.TensorSpec([None, size, size, 3], tf.uint8, name="images")],
     )
+    if view.resize:
+        archive.add_endpoint(signature_name(view), show_view, input_signature=bytes_in)
     archive.write_out(folder, verbose=False)
 
 
-def _training_form(data, size: int):  # type: ignore[no-untyped-def]
+def _training_form(data, view: View):  # type: ignore[no-untyped-def]
     """Decode one picture in the graph as `tfdml.images` does in Python.
 
     Args:
         data: Scalar string tensor.
-        size: Side of the result.
+        view: What the result shows of it.
 
     Returns:
         float32 `[size, size, 3]` of whole numbers from 0 to 255.
@@ -111,8 +134,45 @@ def _training_form(data, size: int):  # type: ignore[no-untyped-def]
         lambda: _decode_other(data),
     )
     picture.set_shape([None, None, 3])
-    resized = tf.image.resize(picture, [size, size], "bilinear", antialias=True)
-    return tf.clip_by_value(tf.round(resized), 0.0, 255.0)
+    return tf.clip_by_value(tf.round(_central(picture, view)), 0.0, 255.0)
+
+
+def _central(picture, view: View):  # type: ignore[no-untyped-def]
+    """Do in the graph what `View.central` does."""
+    import tensorflow as tf
+
+    size = [view.image_size, view.image_size]
+    if not view.resize:
+        return tf.image.resize(picture, size, "bilinear", antialias=True)
+    shape = tf.shape(picture, tf.int64)[:2]
+    if view.pad:
+        side = tf.reduce_max(shape)
+        # Of the black bands, only what is in the filter of a pixel that shows some of
+        # the picture: a line of pixels would become a square that fills the memory.
+        reach = 2 * (side // view.resize + 2)
+        before = (side - shape) // 2
+        kept = tf.minimum(before, reach)
+        after = tf.minimum(side - shape - before, reach)
+        bands = tf.concat([tf.stack([kept, after], axis=1), [[0, 0]]], axis=0)
+        picture = tf.pad(picture, bands)
+        # Where the picture with its bands begins in the square.
+        start = tf.cast(before - kept, tf.float32)
+        resized = tf.fill([2], tf.constant(view.resize, tf.int64))
+        scale = tf.fill([2], tf.cast(view.resize / side, tf.float32))
+    else:
+        start = tf.zeros([2])
+        resized = view.resize * shape // tf.reduce_min(shape)
+        scale = tf.cast(resized / shape, tf.float32)
+    cut = tf.cast((resized - view.image_size) // 2, tf.float32)
+    # The op behind tf.image.resize, which cannot cut.
+    return tf.raw_ops.ScaleAndTranslate(
+        images=picture[tf.newaxis],
+        size=size,
+        scale=scale,
+        translation=scale * start - cut,
+        kernel_type="triangle",
+        antialias=True,
+    )[0]
 
 
 def _decode_other(data):  # type: ignore[no-untyped-def]

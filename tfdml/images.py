@@ -5,13 +5,26 @@ that one picture has one embedding (see docs/images.md for what the exported gra
 does with the bytes that other clients send).
 """
 
+import contextlib
 import io
 import os
+import threading
 import warnings
+from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
+import simplejpeg
+from cykooz_resizer import (
+    CropBox,
+    FilterType,
+    ImageData,
+    PixelType,
+    ResizeAlg,
+    ResizeOptions,
+    Resizer,
+)
 from PIL import Image, ImageOps
 
 __all__ = [
@@ -21,7 +34,9 @@ __all__ = [
     "encode_png",
     "list_images",
     "read_image",
+    "resample",
     "resize_image",
+    "warnings_ignored",
 ]
 
 WHITE = (255, 255, 255)
@@ -33,6 +48,11 @@ IMAGE_SUFFIXES = frozenset(
     if kind in Image.OPEN
 )
 """Lower-case file name endings that Pillow can open, such as `.jpg`."""
+
+
+_BILINEAR = ResizeAlg.convolution(FilterType.bilinear)
+# What stands before the metadata that tell an orientation: EXIF and XMP.
+_MAY_BE_TURNED = (b"Exif\0", b"ns.adobe.com/xap")
 
 
 class UnreadableImageError(ValueError):
@@ -124,21 +144,23 @@ def read_image(
         FileNotFoundError: There is no such file.
     """
     name = "image bytes" if isinstance(source, bytes) else str(source)
-    opened = io.BytesIO(source) if isinstance(source, bytes) else Path(source)
     try:
+        data = source if isinstance(source, bytes) else Path(source).read_bytes()
+        pixels = _plain_jpeg(data, max_pixels)
+        if pixels is not None:
+            return pixels
         # Pillow warns of a decompression bomb; the size rule here is `max_pixels`.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with Image.open(opened) as image:
-                width, height = image.size
-                if width * height > max_pixels:
-                    raise UnreadableImageError(
-                        f"{name}: a picture may have at most {max_pixels} pixels. "
-                        f"Received: {width} x {height}."
-                    )
-                image.load()
-                upright = ImageOps.exif_transpose(image)
-                return _to_rgb(upright, background)
+        with warnings_ignored(), Image.open(io.BytesIO(data)) as image:
+            width, height = image.size
+            if width * height > max_pixels:
+                raise UnreadableImageError(
+                    f"{name}: a picture may have at most {max_pixels} pixels. "
+                    f"Received: {width} x {height}."
+                )
+            image.load()
+            # In place, because a picture that lies upright would be copied.
+            ImageOps.exif_transpose(image, in_place=True)
+            return _to_rgb(image, background)
     except FileNotFoundError:
         raise
     except UnreadableImageError:
@@ -148,6 +170,57 @@ def read_image(
     except Exception as error:  # Pillow's decoders raise whatever they meet
         reason = f"{type(error).__name__}: {error}"
     raise UnreadableImageError(f"{name}: cannot be read as an image ({reason}).")
+
+
+class _Silence:
+    """What `warnings_ignored` counts: who is in it, and how it was before."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.inside = 0
+        self.before = warnings.catch_warnings()
+
+
+_SILENCE = _Silence()
+
+
+@contextlib.contextmanager
+def warnings_ignored() -> Iterator[None]:
+    """Ignore warnings, of which Pillow has many, in threads that overlap.
+
+    `warnings.catch_warnings` alone would put back what another thread had set, and in
+    the end the whole process would be silent.
+    """
+    with _SILENCE.lock:
+        if not _SILENCE.inside:
+            _SILENCE.before = warnings.catch_warnings()
+            _SILENCE.before.__enter__()
+            warnings.simplefilter("ignore")
+        _SILENCE.inside += 1
+    try:
+        yield
+    finally:
+        with _SILENCE.lock:
+            _SILENCE.inside -= 1
+            if not _SILENCE.inside:
+                _SILENCE.before.__exit__(None, None, None)
+
+
+def _plain_jpeg(data: bytes, max_pixels: int) -> np.ndarray | None:
+    """Decode a JPEG by libjpeg-turbo alone: Pillow's pixels in two thirds of its time.
+
+    None where Pillow must say what becomes of it: another format or colour space, too
+    many pixels, a picture that may lie on its side, data that libjpeg warns of.
+    """
+    if data[:3] != b"\xff\xd8\xff" or any(word in data for word in _MAY_BE_TURNED):
+        return None
+    try:
+        height, width, colors, _ = simplejpeg.decode_jpeg_header(data)
+        if height * width > max_pixels or colors not in ("YCbCr", "Gray"):
+            return None
+        return simplejpeg.decode_jpeg(data, "RGB")
+    except ValueError:
+        return None
 
 
 def _to_rgb(image: Image.Image, background: tuple[int, int, int]) -> np.ndarray:
@@ -174,10 +247,50 @@ def resize_image(image: np.ndarray, size: int) -> np.ndarray:
     Returns:
         uint8 array `[size, size, 3]`.
     """
-    if image.shape[:2] == (size, size):
-        return image
-    resized = Image.fromarray(image).resize((size, size), Image.Resampling.BILINEAR)
-    return np.array(resized)
+    resized = resample(image, size, size)
+    return resized if resized is image else resized.copy()
+
+
+def resample(
+    image: np.ndarray,
+    height: int,
+    width: int,
+    box: tuple[float, float, float, float] | None = None,
+) -> np.ndarray:
+    """Change the size of a picture, with an antialiased bilinear filter.
+
+    The result is Pillow's within a level, in a quarter of its time, and the same on
+    every processor. A part of a picture is resized exactly as if the whole had been.
+
+    Args:
+        image: uint8 array `[height, width, 3]`.
+        height: Pixels of the result, at least 1.
+        width: Pixels of the result, at least 1.
+        box: Part of the picture: left, top, width and height in pixels, which need
+            not be whole; None for all of it.
+
+    Returns:
+        uint8 array `[height, width, 3]`, read-only; `image` itself where nothing
+        changes.
+    """
+    rows, columns = image.shape[:2]
+    if box is None:
+        if (rows, columns) == (height, width):
+            return image
+        left, top, across, down = 0.0, 0.0, float(columns), float(rows)
+    else:
+        left, top, across, down = box
+    options = ResizeOptions(resize_alg=_BILINEAR, use_alpha=False)
+    # A box that ends at the picture's edge may seem to end behind it by rounding.
+    options.crop_box = CropBox(
+        left, top, min(across, columns - left), min(down, rows - top)
+    )
+    source = ImageData(columns, rows, PixelType.U8x3, image.tobytes())
+    resized = ImageData(width, height, PixelType.U8x3)
+    # One for each call, because it keeps buffers and calls come from several threads.
+    Resizer().resize(source, resized, options)
+    pixels = np.frombuffer(resized.get_buffer(), "uint8")
+    return pixels.reshape(height, width, 3)
 
 
 def encode_png(image: np.ndarray) -> bytes:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-__all__ = ["IndexFileError", "read_version", "write_version"]
+__all__ = ["IndexFileError", "check_destination", "read_version", "write_version"]
 
 _FORMAT = "tfdml-index"
 _VERSION = 1
@@ -33,6 +33,22 @@ T = TypeVar("T")
 
 class IndexFileError(ValueError):
     """A folder does not hold the index that was asked for, or not an intact one."""
+
+
+def check_destination(folder: str | os.PathLike[str]) -> None:
+    """Make sure that `write_version` may write to a folder.
+
+    Args:
+        folder: Made if it is missing.
+
+    Raises:
+        IndexFileError: The folder holds something else than an index.
+    """
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise IndexFileError(f"`folder` must be a folder. Received: {folder}.")
+    if folder.exists():
+        _refuse_foreign(folder)
 
 
 def write_version(
@@ -53,9 +69,8 @@ def write_version(
         IndexFileError: The folder holds something else.
         OSError: The files cannot be written; the index of before is unharmed.
     """
+    check_destination(folder)
     folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
-        raise IndexFileError(f"`folder` must be a folder. Received: {folder}.")
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder):
         _refuse_foreign(folder)

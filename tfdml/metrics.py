@@ -8,7 +8,7 @@ import numpy as np
 
 from tfdml.losses.base import checked_batch
 from tfdml.losses.ranking import TopKPrecisionLoss
-from tfdml.neighbors import Metric, PreparedGallery
+from tfdml.neighbors import Metric, PreparedGallery, unit_or_zero
 from tfdml.pairs import Tensor, cosine_similarities, label_masks
 
 __all__ = ["MisplacedPairs", "retrieval_metrics"]
@@ -22,8 +22,13 @@ def retrieval_metrics(
     ks: Sequence[int] = (1, 5),
     *,
     metric: Metric = "cosine",
+    is_query: np.ndarray | None = None,
+    is_gallery: np.ndarray | None = None,
 ) -> dict[str, float]:
     """Search every item among all others and say how good the rankings are.
+
+    With `is_query` and `is_gallery`, as In-Shop has them, queries alone are searched
+    with, and the gallery alone is searched; an item may be both.
 
     The query itself is left out by its position. Ties stand in the order of the
     gallery. Queries without a positive are left out of every mean and counted. A zero
@@ -42,6 +47,8 @@ def retrieval_metrics(
         labels: Integer class of each item, `[N]`.
         ks: The k of Precision@k and Recall@k, each at least 1 and less than N.
         metric: `"cosine"`, `"dot_product"` or `"squared_euclidean"`.
+        is_query: Bool array `[N]`; `None`: all are queries.
+        is_gallery: Bool array `[N]`; `None`: all are in the gallery.
 
     Returns:
         The metrics, each 0 to 1, with `queries` and `queries_without_positive`.
@@ -68,48 +75,68 @@ def retrieval_metrics(
             f"{broken[0]}."
         )
     count = len(labels)
-    if not ks or min(ks) < 1 or max(ks) >= count:
-        raise ValueError(
-            f"`ks` must be from 1 to {count - 1}, the number of items less the query. "
-            f"Received: {list(ks)}."
-        )
-    _, class_of, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    positives = sizes[class_of] - 1
-    if positives.max() == 0:
+    is_query = _checked_role("is_query", is_query, count)
+    is_gallery = _checked_role("is_gallery", is_gallery, count)
+    searched = np.flatnonzero(is_gallery)
+    names, class_of = np.unique(labels, return_inverse=True)
+    sizes = np.bincount(class_of[searched], minlength=len(names))
+    positives = np.where(is_query, sizes[class_of] - is_gallery, 0)
+    if positives.max(initial=0) == 0:
         raise ValueError(
             "`labels` must hold some label twice: no query has a positive."
         )
+    allowed = len(searched) - bool((is_gallery & (positives > 0)).any())
+    if not ks or min(ks) < 1 or max(ks) > allowed:
+        raise ValueError(
+            f"`ks` must be from 1 to {allowed}, the number of items in the gallery "
+            f"less the query. Received: {list(ks)}."
+        )
     if metric == "cosine":
-        embeddings, metric = _unit_or_zero(embeddings), "dot_product"
-    gallery = PreparedGallery(embeddings, metric)
+        embeddings, metric = unit_or_zero(embeddings), "dot_product"
+    gallery = PreparedGallery(embeddings[searched], metric)
+    place = np.full(count, -1)
+    place[searched] = np.arange(len(searched))
+    searched_classes = class_of[searched]
     depth = max(*ks, int(positives.max()))
     ranks = np.arange(1, depth + 1)
     queries = np.flatnonzero(positives)
     hits = np.empty((len(ks), len(queries)), dtype="int64")
     average_precision = np.empty(len(queries))
     step = max(1, _RANKS_AT_ONCE // depth)
-    for start in range(0, len(queries), step):
-        block = slice(start, start + step)
-        rows = queries[block]
-        ranked, _ = gallery.nearest(embeddings[rows], depth, exclude=rows)
-        relevant = class_of[ranked] == class_of[rows, np.newaxis]
-        hits[:, block] = [relevant[:, :k].sum(axis=1) for k in ks]
-        precision = np.cumsum(relevant, axis=1) / ranks
-        counted = relevant & (ranks <= positives[rows, np.newaxis])
-        average_precision[block] = (precision * counted).sum(axis=1) / positives[rows]
+    inside = place[queries] >= 0
+    # A query of the gallery leaves itself out, so that its ranking is shorter by one.
+    for group in (np.flatnonzero(inside), np.flatnonzero(~inside)):
+        for start in range(0, len(group), step):
+            block = group[start : start + step]
+            rows = queries[block]
+            reach = min(depth, len(searched) - bool(inside[block[0]]))
+            ranked, _ = gallery.nearest(embeddings[rows], reach, exclude=place[rows])
+            relevant = searched_classes[ranked] == class_of[rows, np.newaxis]
+            hits[:, block] = [relevant[:, :k].sum(axis=1) for k in ks]
+            precision = np.cumsum(relevant, axis=1) / ranks[:reach]
+            counted = relevant & (ranks[:reach] <= positives[rows, np.newaxis])
+            found = (precision * counted).sum(axis=1)
+            average_precision[block] = found / positives[rows]
     results: dict[str, float] = {}
     for k, found in zip(ks, hits, strict=True):
         results[f"precision_at_{k}"] = float(np.mean(found / k))
         results[f"recall_at_{k}"] = float(np.mean(found > 0))
     results["map_at_r"] = float(np.mean(average_precision))
     results["queries"] = len(queries)
-    results["queries_without_positive"] = count - len(queries)
+    results["queries_without_positive"] = int(is_query.sum()) - len(queries)
     return results
 
 
-def _unit_or_zero(embeddings: np.ndarray) -> np.ndarray:
-    lengths = np.linalg.norm(embeddings.astype("float64"), axis=1, keepdims=True)
-    return embeddings / np.where(lengths > 0, lengths, 1)
+def _checked_role(name: str, role: np.ndarray | None, count: int) -> np.ndarray:
+    if role is None:
+        return np.ones(count, dtype=bool)
+    role = np.asarray(role)
+    if role.dtype != bool or role.shape != (count,):
+        raise ValueError(
+            f"`{name}` must be a bool array of shape [{count}]. "
+            f"Received: dtype={role.dtype}, shape={role.shape}."
+        )
+    return role
 
 
 @keras.saving.register_keras_serializable(package="tfdml")

@@ -129,6 +129,15 @@ def row_norms(array: NDArray[Any]) -> NDArray[np.float64]:
     return np.sqrt(np.einsum("nd,nd->n", array, array, dtype=np.float64))
 
 
+def unit_or_zero(array: NDArray[Any]) -> NDArray[np.float32]:
+    """Scale each row to length 1, float32; rows of zeros stay."""
+    norms = row_norms(array)[:, None]
+    rows = np.empty(array.shape, np.float32)
+    return np.divide(
+        array, np.where(norms > 0, norms, 1), out=rows, casting="same_kind"
+    )
+
+
 def check_k(k: int, allowed: int) -> None:
     """Refuse a `k` that is not an integer from 1 to `allowed`.
 

@@ -15,6 +15,7 @@ __all__ = [
     "masked_mean",
     "masked_min",
     "products",
+    "same_labels",
     "softplus",
     "squared_distances",
     "top_scores",
@@ -199,6 +200,11 @@ def _fast_softplus(x: Tensor) -> Tensor:
     return value + slope * (x - fixed)
 
 
+def same_labels(labels: Tensor, others: Tensor) -> Tensor:
+    """Compare all labels `[A]` with all others `[G]`: boolean `[A, G]`."""
+    return ops.equal(ops.expand_dims(labels, 1), ops.expand_dims(others, 0))
+
+
 def label_masks(labels: Tensor) -> tuple[Tensor, Tensor]:
     """Say which pairs of a batch are positive and which are negative.
 
@@ -212,9 +218,9 @@ def label_masks(labels: Tensor) -> tuple[Tensor, Tensor]:
         Two boolean tensors `[B, B]`: positives and negatives. Row i belongs to
         anchor i. The diagonal is False in both.
     """
-    same = ops.equal(ops.expand_dims(labels, 1), ops.expand_dims(labels, 0))
+    same = same_labels(labels, labels)
     position = ops.arange(ops.shape(labels)[0])
-    itself = ops.equal(ops.expand_dims(position, 1), ops.expand_dims(position, 0))
+    itself = same_labels(position, position)
     return ops.logical_and(same, ops.logical_not(itself)), ops.logical_not(same)
 
 

@@ -20,6 +20,7 @@ from tfdml.pairs import (
     cosine_similarities,
     euclidean_distances,
     label_masks,
+    same_labels,
     squared_distances,
 )
 
@@ -305,7 +306,7 @@ class NpairsLoss(_AddonsLoss):
                 "embeddings see `tfdml.losses.NPairLoss`. "
                 f"Received: shape={(rows, columns)}."
             )
-        same = ops.equal(ops.expand_dims(labels, 1), ops.expand_dims(labels, 0))
+        same = same_labels(labels, labels)
         target = ops.cast(same, embeddings.dtype)
         target = target / ops.sum(target, axis=1, keepdims=True)
         return -ops.sum(target * ops.log_softmax(embeddings, axis=1), axis=1)

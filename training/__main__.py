@@ -1,10 +1,10 @@
 """`python -m training`: build a data set, train an embedder."""
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
+from tfdml.command_line import run_command
 from training import data_commands
 
 __all__ = ["main"]
@@ -12,17 +12,7 @@ __all__ = ["main"]
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    # TensorFlow writes pages of notes to the console when it is imported.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    parsed = _parser().parse_args(arguments)
-    try:
-        parsed.run_command(parsed)
-    except KeyboardInterrupt:
-        return 130
-    except (ValueError, OSError, RuntimeError, MemoryError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return run_command(_parser(), arguments)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -50,6 +40,10 @@ def _parser() -> argparse.ArgumentParser:
         help="throw an interrupted run away instead of going on with it",
     )
     fit.set_defaults(run_command=_fit)
+
+    report = commands.add_parser("report", help="write the report of a run again")
+    report.add_argument("run", help="the run folder")
+    report.set_defaults(run_command=_report)
     return parser
 
 
@@ -75,7 +69,13 @@ def _fit(parsed: argparse.Namespace) -> None:
     run = parsed.run or Path("runs") / Path(parsed.recipe).stem
     results = fit(recipe, run, overwrite=parsed.overwrite, restart=parsed.restart)
     print(summary(results))
-    print(f"Run folder: {run}")
+    print(f"Run folder: {run} (report.html)")
+
+
+def _report(parsed: argparse.Namespace) -> None:
+    from training.html_report import write_report
+
+    print(write_report(Path(parsed.run)))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
 """Training batches for `fit`: index batches of a design become augmented pictures."""
 
-import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import keras
 import numpy as np
 
-from tfdml.batch_designs import GroupBatches
+from tfdml.batch_designs import BatchDesign
+from tfdml.batch_sequences import BatchSequence
+from training.evaluation import Part, noted
 from training.recipe import Augmentation
 
 __all__ = ["ImageBatches", "build_augmentation"]
@@ -22,9 +24,11 @@ class ImageBatches(keras.utils.PyDataset):
     and its random changes depend on the seed and s alone: a run can be taken up at any
     epoch, and does not depend on where epochs are cut.
 
+    Attributes:
+        error: What the last batch that could not be read met.
+
     Args:
-        images: uint8 array `[N, size, size, 3]`.
-        labels: int64 array `[N]`.
+        part: The training images.
         design: Which images share a batch.
         steps_per_epoch: Number of batches in an epoch.
         augment: Maps float32 pictures `[batch, size, size, 3]` of 0 to 255 and the
@@ -33,22 +37,20 @@ class ImageBatches(keras.utils.PyDataset):
 
     def __init__(
         self,
-        images: np.ndarray,
-        labels: np.ndarray,
-        design: GroupBatches,
+        part: Part,
+        design: BatchDesign,
         steps_per_epoch: int,
         augment: Callable[[np.ndarray, int], np.ndarray],
     ) -> None:
-        super().__init__(workers=1, use_multiprocessing=False, max_queue_size=4)
-        self._images = images
-        self._labels = labels
-        self._design = design
+        super().__init__(workers=1, use_multiprocessing=False)
+        self.error: Exception | None = None
+        self._reader = ThreadPoolExecutor(1, "batches")
+        self._ahead: tuple[int, Future] | None = None
+        self._part = part
+        self._order = BatchSequence(design, lambda positions: positions)
         self._steps_per_epoch = steps_per_epoch
         self._augment = augment
         self._epoch = 0
-        self._lock = threading.Lock()
-        self._pass_number = -1
-        self._pass = np.empty((0, 0), dtype="int64")
 
     def begin_at(self, epoch: int) -> None:
         """Go to the batches of an epoch, counted from 0.
@@ -63,20 +65,29 @@ class ImageBatches(keras.utils.PyDataset):
         return self._steps_per_epoch
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return batch `index` of the epoch: pictures and labels."""
+        """Return batch `index` of the epoch: pictures and labels.
+
+        The next one is read meanwhile: with one worker, Keras 3.15 reads nothing ahead.
+        """
         step = self._epoch * self._steps_per_epoch + index
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead[0] != step:
+            ahead = step, self._reader.submit(self._read, step)
+        with noted(self):
+            batch = ahead[1].result()
+        if index + 1 < len(self):
+            self._ahead = step + 1, self._reader.submit(self._read, step + 1)
+        return batch
+
+    def _read(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         chosen = self.positions(step)
-        pictures = self._augment(self._images[chosen].astype("float32"), step)
-        return pictures, self._labels[chosen]
+        pictures = self._part.pictures.random(self._part.positions[chosen], step)
+        pictures = self._augment(pictures.astype("float32"), step)
+        return pictures, self._part.data.labels[chosen]
 
     def positions(self, step: int) -> np.ndarray:
-        """Return which images are in batch `step` of the run, `[batch]`."""
-        pass_number, position = divmod(step, len(self._design))
-        with self._lock:  # Keras' worker and whoever asks
-            if pass_number != self._pass_number:
-                self._pass = self._design.batches(pass_number)
-                self._pass_number = pass_number
-            return self._pass[position]
+        """Return which images of the part are in batch `step` of the run, `[batch]`."""
+        return self._order.positions(step)
 
 
 def build_augmentation(

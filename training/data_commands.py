@@ -3,11 +3,14 @@
 import argparse
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from training.data.data_set import DataSet
 
 __all__ = ["add_to"]
 
-_RELEASES = ("cub", "cars", "sop", "in_shop")
+_RELEASES = ("cub", "cars", "sop", "in_shop", "mpii", "lsun", "coco")
 
 
 def add_to(commands: Any) -> None:
@@ -24,6 +27,9 @@ def add_to(commands: Any) -> None:
     manifest.add_argument("folder", help="what the release unpacks to")
     manifest.add_argument(
         "--crop", action="store_true", help="use the published boxes (CUB, Cars)"
+    )
+    manifest.add_argument(
+        "--embeddings", help="a .npy file with a row for each caption (COCO)"
     )
     manifest.set_defaults(run_command=_manifest)
 
@@ -63,6 +69,17 @@ def add_to(commands: Any) -> None:
     )
     pose.set_defaults(run_command=_pose)
 
+    glyphs = commands.add_parser("glyphs", help="fetch fonts and draw the glyph set")
+    glyphs.add_argument("folder", help="where the images go")
+    glyphs.add_argument("--size", type=int, default=64, help="side in pixels")
+    glyphs.add_argument(
+        "--classes",
+        type=int,
+        help="draw this many characters alone (default: all 20,992)",
+    )
+    glyphs.add_argument("--fonts", type=int, help="use the first fonts alone")
+    glyphs.set_defaults(run_command=_glyphs)
+
 
 def _check(parsed: argparse.Namespace) -> None:
     from training.data.data_set import SPLITS
@@ -82,17 +99,47 @@ def _check(parsed: argparse.Namespace) -> None:
 
 
 def _manifest(parsed: argparse.Namespace) -> None:
-    from training.data import benchmarks
     from training.data.manifest import write_manifest
 
-    data = getattr(benchmarks, f"read_{parsed.release}")(parsed.folder)
-    if not parsed.crop:
-        data = dataclasses.replace(data, boxes=None)
-    elif data.boxes is None:
-        raise ValueError(f"`--crop`: {parsed.release} comes without boxes.")
+    data = _read_release(parsed)
     path = Path(parsed.folder) / "manifest.csv"
     write_manifest(data, path)
     print(f"{len(data)} images in {path}.")
+
+
+def _read_release(parsed: argparse.Namespace) -> "DataSet":
+    for name, belongs in (("crop", ("cub", "cars")), ("embeddings", ("coco",))):
+        if getattr(parsed, name) and parsed.release not in belongs:
+            raise ValueError(
+                f"`--{name}` is for {' and '.join(belongs)}. "
+                f"Received: {parsed.release}."
+            )
+    match parsed.release:
+        case "mpii":
+            from training.data.mpii import read_mpii
+
+            return read_mpii(parsed.folder)
+        case "lsun":
+            from training.data.lsun import read_lsun
+
+            return read_lsun(parsed.folder)
+        case "coco":
+            from training.data.coco import read_coco
+
+            if not parsed.embeddings:
+                raise ValueError(
+                    "COCO needs `--embeddings`, a file with a row for each caption "
+                    "that `training.data.coco.list_captions` lists."
+                )
+            return read_coco(parsed.folder, parsed.embeddings)
+    from training.data import benchmarks
+
+    data = getattr(benchmarks, f"read_{parsed.release}")(parsed.folder)
+    if not parsed.crop:
+        return dataclasses.replace(data, boxes=None)
+    if data.boxes is None:
+        raise ValueError(f"`--crop`: {parsed.release} comes without boxes.")
+    return data
 
 
 def _tfds(parsed: argparse.Namespace) -> None:
@@ -125,3 +172,15 @@ def _pose(parsed: argparse.Namespace) -> None:
         parsed.folder, size=parsed.size, views=parsed.views, frames=parsed.frames
     )
     print(f"{len(data)} images in {parsed.folder}; see ATTRIBUTION.md there.")
+
+
+def _glyphs(parsed: argparse.Namespace) -> None:
+    from training.data.glyphs import build_glyphs
+
+    data = build_glyphs(
+        parsed.folder, size=parsed.size, classes=parsed.classes, fonts=parsed.fonts
+    )
+    print(
+        f"{len(data)} images of {len(data.class_names)} classes in {parsed.folder}; "
+        "see ATTRIBUTION.md there."
+    )

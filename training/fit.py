@@ -1,9 +1,8 @@
 """The training run: from a recipe to a run folder."""
 
-import dataclasses
-import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,28 +10,46 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfdml.batch_designs import GroupBatches
-from tfdml.callbacks import RetrievalEvaluation
-from tfdml.metrics import retrieval_metrics
+from training.averages import OnAverages
 from training.batches import ImageBatches, build_augmentation
-from training.data.folder import (
-    ImageFolder,
-    find_images,
-    read_images,
-    split_classes,
+from training.console import Console
+from training.data.data_set import SPLITS
+from training.data.source import Source, read_source
+from training.designs import build_design, build_loss, label_distance_of
+from training.environment import environment
+from training.evaluation import (
+    Part,
+    PartEvaluation,
+    embed,
+    measure,
+    monitored,
+    original_error,
+    raw_pixels,
 )
+from training.event_files import EventFiles
+from training.html_report import write_report
 from training.model import build_embedder_of, build_model
+from training.pictures import Pictures
 from training.progress import Progress
 from training.recipe import Recipe
+from training.run_folder import (
+    STATE,
+    UNFINISHED,
+    check_free,
+    check_same_images,
+    check_same_recipe,
+    kept,
+    write_json,
+)
+from training.searches import write_searches
 from training.state import locked
 
 __all__ = ["fit"]
 
-KS = (1, 5)
-STATE = "state.npz"
-IMAGES = "images.json"
+FLOOR_QUERIES = 20_000
+"""Raw pixels are long vectors: of a larger test set so many search it."""
 
-Part = tuple[np.ndarray, ImageFolder]
+Callbacks = Sequence[keras.callbacks.Callback]
 
 
 def fit(
@@ -41,14 +58,16 @@ def fit(
     *,
     overwrite: bool = False,
     restart: bool = False,
+    callbacks: Callbacks = (),
 ) -> dict[str, Any]:
     """Train an embedder by a recipe and write everything to a run folder.
 
     The run folder holds `embedder.keras` (the weights of the epoch that was best on
-    validation classes by Precision@1; of the last epoch without validation),
+    validation; of the last epoch without it), `last.keras` (of the last epoch),
     `recipe.json`, `splits.json` (the classes of each part), `test_images.txt` (of the
-    test classes, or of all that trained where there are none),
-    `history.json` and `metrics.json`. It appears when all is done.
+    test classes, or of all that trained where there are none), `history.json`,
+    `metrics.json`, `neighbors.json` (some searches), `report.html` and, where the
+    recipe says so, `tensorboard`. It appears when all is done.
 
     Until then `RUN.unfinished` holds the state of the last whole epoch. However a run
     ends, the same call goes on from there, with the batches that would have come.
@@ -58,6 +77,7 @@ def fit(
         run: The run folder.
         overwrite: Whether a finished run may be replaced.
         restart: Whether an interrupted run is thrown away.
+        callbacks: More callbacks of Keras; but for the console they come last.
 
     Returns:
         What `metrics.json` holds: retrieval on test classes before and after training
@@ -77,225 +97,193 @@ def fit(
     unfinished = run.with_name(f"{run.name}.unfinished")
     lock = run.with_name(f"{run.name}.lock")
     lock.parent.mkdir(parents=True, exist_ok=True)
-    _check_free(run, overwrite)
+    check_free(run, overwrite)
     with locked(lock):
-        _check_free(run, overwrite)
+        check_free(run, overwrite)
         if restart:
             shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(exist_ok=True)
-        results = _fit_into(unfinished, recipe)
+        results = _fit_into(unfinished, recipe, callbacks)
         replaced = run.with_name(f"{run.name}.replaced")
         shutil.rmtree(replaced, ignore_errors=True)
         if run.exists():
             run.rename(replaced)
         unfinished.rename(run)
         # Only now: until the run is in its place, it can be finished again from these.
-        for name in (STATE, IMAGES, "diverged_batch.txt", "last_good.keras"):
+        for name in UNFINISHED:
             (run / name).unlink(missing_ok=True)
         shutil.rmtree(replaced, ignore_errors=True)
     return results
 
 
-def _check_free(run: Path, overwrite: bool) -> None:
-    if run.exists() and not overwrite:
-        raise FileExistsError(
-            f"{run} holds a run already. Choose another folder with --run, or replace "
-            "it with --overwrite."
-        )
-    if run.exists() and not (run / "metrics.json").is_file():
-        raise FileExistsError(
-            f"{run} holds no run (no metrics.json) and is not replaced. Choose another "
-            "folder with --run."
-        )
-
-
-def _fit_into(folder: Path, recipe: Recipe) -> dict[str, Any]:
-    _check_same_recipe(folder, recipe)
+def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, Any]:
+    check_same_recipe(folder, recipe)
     settings = recipe.fit
     keras.utils.set_random_seed(settings.seed)
     # Before the images are read, which takes longer: it may not be possible.
     embedder = build_embedder_of(recipe)
-    parts, splits, skipped = _read_parts(recipe)
-    _check_same_images(folder, parts)
-    _write_json(folder / "splits.json", splits)
+    source, parts, skipped = _read_parts(recipe)
+    names = {split: source.names(part.data) for split, part in parts.items()}
+    check_same_images(folder, names, {s: part.data for s, part in parts.items()})
+    if settings.patience and not parts["validation"].can_be_measured:
+        raise ValueError(
+            "[fit]: `patience` must be 0 where no validation image has another to "
+            f"find. Received: {settings.patience}."
+        )
+    write_json(folder / "splits.json", _classes_of(parts) or names)
     # What `serving index --only` takes: all images where none are held out.
-    listed = parts["test" if splits["test"] else "train"][1].paths
+    listed = names["test" if names["test"] else "train"]
     (folder / "test_images.txt").write_text("".join(f"{p}\n" for p in listed), "utf-8")
 
-    floor = _evaluate(_raw_pixels, parts["test"])
-    before = _evaluate(embedder.predict, parts["test"])
-    progress = _train(embedder, recipe, parts, folder)
-    embedder.save(folder / "embedder.keras")
-    _write_json(folder / "history.json", progress.history)
-    after = _evaluate(embedder.predict, parts["test"])
-    results = {
-        "images": {name: len(pixels) for name, (pixels, _) in parts.items()},
-        "classes": {name: len(i.class_names) for name, (_, i) in parts.items()},
-        "skipped_files": skipped,
-        "seconds_of_training": round(progress.seconds, 1),
-        "backend": keras.backend.backend(),
-        "test_before_training": before,
-        "test_after_training": after,
-        "test_of_raw_32x32_pixels": floor,
-    }
-    _write_json(folder / "metrics.json", results)
-    return results
+    train = parts["train"].data
+    design = build_design(recipe, train)
+    loss = build_loss(recipe, train, design)
 
-
-def _check_same_recipe(folder: Path, recipe: Recipe) -> None:
-    """Note the recipe of a new run; of an interrupted one, it must be the same."""
-    tables = json.loads(json.dumps(dataclasses.asdict(recipe)))
-    file = folder / "recipe.json"
-    if not (folder / STATE).exists():
-        _write_json(file, tables)
-        return
-    before = json.loads(file.read_text("utf-8"))
-    changes = [
-        f"{table}.{key} was {before[table].get(key)!r} and is {value!r}"
-        for table, values in tables.items()
-        for key, value in values.items()
-        if before[table].get(key) != value
-    ]
-    if changes:
-        raise ValueError(
-            f"{folder} holds an interrupted run of another recipe: {changes[0]}. Give "
-            "that recipe to go on with it, another folder with --run, or --restart to "
-            "throw it away."
-        )
-
-
-def _check_same_images(folder: Path, parts: dict[str, Part]) -> None:
-    """Note the images of a new run; of an interrupted one, they must be the same."""
-    paths = {name: list(images.paths) for name, (_, images) in parts.items()}
-    file = folder / IMAGES
-    if not (folder / STATE).exists():
-        _write_json(file, paths)
-        return
-    before = json.loads(file.read_text("utf-8"))
-    for name, now in paths.items():
-        for word, left in (
-            ("is missing", set(before[name]) - set(now)),
-            ("is new", set(now) - set(before[name])),
-        ):
-            if left:
-                raise ValueError(
-                    f"The images are not those that the run in {folder} began with: "
-                    f"{min(left)} {word} ({len(left)} in all, {name}). Bring them back "
-                    "to go on, or start anew with --restart."
-                )
-
-
-def _read_parts(
-    recipe: Recipe,
-) -> tuple[dict[str, Part], dict[str, list[str]], list[str]]:
-    found = find_images(recipe.data.images)
-    splits = split_classes(
-        found.class_names,
-        test_fraction=recipe.data.test_fraction,
-        validation_fraction=recipe.data.validation_fraction,
-        seed=recipe.data.split_seed,
+    test = parts["test"]
+    before = kept(
+        folder,
+        lambda: {
+            "test_of_raw_32x32_pixels": measure(
+                test, raw_pixels, most_queries=FLOOR_QUERIES
+            ),
+            "test_before_training": measure(test, partial(embed, embedder)),
+        },
     )
-    parts, skipped = {}, []
-    for name, classes in splits.items():
-        pixels, images, failures = read_images(
-            found.of_classes(classes),
-            recipe.embedder.image_size,
-            skip_unreadable=recipe.data.skip_unreadable,
-            description=f"read {name}",
-        )
-        parts[name] = (pixels, images)
-        skipped += failures
-    if skipped:
-        print(f"Skipped {len(skipped)} unreadable files:", *skipped, sep="\n  ")
-    left = parts["train"][1].class_names
-    if len(left) < 2:
-        raise ValueError(
-            "At least 2 training classes must have an image that can be read. "
-            f"Received: {len(left)}, after {len(skipped)} files were skipped."
-        )
-    return parts, splits, skipped
-
-
-def _train(
-    embedder: keras.Model, recipe: Recipe, parts: dict[str, Part], folder: Path
-) -> Progress:
-    settings = recipe.fit
-    pixels, images = parts["train"]
-    wanted = recipe.batches.classes_per_batch
-    classes = min(wanted, len(images.class_names))
-    if classes < wanted:
-        print(f"A batch holds all {classes} training classes, not {wanted}.")
+    model = build_model(embedder, recipe, len(train.class_names), loss)
     batches = ImageBatches(
-        pixels,
-        images.labels,
-        GroupBatches(
-            images.labels,
-            recipe.batches.images_per_class,
-            classes,
-            seed=settings.seed,
-        ),
+        parts["train"],
+        design,
         settings.epoch_steps,
         build_augmentation(recipe.augmentation, settings.seed),
     )
-    model = build_model(embedder, recipe, len(images.class_names))
-    progress = Progress(folder / STATE, batches, images.paths, settings.patience)
+    progress = Progress(
+        folder / STATE,
+        batches,
+        tuple(names["train"]),
+        settings.patience,
+        *monitored(parts["validation"].data),
+        embedder=embedder,
+    )
+    validation = _validation(parts["validation"], embedder)
+    _train(model, batches, recipe, progress, folder, (validation, callbacks))
+    progress.load_last(model)
+    embedder.save(folder / "last.keras")
+    progress.load_best(model)
+    embedder.save(folder / "embedder.keras")
+    write_json(folder / "history.json", progress.history)
+    shown = next(
+        (s for s in ("test", "validation") if parts[s].can_be_measured), "train"
+    )
+    embedded = embed(embedder, parts[shown])
+    results = {
+        "images": {split: len(part.data) for split, part in parts.items()},
+        "classes": {split: len(p.data.class_names) for split, p in parts.items()},
+        "skipped_files": skipped,
+        "seconds_of_training": round(progress.seconds, 1),
+        "best_epoch": progress.best_epoch,
+        "backend": keras.backend.backend(),
+        "environment": environment(),
+        **before,
+        "test_after_training": measure(test, lambda _: embedded),
+        "searches_of": shown,
+    }
+    write_searches(
+        folder,
+        parts[shown],
+        embedded,
+        names[shown],
+        projector=settings.tensorboard,
+    )
+    write_json(folder / "metrics.json", results)
+    write_report(folder)
+    return results
+
+
+def _classes_of(parts: dict[str, Part]) -> dict[str, list[str]] | None:
+    if parts["train"].data.is_continuous:
+        return None
+    return {split: list(part.data.class_names) for split, part in parts.items()}
+
+
+def _read_parts(recipe: Recipe) -> tuple[Source, dict[str, Part], list[str]]:
+    source = read_source(recipe.data)
+    about = recipe.pictures
+    pictures = Pictures(
+        source.data,
+        recipe.view,
+        crop=about.crop,
+        min_scale=about.min_scale,
+        seed=recipe.fit.seed,
+        cache_bytes=about.cache_megabytes * 2**20,
+    )
+    failures = pictures.check(skip_unreadable=recipe.data.skip_unreadable)
+    skipped = [message for _, message in failures]
+    if skipped:
+        print(f"Skipped {len(skipped)} unreadable files:", *skipped, sep="\n  ")
+    readable = np.delete(
+        np.arange(len(source.data)), [position for position, _ in failures]
+    )
+    parts = {}
+    for split in SPLITS:
+        positions = readable[source.data.splits[readable] == split]
+        selected = source.data.select(positions)
+        distance = label_distance_of(recipe)
+        parts[split] = Part(selected, pictures, positions, distance)
+    train = parts["train"].data
+    if not train.is_continuous and len(train.class_names) < 2:
+        raise ValueError(
+            "At least 2 training classes must have an image that can be read. "
+            f"Received: {len(train.class_names)}, after {len(skipped)} files were "
+            "skipped."
+        )
+    return source, parts, skipped
+
+
+def _train(
+    model: keras.Model,
+    batches: ImageBatches,
+    recipe: Recipe,
+    progress: Progress,
+    folder: Path,
+    callbacks: tuple[Callbacks, Callbacks],
+) -> None:
+    """Train from the state that there is; some callbacks come before `progress`."""
+    settings = recipe.fit
     progress.begin(model)
     if progress.epochs_done:
         print(f"Going on after epoch {progress.epochs_done} of {settings.epochs}.")
-    if not progress.is_over:
+    before, after = callbacks
+    events = _event_files(folder, recipe, progress)
+    if progress.is_over:
+        for callback in events:  # they may lack the last epoch
+            callback.on_train_begin()
+            callback.on_train_end()
+        return
+    with original_error(batches):
         model.fit(
             batches,
             initial_epoch=progress.epochs_done,
             epochs=settings.epochs,
-            callbacks=[*_validation(parts["validation"], embedder), progress],
+            callbacks=[
+                *before,
+                progress,
+                *events,
+                *after,
+                Console(settings.epochs, settings.epoch_steps, progress),
+            ],
             shuffle=False,  # the design has shuffled already
+            verbose=0,
         )
-    progress.load_best(model)
-    return progress
 
 
-def _validation(part: Part, embedder: keras.Model) -> list[keras.callbacks.Callback]:
-    pixels, images = part
-    if not _can_be_measured(images.labels):
+def _validation(part: Part, embedder: keras.Model) -> Callbacks:
+    if not part.can_be_measured:
         print("Nothing to validate on: the weights of the last epoch are kept.")
         return []
-    return [
-        RetrievalEvaluation(
-            pixels, images.labels, ks=_ks(len(pixels)), embedder=embedder
-        )
-    ]
+    return [OnAverages(PartEvaluation(part, embedder))]
 
 
-def _evaluate(
-    embed: Callable[[np.ndarray], np.ndarray], part: Part
-) -> dict[str, float] | None:
-    """Measure retrieval on a part; None where no query has a positive."""
-    pixels, images = part
-    if not _can_be_measured(images.labels):
-        return None
-    return retrieval_metrics(embed(pixels), images.labels, _ks(len(pixels)))
-
-
-def _can_be_measured(labels: np.ndarray) -> bool:
-    return len(labels) > 1 and np.bincount(labels).max() > 1
-
-
-def _ks(count: int) -> tuple[int, ...]:
-    return tuple(k for k in KS if k < count)
-
-
-def _raw_pixels(pixels: np.ndarray) -> np.ndarray:
-    """Embed pictures as their own 32 x 32 pixels, each centred: the floor to beat."""
-    small = np.empty((len(pixels), 32, 32, 3), dtype="float32")
-    for start in range(0, len(pixels), 256):  # in float32 all of them may be too many
-        block = pixels[start : start + 256].astype("float32")
-        small[start : start + 256] = keras.ops.convert_to_numpy(
-            keras.ops.image.resize(block, (32, 32), antialias=True)
-        )
-    rows = small.reshape(len(pixels), -1)
-    # Without this, most of the cosine is the white that all drawings share.
-    return rows - rows.mean(axis=1, keepdims=True)
-
-
-def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+def _event_files(folder: Path, recipe: Recipe, progress: Progress) -> Callbacks:
+    if not recipe.fit.tensorboard:
+        return []
+    return [EventFiles(folder / "tensorboard", recipe.fit.epoch_steps, progress)]

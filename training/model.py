@@ -2,11 +2,11 @@
 
 import keras
 
-import tfdml.losses
 from tfdml.embedder import build_embedder
+from tfdml.losses import MetricLoss, TopKPrecisionLoss
 from tfdml.metrics import MisplacedPairs
 from tfdml.proxies import CenterRegularizer, Proxies
-from training.optimizers import build_optimizer
+from training.optimizers import VariableGroup, build_optimizer
 from training.recipe import Recipe, RecipeError
 
 __all__ = ["build_embedder_of", "build_model"]
@@ -39,26 +39,27 @@ def build_embedder_of(recipe: Recipe) -> keras.Model:
         keras.config.set_dtype_policy(before)
 
 
-def build_model(embedder: keras.Model, recipe: Recipe, num_classes: int) -> keras.Model:
+def build_model(
+    embedder: keras.Model, recipe: Recipe, num_classes: int, loss: MetricLoss
+) -> keras.Model:
     """Compile the model that trains an embedder.
 
     Args:
         embedder: The embedder, which the model shares.
-        recipe: Loss, proxies and optimiser.
+        recipe: Proxies and optimiser.
         num_classes: Number of training classes.
+        loss: The loss.
 
     Returns:
         The embedder itself, or a model that ends in the similarities with proxies.
     """
-    loss = getattr(tfdml.losses, recipe.loss.name)(**recipe.loss.arguments)
     model = _with_proxies(embedder, recipe, num_classes)
     backbone = _backbone(embedder)
     if recipe.fit.freeze_batch_norm:
         for layer in backbone:
             if isinstance(layer, keras.layers.BatchNormalization):
                 layer.trainable = False
-    slow = [v for layer in backbone for v in layer.trainable_variables]
-    optimizer = build_optimizer(recipe.fit, slow)
+    optimizer = build_optimizer(recipe.fit, _parts(model, embedder, recipe))
     if recipe.fit.precision == "mixed_float16":
         # Keras does so for a model of that policy, which one with proxies is not.
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
@@ -81,13 +82,32 @@ def _with_proxies(
     proxies = Proxies(
         num_classes,
         about.centers_per_class,
-        about.learning_rate_multiplier,
         regularizer=CenterRegularizer(about.center_penalty)
         if about.center_penalty
         else None,
         name="proxies",
     )
     return keras.Model(embedder.inputs, proxies(embedder.output))
+
+
+def _parts(
+    model: keras.Model, embedder: keras.Model, recipe: Recipe
+) -> list[VariableGroup]:
+    """Name the variables that learn at rates of their own, or later than others."""
+    fit = recipe.fit
+    backbone = [v for layer in _backbone(embedder) for v in layer.trainable_variables]
+    dense = embedder.get_layer("dense").trainable_variables
+    # The exponent of "gem" belongs neither to the backbone nor to the head.
+    between = embedder.get_layer("pooling").trainable_variables
+    parts = [
+        VariableGroup(backbone, fit.backbone_rate, fit.head_only_steps),
+        VariableGroup(between, 1.0, fit.head_only_steps),
+        VariableGroup(dense, fit.embedding_rate),
+    ]
+    if recipe.loss.on_proxies:
+        proxies = model.get_layer("proxies").trainable_variables
+        parts.append(VariableGroup(proxies, recipe.proxies.learning_rate_multiplier))
+    return parts
 
 
 def _backbone(embedder: keras.Model) -> list[keras.Layer]:
@@ -102,7 +122,7 @@ def _backbone(embedder: keras.Model) -> list[keras.Layer]:
     ]
 
 
-def _metrics(loss: tfdml.losses.MetricLoss) -> list[keras.metrics.Metric]:
-    if isinstance(loss, tfdml.losses.TopKPrecisionLoss):
+def _metrics(loss: MetricLoss) -> list[keras.metrics.Metric]:
+    if isinstance(loss, TopKPrecisionLoss):
         return [MisplacedPairs(loss.k, loss.margin)]
     return []

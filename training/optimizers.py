@@ -1,12 +1,16 @@
-"""Optimisers by recipe: schedule, clipping, accumulation, rates of parts of a model."""
+"""Optimisers by recipe: clipping, accumulation, averages, rates of parts of a model."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import keras
+from keras import ops
 
 from training.recipe import Fit
+from training.schedules import build_schedule
 
-__all__ = ["build_optimizer"]
+__all__ = ["VariableGroup", "build_optimizer"]
 
 _KINDS = {
     "adamw": keras.optimizers.AdamW,
@@ -16,14 +20,29 @@ _KINDS = {
 }
 
 
+@dataclass(frozen=True)
+class VariableGroup:
+    """Variables that learn otherwise than the rest.
+
+    Args:
+        variables: Variables of the model.
+        rate: They learn with so many times the learning rate, at least 0.
+        first_step: The first step, counted from 0, in which they learn.
+    """
+
+    variables: Sequence[keras.Variable]
+    rate: float = 1.0
+    first_step: int = 0
+
+
 def build_optimizer(
-    settings: Fit, backbone: list[keras.Variable]
+    settings: Fit, parts: Sequence[VariableGroup] = ()
 ) -> keras.optimizers.Optimizer:
     """Build the optimiser of a run.
 
     Args:
         settings: The recipe's `[fit]`.
-        backbone: The variables that learn with `backbone_rate` times the learning rate.
+        parts: Variables that learn at a rate of their own or not from the beginning.
 
     Returns:
         The optimiser. Its schedule counts batches, also with gradient accumulation.
@@ -31,49 +50,88 @@ def build_optimizer(
     kind = _KINDS[settings.optimizer]
     arguments: dict[str, Any] = {"weight_decay": settings.weight_decay}
     if settings.optimizer == "sgd":
-        arguments["momentum"] = 0.9
+        arguments["momentum"] = settings.momentum
+    if settings.epsilon:
+        arguments["epsilon"] = settings.epsilon
     if settings.clip_norm:
         arguments["global_clipnorm"] = settings.clip_norm
     if settings.clip_value:
         arguments["clipvalue"] = settings.clip_value
+    if settings.gradient_accumulation > 1:
+        arguments["gradient_accumulation_steps"] = settings.gradient_accumulation
+    if settings.ema_momentum:
+        arguments["use_ema"] = True
+        arguments["ema_momentum"] = settings.ema_momentum
+    parts = [part for part in parts if part.rate != 1 or part.first_step]
+    if parts or settings.l2_penalty or settings.epsilon:
+        kind = _with_parts(kind, parts, settings)
+    return kind(build_schedule(settings), **arguments)
+
+
+def _with_parts(kind: Any, parts: Sequence[VariableGroup], settings: Fit) -> Any:
+    """Make an optimiser that does with each variable what its part says."""
+    part_of = {id(variable): part for part in parts for variable in part.variables}
+    penalty = settings.l2_penalty
+    epsilon = settings.epsilon if issubclass(kind, keras.optimizers.Adam) else 0.0
     every = settings.gradient_accumulation
-    if every > 1:
-        arguments["gradient_accumulation_steps"] = every
-    if settings.backbone_rate != 1:
-        slow = {id(variable) for variable in backbone}
-        kind = _with_rates(kind, slow, settings.backbone_rate)
-    return kind(_schedule(settings), **arguments)
 
+    class WithParts(kind):
+        # Keras 3.15 counts steps in `iterations`; Adam corrects its averages by it.
+        _updates_missed = 0
 
-def _schedule(settings: Fit) -> Any:
-    warmup = settings.warmup_steps
-    if settings.schedule == "constant" and not warmup:
-        return settings.learning_rate
-    decay = settings.steps - warmup
-    flat = {"alpha": 1.0} if settings.schedule == "constant" else {}
-    if not warmup:
-        return keras.optimizers.schedules.CosineDecay(settings.learning_rate, decay)
-    return keras.optimizers.schedules.CosineDecay(
-        0.0, decay, warmup_target=settings.learning_rate, warmup_steps=warmup, **flat
-    )
-
-
-def _with_rates(kind: Any, slow: set[int], rate: float) -> Any:
-    """Make an optimiser in which some variables learn at another rate."""
-
-    class WithRates(kind):
         def build(self, variables: list[keras.Variable]) -> None:
-            self._slow = {i for i, v in enumerate(variables) if id(v) in slow}
+            own = [part_of.get(id(v), VariableGroup(())) for v in variables]
+            self._rates = tuple(part.rate for part in own)
+            self._first_steps = tuple(part.first_step for part in own)
             super().build(variables)
+
+        @property
+        def iterations(self) -> Any:
+            if not self._updates_missed:
+                return super().iterations
+            return ops.maximum(super().iterations - self._updates_missed, 0)
+
+        def _backend_apply_gradients(self, grads: Any, variables: Any) -> None:
+            # Before they are clipped together and, in accumulation, summed.
+            steps = [self._first_steps[self._get_variable_index(v)] for v in variables]
+            grads = [
+                self._from(step, gradient)
+                for step, gradient in zip(steps, grads, strict=True)
+            ]
+            super()._backend_apply_gradients(grads, variables)
+
+        def _from(self, first_step: int, value: Any) -> Any:
+            """The value, and 0 before a step."""
+            if not first_step:
+                return value
+            return ops.where(self._iterations >= first_step, value, 0)
 
         def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
             # The variable may come as the backend's own; Keras 3.15 knows its place.
-            share = rate if self._get_variable_index(variable) in self._slow else 1.0
-            super().update_step(gradient, variable, share * learning_rate)
+            place = self._get_variable_index(variable)
+            first_step = self._first_steps[place]
+            rate = ops.cast(self._rates[place] * learning_rate, variable.dtype)
+            if penalty:
+                # A gradient of 0 leaves the optimiser's averages at 0 too.
+                shrink = self._from(first_step, penalty * variable)
+                gradient = ops.cast(gradient, variable.dtype) + shrink
+            if settings.weight_decay:
+                shrink = variable * (settings.weight_decay * rate)
+                self.assign_sub(variable, self._from(first_step, shrink))
+            self._updates_missed = first_step // every
+            if epsilon:
+                # Keras adds epsilon to the root before its correction, so that 0.01 or
+                # 1 act much larger in the first thousand steps than in the papers.
+                power = ops.cast(self.iterations + 1, "float32")
+                self.epsilon = epsilon * ops.sqrt(1 - ops.power(self.beta_2, power))
+            try:
+                super().update_step(gradient, variable, rate)
+            finally:
+                self._updates_missed = 0
+                if epsilon:
+                    self.epsilon = epsilon
 
         def _use_weight_decay(self, variable: Any) -> bool:
-            # Keras 3.15 decays all weights at the full rate: of slow ones none.
-            is_slow = self._get_variable_index(variable) in self._slow
-            return not is_slow and super()._use_weight_decay(variable)
+            return False  # `update_step` does it, at the rate of the variable
 
-    return WithRates
+    return WithParts

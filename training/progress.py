@@ -8,12 +8,11 @@ from typing import Any
 import keras
 import numpy as np
 
+from training.averages import averaged, take_averages
 from training.batches import ImageBatches
 from training.state import read_state, write_state
 
 __all__ = ["DivergedError", "Progress"]
-
-MONITORED = "val_precision_at_1"
 
 
 class DivergedError(RuntimeError):
@@ -24,31 +23,49 @@ class Progress(keras.callbacks.Callback):
     """Writes the whole state of a run after each epoch, and stops it in time.
 
     The state is the weights, those of the optimiser, the weights of the best epoch by
-    Precision@1 on the validation classes, and the history. A run that goes on from it
-    sees the batches, and has the weights, that it would have had.
+    validation, and the history, to which it adds the learning rate at the end of each
+    epoch. A run that goes on from it sees the batches, and has the weights, that it
+    would have had. Where the optimiser averages weights, the best are averages.
 
     Args:
         path: File of the state.
         batches: The training batches.
         paths: Path of each training image, to name those of a broken batch.
         patience: After how many epochs that are no better the run ends; 0: never.
+        monitored: Which value of an epoch tells how good it is. Without it in the logs
+            no epoch is the best.
+        mode: "max" if larger is better, "min" if smaller is.
+        embedder: What is saved when the run diverges; by default what is trained, which
+            with a loss on proxies ends in these.
     """
 
     def __init__(
-        self, path: Path, batches: ImageBatches, paths: tuple[str, ...], patience: int
+        self,
+        path: Path,
+        batches: ImageBatches,
+        paths: tuple[str, ...],
+        patience: int,
+        monitored: str = "val_precision_at_1",
+        mode: str = "max",
+        *,
+        embedder: keras.Model | None = None,
     ) -> None:
         super().__init__()
+        self._embedder = embedder
         self._path = path
         self._batches = batches
         self._paths = paths
         self._patience = patience
         self._best_weights: list[np.ndarray] = []
-        self._best = -math.inf
+        self._best: float | None = None
+        self._monitored = monitored
+        self._sign = {"max": 1, "min": -1}[mode]
         self._waited = 0
         self._started = time.monotonic()
         self._seconds_before = 0.0
         self._step = 0
         self.epochs_done = 0
+        self.best_epoch = 0  # counted from 1; 0: none yet
         self.history: dict[str, list[float]] = {}
 
     @property
@@ -76,16 +93,23 @@ class Progress(keras.callbacks.Callback):
         _assign(model.variables, groups["model"])
         _assign(model.optimizer.variables, groups["optimizer"])
         self._best_weights = groups.get("best", [])
-        self._best = about["best"] if self._best_weights else -math.inf
+        self._best = about["best"]
+        self.best_epoch = about["best_epoch"]
         self._waited = about["waited"]
         self._seconds_before = about["seconds"]
         self.epochs_done = about["epochs"]
         self.history = about["history"]
 
+    def load_last(self, model: keras.Model) -> None:
+        """Give a model the weights that it ends with: averages where there are any."""
+        take_averages(model)
+
     def load_best(self, model: keras.Model) -> None:
         """Give a model the weights of the best epoch; without validation, the last."""
         if self._best_weights:
             model.set_weights(self._best_weights)
+        else:
+            self.load_last(model)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Count the steps of the run, and take the batches of this epoch."""
@@ -111,21 +135,27 @@ class Progress(keras.callbacks.Callback):
             DivergedError: A weight is infinite or NaN.
             OSError: The state cannot be written; the one before it is whole.
         """
-        for name, value in (logs or {}).items():
+        logs = {} if logs is None else logs
+        logs["learning_rate"] = float(self.model.optimizer.learning_rate)
+        for name, value in logs.items():
             self.history.setdefault(name, []).append(float(value))
-        weights = self.model.get_weights()
-        if not all(np.isfinite(w).all() for w in weights):
+        if not all(np.isfinite(w).all() for w in self.model.get_weights()):
             self._stop(self._step + len(self._batches) - 1, "a weight became NaN")
-        if MONITORED in self.history:
-            value = self.history[MONITORED][-1]
-            if value > self._best:
-                self._best, self._best_weights, self._waited = value, weights, 0
-            else:
-                self._waited += 1
         self.epochs_done = epoch + 1
+        if self._monitored in self.history:
+            self._compare(self.history[self._monitored][-1])
         self._write()
         if self.is_over:
             self.model.stop_training = True
+
+    def _compare(self, value: float) -> None:
+        better = self._best is None or self._sign * (value - self._best) > 0
+        if not better or math.isnan(value):
+            self._waited += 1
+            return
+        with averaged(self.model):
+            self._best_weights = self.model.get_weights()
+        self._best, self.best_epoch, self._waited = value, self.epochs_done, 0
 
     def _stop(self, step: int, what: str) -> None:
         listed = self._path.with_name("diverged_batch.txt")
@@ -133,7 +163,7 @@ class Progress(keras.callbacks.Callback):
         listed.write_text("".join(f"{name}\n" for name in names), "utf-8")
         _assign(self.model.variables, read_state(self._path)[0]["model"])
         good = self._path.with_name("last_good.keras")
-        self.model.save(good)
+        (self._embedder or self.model).save(good)
         epoch, batch = divmod(step, len(self._batches))
         raise DivergedError(
             f"At step {step + 1} (batch {batch + 1} of epoch {epoch + 1}) {what}. The "
@@ -149,7 +179,8 @@ class Progress(keras.callbacks.Callback):
             "best": self._best_weights,
         }
         about = {
-            "best": self._best if self._best_weights else None,
+            "best": self._best,
+            "best_epoch": self.best_epoch,
             "waited": self._waited,
             "epochs": self.epochs_done,
             "seconds": self.seconds,

@@ -1,8 +1,9 @@
 """What a run measured, as text."""
 
+import re
 from typing import Any
 
-__all__ = ["summary"]
+__all__ = ["measured_rows", "metric_text", "metric_title", "summary"]
 
 
 def summary(results: dict[str, Any]) -> str:
@@ -14,28 +15,53 @@ def summary(results: dict[str, Any]) -> str:
     Returns:
         Several lines of text.
     """
-    rows = {
-        "before training": results["test_before_training"],
-        "after training": results["test_after_training"],
-        "raw 32 x 32 pixels": results["test_of_raw_32x32_pixels"],
-    }
-    head = (
-        f"{results['images']['test']} test images of {results['classes']['test']} "
-        "classes that training never saw"
-    )
-    if not rows["after training"]:
+    count, classes = results["images"]["test"], results["classes"]["test"]
+    of_classes = f" of {classes} classes" if classes else ""
+    head = f"{count} test images{of_classes} that training never saw"
+    names, rows = measured_rows(results)
+    if not names:
         return f"{head}: nothing to measure."
-    names = [n for n in rows["after training"] if not n.startswith("queries")]
-    lines = [head, " " * 20 + "".join(f"{_title(name):>14}" for name in names)]
+    titles = [metric_title(name) for name in names]
+    widths = [max(14, len(title) + 2) for title in titles]
+    first = " " * 20
+    lines = [head, first + "".join(map(str.rjust, titles, widths))]
     for row, values in rows.items():
-        cells = "".join(f"{100 * values[name]:13.1f}%" for name in names)
-        lines.append(f"{row:<20}{cells}")
-    without = rows["after training"]["queries_without_positive"]
+        cells = (metric_text(name, values[name]) for name in names)
+        lines.append(f"{row:<20}" + "".join(map(str.rjust, cells, widths)))
+    without = results["test_after_training"].get("queries_without_positive")
     if without:
         lines.append(f"{without} images alone in their class are no queries.")
     return "\n".join(lines)
 
 
-def _title(name: str) -> str:
-    name = name.replace("precision_at_", "Precision@").replace("recall_at_", "Recall@")
-    return name.replace("map_at_r", "MAP@R")
+def measured_rows(
+    results: dict[str, Any],
+) -> tuple[list[str], dict[str, dict[str, float]]]:
+    """Return the names of the test metrics, and their values by what was measured."""
+    rows = {
+        "before training": results["test_before_training"],
+        "after training": results["test_after_training"],
+        "raw 32 x 32 pixels": results["test_of_raw_32x32_pixels"],
+    }
+    after = rows["after training"] or {}
+    return [name for name in after if not name.startswith("queries")], rows
+
+
+def metric_title(name: str) -> str:
+    """Return how a metric is called in text: "Precision@1" for "precision_at_1"."""
+    name = re.sub(r"^val_", "validation ", name)
+    for word, title in (
+        ("precision", "Precision"),
+        ("recall", "Recall"),
+        ("ndcg", "nDCG"),
+        ("label_distance", "label distance"),
+    ):
+        name = re.sub(rf"\b{word}_at_(\d+)", rf"{title}@\1", name)
+    return name.replace("map_at_r", "MAP@R").replace("_", " ")
+
+
+def metric_text(name: str, value: float) -> str:
+    """Return a metric as people read it: shares in percent, others in four digits."""
+    if re.search(r"(precision|recall|map|ndcg)_at_", name):
+        return f"{100 * value:.1f}%"
+    return f"{value:.4g}"

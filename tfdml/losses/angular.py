@@ -12,6 +12,7 @@ from tfdml.losses.angular_sums import (
     hinge_costs,
     soft_costs,
     sums_by_product,
+    sums_by_rows,
     sums_in_turn,
 )
 from tfdml.losses.base import MetricLoss
@@ -20,6 +21,9 @@ from tfdml.losses.npair import first_of_pair
 from tfdml.pairs import Tensor, anchors_per_pair, cosine_similarities, label_masks
 
 __all__ = ["AngularLoss", "AngularTripletLoss", "MultiClassAngularLoss"]
+
+WIDEST_ANGLE = 70.0
+"""Up to here e^(-8 t^2), the least that two rows of shares make, is a float32."""
 
 ROWS_A_PARTNER = 64
 """With so many rows for each partner of an anchor, taking these in turn is faster."""
@@ -110,10 +114,18 @@ class AngularLoss(_AngularLoss):
         most = ops.max(ops.sum(ops.cast(pairs, "int32"), axis=1))
         values = cond(
             ROWS_A_PARTNER * most <= ops.shape(scores)[0],
-            lambda: sums_in_turn(scores, pairs, negatives, squared, soft_costs)[:, 0],
+            lambda: self._in_turn(scores, pairs, negatives, squared),
             lambda: sums_by_product(scores, pairs, negatives, squared),
         )
         return values * anchors_per_pair(pairs, values.dtype)
+
+    def _in_turn(
+        self, scores: Tensor, pairs: Tensor, negatives: Tensor, squared: float
+    ) -> Tensor:
+        """Sum the costs of each anchor's pairs, one after the other."""
+        if self.angle <= WIDEST_ANGLE:
+            return sums_by_rows(scores, pairs, negatives, squared)
+        return sums_in_turn(scores, pairs, negatives, squared, soft_costs)[:, 0]
 
 
 @keras.saving.register_keras_serializable(package="tfdml")

@@ -6,10 +6,16 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfdml.control_flow import while_loop
+from tfdml.losses.partners import Partners, is_in, pair_kinds
 from tfdml.pairs import Tensor, masked_logsumexp, softplus
 
-__all__ = ["hinge_costs", "soft_costs", "sums_by_product", "sums_in_turn"]
+__all__ = [
+    "hinge_costs",
+    "soft_costs",
+    "sums_by_product",
+    "sums_by_rows",
+    "sums_in_turn",
+]
 
 Costs = Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
 """Maps 4 t^2 (a + p).n `[B, B]`, 2 (1 + t^2) a.p `[B]`, the negatives and t^2 to the
@@ -56,65 +62,115 @@ def sums_in_turn(
         gradient; of the hinge it is the number of active triplets.
     """
 
-    # JAX traces no branch over a function with a gradient of its own that takes tensors
-    # from outside: the masks are an argument, and floats.
     @ops.custom_gradient
     def sums(scores: Tensor, kinds: Tensor) -> Any:
         no_gradient = ops.zeros_like(kinds)
-        pairs, negatives = kinds > 0, kinds < 0
-        # What a pair costs, it costs both ways: a row's gradient comes from both.
-        backward_pairs = ops.transpose(pairs)
-        partners = ops.logical_or(pairs, backward_pairs)
-        batch = ops.shape(scores)[0]
-        columns = ops.arange(batch, dtype="int32")
+        partners = Partners.of(kinds)
 
-        def following(place: Tensor) -> Tensor:
-            """Return the next partner of each row after a place, or B."""
-            later = ops.logical_and(partners, columns > ops.expand_dims(place, 1))
-            return ops.min(ops.where(later, columns, batch), axis=1)
-
-        def each_partner(step: Callable, start: Tensor) -> Tensor:
-            first = following(ops.full_like(columns, -1))
-            return while_loop(
-                lambda place, total: ops.any(place < batch),
-                lambda place, total: (following(place), total + step(place)),
-                (first, start),
-            )[1]
-
-        def partner(place: Tensor) -> tuple[Tensor, Tensor, Any]:
-            """Where a row's partner is, as mask and index, and what the pair costs."""
-            at = ops.equal(columns, ops.expand_dims(place, 1))
-            row = ops.minimum(place, batch - 1)
+        def cost(at: Tensor, row: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             pulls = 2 * (1 + squared) * ops.sum(ops.where(at, scores, 0), axis=1)
             rivals = 4 * squared * (scores + ops.take(scores, row, axis=0))
-            return at, row, costs(rivals, pulls, negatives, squared)
+            return costs(rivals, pulls, partners.negatives, squared)
 
-        def is_in(at: Tensor, mask: Tensor) -> Tensor:
-            return ops.any(ops.logical_and(at, mask), axis=1)
-
-        def cost_of(place: Tensor) -> Tensor:
-            at, _, (cost, _, derivatives) = partner(place)
-            both = ops.stack([cost, derivatives], axis=1)
-            return ops.where(ops.expand_dims(is_in(at, pairs), 1), both, 0)
+        def value_of(at: Tensor, row: Tensor) -> Tensor:
+            value, _, derivatives = cost(at, row)
+            both = ops.stack([value, derivatives], axis=1)
+            return ops.where(ops.expand_dims(is_in(at, partners.pairs), 1), both, 0)
 
         def gradient(*args: Tensor, upstream: Tensor = None) -> tuple[Tensor, Tensor]:
-            weights = (args[0] if upstream is None else upstream)[:, 0]
+            upstream = (args[0] if upstream is None else upstream)[:, 0]
 
-            def gradient_of(place: Tensor) -> Tensor:
-                at, row, (_, shares, derivatives) = partner(place)
-                there = ops.where(is_in(at, pairs), weights, 0)
-                back = ops.where(is_in(at, backward_pairs), ops.take(weights, row), 0)
+            def gradient_of(at: Tensor, row: Tensor) -> Tensor:
+                _, shares, derivatives = cost(at, row)
+                there, back = partners.weights(at, row, upstream)
                 pushes = 4 * squared * ops.expand_dims(there + back, 1) * shares
                 pulls = 2 * (1 + squared) * there * derivatives
                 return pushes - ops.where(at, ops.expand_dims(pulls, 1), 0)
 
-            total = each_partner(gradient_of, ops.zeros_like(scores))
-            return total, no_gradient
+            return partners.total(gradient_of, ops.zeros_like(scores)), no_gradient
 
-        return each_partner(cost_of, ops.zeros((batch, 2), scores.dtype)), gradient
+        # Not of a slice: a batch of one row has no second column.
+        start = ops.zeros((ops.shape(scores)[0], 2), scores.dtype)
+        return partners.total(value_of, start), gradient
 
-    kinds = ops.where(pairs, 1, ops.where(negatives, -1, 0))
-    return sums(scores, ops.cast(kinds, scores.dtype))
+    return sums(scores, pair_kinds(pairs, negatives, scores.dtype))
+
+
+def sums_by_rows(
+    scores: Tensor, pairs: Tensor, negatives: Tensor, squared: float
+) -> Tensor:
+    """Sum the soft costs of each anchor's pairs, each a product of two rows.
+
+    Args and shapes are those of `sums_in_turn`; returns `[B]`.
+    """
+    smallest = _smallest(scores)
+
+    @ops.custom_gradient
+    def sums(scores: Tensor, kinds: Tensor) -> Any:
+        no_gradient = ops.zeros_like(kinds)
+        partners = Partners.of(kinds)
+
+        def costs() -> tuple[Tensor, Callable[[Tensor, Tensor], tuple]]:
+            shares, largest = _scaled_shares(scores, partners.negatives, squared)
+            largest = largest[:, 0]
+
+            def cost(at: Tensor, row: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+                """Return the partner's shares, their product and the cost's logit."""
+                others = ops.take(shares, row, axis=0)
+                product = ops.sum(shares * others, axis=1)
+                in_range = ops.where(product < smallest, smallest, product)
+                pulls = 2 * (1 + squared) * ops.sum(ops.where(at, scores, 0), axis=1)
+                logit = ops.log(in_range) + largest + ops.take(largest, row)
+                return others, product, logit - pulls
+
+            return shares, cost
+
+        def gradient(*args: Tensor, upstream: Tensor = None) -> tuple[Tensor, Tensor]:
+            upstream = args[0] if upstream is None else upstream
+            shares, cost = costs()
+
+            def gradient_of(at: Tensor, row: Tensor) -> Tensor:
+                others, product, logit = cost(at, row)
+                there, back = partners.weights(at, row, upstream)
+                slope = ops.sigmoid(logit)
+                # A product that is too small for the type is constant. (NaN passes.)
+                known = ops.logical_not(product < smallest)
+                push = ops.where(known, (there + back) * slope / product, 0)
+                pull = ops.expand_dims(2 * (1 + squared) * there * slope, 1)
+                return ops.expand_dims(push, 1) * others - ops.where(at, pull, 0)
+
+            total = partners.total(gradient_of, ops.zeros_like(scores))
+            # No partner is a negative: shares are 0 there, and no push arrives.
+            pushes = 4 * squared * shares * total
+            return ops.where(partners.either, total, pushes), no_gradient
+
+        _, cost = costs()
+
+        def value_of(at: Tensor, row: Tensor) -> Tensor:
+            _, _, logit = cost(at, row)
+            return ops.where(is_in(at, partners.pairs), softplus(logit), 0)
+
+        return partners.total(value_of, ops.zeros_like(scores[:, 0])), gradient
+
+    return sums(scores, pair_kinds(pairs, negatives, scores.dtype))
+
+
+def _smallest(scores: Tensor) -> float:
+    """Return what stands for a product of shares that is too small for the type."""
+    wide = keras.backend.standardize_dtype(scores.dtype) == "float64"
+    return 1e-300 if wide else 1e-37
+
+
+def _scaled_shares(
+    scores: Tensor, negatives: Tensor, squared: float
+) -> tuple[Tensor, Tensor]:
+    """Compute e^(4 t^2 a.n - largest), 0 but for negatives, and largest `[B, 1]`."""
+    logits = 4 * squared * scores
+    found = ops.any(negatives, axis=1, keepdims=True)
+    largest = ops.where(negatives, logits, -float("inf"))
+    largest = ops.where(found, ops.max(largest, axis=1, keepdims=True), 0)
+    shares = ops.exp(ops.where(negatives, logits - largest, -float("inf")))
+    return shares, largest
 
 
 def sums_by_product(
@@ -124,8 +180,7 @@ def sums_by_product(
 
     Args and shapes are those of `sums_in_turn`; returns `[B]`.
     """
-    wide = keras.backend.standardize_dtype(scores.dtype) == "float64"
-    smallest = 1e-300 if wide else 1e-37
+    smallest = _smallest(scores)
 
     # The gradient computes all again rather than keep several B x B matrices.
     @ops.custom_gradient
@@ -135,11 +190,7 @@ def sums_by_product(
 
         def rivals() -> tuple[Tensor, Tensor, Tensor]:
             """Shares e^(4 t^2 a.n - largest), their products, and the costs' logits."""
-            logits = 4 * squared * scores
-            found = ops.any(negatives, axis=1, keepdims=True)
-            largest = ops.where(negatives, logits, -float("inf"))
-            largest = ops.where(found, ops.max(largest, axis=1, keepdims=True), 0)
-            shares = ops.exp(ops.where(negatives, logits - largest, -float("inf")))
+            shares, largest = _scaled_shares(scores, negatives, squared)
             # Both ends of a pair have the same negatives, so that its sum is above 0,
             # but it may be too small for the type. (Written so that NaN passes.)
             products = ops.matmul(shares, ops.transpose(shares))
@@ -161,5 +212,4 @@ def sums_by_product(
         values = ops.where(pairs, softplus(rivals()[2]), 0)
         return ops.sum(values, axis=1), gradient
 
-    kinds = ops.where(pairs, 1, ops.where(negatives, -1, 0))
-    return sums(scores, ops.cast(kinds, scores.dtype))
+    return sums(scores, pair_kinds(pairs, negatives, scores.dtype))

@@ -9,7 +9,7 @@ from tfdml.arguments import at_least_zero
 from tfdml.control_flow import cond
 from tfdml.losses.base import PairLoss
 from tfdml.losses.softmax import one_against_negatives
-from tfdml.pairs import Tensor, label_masks, products, unit_rows
+from tfdml.pairs import Tensor, label_masks, products, same_labels, unit_rows
 
 __all__ = ["MultiClassNPairLoss", "NPairLoss", "first_of_pair"]
 
@@ -205,7 +205,7 @@ class MultiClassNPairLoss(NPairLoss):
         compared = ops.logical_and(row, column)
         if self.symmetric:
             compared = ops.equal(row, column)
-        same = ops.equal(ops.expand_dims(labels, 1), ops.expand_dims(others, 0))
+        same = same_labels(labels, others)
         return self.pair_loss(
             self.scores(embeddings, gallery),
             ops.logical_and(same, compared),
@@ -234,7 +234,7 @@ def first_of_pair(labels: Tensor) -> Tensor:
 
 
 def _is_in(labels: Tensor, others: Tensor, which: Tensor) -> Tensor:
-    same = ops.equal(ops.expand_dims(labels, 1), ops.expand_dims(others, 0))
+    same = same_labels(labels, others)
     return ops.any(ops.logical_and(same, ops.expand_dims(which, 0)), axis=1)
 
 

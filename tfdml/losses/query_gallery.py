@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from tfdml.losses.base import PairLoss, checked_labels
-from tfdml.pairs import Tensor
+from tfdml.pairs import Tensor, same_labels
 
 __all__ = ["check_pairwise", "gallery_masks", "query_gallery_loss"]
 
@@ -118,11 +118,11 @@ def gallery_masks(
             "The labels of queries and gallery must have a whole type in common; "
             f"otherwise large class ids merge. Received: {', '.join(sorted(types))}."
         )
-    same = ops.equal(ops.expand_dims(labels, 1), ops.expand_dims(gallery_labels, 0))
+    same = same_labels(labels, gallery_labels)
     if position is None:
         return same, ops.logical_not(same)
     places = ops.arange(ops.shape(gallery_labels)[0], dtype=position.dtype)
-    itself = ops.equal(ops.expand_dims(position, 1), ops.expand_dims(places, 0))
+    itself = same_labels(position, places)
     return ops.logical_and(same, ops.logical_not(itself)), ops.logical_not(same)
 
 

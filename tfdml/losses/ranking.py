@@ -66,7 +66,9 @@ class TopKPrecisionLoss(PairLoss):
     the default is the mean.
 
     Args:
-        k: How many retrieved items count, at least 1.
+        k: How many retrieved items count, at least 1. With fewer than k positives a
+            query leaves its nearest negatives free, as many as positives lack: choose
+            k well below the positives that a query has in a batch.
         margin: gamma, by how much a positive must lead, at least 0, in units of
             cosine similarity. Between 0.05 and 0.2 in the paper's code.
         reduction: As in `keras.losses.Loss`.

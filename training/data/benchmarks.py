@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from training.data.data_set import DataSet, halve_classes
+from training.data.mat_files import load_mat
 
 __all__ = ["read_cars", "read_cub", "read_in_shop", "read_sop"]
 
@@ -68,11 +69,11 @@ def read_cars(folder: str | os.PathLike[str]) -> DataSet:
     """
     folder = Path(folder)
     if (folder / "cars_annos.mat").exists():
-        file = _load_mat(folder / "cars_annos.mat")
+        file = load_mat(folder / "cars_annos.mat")
         names = file["class_names"]
         rows = [(folder / str(a.relative_im_path), a) for a in file["annotations"]]
     else:
-        names = _load_mat(folder / "devkit" / "cars_meta.mat")["class_names"]
+        names = load_mat(folder / "devkit" / "cars_meta.mat")["class_names"]
         rows = []
         for part, list_name in (
             ("cars_train", "cars_train_annos.mat"),
@@ -80,7 +81,7 @@ def read_cars(folder: str | os.PathLike[str]) -> DataSet:
         ):
             path = folder / "devkit" / list_name
             path = path if path.exists() else folder / list_name
-            annotations = _load_mat(path)["annotations"]
+            annotations = load_mat(path)["annotations"]
             rows += [(folder / part / str(a.fname), a) for a in annotations]
     # Classes and corners count from 1, and the second corner is inside of the box.
     labels = np.array([int(a.__dict__["class"]) - 1 for _, a in rows])
@@ -207,14 +208,3 @@ def _whole_pixels(boxes: np.ndarray) -> np.ndarray:
     starts = np.floor(boxes[:, :2])
     ends = np.ceil(boxes[:, :2] + boxes[:, 2:])
     return np.concatenate([starts, ends - starts], axis=1).astype("int64")
-
-
-def _load_mat(path: Path) -> dict[str, Any]:
-    try:
-        from scipy.io import loadmat
-    except ModuleNotFoundError as error:
-        raise RuntimeError(
-            f"{path.name} is a MATLAB file: `pip install scipy` to read it."
-        ) from error
-    content = loadmat(path, squeeze_me=True, struct_as_record=False)
-    return {name: np.atleast_1d(value) for name, value in content.items()}

@@ -24,7 +24,8 @@ class DataSet:
     Args:
         images: Paths of files, or a uint8 array `[N, height, width, 3]`.
         labels: Class ids, positions in `class_names`, int64 `[N]`; or continuous
-            labels, finite floats `[N, D]`.
+            labels, finite numbers `[N, ...]`: vectors, maps, or several vectors an
+            image, as a label distance takes them.
         splits: `"train"`, `"validation"` or `"test"` for each image.
         class_names: Name of each class; empty for continuous labels.
         roles: `"query"`, `"gallery"`, or `""` for an image that is both; None where
@@ -63,13 +64,19 @@ class DataSet:
                 f"Received: shape={self.boxes.shape}."
             )
         if self.is_continuous:
+            if self.class_names:
+                raise ValueError(
+                    "Continuous `labels` have no `class_names`; class ids must be "
+                    f"integers [N]. Received: {self.labels.dtype} "
+                    f"{list(self.labels.shape)} with {len(self.class_names)} names."
+                )
             if not np.isfinite(self.labels).all():
                 raise ValueError("Continuous `labels` must be finite.")
             return
         if self.labels.ndim != 1 or self.labels.dtype.kind not in "iu":
             raise ValueError(
-                "`labels` must be class ids, integers [N], or continuous, floats "
-                f"[N, D]. Received: {self.labels.dtype} {list(self.labels.shape)}."
+                "`labels` must be class ids, integers [N], or continuous, numbers "
+                f"[N, ...]. Received: {self.labels.dtype} {list(self.labels.shape)}."
             )
         if len(self) and not (
             self.labels.min() >= 0 and self.labels.max() < len(self.class_names)
@@ -97,8 +104,8 @@ class DataSet:
 
     @property
     def is_continuous(self) -> bool:
-        """Whether the labels are vectors to compare, not classes."""
-        return self.labels.ndim == 2 and self.labels.dtype.kind == "f"
+        """Whether the labels are vectors or maps to compare, not classes."""
+        return self.labels.ndim >= 2 and self.labels.dtype.kind in "fiu"
 
     def select(self, indices: Iterable[int] | np.ndarray) -> "DataSet":
         """Return some of the images, in the order of the indices.
@@ -135,6 +142,18 @@ class DataSet:
         if self.roles is None:
             return np.ones(len(self), dtype=bool)
         return self.roles != "query"
+
+    def has_positive(self) -> np.ndarray:
+        """Return which images are queries with something to find, bool `[N]`.
+
+        Of classes, another image of the class in the gallery; with continuous labels,
+        any other image.
+        """
+        if self.is_continuous:
+            return np.full(len(self), len(self) > 1)
+        searched = self.is_gallery()
+        sizes = np.bincount(self.labels[searched], minlength=len(self.class_names))
+        return self.is_query() & (sizes[self.labels] > searched)
 
     def read(self, index: int) -> np.ndarray:
         """Read one image, cut to its box, as uint8 `[height, width, 3]`.

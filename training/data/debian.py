@@ -21,7 +21,7 @@ class DebianPackage:
 
     Args:
         name: Name of the package.
-        version: Exact version, without an epoch.
+        version: Exact version, with its epoch if it has one.
         sha256: Hexadecimal SHA-256 digest of the `.deb` file, as apt prints it.
     """
 
@@ -32,7 +32,12 @@ class DebianPackage:
     @property
     def file_name(self) -> str:
         """Name that `apt-get download` gives the file."""
-        return f"{self.name}_{self.version}_all.deb"
+        return f"{self.name}_{self.version.replace(':', '%3a')}_all.deb"
+
+    @property
+    def folder_name(self) -> str:
+        """Name of the folder that the package is unpacked to."""
+        return f"{self.name}-{self.version.partition(':')[2] or self.version}"
 
 
 def fetch_debian(package: DebianPackage, folder: Path) -> Path:
@@ -50,7 +55,7 @@ def fetch_debian(package: DebianPackage, folder: Path) -> Path:
         FetchError: A tool is missing, apt-get failed, or the SHA-256 differs from the
             pinned one.
     """
-    unpacked = folder / f"{package.name}-{package.version}"
+    unpacked = folder / package.folder_name
     if unpacked.is_dir():
         return unpacked
     folder.mkdir(parents=True, exist_ok=True)

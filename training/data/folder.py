@@ -1,68 +1,44 @@
-"""Labelled images from a folder, and the split of their classes."""
+"""Labelled images from a folder, and the split of classes."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
-from tfdml.images import (
-    UnreadableImageError,
-    list_images,
-    read_image,
-    resize_image,
-)
+from tfdml.images import list_images
+from training.data.data_set import SPLITS, DataSet
 
-__all__ = ["ImageFolder", "find_images", "read_images", "split_classes"]
+__all__ = ["hash_order", "read_folder", "split_classes"]
 
 
-@dataclass(frozen=True)
-class ImageFolder:
-    """Images of a folder `class/image`; deeper folders belong to the first one.
-
-    Args:
-        root: The folder.
-        paths: Path of each image below `root`, with `/`, sorted.
-        labels: Position of the class of each image in `class_names`, int64 `[N]`.
-        class_names: Names of the classes, sorted.
-    """
-
-    root: Path
-    paths: tuple[str, ...]
-    labels: np.ndarray
-    class_names: tuple[str, ...]
-
-    def of_classes(self, names: Iterable[str]) -> "ImageFolder":
-        """Return the images of some classes, with labels of their own."""
-        wanted = set(names)
-        keep = [
-            i
-            for i, label in enumerate(self.labels)
-            if self.class_names[label] in wanted
-        ]
-        return _image_folder(self.root, [self.paths[i] for i in keep])
-
-
-def find_images(root: str | PathLike[str]) -> ImageFolder:
+def read_folder(
+    root: str | PathLike[str],
+    *,
+    test_fraction: float = 0.0,
+    validation_fraction: float = 0.0,
+    seed: int = 0,
+) -> DataSet:
     """Find the images `class/image` below a folder, by the ending of their names.
 
-    Files are found as by `tfdml.images.list_images`. A class of one image is allowed:
-    it trains as a negative (and against other views of itself) and is no query in the
-    metrics.
+    Files are found as by `tfdml.images.list_images`, in the order of their names;
+    deeper folders belong to the first one. A class of one image is allowed: it trains
+    as a negative (and against other views of itself) and is no query in the metrics.
 
     Args:
         root: The folder.
+        test_fraction: Share of the classes for testing, as for `split_classes`.
+        validation_fraction: Share of the classes for validation.
+        seed: Another seed gives another split.
 
     Returns:
         The images, at least 2 classes.
 
     Raises:
         NotADirectoryError: There is no such folder.
-        ValueError: It holds no image, an image in no class, or fewer than 2 classes.
+        ValueError: It holds no image, an image in no class, fewer than 2 classes, or
+            too few for the parts.
     """
     root = Path(root)
     found = list_images(root)
@@ -72,20 +48,25 @@ def find_images(root: str | PathLike[str]) -> ImageFolder:
             f"Each image in {root} must be in the folder of its class, such as "
             f"{root / 'cat'}/1.jpg. Received: {outside[0]} in no such folder."
         )
-    images = _image_folder(root, found)
-    if len(images.class_names) < 2:
+    names = [path.split("/", 1)[0] for path in found]
+    class_names, labels = np.unique(names, return_inverse=True)
+    if len(class_names) < 2:
         raise ValueError(
             f"{root} must hold at least 2 classes, each a folder of images: there is "
-            f"nothing to tell apart. Received: only {images.class_names[0]!r}."
+            f"nothing to tell apart. Received: only {str(class_names[0])!r}."
         )
-    return images
-
-
-def _image_folder(root: Path, paths: Sequence[str]) -> ImageFolder:
-    names = [path.split("/", 1)[0] for path in paths]
-    class_names, labels = np.unique(names, return_inverse=True)
-    return ImageFolder(
-        root, tuple(paths), labels.astype("int64"), tuple(class_names.tolist())
+    parts = split_classes(
+        class_names.tolist(),
+        test_fraction=test_fraction,
+        validation_fraction=validation_fraction,
+        seed=seed,
+    )
+    split_of = {name: split for split in SPLITS for name in parts[split]}
+    return DataSet(
+        images=tuple(root / path for path in found),
+        labels=labels.astype("int64"),
+        splits=np.array([split_of[name] for name in names]),
+        class_names=tuple(class_names.tolist()),
     )
 
 
@@ -117,10 +98,7 @@ def split_classes(
     Raises:
         ValueError: A part that is wanted would have fewer than 2 classes.
     """
-    ordered = sorted(
-        class_names,
-        key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).hexdigest(),
-    )
+    ordered = hash_order(class_names, seed)
     count = len(ordered)
     test, validation = (
         max(2, round(fraction * count)) if fraction else 0
@@ -144,51 +122,8 @@ def split_classes(
     }
 
 
-def read_images(
-    images: ImageFolder,
-    size: int,
-    *,
-    skip_unreadable: bool = False,
-    description: str = "read",
-) -> tuple[np.ndarray, ImageFolder, list[str]]:
-    """Decode images to squares in memory, with a progress bar.
-
-    Args:
-        images: Which images.
-        size: Side of the squares in pixels.
-        skip_unreadable: Leave broken files out instead of raising.
-        description: Stands before the progress bar.
-
-    Returns:
-        uint8 array `[N, size, size, 3]`, the images that were read, and a line about
-        each file that was skipped.
-
-    Raises:
-        UnreadableImageError: A file is broken and `skip_unreadable` is False.
-    """
-
-    def read(path: str) -> np.ndarray | UnreadableImageError:
-        try:
-            return resize_image(read_image(images.root / path), size)
-        except UnreadableImageError as error:
-            return error
-
-    pixels = np.empty((len(images.paths), size, size, 3), dtype="uint8")
-    kept: list[str] = []
-    skipped: list[str] = []
-    with ThreadPoolExecutor() as pool:
-        results = pool.map(read, images.paths)
-        for path, result in zip(
-            images.paths,
-            tqdm(results, desc=description, total=len(images.paths), unit="image"),
-            strict=True,
-        ):
-            if isinstance(result, UnreadableImageError):
-                if not skip_unreadable:
-                    pool.shutdown(cancel_futures=True)
-                    raise result
-                skipped.append(str(result))
-                continue
-            pixels[len(kept)] = result
-            kept.append(path)
-    return pixels[: len(kept)], _image_folder(images.root, kept), skipped
+def hash_order(names: Sequence[str], seed: int) -> list[str]:
+    """Order names by the SHA-256 of "seed/name": at random, the same everywhere."""
+    return sorted(
+        names, key=lambda name: hashlib.sha256(f"{seed}/{name}".encode()).hexdigest()
+    )

@@ -15,9 +15,16 @@ from tqdm import tqdm
 
 from tfdml.images import UnreadableImageError, read_image
 from training.data.data_set import DataSet
+from training.data.label_array import (
+    label_row_problems,
+    labels_path,
+    read_label_array,
+    write_label_array,
+)
 from training.data.manifest_rules import (
     BOX,
     CONTINUOUS,
+    LABEL_ROW,
     Problem,
     Row,
     box_problems,
@@ -74,7 +81,7 @@ def read_manifest(
     problems += _missing_files(rows, root)
     if problems:
         raise ManifestError(path, sorted(problems))
-    return _data_set(columns, rows, root)
+    return _data_set(columns, rows, path, root)
 
 
 def check_manifest(
@@ -123,7 +130,11 @@ def write_manifest(
     *,
     root: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Write a data set of files as a manifest, whole or not at all.
+    """Write a data set of files as a manifest; it appears whole.
+
+    Labels of more than one axis an image, such as maps, and vectors of whole numbers go
+    to an array beside it, `NAME.labels.npy` for `NAME.csv`. Then the manifest of before
+    is taken away first: a write that is stopped leaves none.
 
     Args:
         data_set: Its images are paths below `root`.
@@ -139,7 +150,13 @@ def write_manifest(
     table: dict[str, list[object]] = {
         "path": [image.relative_to(root).as_posix() for image in data_set.images]
     }
-    if data_set.is_continuous:
+    labels_file = None
+    if data_set.is_continuous and not (
+        data_set.labels.ndim == 2 and data_set.labels.dtype.kind == "f"
+    ):
+        labels_file = write_label_array(data_set.labels, path)
+        table[LABEL_ROW] = list(range(len(data_set)))
+    elif data_set.is_continuous:
         for i, column in enumerate(data_set.labels.T):
             # The shortest text that reads back as the same number.
             table[f"label_{i}"] = [str(value) for value in column]
@@ -165,7 +182,17 @@ def write_manifest(
     writer.writerow(table)
     writer.writerows(zip(*table.values(), strict=True))
     unfinished = path.with_name(path.name + ".unfinished")
-    unfinished.write_text(text.getvalue(), encoding="utf-8", newline="")
+    try:
+        unfinished.write_text(text.getvalue(), encoding="utf-8", newline="")
+    except BaseException:
+        for left in (unfinished, labels_file):  # on a disk that may be full
+            if left is not None:
+                left.unlink(missing_ok=True)
+        raise
+    if labels_file is not None:
+        # An old manifest must never stand beside new labels.
+        path.unlink(missing_ok=True)
+        labels_file.replace(labels_path(path))
     unfinished.replace(path)
 
 
@@ -193,6 +220,8 @@ def _parse(path: Path, root: Path) -> tuple[list[str], list[Row], list[Problem]]
     if not rows:
         problems.append(Problem(line, "there is no image"))
     problems += row_problems(rows, root)
+    if columns.count(LABEL_ROW) == 1:
+        problems += label_row_problems(rows, path)
     return columns, rows, problems
 
 
@@ -269,13 +298,16 @@ def _box_outside(row: Row, width: int, height: int) -> Iterator[Problem]:
             )
 
 
-def _data_set(columns: list[str], rows: list[Row], root: Path) -> DataSet:
+def _data_set(columns: list[str], rows: list[Row], path: Path, root: Path) -> DataSet:
     def column(name: str) -> np.ndarray | None:
         return np.array([r.cells[name] for r in rows]) if name in columns else None
 
     class_names: tuple[str, ...] = ()
     names = column("label")
-    if names is None:
+    if LABEL_ROW in columns:
+        places = [int(row.cells[LABEL_ROW]) for row in rows]
+        labels = np.array(read_label_array(path)[places])
+    elif names is None:
         wanted = sorted(
             (c for c in columns if CONTINUOUS.fullmatch(c)), key=lambda c: int(c[6:])
         )

@@ -12,6 +12,7 @@ from training.data.data_set import ROLES, SPLITS
 __all__ = [
     "BOX",
     "CONTINUOUS",
+    "LABEL_ROW",
     "Problem",
     "Row",
     "box_problems",
@@ -21,9 +22,11 @@ __all__ = [
 ]
 
 BOX = ("x", "y", "width", "height")
-_COLUMNS = ("path", "label", "split", "role", "category", "sequence", *BOX)
 CONTINUOUS = re.compile(r"label_([0-9]+)")
 """Name of a column of continuous labels."""
+LABEL_ROW = "label_row"
+"""Name of the column that says where a label is in the array beside the manifest."""
+_COLUMNS = ("path", "label", LABEL_ROW, "split", "role", "category", "sequence", *BOX)
 
 
 @dataclass(frozen=True, order=True)
@@ -50,10 +53,16 @@ def column_problems(columns: list[str]) -> Iterator[str]:
         if name not in columns:
             yield f"column {name!r} is missing"
     numbers = [int(m[1]) for name in columns if (m := CONTINUOUS.fullmatch(name))]
-    if "label" in columns and numbers:
-        yield "column 'label' (classes) beside 'label_0' (continuous): keep one kind"
-    if "label" not in columns and not numbers:
-        yield "column 'label' (or 'label_0', 'label_1', ...) is missing"
+    kinds = {
+        "'label' (classes)": "label" in columns,
+        "'label_0' (continuous)": bool(numbers),
+        f"{LABEL_ROW!r} (rows of an array)": LABEL_ROW in columns,
+    }
+    there = [kind for kind, is_there in kinds.items() if is_there]
+    if len(there) > 1:
+        yield f"column {' beside '.join(there)}: keep one kind"
+    if not there:
+        yield "column 'label' (or 'label_0', 'label_1', ..., or 'label_row') is missing"
     if sorted(set(numbers)) != list(range(len(set(numbers)))):
         yield "columns 'label_0', 'label_1', ... must be numbered without a gap"
     box = [name for name in BOX if name in columns]

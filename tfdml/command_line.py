@@ -1,0 +1,34 @@
+"""How the applications run a command: exit codes, and what is printed of an error."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+__all__ = ["run_command"]
+
+
+def run_command(
+    parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None
+) -> int:
+    """Parse arguments and run the command that they name.
+
+    Args:
+        parser: Its commands set `run_command`, a function of the parsed arguments.
+        arguments: Without the name of the program; those of the process by default.
+
+    Returns:
+        The exit code: 0, 1 after an error that the user can mend (its message goes to
+        the standard error), or 130 after Ctrl-C.
+    """
+    # TensorFlow writes pages of notes to the console when it is imported.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    parsed = parser.parse_args(arguments)
+    try:
+        parsed.run_command(parsed)
+    except KeyboardInterrupt:
+        return 130
+    except (ValueError, OSError, RuntimeError, MemoryError) as error:
+        print(f"error: {str(error) or type(error).__name__}", file=sys.stderr)
+        return 1
+    return 0

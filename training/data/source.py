@@ -1,0 +1,113 @@
+"""What a recipe trains on: a folder of classes, or a manifest."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from training.data.data_set import DataSet
+from training.data.folder import hash_order, read_folder, split_classes
+from training.data.manifest import read_manifest
+from training.recipe import Data
+
+__all__ = ["Source", "read_source"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set, and where its files are.
+
+    Args:
+        data: Images with labels and splits.
+        root: The folder that all images are below.
+    """
+
+    data: DataSet
+    root: Path
+
+    def names(self, data: DataSet) -> list[str]:
+        """Return the path of each image below `root`, with `/`."""
+        return [path.relative_to(self.root).as_posix() for path in data.images]
+
+
+def read_source(settings: Data) -> Source:
+    """Find the images of a recipe and their labels; none is opened.
+
+    A folder holds `class/image`, and its classes are split as the recipe says. A
+    manifest (a file whose name ends in `.csv`) says which split each image is in; where
+    it has no validation images, `validation_fraction` of its training classes
+    become it, chosen as from a folder; with continuous labels, of its training
+    sequences, or of the images where no sequences are known.
+
+    Args:
+        settings: The table `[data]` of a recipe.
+
+    Returns:
+        The data set and its root.
+
+    Raises:
+        ValueError: The folder or the manifest cannot be used; the message says why.
+        OSError: It cannot be read.
+    """
+    path = Path(settings.images)
+    if path.suffix.lower() != ".csv":
+        data = read_folder(
+            path,
+            test_fraction=settings.test_fraction,
+            validation_fraction=settings.validation_fraction,
+            seed=settings.split_seed,
+        )
+        return Source(data, path)
+    data = read_manifest(path)
+    if not (data.splits == "train").any():
+        raise ValueError(f'{path} has no image whose `split` is "train".')
+    if data.is_continuous and data.roles is not None and (data.roles != "").any():
+        raise ValueError(
+            f"{path}: `role` goes with classes; with continuous labels every image is "
+            "query and gallery. Leave the column out."
+        )
+    source = Source(data, path.parent)
+    if data.sequences is not None:
+        # An image of no sequence is one by itself.
+        own = np.where(data.sequences == "", source.names(data), data.sequences)
+        data = dataclasses.replace(data, sequences=own)
+        source = dataclasses.replace(source, data=data)
+    if settings.validation_fraction and not (data.splits == "validation").any():
+        groups = _sequences(source) if data.is_continuous else _classes(data)
+        is_training = data.splits == "train"
+        chosen = _chosen(np.unique(groups[is_training]).tolist(), data, settings)
+        moved = is_training & np.isin(groups, chosen)
+        splits = np.where(moved, "validation", data.splits)
+        source = dataclasses.replace(
+            source, data=dataclasses.replace(data, splits=splits)
+        )
+    return source
+
+
+def _classes(data: DataSet) -> np.ndarray:
+    return np.array(data.class_names)[data.labels]
+
+
+def _sequences(source: Source) -> np.ndarray:
+    """Return what is moved as a whole: the sequence of each image, or its name."""
+    if source.data.sequences is not None:
+        return source.data.sequences
+    return np.array(source.names(source.data))
+
+
+def _chosen(names: list[str], data: DataSet, settings: Data) -> list[str]:
+    if not data.is_continuous:
+        return split_classes(
+            names,
+            test_fraction=0.0,
+            validation_fraction=settings.validation_fraction,
+            seed=settings.split_seed,
+        )["validation"]
+    count = max(1, round(settings.validation_fraction * len(names)))
+    if count >= len(names):
+        raise ValueError(
+            "`validation_fraction` must leave a sequence to train on, of "
+            f"{len(names)}. Received: {settings.validation_fraction}."
+        )
+    return hash_order(names, settings.split_seed)[:count]

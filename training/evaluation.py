@@ -1,0 +1,211 @@
+"""How good an embedder is on a part of a data set."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfdml.label_metrics import label_distance_metrics
+from tfdml.metrics import retrieval_metrics
+from training.data.data_set import DataSet
+from training.pictures import Pictures
+
+__all__ = [
+    "Part",
+    "PartEvaluation",
+    "embed",
+    "measure",
+    "monitored",
+    "noted",
+    "original_error",
+    "raw_pixels",
+]
+
+_KS = (1, 5)
+_LABEL_KS = (1, 10)
+_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Part:
+    """The images of a split.
+
+    Args:
+        data: What is known of them.
+        pictures: The pictures of the whole data set.
+        positions: Where the images of the part are in it, int64 `[N]`.
+        label_distance: Of continuous labels, as for
+            `tfdml.label_metrics.label_distance_metrics`.
+    """
+
+    data: DataSet
+    pictures: Pictures
+    positions: np.ndarray
+    label_distance: Callable[[Any, Any], Any] | None = None
+
+    @property
+    def can_be_measured(self) -> bool:
+        """Whether a query has something to find."""
+        return bool(self.data.has_positive().any())
+
+
+class _Blocks(keras.utils.PyDataset):
+    """The pictures of a part as they are tested, block by block."""
+
+    def __init__(self, part: Part) -> None:
+        super().__init__(workers=1, use_multiprocessing=False)
+        self._part = part
+        self.error: Exception | None = None
+
+    def __len__(self) -> int:
+        return -(-len(self._part.positions) // _BATCH)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray]:
+        block = self._part.positions[index * _BATCH : (index + 1) * _BATCH]
+        with noted(self):
+            return (self._part.pictures.central(block),)
+
+
+@contextmanager
+def noted(batches: Any) -> Iterator[None]:
+    """Keep an error as `batches.error`: TensorFlow makes another of it."""
+    try:
+        yield
+    except Exception as error:
+        batches.error = error
+        raise
+
+
+@contextmanager
+def original_error(batches: Any) -> Iterator[None]:
+    """Raise the error that reading batches met, not what TensorFlow made of it."""
+    try:
+        yield
+    except Exception:
+        if batches.error is not None:
+            raise batches.error from None
+        raise
+
+
+def embed(embedder: keras.Model, part: Part) -> np.ndarray:
+    """Embed the pictures of a part, float32 `[N, dimension]`.
+
+    Raises:
+        UnreadableImageError: A file is broken.
+        FileNotFoundError: A file is gone.
+    """
+    blocks = _Blocks(part)
+    with original_error(blocks):
+        return embedder.predict(blocks, verbose=0)
+
+
+def raw_pixels(part: Part) -> np.ndarray:
+    """Embed pictures as their own 32 x 32 pixels, each centred: the floor to beat."""
+    blocks = _Blocks(part)
+    rows = np.empty((len(part.positions), 32 * 32 * 3), "float32")
+    for index in range(len(blocks)):
+        pictures = blocks[index][0].astype("float32")
+        small = keras.ops.image.resize(pictures, (32, 32), antialias=True)
+        flat = keras.ops.convert_to_numpy(small).reshape(len(pictures), -1)
+        # Without this, most of the cosine is the white that all drawings share.
+        flat = flat - flat.mean(axis=1, keepdims=True)
+        rows[index * _BATCH : (index + 1) * _BATCH] = flat
+    return rows
+
+
+def measure(
+    part: Part,
+    embedded: Callable[[Part], np.ndarray],
+    *,
+    most_queries: int | None = None,
+) -> dict[str, float] | None:
+    """Measure retrieval on a part.
+
+    Classes: the metrics of `tfdml.metrics.retrieval_metrics`, by query and gallery
+    where the data set has such roles. Continuous labels: those of
+    `tfdml.label_metrics.label_distance_metrics`; where sequences are known, each also
+    among the images of other sequences.
+
+    Args:
+        part: The images.
+        embedded: Embeds them.
+        most_queries: Of more queries with classes so many are drawn, always the same.
+
+    Returns:
+        The metrics; None where no query has anything to find.
+    """
+    if not part.can_be_measured:
+        return None
+    data, embeddings = part.data, embedded(part)
+    if not data.is_continuous:
+        is_query, searched = data.is_query(), data.is_gallery()
+        if most_queries is not None and is_query.sum() > most_queries:
+            # Those without a positive count too: they are reported.
+            order = np.random.default_rng(0).permutation(np.flatnonzero(is_query))
+            is_query[order[most_queries:]] = False
+        allowed = int(searched.sum()) - bool((data.has_positive() & searched).any())
+        return retrieval_metrics(
+            embeddings,
+            data.labels,
+            tuple(k for k in _KS if k <= allowed),
+            is_query=is_query,
+            is_gallery=searched,
+        )
+    measured = _of_labels(part, embeddings, len(data) - 1, None)
+    if data.sequences is not None:
+        sizes = np.unique(data.sequences, return_counts=True)[1]
+        allowed = len(data) - int(sizes.max())
+        if allowed:
+            others = _of_labels(part, embeddings, allowed, data.sequences)
+            measured |= {f"{name}_other_sequences": v for name, v in others.items()}
+    return measured
+
+
+def _of_labels(
+    part: Part, embeddings: np.ndarray, allowed: int, groups: np.ndarray | None
+) -> dict[str, float]:
+    return label_distance_metrics(
+        embeddings,
+        part.data.labels,
+        tuple(k for k in _LABEL_KS if k <= allowed),
+        label_distance=part.label_distance,
+        groups=groups,
+    )
+
+
+def monitored(data: DataSet) -> tuple[str, str]:
+    """Return what the best epoch is chosen by, and whether "max" or "min" is best.
+
+    Args:
+        data: The validation images.
+    """
+    if data.is_continuous:
+        k = max((k for k in _LABEL_KS if k < len(data)), default=1)
+        return f"val_label_distance_at_{k}", "min"
+    return "val_precision_at_1", "max"
+
+
+class PartEvaluation(keras.callbacks.Callback):
+    """Measure the validation images at the end of each epoch.
+
+    What `measure` returns goes into the logs, its names after "val_".
+
+    Args:
+        part: The validation images.
+        embedder: What embeds them.
+    """
+
+    def __init__(self, part: Part, embedder: keras.Model) -> None:
+        super().__init__()
+        self._part = part
+        self._embedder = embedder
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Embed the pictures and add the metrics to the logs."""
+        measured = measure(self._part, lambda part: embed(self._embedder, part)) or {}
+        for name, value in measured.items():
+            if logs is not None and not name.startswith("queries"):
+                logs[f"val_{name}"] = value

@@ -1,0 +1,249 @@
+"""The report of a run, one HTML file that needs nothing else."""
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from training.charts import line_chart
+from training.recipe import Recipe
+from training.report import measured_rows, metric_text, metric_title
+
+__all__ = ["write_report"]
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #1f2328; background: #fff;
+  margin: 2rem auto; max-width: 1100px; padding: 0 1.5rem }
+h1 { font-size: 1.6rem; margin-bottom: 0 } h2 { font-size: 1.15rem; margin-top: 2rem }
+.lead { color: #57606a; margin-top: .25rem }
+table { border-collapse: collapse } th, td { padding: .25rem .9rem .25rem 0 }
+th { text-align: left; font-weight: 600 } td.n, th.n { text-align: right }
+tbody tr { border-top: 1px solid #d8dee4 } tr.main td { font-weight: 600 }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(430px, 1fr));
+  gap: 1.5rem } figure { margin: 0 } figcaption { font-weight: 600 }
+svg { width: 100%; height: auto } svg text { font: 11px sans-serif; fill: #57606a }
+.grid { stroke: #d8dee4 } .mark { stroke: #57606a; stroke-dasharray: 4 3 }
+.keys span { margin-right: 1rem; font-size: .85rem } .keys i { display: inline-block;
+  width: .8em; height: .8em; margin-right: .35em; border-radius: 2px }
+.sheet { display: flex; gap: 6px; margin-bottom: .6rem; overflow-x: auto }
+.cell { width: 80px; font-size: .7rem; color: #57606a; overflow-wrap: anywhere }
+.cell img { width: 72px; height: 72px; border: 4px solid #d8dee4; display: block }
+.cell.right img { border-color: #1a7f37 } .cell.wrong img { border-color: #cf222e }
+.query { margin-right: 1rem } .cell b { color: #1f2328; font-weight: 600 }
+.recipe { columns: 3 260px; font-size: .85rem } .recipe section { break-inside: avoid }
+.recipe h3 { margin: .6rem 0 0; font-size: .9rem } .given { font-weight: 600 }
+.recipe div { color: #57606a; overflow-wrap: anywhere }
+.recipe .given { color: #1f2328 }
+"""
+
+
+def write_report(run: Path) -> Path:
+    """Write `report.html` from the JSON files of a finished run.
+
+    Args:
+        run: The run folder.
+
+    Returns:
+        Path of the report.
+
+    Raises:
+        ValueError: The folder holds no finished run.
+    """
+    if not (run / "metrics.json").is_file():
+        raise ValueError(f"{run} holds no finished run (no metrics.json).")
+    results, history, recipe = (
+        _read(run / f"{name}.json") for name in ("metrics", "history", "recipe")
+    )
+    sheet = _read(run / "neighbors.json") if (run / "neighbors.json").exists() else []
+    name = run.name.removesuffix(".unfinished")
+    parts = [
+        f"<h1>{escape(name)}</h1>",
+        f'<p class="lead">{escape(_lead(results, recipe, history))}</p>',
+        _test_table(results),
+        _curves(history, results.get("best_epoch", 0)),
+        _sheet(sheet, results.get("searches_of", "test")),
+        _data_table(results),
+        _recipe(recipe),
+        _pairs("Environment", results.get("environment", {})),
+    ]
+    page = (
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{escape(name)}</title><style>{_STYLE}</style>"
+        f"<body>{''.join(parts)}</body></html>\n"
+    )
+    path = run / "report.html"
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
+
+
+def _lead(
+    results: dict[str, Any], recipe: dict[str, Any], history: dict[str, Any]
+) -> str:
+    epochs = len(history.get("loss", ()))
+    minutes, seconds = divmod(round(results["seconds_of_training"]), 60)
+    best = results.get("best_epoch")
+    return (
+        f"{recipe['loss']['name']}, {recipe['embedder']['backbone']} network, "
+        f"{epochs} epochs in {minutes} min {seconds} s on {results['backend']}"
+        + (
+            f"; the weights of epoch {best} are kept, the best on validation"
+            * bool(best)
+        )
+        + "."
+    )
+
+
+def _test_table(results: dict[str, Any]) -> str:
+    names, rows = measured_rows(results)
+    if not names:
+        return "<h2>Test</h2><p>No test images with anything to find.</p>"
+    head = "".join(f'<th class="n">{escape(metric_title(n))}</th>' for n in names)
+    lines = [f"<thead><tr><th></th>{head}</tr></thead><tbody>"]
+    for title, values in rows.items():
+        cells = "".join(
+            f'<td class="n">{metric_text(n, values[n])}</td>' for n in names
+        )
+        kind = ' class="main"' * (title == "after training")
+        lines.append(f"<tr{kind}><td>{escape(title)}</td>{cells}</tr>")
+    table = f"<table>{''.join(lines)}</tbody></table>"
+    return f"<h2>Test images, never seen in training</h2>{table}"
+
+
+def _curves(history: dict[str, list[float]], best: int) -> str:
+    if not history:
+        return ""
+    shares: dict[str, list[float]] = {}
+    others: dict[str, list[float]] = {}
+    for name, values in history.items():
+        if name.startswith("val_") and name != "val_recall_at_1":  # Precision@1
+            title = metric_title(name.removeprefix("val_"))
+            is_share = metric_text(name, 0.0).endswith("%")
+            (shares if is_share else others)[title] = values
+    charts = [("Loss", {"loss": history["loss"]}, False)]
+    if shares:
+        charts.append(("Validation", shares, True))
+    charts += [
+        (f"Validation: {title}", {title: v}, False) for title, v in others.items()
+    ]
+    charts += [
+        (metric_title(name).capitalize(), {metric_title(name): values}, False)
+        for name, values in history.items()
+        if name != "loss" and not name.startswith("val_")
+    ]
+    figures = "".join(
+        f"<figure><figcaption>{escape(title)}</figcaption>"
+        f"{line_chart(series, percent=percent, marked=best)}</figure>"
+        for title, series, percent in charts
+    )
+    note = f"<p>The dashed line marks epoch {best}, whose weights are kept.</p>" * bool(
+        best
+    )
+    return f'<h2>Curves</h2>{note}<div class="charts">{figures}</div>'
+
+
+def _sheet(sheet: list[dict[str, Any]], of: str) -> str:
+    if not sheet:
+        return ""
+    groups = {
+        "from all": "Queries drawn at random, each with its nearest neighbours",
+        "from failures": "Queries drawn from those whose first neighbour is wrong",
+    }
+    name = {"test": "test", "validation": "validation", "train": "training"}[of]
+    parts = [f"<h2>Searches among the {name} images</h2>"]
+    for drawn, title in groups.items():
+        rows = [query for query in sheet if query["drawn"] == drawn]
+        if rows:
+            parts.append(f"<p>{title}.</p>")
+        for query in rows:
+            cells = [
+                _cell(query, "query", "query"),
+                *map(_neighbor, query["neighbors"]),
+            ]
+            parts.append(f'<div class="sheet">{"".join(cells)}</div>')
+    if any(n["right"] is not None for q in sheet for n in q["neighbors"]):
+        parts.insert(
+            1, "<p>A green frame has the class of the query, a red one not.</p>"
+        )
+    return "".join(parts)
+
+
+def _neighbor(item: dict[str, Any]) -> str:
+    kind = {True: "right", False: "wrong", None: ""}[item["right"]]
+    word = f"{kind}, " if kind else ""
+    return _cell(item, kind, f"{word}{item['similarity']:.2f}")
+
+
+def _cell(item: dict[str, Any], kind: str, note: str) -> str:
+    label = escape(item["class"] or item["name"])
+    return (
+        f'<div class="cell {kind}"><img alt="{label}" title="{escape(item["name"])}" '
+        f'src="data:image/jpeg;base64,{item["picture"]}"><b>{note}</b> {label}</div>'
+    )
+
+
+def _data_table(results: dict[str, Any]) -> str:
+    rows = "".join(
+        f'<tr><td>{split}</td><td class="n">{count:,}</td>'
+        f'<td class="n">{results["classes"][split] or "none"}</td></tr>'
+        for split, count in results["images"].items()
+    )
+    skipped = len(results.get("skipped_files", ()))
+    note = f"<p>{skipped} unreadable files were skipped.</p>" * bool(skipped)
+    return (
+        '<h2>Images</h2><table><thead><tr><th></th><th class="n">images</th>'
+        f'<th class="n">classes</th></tr></thead><tbody>{rows}</tbody></table>{note}'
+    )
+
+
+def _recipe(recipe: dict[str, Any]) -> str:
+    defaults = {
+        table.name: _defaults(table.type) for table in dataclasses.fields(Recipe)
+    }
+    sections = []
+    for name, table in recipe.items():
+        lines = "".join(
+            f"<div{_given(value, defaults.get(name, {}).get(key))}>"
+            f"{escape(key)} = {escape(json.dumps(value))}</div>"
+            for key, value in table.items()
+        )
+        sections.append(f"<section><h3>[{escape(name)}]</h3>{lines}</section>")
+    return (
+        "<h2>Recipe</h2><p>Bold: other than the default.</p>"
+        f'<div class="recipe">{"".join(sections)}</div>'
+    )
+
+
+def _defaults(table: Any) -> dict[str, Any]:
+    return json.loads(
+        json.dumps(
+            {
+                f.name: f.default
+                for f in dataclasses.fields(table)
+                if f.default is not dataclasses.MISSING
+            }
+        )
+    )
+
+
+def _given(value: Any, default: Any) -> str:
+    return ' class="given"' * (value != default and value != {})
+
+
+def _pairs(title: str, values: dict[str, str]) -> str:
+    if not values:
+        return ""
+    rows = _rows((key.replace("_", " "), value) for key, value in values.items())
+    return f"<h2>{title}</h2><table><tbody>{rows}</tbody></table>"
+
+
+def _rows(pairs: Iterable[tuple[str, str]]) -> str:
+    return "".join(
+        f"<tr><td>{escape(a)}</td><td>{escape(b)}</td></tr>" for a, b in pairs
+    )
