@@ -16,7 +16,8 @@ from tqdm import tqdm
 
 from serving.gallery import Gallery, read_image_list, save_gallery
 from serving.index_report import IndexReport, ShardReport
-from serving.saved_model import SavedEmbedder, find_model_version, model_fingerprint
+from serving.saved_embedder import SavedEmbedder
+from serving.saved_model import find_model_version, model_fingerprint
 from serving.shards import (
     Job,
     Part,

@@ -17,7 +17,7 @@ from serving.__main__ import main
 from serving.client import EndpointClient
 from serving.gallery import load_gallery
 from serving.indexing import index_images
-from serving.saved_model import SavedEmbedder
+from serving.saved_embedder import SavedEmbedder
 from tests.search_fixtures import serve_model
 from tests.small_images import write_shapes
 from tfdml.embedder import build_embedder
