@@ -11,7 +11,7 @@ from tests.all_losses import Entry
 from tests.autodiff import BACKEND, value_and_gradient
 from tests.golden_cases import check, rows_of_pairs
 from tests.golden_variants import variants
-from tests.test_losses_common import hard_batch
+from tests.test_losses_common import HARD, hard_batch
 from tfdml.losses.angular import AngularLoss, AngularTripletLoss, MultiClassAngularLoss
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
@@ -178,19 +178,6 @@ def test_angular_loss_in_turn_is_exact_at_any_angle(monkeypatch):
     t = math.tan(math.radians(85.0)) ** 2
     value, _ = value_and_gradient(lambda x: AngularLoss(85.0)(labels, x), x)
     assert value == pytest.approx(math.log(2) + 2 * (1 + t), rel=1e-4)
-
-
-HARD = [
-    "no positives",
-    "no negatives",
-    "equal rows",
-    "zero rows",
-    "one zero row",
-    "huge rows",
-    "tiny rows",
-    "duplicates",
-    "opposite rows",
-]
 
 
 @pytest.mark.parametrize("case", HARD)

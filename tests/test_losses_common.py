@@ -145,6 +145,20 @@ def test_rotation_changes_nothing(entry):
     assert float(entry.loss(labels, outputs)) == pytest.approx(expected, rel=1e-4)
 
 
+HARD = [
+    "no positives",
+    "no negatives",
+    "equal rows",
+    "zero rows",
+    "one zero row",
+    "huge rows",
+    "tiny rows",
+    "duplicates",
+    "opposite rows",
+]
+"""Batches that are hard to compute: see `hard_batch`."""
+
+
 def hard_batch(case, entry):
     """Return labels and embeddings of a batch that is hard to compute."""
     labels, embeddings = batch()
@@ -168,20 +182,7 @@ def hard_batch(case, entry):
 
 @every_loss()
 @every_mode
-@pytest.mark.parametrize(
-    "case",
-    [
-        "no positives",
-        "no negatives",
-        "equal rows",
-        "zero rows",
-        "one zero row",
-        "huge rows",
-        "tiny rows",
-        "duplicates",
-        "opposite rows",
-    ],
-)
+@pytest.mark.parametrize("case", HARD)
 def test_hard_batches_give_finite_values_and_gradients(entry, case, mode):
     value, gradient = computed(entry, *hard_batch(case, entry), mode)
     assert np.isfinite(value)
