@@ -7,30 +7,23 @@ the first devices; pairs are compared across the whole batch. The losses of thre
 from the same weights are compared with those of one device; then steps are timed.
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.session import machine, write
+from benchmarks.session import bare_parser, machine, write
 
 _LOSSES = ("TopKPrecisionLoss", "MultiSimilarityLoss", "TripletLoss")
 _TIMED = 20
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    made = argparse.ArgumentParser(
-        prog="python -m benchmarks.devices",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    made = bare_parser("devices", __doc__)
     made.add_argument("--batch", type=int, default=512, help="of all devices (512)")
     made.add_argument("--image-size", type=int, default=128, help="in pixels (128)")
-    made.add_argument("--out", type=Path, help="append a JSON line for each loss")
     options = made.parse_args(arguments)
     import keras
 

@@ -13,7 +13,6 @@ resume: a run is killed (SIGKILL) after its first epoch and started again. The t
 that from the start of the command until training goes on, beside that of a new run.
 """
 
-import argparse
 import contextlib
 import io
 import os
@@ -28,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.session import machine, write
+from benchmarks.session import bare_parser, machine, write
 
 _CLASSES, _IMAGES = 60, 10
 _RECIPE = """
@@ -50,14 +49,9 @@ _AUGMENTATION = "[augmentation]\nzoom = 0.2\nshift = 0.1\nbrightness = 0.1\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    made = argparse.ArgumentParser(
-        prog="python -m benchmarks.fit",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    made = bare_parser("fit", __doc__)
     made.add_argument("--steps", type=int, default=40, help="steps of a round (40)")
     made.add_argument("--rounds", type=int, default=3, help="rounds of each (3)")
-    made.add_argument("--out", type=Path, help="append JSON lines")
     options = made.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         images = Path(folder) / "images"

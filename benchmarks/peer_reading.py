@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 from PIL import Image
+from torch import library as torch_operators
 
 __all__ = ["main"]
 
@@ -76,14 +77,14 @@ def _transforms():  # type: ignore[no-untyped-def]
     try:
         from torchvision.transforms import v2
     except RuntimeError:
-        library = torch.library.Library("torchvision", "DEF")
+        operators = torch_operators.Library("torchvision", "DEF")
         for name in ("nms", "qnms"):
-            library.define(
+            operators.define(
                 f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
             )
         from torchvision.transforms import v2
 
-        v2.library = library  # declarations end with the object
+        v2.operators = operators  # declarations end with the object
     return v2
 
 

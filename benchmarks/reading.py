@@ -1,6 +1,5 @@
 """Images a second that training reads, against the decode floor and torchvision."""
 
-import argparse
 import json
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import simplejpeg
 from PIL import Image
 
 from benchmarks.peers import ROOT
-from benchmarks.session import use_threads, write
+from benchmarks.session import bare_parser, use_threads, write
 from benchmarks.timing import smallest_times
 from tfdml.images import resample
 from tfdml.views import View
@@ -33,16 +32,13 @@ _PHOTOGRAPHS = ("astronaut", "chelsea", "coffee", "rocket", "ihc", "motorcycle_l
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.reading", description=__doc__
-    )
+    parser = bare_parser("reading", __doc__)
     parser.add_argument("--files", type=int, default=128, help="to read (128)")
     parser.add_argument("--threads", type=int, default=2, help="CPU cores to use (2)")
     parser.add_argument(
         "--seconds", type=float, default=40, help="without the peers (40)"
     )
     parser.add_argument("--no-peers", action="store_true", help="ours and floors alone")
-    parser.add_argument("--out", type=Path, help="file of JSON lines to append to")
     options = parser.parse_args(arguments)
     use_threads(options.threads)
     with tempfile.TemporaryDirectory() as folder:

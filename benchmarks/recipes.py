@@ -7,7 +7,6 @@ trained on; the weights are those of the epoch that was best on validation class
 table gives the mean over seeds and, after +-, half the range.
 """
 
-import argparse
 import dataclasses
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.session import machine, write
+from benchmarks.session import bare_parser, machine, write
 
 _ROWS = (
     ("raw 32 x 32 pixels", "test_of_raw_32x32_pixels"),
@@ -25,14 +24,9 @@ _ROWS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    made = argparse.ArgumentParser(
-        prog="python -m benchmarks.recipes",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    made = bare_parser("recipes", __doc__)
     made.add_argument("recipes", nargs="+", help="recipe files")
     made.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    made.add_argument("--out", type=Path, help="append a JSON line for each run")
     options = made.parse_args(arguments)
     records = []
     for recipe in options.recipes:

@@ -10,21 +10,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["chosen", "machine", "parser", "use_threads", "write"]
+__all__ = ["bare_parser", "chosen", "machine", "parser", "use_threads", "write"]
 
 
-def parser(module: str, description: str | None) -> argparse.ArgumentParser:
-    """Make a parser with the options that all commands have."""
+def bare_parser(module: str, description: str | None) -> argparse.ArgumentParser:
+    """Make a parser with `--out`, which all commands have."""
     made = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{module}",
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    made.add_argument("--out", type=Path, help="file of JSON lines to append to")
+    return made
+
+
+def parser(module: str, description: str | None) -> argparse.ArgumentParser:
+    """Make a parser with the options of the commands that measure losses."""
+    made = bare_parser(module, description)
     add = made.add_argument
     add("--dimension", type=int, default=128, help="of the embeddings (128)")
     add("--only", nargs="+", metavar="NAME", help="these losses alone")
     add("--threads", type=int, default=2, help="CPU cores to use (2)")
-    add("--out", type=Path, help="file of JSON lines to append to")
     return made
 
 

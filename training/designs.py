@@ -19,14 +19,13 @@ from tfdml.label_distances import caption_distance, segmentation_distance
 from tfdml.losses import LogRatioLoss, MetricLoss, WeightedContrastiveLoss
 from training.data.data_set import DataSet
 from training.recipe import Recipe, RecipeError
+from training.recipe_tables import LABEL_DISTANCES
 
 __all__ = ["build_design", "build_loss", "label_distance_of"]
 
-_LABEL_DISTANCES: dict[str, Callable[[Any, Any], Any] | None] = {
-    "squared_euclidean": None,
-    "segmentation": segmentation_distance,
-    "caption": caption_distance,
-}
+_LABEL_DISTANCES: dict[str, Callable[[Any, Any], Any] | None] = dict(
+    zip(LABEL_DISTANCES, (None, segmentation_distance, caption_distance), strict=True)
+)
 
 
 def label_distance_of(recipe: Recipe) -> Callable[[Any, Any], Any] | None:

@@ -8,6 +8,7 @@ from typing import Any
 from training.recipe_checks import RecipeError, check_range, check_word
 
 __all__ = [
+    "LABEL_DISTANCES",
     "Augmentation",
     "Batches",
     "Data",
@@ -74,6 +75,10 @@ class Embedder:
         check_range(self, "dropout", 0, 1)
 
 
+LABEL_DISTANCES = ("squared_euclidean", "segmentation", "caption")
+"""What `label_distance` may be; `training.designs` has the functions."""
+
+
 @dataclass(frozen=True)
 class Loss:
     """`[loss]`: a loss of `tfdml.losses` by its class name, and its arguments.
@@ -90,8 +95,7 @@ class Loss:
 
     def __post_init__(self) -> None:
         """Check the values that are not those of the loss itself."""
-        known = ("squared_euclidean", "segmentation", "caption")
-        check_word(self, "label_distance", known)
+        check_word(self, "label_distance", LABEL_DISTANCES)
 
 
 @dataclass(frozen=True)
