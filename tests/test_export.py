@@ -17,12 +17,12 @@ from serving.__main__ import main
 from serving.client import EndpointClient
 from serving.gallery import load_gallery
 from serving.indexing import index_images
-from serving.saved_embedder import SavedEmbedder
 from tests.search_fixtures import serve_model
 from tests.small_images import write_shapes
 from tfdml.embedder import build_embedder
 from tfdml.export import _training_form, export_embedder
 from tfdml.images import encode_png, read_image
+from tfdml.saved_embedder import SavedEmbedder
 from tfdml.views import View
 from training.data.data_set import DataSet
 from training.pictures import Pictures

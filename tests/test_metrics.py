@@ -6,13 +6,9 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
-from keras import ops
 
-from tests.all_losses import DIMENSION, batch
-from tests.autodiff import tensors
 from tfdml.callbacks import RetrievalEvaluation
-from tfdml.losses import TopKPrecisionLoss
-from tfdml.metrics import MisplacedPairs, retrieval_metrics
+from tfdml.metrics import query_metrics, retrieval_metrics
 
 pytestmark = pytest.mark.backend
 
@@ -22,47 +18,151 @@ GOLDENS = json.loads(
 CASES = [c for c in GOLDENS["metric_cases"] if "gallery" not in c["inputs"]]
 
 
+@pytest.mark.parametrize("ties", ["index", "pessimistic", "optimistic"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
-def test_metrics_equal_the_golden_numbers(case):
+def test_metrics_equal_the_golden_numbers(case, ties):
     embeddings, labels = np.array(case["inputs"]["X"]), np.array(case["inputs"]["y"])
-    expected = case["expected_by_tie_rule"]["index"]
+    expected = case["expected_by_tie_rule"][ties]
     ks = [k for k in (1, 2, 3, 5, 10) if k < len(labels)]
     answered = sum((labels == label).sum() > 1 for label in labels)
     if not answered:
         with pytest.raises(ValueError, match="no query has a positive"):
             retrieval_metrics(embeddings, labels, ks)
         return
-    received = retrieval_metrics(embeddings, labels, ks)
-    assert received["queries"] == answered
+    results = query_metrics(embeddings, labels, ks, ties=ties)
+    means = results.means()
+    zeros = results.means(without_positive="zero")
+    assert len(results.queries) == answered
     close = {"rel": 0, "abs": 1e-12}
     for k in ks:
+        recall, precision = expected[f"recall@{k}"], expected[f"precision@{k}"]
+        assert zeros[f"recall_at_{k}"] == pytest.approx(recall, **close)
+        assert zeros[f"precision_at_{k}"] == pytest.approx(precision, **close)
         recall = expected[f"recall@{k}_skip"]
-        # The golden mean is over all queries, those without a positive too.
-        precision = expected[f"precision@{k}"] * len(labels) / answered
-        assert received[f"recall_at_{k}"] == pytest.approx(recall, **close)
-        assert received[f"precision_at_{k}"] == pytest.approx(precision, **close)
-    assert received["map_at_r"] == pytest.approx(expected["map_at_r"], **close)
+        assert means[f"recall_at_{k}"] == pytest.approx(recall, **close)
+    for name, golden in (
+        ("map_at_r", "map_at_r"),
+        ("r_precision", "r_precision"),
+        ("mean_average_precision", "map_skip"),
+    ):
+        assert means[name] == pytest.approx(expected[golden], **close)
+    average = zeros["mean_average_precision"]
+    assert average == pytest.approx(expected["map_all"], **close)
+    # Without a negative the golden mean is one of no numbers, written as 0.
+    area = expected["mean_query_auc"] or 1.0
+    assert means["roc_auc"] == pytest.approx(area, **close)
+    curve = results.curve
+    np.testing.assert_allclose(curve.recall[::10], np.arange(11) / 10, atol=1e-15)
+    np.testing.assert_allclose(
+        curve.interpolated[::10], expected["pr11_max"], rtol=0, atol=1e-12
+    )
+    np.testing.assert_allclose(
+        curve.linear[::10], expected["pr11_linear"], rtol=0, atol=1e-12
+    )
 
 
 def test_separate_gallery_equals_the_golden_numbers():
     (case,) = [c for c in GOLDENS["metric_cases"] if "gallery" in c["inputs"]]
     inputs, expected = case["inputs"], case["expected_by_tie_rule"]["index"]
     queries, gallery = len(inputs["y"]), len(inputs["gallery_y"])
-    received = retrieval_metrics(
+    results = query_metrics(
         np.array(inputs["X"] + inputs["gallery"]),
         np.array(inputs["y"] + inputs["gallery_y"]),
         [1, 2, 5],
         is_query=np.arange(queries + gallery) < queries,
         is_gallery=np.arange(queries + gallery) >= queries,
     )
-    assert received["queries"] == 5
-    assert received["queries_without_positive"] == 1
+    assert results.classes_without_positive.tolist() == [3]
+    means, zeros = results.means(), results.means(without_positive="zero")
     for k in (1, 2, 5):
-        assert received[f"recall_at_{k}"] == expected[f"recall@{k}_skip"]
-    assert received["precision_at_5"] == pytest.approx(
-        expected["precision@5"] * queries / 5
+        assert means[f"recall_at_{k}"] == expected[f"recall@{k}_skip"]
+        assert zeros[f"recall_at_{k}"] == pytest.approx(expected[f"recall@{k}"])
+    assert zeros["precision_at_5"] == pytest.approx(expected["precision@5"])
+    for name in ("map_at_r", "r_precision"):
+        assert means[name] == pytest.approx(expected[name])
+    assert means["mean_average_precision"] == pytest.approx(expected["map_skip"])
+
+
+def naive_metrics(ranked, k):
+    """Read metrics off a ranking, True where a positive stands."""
+    positives = sum(ranked)
+    precisions = [sum(ranked[:r]) / r for r in range(1, len(ranked) + 1)]
+    found = [(r, precisions[r]) for r, hit in enumerate(ranked) if hit]
+    negatives = len(ranked) - positives
+    wrong = sum(
+        not other and place < at
+        for at, hit in enumerate(ranked)
+        for place, other in enumerate(ranked)
+        if hit
     )
-    assert received["map_at_r"] == pytest.approx(expected["map_at_r"])
+    return {
+        f"precision_at_{k}": precisions[k - 1],
+        f"recall_at_{k}": float(any(ranked[:k])),
+        "r_precision": precisions[positives - 1],
+        "map_at_r": sum(p for r, p in found if r < positives) / positives,
+        "mean_average_precision": sum(p for _, p in found) / positives,
+        "mean_reciprocal_rank": 1 / (ranked.index(True) + 1),
+        "roc_auc": 1 - wrong / (positives * negatives) if negatives else 1.0,
+    }
+
+
+def naive_rankings(embeddings, labels, is_query, is_gallery, groups):
+    rows = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    rankings = {}
+    for q in np.flatnonzero(is_query):
+        others = np.flatnonzero(is_gallery & (groups != groups[q]))
+        order = others[np.argsort(-(rows[others] @ rows[q]), kind="stable")]
+        ranked = (labels[order] == labels[q]).tolist()
+        if any(ranked):
+            rankings[int(q)] = ranked
+    return rankings
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_roles_and_groups_equal_a_loop_over_rankings(seed):
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(12, 60))
+    embeddings, labels = rng.normal(size=(count, 4)), rng.integers(0, 6, count)
+    labels = np.array(list("abcdef"))[labels]
+    is_query, is_gallery = rng.random(count) < 0.7, rng.random(count) < 0.8
+    groups = rng.integers(0, count // 2, count)
+    roles = {"is_query": is_query, "is_gallery": is_gallery, "groups": groups}
+    results = query_metrics(embeddings, labels, [3], **roles)
+    rankings = naive_rankings(embeddings, labels, is_query, is_gallery, groups)
+    assert results.queries.tolist() == list(rankings)
+    assert results.classes.tolist() == [labels[q] for q in rankings]
+    unanswered = set(np.flatnonzero(is_query).tolist()) - set(rankings)
+    assert set(results.without_positive.tolist()) == unanswered
+    firsts = [ranked.index(True) + 1 for ranked in rankings.values()]
+    assert results.first_ranks.tolist() == firsts
+    expected = [naive_metrics(ranked, 3) for ranked in rankings.values()]
+    for name, values in results.values.items():
+        wanted = [metrics[name] for metrics in expected]
+        np.testing.assert_allclose(values, wanted, rtol=0, atol=1e-12, err_msg=name)
+    macro = retrieval_metrics(embeddings, labels, [3], average="macro", **roles)
+    of_class = results.by(results.classes)
+    for name in expected[0]:
+        means = [metrics[name] for metrics in of_class.values()]
+        assert macro[name] == pytest.approx(np.mean(means))
+        assert of_class["b"][name] == pytest.approx(
+            np.mean(results.values[name][results.classes == "b"])
+        )
+
+
+def test_large_ids_and_superclasses_are_labels():
+    embeddings = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 1.0]])
+    labels = 2**24 + np.array([0, 1, 0, 1])  # float32 would make all one
+    assert retrieval_metrics(embeddings, labels, [1])["precision_at_1"] == 0.0
+    coarse = np.array(["animal", "animal", "thing", "thing"])
+    assert retrieval_metrics(embeddings, coarse, [1])["precision_at_1"] == 1.0
+
+
+def test_zero_rows_are_ranked_and_named_nowhere():
+    embeddings = np.array([[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
+    received = retrieval_metrics(embeddings, np.array([0, 1, 1]), [1])
+    # Cosine 0 with the zero row stands before -1 with the other of its class.
+    assert received["precision_at_1"] == 0.0
+    assert received["mean_average_precision"] == 0.5
 
 
 def test_item_of_both_roles_is_searched_but_does_not_find_itself():
@@ -101,7 +201,7 @@ def test_blocks_of_queries_change_nothing(monkeypatch):
     generator = np.random.default_rng(0)
     embeddings, labels = generator.normal(size=(50, 3)), generator.integers(0, 9, 50)
     expected = retrieval_metrics(embeddings, labels)
-    monkeypatch.setattr("tfdml.metrics._RANKS_AT_ONCE", 30)
+    monkeypatch.setattr("tfdml.retrieval_task._RANKS_AT_ONCE", 30)
     assert retrieval_metrics(embeddings, labels) == expected
 
 
@@ -119,12 +219,28 @@ def test_query_itself_is_left_out_but_its_duplicate_is_found():
         ([0, 1, 2], [1], "no query has a positive"),
         ([0, 0, 1], [3], r"from 1 to 2.*\[3\]"),
         ([0, 0, 1], [0], r"from 1 to 2.*\[0\]"),
-        ([0, 0], [1], r"\(3, 2\) and \(2,\)"),
+        ([0, 0], [1], r"one integer or string for each of the 3 .*shape=\(2,\)"),
+        ([0.0, 0.0, 1.0], [1], r"`labels` must hold one integer.*dtype=float64"),
     ],
 )
 def test_impossible_questions_are_refused(labels, ks, message):
     with pytest.raises(ValueError, match=message):
         retrieval_metrics(np.eye(3)[:, :2] + 1, np.array(labels), ks)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"average": "weighted"}, "`average` must be one of .*'weighted'"),
+        ({"without_positive": "drop"}, "`without_positive` must be one of .*'drop'"),
+        ({"ties": "random"}, "`ties` must be one of .*'random'"),
+        ({"metric": "l2"}, "`metric` must be one of .*'l2'"),
+        ({"groups": np.zeros(2)}, "`groups` must hold one integer or string"),
+    ],
+)
+def test_unknown_rules_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        retrieval_metrics(np.eye(3), np.array([0, 0, 1]), [1], **arguments)
 
 
 def test_model_that_diverged_is_told():
@@ -169,23 +285,3 @@ def test_collapsed_model_is_measured_and_does_not_end_the_run():
     logs = {}
     callback.on_epoch_end(0, logs)
     assert 0 <= logs["val_precision_at_1"] <= 1
-
-
-def test_fit_shows_the_number_of_misplaced_pairs():
-    labels, inputs = batch()
-    layer = keras.Input((DIMENSION,))
-    model = keras.Model(layer, keras.layers.Dense(4)(layer))
-    metric = MisplacedPairs(k=3, margin=0.2)
-    model.compile("sgd", loss=TopKPrecisionLoss(3, 0.2), metrics=[metric])
-    embeddings = model.predict(inputs, verbose=0)
-    history = model.fit(inputs, labels, batch_size=16, verbose=0)
-    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
-    same = labels[:, None] == labels[None]
-    itself = np.eye(16, dtype=bool)
-    scores = (unit @ unit.T).astype("float32")
-    masks = tensors(scores, same & ~itself, ~same)
-    counts = TopKPrecisionLoss(3, 0.2).misplaced_pairs(*masks)
-    expected = ops.convert_to_numpy(counts).mean()
-    assert 0 < expected == pytest.approx(history.history["misplaced_pairs"][0])
-    again = MisplacedPairs.from_config(metric.get_config())
-    assert again.get_config() == metric.get_config()

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tfdml import neighbors
+from tfdml import exact_scores
 from tfdml.neighbors import nearest_neighbors
 
 METRICS = ["cosine", "dot_product", "squared_euclidean"]
@@ -62,8 +62,8 @@ def test_blocks_do_not_change_the_answer(metric, monkeypatch):
     rng = np.random.default_rng(1)
     queries, gallery = rng.normal(size=(11, 5)), rng.normal(size=(40, 5))
     exclude = rng.integers(-1, 40, size=11)
-    monkeypatch.setattr(neighbors, "_BLOCK_ELEMENTS", 81)  # two queries a block
-    monkeypatch.setattr(neighbors, "_GATHER_ELEMENTS", 15)  # three pairs a time
+    monkeypatch.setattr(exact_scores, "_BLOCK_ELEMENTS", 81)  # two queries a block
+    monkeypatch.setattr(exact_scores, "_GATHER_ELEMENTS", 15)  # three pairs a time
     assert_equals_naive(queries, gallery, 6, metric, exclude)
 
 
@@ -248,11 +248,24 @@ def test_zero_vector_is_allowed_where_it_has_a_meaning():
 
 
 @pytest.mark.parametrize(
-    "exclude", [[0], [0.0, 1.0], [[0], [1]], [-2, 0], [0, 2], [True, False]]
+    "exclude", [[0], [0.0, 1.0], [[[0]], [[1]]], [-2, 0], [0, 2], [True, False]]
 )
 def test_bad_exclude_is_refused(exclude):
     with pytest.raises(ValueError, match="`exclude` must"):
         nearest_neighbors(np.eye(2), np.eye(2), 1, exclude=exclude)
+
+
+def test_several_rows_are_left_out():
+    rng = np.random.default_rng(6)
+    queries, gallery = rng.normal(size=(5, 3)), rng.normal(size=(30, 3))
+    exclude = np.stack([rng.permutation(30)[:4] for _ in range(5)])
+    exclude[:, 0] = -1
+    indices, _ = nearest_neighbors(queries, gallery, 27, exclude=exclude)
+    everything, _ = nearest_neighbors(queries, gallery, 30)
+    for found, ranked, banned in zip(indices, everything, exclude, strict=True):
+        assert found.tolist() == [row for row in ranked if row not in banned]
+    with pytest.raises(ValueError, match="`k` must be from 1 to 27"):
+        nearest_neighbors(queries, gallery, 28, exclude=exclude)
 
 
 def test_unknown_metric_is_refused():

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml.index_files import IndexFileError, read_version, write_version
-from tfdml.neighbors import PreparedGallery, as_embeddings, check_k
+from tfdml.neighbors import ExactSearcher, check_k
+from tfdml.rows import as_embeddings
 from tfdml.scann_search import ScannSearcher, ScannSettings
 
 __all__ = [
@@ -271,16 +272,16 @@ class ExactIndex(_Index):
     """
 
     @staticmethod
-    def _build(gallery: NDArray[np.float32], metric: Metric) -> PreparedGallery:
-        return PreparedGallery(gallery.copy(), metric)
+    def _build(gallery: NDArray[np.float32], metric: Metric) -> ExactSearcher:
+        return ExactSearcher(gallery.copy(), metric)
 
     def _write(self, data: Path) -> None:
         np.save(data / "embeddings.npy", self._searcher.gallery, allow_pickle=False)
 
     @staticmethod
-    def _read(manifest: dict[str, Any], data: Path) -> PreparedGallery:
+    def _read(manifest: dict[str, Any], data: Path) -> ExactSearcher:
         gallery = np.load(data / "embeddings.npy", allow_pickle=False)
-        return PreparedGallery(gallery, manifest["metric"])
+        return ExactSearcher(gallery, manifest["metric"])
 
 
 class ScannIndex(_Index):

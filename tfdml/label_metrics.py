@@ -5,9 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from tfdml.neighbors import Metric, PreparedGallery, unit_or_zero
+from tfdml.exact_scores import Metric
+from tfdml.neighbors import ExactSearcher
+from tfdml.query_results import QueryResults
+from tfdml.rows import unit_or_zero
 
-__all__ = ["label_distance_metrics"]
+__all__ = ["label_distance_metrics", "label_query_metrics"]
 
 _BLOCK_ELEMENTS = 2**22
 
@@ -62,6 +65,41 @@ def label_distance_metrics(
         CVPR 2019, section 5: the mean label distance, and nDCG with the relevance
         -log2(1 + d).
     """
+    return label_query_metrics(
+        embeddings,
+        labels,
+        ks,
+        label_distance=label_distance,
+        groups=groups,
+        metric=metric,
+    ).means()
+
+
+def label_query_metrics(
+    embeddings: np.ndarray,
+    labels: np.ndarray,
+    ks: Sequence[int] = (1, 10),
+    *,
+    label_distance: Callable[[np.ndarray, np.ndarray], Any] | None = None,
+    groups: np.ndarray | None = None,
+    metric: Metric = "cosine",
+) -> QueryResults:
+    """Measure each query as `label_distance_metrics` does, and keep what it measured.
+
+    Args:
+        embeddings: As in `label_distance_metrics`, and so are the others.
+        labels: What is compared by `label_distance`.
+        ks: The k of the metrics.
+        label_distance: How far labels are apart.
+        groups: What must not be compared; also the `classes` of the results.
+        metric: How embeddings are compared.
+
+    Returns:
+        The metrics of each query; every item is one.
+
+    Raises:
+        ValueError: As `label_distance_metrics`.
+    """
     embeddings, labels = np.asarray(embeddings), np.asarray(labels)
     if embeddings.ndim != 2 or labels.shape[:1] != embeddings.shape[:1]:
         raise ValueError(
@@ -84,17 +122,24 @@ def label_distance_metrics(
             f"with. Received: {list(ks)}."
         )
     distance = label_distance or _euclidean
-    rows = [
-        row
-        for queries, gallery in parts
-        for row in _measure(embeddings, labels, queries, gallery, ks, distance, metric)
-    ]
-    means = np.concatenate(rows).mean(axis=0)
-    results = {}
+    rows = np.empty((len(labels), 2 * len(ks)))
+    for queries, gallery in parts:
+        blocks = _measure(embeddings, labels, queries, gallery, ks, distance, metric)
+        rows[queries] = np.concatenate(list(blocks))
+    measured = {}
     for place, k in enumerate(ks):
-        results[f"label_distance_at_{k}"] = float(means[2 * place])
-        results[f"ndcg_at_{k}"] = float(means[2 * place + 1])
-    return results
+        measured[f"label_distance_at_{k}"] = rows[:, 2 * place]
+        measured[f"ndcg_at_{k}"] = rows[:, 2 * place + 1]
+    everyone, nobody = np.arange(len(labels)), np.empty(0, np.int64)
+    return QueryResults(
+        queries=everyone,
+        classes=everyone if groups is None else np.asarray(groups),
+        values=measured,
+        first_ranks=None,
+        curve=None,
+        without_positive=nobody,
+        classes_without_positive=nobody,
+    )
 
 
 def _parts(
@@ -124,7 +169,7 @@ def _measure(
     metric: Metric,
 ) -> Iterator[np.ndarray]:
     """Yield blocks `[queries, 2 * len(ks)]` of both metrics for each k."""
-    prepared = PreparedGallery(embeddings[gallery], metric)
+    searcher = ExactSearcher(embeddings[gallery], metric)
     own = np.isin(queries[0], gallery)  # then all are
     depth = max(ks)
     discounts = 1 / np.log2(np.arange(depth) + 2)
@@ -132,7 +177,7 @@ def _measure(
     for start in range(0, len(queries), step):
         block = queries[start : start + step]
         exclude = np.searchsorted(gallery, block) if own else None
-        found, _ = prepared.nearest(embeddings[block], depth, exclude=exclude)
+        found, _ = searcher.nearest(embeddings[block], depth, exclude)
         apart = np.array(distance(labels[block], labels[gallery]), dtype="float64")
         if not (apart >= 0).all():
             raise ValueError(

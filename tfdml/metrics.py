@@ -1,19 +1,17 @@
-"""Retrieval metrics, exact, and what `fit` can show of a loss."""
+"""Retrieval metrics of a whole set, exact."""
 
 from collections.abc import Sequence
-from typing import Any
 
-import keras
 import numpy as np
 
-from tfdml.losses.base import checked_batch
-from tfdml.losses.ranking import TopKPrecisionLoss
-from tfdml.neighbors import Metric, PreparedGallery, unit_or_zero
-from tfdml.pairs import Tensor, cosine_similarities, label_masks
+from tfdml.exact_scores import Metric, PreparedGallery
+from tfdml.query_results import Average, QueryResults, RankingCurve, WithoutPositive
+from tfdml.ranked import LEVELS, Ranked
+from tfdml.ranks import Ties, check_ties, ranks_in
+from tfdml.retrieval_task import RetrievalTask
+from tfdml.rows import unit_or_zero
 
-__all__ = ["MisplacedPairs", "retrieval_metrics"]
-
-_RANKS_AT_ONCE = 2**22  # a class of thousands has as many ranks for each query
+__all__ = ["query_metrics", "retrieval_metrics"]
 
 
 def retrieval_metrics(
@@ -24,48 +22,173 @@ def retrieval_metrics(
     metric: Metric = "cosine",
     is_query: np.ndarray | None = None,
     is_gallery: np.ndarray | None = None,
+    groups: np.ndarray | None = None,
+    ties: Ties = "index",
+    average: Average = "micro",
+    without_positive: WithoutPositive = "skip",
 ) -> dict[str, float]:
     """Search every item among all others and say how good the rankings are.
 
     With `is_query` and `is_gallery`, as In-Shop has them, queries alone are searched
-    with, and the gallery alone is searched; an item may be both.
+    with, and the gallery alone is searched; an item may be both. The query itself is
+    left out by its position, so that its duplicates are found. A zero embedding has the
+    cosine similarity 0 with all others.
 
-    The query itself is left out by its position. Ties stand in the order of the
-    gallery. Queries without a positive are left out of every mean and counted. A zero
-    embedding has the cosine similarity 0 with all others. With R the number of
-    positives of a query and rel(i) = 1 if rank i is a positive:
+    With R the number of positives of a query, rank_i the rank of the i-th of them, rel
+    = 1 for a rank that holds a positive, and N- the number of negatives:
 
-    - `precision_at_k`: sum_{i<=k} rel(i) / k, also where R < k.
+    - `precision_at_k`: sum_{r<=k} rel(r) / k, also where R < k.
     - `recall_at_k`: 1 if there is a positive in the first k, else 0 (the Recall@k of
-      the metric learning papers, not the share of positives found).
-    - `map_at_r`: (1/R) sum_{i<=R} rel(i) * (precision at i).
+      the metric learning papers, elsewhere CMC@k or hit rate; not the share of
+      positives found).
+    - `r_precision`: the precision at R.
+    - `map_at_r`: (1/R) sum of i / rank_i over positives with rank_i <= R.
+    - `mean_average_precision`: (1/R) sum_i i / rank_i, of the whole ranking.
+    - `mean_reciprocal_rank`: 1 / rank_1.
+    - `roc_auc`: share of pairs of a positive and a negative of which the positive
+      stands first, 1 - sum_i (rank_i - i) / (R N-); 1 without negatives.
 
-    Each is the mean over queries.
+    Precision@k of open-metric-learning divides by min(k, R) instead, and its mAP@k by
+    the positives found; pytorch-metric-learning's mean average precision is that of a
+    ranking cut at its k.
 
     Args:
         embeddings: Float array `[N, dimension]`.
-        labels: Integer class of each item, `[N]`.
-        ks: The k of Precision@k and Recall@k, each at least 1 and less than N.
+        labels: Class of each item, integers or strings `[N]`. Super-classes give the
+            metrics of these.
+        ks: The k of Precision@k and Recall@k, each at least 1 and at most the number of
+            items that every query is compared with.
         metric: `"cosine"`, `"dot_product"` or `"squared_euclidean"`.
         is_query: Bool array `[N]`; `None`: all are queries.
         is_gallery: Bool array `[N]`; `None`: all are in the gallery.
+        groups: Integers or strings `[N]`: items of the query's own group are neither
+            searched nor positives, such as the other frames of its clip. `None` leaves
+            out the query alone.
+        ties: Which of items of equal score stands first, see `tfdml.ranks`: `"index"`,
+            `"pessimistic"` or `"optimistic"`.
+        average: `"micro"`: mean over queries; `"macro"`: mean over classes of the mean
+            over their queries.
+        without_positive: Queries without a positive are left out of every mean
+            (`"skip"`) or count as 0 (`"zero"`). Both kinds of query are counted.
 
     Returns:
-        The metrics, each 0 to 1, with `queries` and `queries_without_positive`.
+        The metrics, each 0 to 1, with `queries`, the number of those with a positive,
+        and `queries_without_positive`.
 
     Raises:
         ValueError: The shapes do not fit, `ks` is out of range, an embedding is not
             finite, or no query has a positive.
 
+    Example:
+        >>> embeddings = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.8, 0.3]])
+        >>> labels = np.array([0, 0, 1, 0])
+        >>> retrieval_metrics(embeddings, labels, [1])["precision_at_1"]
+        1.0
+
     Reference:
         Musgrave, Belongie and Lim, A Metric Learning Reality Check, ECCV 2020, for
-        MAP@R; Lu et al., ICCV 2019, Eq. 2, for Precision@k.
+        R-precision and MAP@R; Lu et al., ICCV 2019, Eq. 2, for Precision@k.
     """
-    embeddings, labels = np.asarray(embeddings), np.asarray(labels)
-    if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
+    results = query_metrics(
+        embeddings,
+        labels,
+        ks,
+        metric=metric,
+        is_query=is_query,
+        is_gallery=is_gallery,
+        groups=groups,
+        ties=ties,
+    )
+    means = results.means(average=average, without_positive=without_positive)
+    means["queries"] = len(results.queries)
+    means["queries_without_positive"] = len(results.without_positive)
+    return means
+
+
+def query_metrics(
+    embeddings: np.ndarray,
+    labels: np.ndarray,
+    ks: Sequence[int] = (1, 5),
+    *,
+    metric: Metric = "cosine",
+    is_query: np.ndarray | None = None,
+    is_gallery: np.ndarray | None = None,
+    groups: np.ndarray | None = None,
+    ties: Ties = "index",
+) -> QueryResults:
+    """Measure each query as `retrieval_metrics` does, and keep what it measured.
+
+    All metrics follow from the ranks of the positives, which are counted, not sorted:
+    see `tfdml.ranks`. Memory beside the embeddings is that of one search, and 8 bytes
+    for each query and metric.
+
+    Args:
+        embeddings: As in `retrieval_metrics`, and so are the others.
+        labels: Class of each item.
+        ks: The k of Precision@k and Recall@k.
+        metric: How embeddings are compared.
+        is_query: Which items are searched with.
+        is_gallery: Which items are searched.
+        groups: What must not be compared.
+        ties: Which of items of equal score stands first.
+
+    Returns:
+        The metrics of each query, by the names of `retrieval_metrics`.
+
+    Raises:
+        ValueError: As `retrieval_metrics`.
+    """
+    check_ties(ties)
+    embeddings = _checked_embeddings(embeddings)
+    labels = _checked_names("labels", labels, len(embeddings))
+    task = RetrievalTask.of(
+        labels,
+        _checked_role("is_query", is_query, len(labels)),
+        _checked_role("is_gallery", is_gallery, len(labels)),
+        None if groups is None else _checked_names("groups", groups, len(labels)),
+    )
+    if not len(task.queries):
         raise ValueError(
-            "`embeddings` must be [N, dimension] and `labels` [N]. "
-            f"Received: {embeddings.shape} and {labels.shape}."
+            "`labels` must hold some label twice: no query has a positive."
+        )
+    allowed = int(task.allowed.min())
+    if not len(ks) or min(ks) < 1 or max(ks) > allowed:
+        raise ValueError(
+            f"`ks` must be from 1 to {allowed}, the number of items in the gallery "
+            f"less the query. Received: {list(ks)}."
+        )
+    if metric == "cosine":
+        embeddings, metric = unit_or_zero(embeddings), "dot_product"
+    gallery = PreparedGallery(embeddings[task.searched], metric)
+    checked = gallery.checked_queries(embeddings)
+    parts, first_ranks = [], []
+    curve = np.zeros((2, LEVELS + 1))
+    for block in task.blocks(gallery.queries_at_once()):
+        exclude, positives = task.compared(block)
+        ranks = ranks_in(
+            gallery, checked[task.queries[block]], positives, exclude, ties=ties
+        )
+        ranked = Ranked.of(ranks)
+        parts.append(ranked.values(ks, task.allowed[block]))
+        first_ranks.append(ranked.ranks[ranked.starts])
+        curve += ranked.precision_at_recall()
+    curve /= len(task.queries)
+    return QueryResults(
+        queries=task.queries,
+        classes=labels[task.queries],
+        values={n: np.concatenate([part[n] for part in parts]) for n in parts[0]},
+        first_ranks=np.concatenate(first_ranks),
+        curve=RankingCurve(np.arange(LEVELS + 1) / LEVELS, curve[0], curve[1]),
+        without_positive=task.without_positive,
+        classes_without_positive=labels[task.without_positive],
+    )
+
+
+def _checked_embeddings(embeddings: np.ndarray) -> np.ndarray:
+    embeddings = np.asarray(embeddings)
+    if embeddings.ndim != 2:
+        raise ValueError(
+            f"`embeddings` must be [N, dimension]. Received: {embeddings.shape}."
         )
     broken = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
     if broken.size:
@@ -74,57 +197,17 @@ def retrieval_metrics(
             f"needs a smaller learning rate. Received: {embeddings[broken[0]]} in row "
             f"{broken[0]}."
         )
-    count = len(labels)
-    is_query = _checked_role("is_query", is_query, count)
-    is_gallery = _checked_role("is_gallery", is_gallery, count)
-    searched = np.flatnonzero(is_gallery)
-    names, class_of = np.unique(labels, return_inverse=True)
-    sizes = np.bincount(class_of[searched], minlength=len(names))
-    positives = np.where(is_query, sizes[class_of] - is_gallery, 0)
-    if positives.max(initial=0) == 0:
+    return embeddings
+
+
+def _checked_names(name: str, values: np.ndarray, count: int) -> np.ndarray:
+    values = np.asarray(values)
+    if values.shape != (count,) or values.dtype.kind not in "iuUSO":
         raise ValueError(
-            "`labels` must hold some label twice: no query has a positive."
+            f"`{name}` must hold one integer or string for each of the {count} "
+            f"embeddings. Received: dtype={values.dtype}, shape={values.shape}."
         )
-    allowed = len(searched) - bool((is_gallery & (positives > 0)).any())
-    if not ks or min(ks) < 1 or max(ks) > allowed:
-        raise ValueError(
-            f"`ks` must be from 1 to {allowed}, the number of items in the gallery "
-            f"less the query. Received: {list(ks)}."
-        )
-    if metric == "cosine":
-        embeddings, metric = unit_or_zero(embeddings), "dot_product"
-    gallery = PreparedGallery(embeddings[searched], metric)
-    place = np.full(count, -1)
-    place[searched] = np.arange(len(searched))
-    searched_classes = class_of[searched]
-    depth = max(*ks, int(positives.max()))
-    ranks = np.arange(1, depth + 1)
-    queries = np.flatnonzero(positives)
-    hits = np.empty((len(ks), len(queries)), dtype="int64")
-    average_precision = np.empty(len(queries))
-    step = max(1, _RANKS_AT_ONCE // depth)
-    inside = place[queries] >= 0
-    # A query of the gallery leaves itself out, so that its ranking is shorter by one.
-    for group in (np.flatnonzero(inside), np.flatnonzero(~inside)):
-        for start in range(0, len(group), step):
-            block = group[start : start + step]
-            rows = queries[block]
-            reach = min(depth, len(searched) - bool(inside[block[0]]))
-            ranked, _ = gallery.nearest(embeddings[rows], reach, exclude=place[rows])
-            relevant = searched_classes[ranked] == class_of[rows, np.newaxis]
-            hits[:, block] = [relevant[:, :k].sum(axis=1) for k in ks]
-            precision = np.cumsum(relevant, axis=1) / ranks[:reach]
-            counted = relevant & (ranks[:reach] <= positives[rows, np.newaxis])
-            found = (precision * counted).sum(axis=1)
-            average_precision[block] = found / positives[rows]
-    results: dict[str, float] = {}
-    for k, found in zip(ks, hits, strict=True):
-        results[f"precision_at_{k}"] = float(np.mean(found / k))
-        results[f"recall_at_{k}"] = float(np.mean(found > 0))
-    results["map_at_r"] = float(np.mean(average_precision))
-    results["queries"] = len(queries)
-    results["queries_without_positive"] = int(is_query.sum()) - len(queries)
-    return results
+    return values
 
 
 def _checked_role(name: str, role: np.ndarray | None, count: int) -> np.ndarray:
@@ -137,50 +220,3 @@ def _checked_role(name: str, role: np.ndarray | None, count: int) -> np.ndarray:
             f"Received: dtype={role.dtype}, shape={role.shape}."
         )
     return role
-
-
-@keras.saving.register_keras_serializable(package="tfdml")
-class MisplacedPairs(keras.metrics.Mean):
-    """Mean number of misplaced pairs of an anchor, |P| = |N| of the top-k loss.
-
-    It says how many pairs still move the embedding; the top-k paper plots it.
-
-    Args:
-        k: As in `TopKPrecisionLoss`.
-        margin: As in `TopKPrecisionLoss`.
-        name: Name of the metric.
-        dtype: Type of the computation.
-
-    Example:
-        `model.compile(loss=TopKPrecisionLoss(k=5), metrics=[MisplacedPairs(k=5)])`
-    """
-
-    def __init__(
-        self,
-        k: int = 5,
-        margin: float = 0.1,
-        *,
-        name: str = "misplaced_pairs",
-        dtype: str | None = None,
-    ) -> None:
-        super().__init__(name=name, dtype=dtype)
-        self._loss = TopKPrecisionLoss(k, margin)
-
-    def update_state(
-        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
-    ) -> None:
-        """Add the anchors of a batch: labels `[B]` or `[B, 1]`, embeddings `[B, D]`."""
-        labels, embeddings = checked_batch(y_true, y_pred, self._loss.dtype)
-        scores = cosine_similarities(embeddings, embeddings)
-        counts = self._loss.misplaced_pairs(scores, *label_masks(labels))
-        super().update_state(counts, sample_weight=sample_weight)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        loss = self._loss
-        return {
-            "name": self.name,
-            "dtype": self.dtype,
-            "k": loss.k,
-            "margin": loss.margin,
-        }

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml.neighbors import row_norms
+from tfdml.rows import row_norms
 
 __all__ = ["ScannSearcher", "ScannSettings", "choose_settings"]
 

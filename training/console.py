@@ -8,7 +8,7 @@ import keras
 from tqdm import tqdm
 
 from training.progress import Progress
-from training.report import metric_text, metric_title
+from training.report import is_further, metric_text, metric_title
 
 __all__ = ["Console"]
 
@@ -94,7 +94,9 @@ def _values(logs: dict[str, Any], prefix: str, *, inside: bool) -> str:
     shown = {
         name.removeprefix(prefix): value
         for name, value in logs.items()
-        if name.startswith(prefix) == inside and name != "learning_rate"
+        if name.startswith(prefix) == inside
+        and name not in ("learning_rate", "triplets")
+        and not is_further(name)
     }
     shown.pop("recall_at_1", None)  # it is Precision@1
     return ", ".join(f"{metric_title(n)} {metric_text(n, v)}" for n, v in shown.items())

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tfdml.neighbors import nearest_neighbors, unit_or_zero
+from tfdml.neighbors import nearest_neighbors
+from tfdml.rows import unit_or_zero
+from training.data.data_set import DataSet
 from training.evaluation import Part
 
 __all__ = ["contact_sheet"]
@@ -27,6 +29,8 @@ def contact_sheet(
     seed: int = 0,
 ) -> list[dict[str, Any]]:
     """Search with a few images of a part among all the others.
+
+    Of classes with known sequences, among those of other sequences.
 
     Args:
         part: The images.
@@ -54,10 +58,12 @@ def contact_sheet(
     # Failures are looked for among a thousand queries, not in all of a large set.
     generator = np.random.default_rng(seed)
     asked = generator.permutation(asked)[:1000]
-    k = max(1, min(neighbors, len(searched) - 1))
+    exclude = _left_out(data, asked, place)
+    most = int((exclude >= 0).sum(axis=1).max())
+    k = max(1, min(neighbors, len(searched) - most))
     rows = unit_or_zero(embeddings)
     found, scores = nearest_neighbors(
-        rows[asked], rows[searched], k, metric="dot_product", exclude=place[asked]
+        rows[asked], rows[searched], k, metric="dot_product", exclude=exclude
     )
     found = searched[found]
     drawn = dict.fromkeys(range(min(queries, len(asked))), "from all")
@@ -88,6 +94,20 @@ def contact_sheet(
         }
         for i, how in drawn.items()
     ]
+
+
+def _left_out(data: DataSet, asked: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """Return the gallery rows that a query is not compared with, padded with -1."""
+    if data.sequences is None or data.is_continuous:
+        return place[asked][:, np.newaxis]
+    rows = [
+        place[(data.sequences == data.sequences[query]) & (place >= 0)]
+        for query in asked
+    ]
+    exclude = np.full((len(asked), max(map(len, rows))), -1)
+    for row, banned in zip(exclude, rows, strict=True):
+        row[: len(banned)] = banned
+    return exclude
 
 
 def _jpeg(picture: np.ndarray) -> str:

@@ -1,6 +1,7 @@
 """How good an embedder is on a part of a data set."""
 
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -8,8 +9,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfdml.label_metrics import label_distance_metrics
-from tfdml.metrics import retrieval_metrics
+from tfdml.label_metrics import label_query_metrics
+from tfdml.metrics import query_metrics
+from tfdml.query_results import QueryResults
+from tfdml.retrieval_task import RetrievalTask
 from training.data.data_set import DataSet
 from training.pictures import Pictures
 
@@ -21,6 +24,7 @@ __all__ = [
     "monitored",
     "noted",
     "original_error",
+    "part_results",
     "raw_pixels",
 ]
 
@@ -125,7 +129,8 @@ def measure(
     """Measure retrieval on a part.
 
     Classes: the metrics of `tfdml.metrics.retrieval_metrics`, by query and gallery
-    where the data set has such roles. Continuous labels: those of
+    where the data set has such roles, and among other sequences than the query's own
+    where it has sequences. Continuous labels: those of
     `tfdml.label_metrics.label_distance_metrics`; where sequences are known, each also
     among the images of other sequences.
 
@@ -139,41 +144,71 @@ def measure(
     """
     if not part.can_be_measured:
         return None
-    data, embeddings = part.data, embedded(part)
-    if not data.is_continuous:
-        is_query, searched = data.is_query(), data.is_gallery()
-        if most_queries is not None and is_query.sum() > most_queries:
-            # Those without a positive count too: they are reported.
-            order = np.random.default_rng(0).permutation(np.flatnonzero(is_query))
-            is_query[order[most_queries:]] = False
-        allowed = int(searched.sum()) - bool((data.has_positive() & searched).any())
-        return retrieval_metrics(
+    results = part_results(part, embedded(part), most_queries=most_queries)
+    counts = {
+        "queries": len(results.queries),
+        "queries_without_positive": len(results.without_positive),
+    }
+    return results.means() | ({} if part.data.is_continuous else counts)
+
+
+def part_results(
+    part: Part,
+    embeddings: np.ndarray,
+    ks: Sequence[int] | None = None,
+    *,
+    most_queries: int | None = None,
+) -> QueryResults:
+    """Measure every query of a part; see `measure`.
+
+    Args:
+        part: The images, one of which has something to find.
+        embeddings: Float array `[N, dimension]`.
+        ks: The k of the metrics; those that the part is too small for are left out. By
+            default 1 and 5, with continuous labels 1 and 10.
+        most_queries: As in `measure`.
+    """
+    data = part.data
+    if data.is_continuous:
+        return _of_labels(part, embeddings, ks or _LABEL_KS)
+    is_query, is_gallery = data.is_query(), data.is_gallery()
+    if most_queries is not None and is_query.sum() > most_queries:
+        # Those without a positive count too: they are reported.
+        order = np.random.default_rng(0).permutation(np.flatnonzero(is_query))
+        is_query[order[most_queries:]] = False
+    task = RetrievalTask.of(data.labels, is_query, is_gallery, data.sequences)
+    allowed = int(task.allowed.min(initial=len(data)))
+    return query_metrics(
+        embeddings,
+        data.labels,
+        [k for k in ks or _KS if k <= allowed],
+        is_query=is_query,
+        is_gallery=is_gallery,
+        groups=data.sequences,
+    )
+
+
+def _of_labels(part: Part, embeddings: np.ndarray, ks: Sequence[int]) -> QueryResults:
+    data = part.data
+
+    def measured(allowed: int, groups: np.ndarray | None) -> QueryResults:
+        return label_query_metrics(
             embeddings,
             data.labels,
-            tuple(k for k in _KS if k <= allowed),
-            is_query=is_query,
-            is_gallery=searched,
+            [k for k in ks if k <= allowed],
+            label_distance=part.label_distance,
+            groups=groups,
         )
-    measured = _of_labels(part, embeddings, len(data) - 1, None)
-    if data.sequences is not None:
-        sizes = np.unique(data.sequences, return_counts=True)[1]
-        allowed = len(data) - int(sizes.max())
-        if allowed:
-            others = _of_labels(part, embeddings, allowed, data.sequences)
-            measured |= {f"{name}_other_sequences": v for name, v in others.items()}
-    return measured
 
-
-def _of_labels(
-    part: Part, embeddings: np.ndarray, allowed: int, groups: np.ndarray | None
-) -> dict[str, float]:
-    return label_distance_metrics(
-        embeddings,
-        part.data.labels,
-        tuple(k for k in _LABEL_KS if k <= allowed),
-        label_distance=part.label_distance,
-        groups=groups,
-    )
+    results = measured(len(data) - 1, None)
+    if data.sequences is None:
+        return results
+    largest = int(np.unique(data.sequences, return_counts=True)[1].max())
+    if largest == len(data):
+        return results
+    others = measured(len(data) - largest, data.sequences)
+    renamed = {f"{n}_other_sequences": v for n, v in others.values.items()}
+    return dataclasses.replace(others, values={**results.values, **renamed})
 
 
 def monitored(data: DataSet) -> tuple[str, str]:

@@ -41,6 +41,7 @@ from training.run_folder import (
     kept,
     write_json,
 )
+from training.sampled_triplets import SampledTriplets
 from training.searches import write_searches
 from training.state import locked
 
@@ -164,8 +165,10 @@ def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, A
         *monitored(parts["validation"].data),
         embedder=embedder,
     )
-    validation = _validation(parts["validation"], embedder)
-    _train(model, batches, recipe, progress, folder, (validation, callbacks))
+    measuring = _validation(parts["validation"], embedder)
+    if not train.is_continuous:
+        measuring.append(SampledTriplets(batches, train.labels, progress))
+    _train(model, batches, recipe, progress, folder, (measuring, callbacks))
     progress.load_last(model)
     embedder.save(folder / "last.keras")
     progress.load_best(model)
@@ -276,7 +279,7 @@ def _train(
         )
 
 
-def _validation(part: Part, embedder: keras.Model) -> Callbacks:
+def _validation(part: Part, embedder: keras.Model) -> list[keras.callbacks.Callback]:
     if not part.can_be_measured:
         print("Nothing to validate on: the weights of the last epoch are kept.")
         return []

@@ -9,7 +9,7 @@ from typing import Any
 
 from training.charts import line_chart
 from training.recipe import Recipe
-from training.report import measured_rows, metric_text, metric_title
+from training.report import is_further, measured_rows, metric_text, metric_title
 
 __all__ = ["write_report"]
 
@@ -122,7 +122,9 @@ def _curves(history: dict[str, list[float]], best: int) -> str:
     shares: dict[str, list[float]] = {}
     others: dict[str, list[float]] = {}
     for name, values in history.items():
-        if name.startswith("val_") and name != "val_recall_at_1":  # Precision@1
+        if is_further(name) or name in ("val_recall_at_1", "triplets"):
+            continue  # the first is Precision@1
+        if name.startswith("val_"):
             title = metric_title(name.removeprefix("val_"))
             is_share = metric_text(name, 0.0).endswith("%")
             (shares if is_share else others)[title] = values
@@ -135,7 +137,7 @@ def _curves(history: dict[str, list[float]], best: int) -> str:
     charts += [
         (metric_title(name).capitalize(), {metric_title(name): values}, False)
         for name, values in history.items()
-        if name != "loss" and not name.startswith("val_")
+        if name not in ("loss", "triplets") and not name.startswith("val_")
     ]
     figures = "".join(
         f"<figure><figcaption>{escape(title)}</figcaption>"

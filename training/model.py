@@ -2,9 +2,9 @@
 
 import keras
 
+from tfdml.batch_metrics import MisplacedPairs
 from tfdml.embedder import build_embedder
 from tfdml.losses import MetricLoss, TopKPrecisionLoss
-from tfdml.metrics import MisplacedPairs
 from tfdml.proxies import CenterRegularizer, Proxies
 from training.optimizers import VariableGroup, build_optimizer
 from training.recipe import Recipe, RecipeError

@@ -3,7 +3,16 @@
 import re
 from typing import Any
 
-__all__ = ["measured_rows", "metric_text", "metric_title", "summary"]
+__all__ = ["is_further", "measured_rows", "metric_text", "metric_title", "summary"]
+
+_FURTHER = ("r_precision", "mean_average_precision", "mean_reciprocal_rank", "roc_auc")
+_TITLES = {
+    "map_at_r": "MAP@R",
+    "r_precision": "R-precision",
+    "mean_average_precision": "mAP",
+    "mean_reciprocal_rank": "MRR",
+    "roc_auc": "AUC",
+}
 
 
 def summary(results: dict[str, Any]) -> str:
@@ -19,6 +28,7 @@ def summary(results: dict[str, Any]) -> str:
     of_classes = f" of {classes} classes" if classes else ""
     head = f"{count} test images{of_classes} that training never saw"
     names, rows = measured_rows(results)
+    names = [name for name in names if not is_further(name)]
     if not names:
         return f"{head}: nothing to measure."
     titles = [metric_title(name) for name in names]
@@ -47,6 +57,11 @@ def measured_rows(
     return [name for name in after if not name.startswith("queries")], rows
 
 
+def is_further(name: str) -> bool:
+    """Whether a metric is left out where there is room for the main ones alone."""
+    return name.removeprefix("val_") in _FURTHER
+
+
 def metric_title(name: str) -> str:
     """Return how a metric is called in text: "Precision@1" for "precision_at_1"."""
     name = re.sub(r"^val_", "validation ", name)
@@ -57,11 +72,13 @@ def metric_title(name: str) -> str:
         ("label_distance", "label distance"),
     ):
         name = re.sub(rf"\b{word}_at_(\d+)", rf"{title}@\1", name)
-    return name.replace("map_at_r", "MAP@R").replace("_", " ")
+    for word, title in _TITLES.items():
+        name = name.replace(word, title)
+    return name.replace("_", " ")
 
 
 def metric_text(name: str, value: float) -> str:
     """Return a metric as people read it: shares in percent, others in four digits."""
-    if re.search(r"(precision|recall|map|ndcg)_at_", name):
+    if re.search(r"(precision|recall|map|ndcg)_at_|r_precision|^(val_)?mean_", name):
         return f"{100 * value:.1f}%"
     return f"{value:.4g}"

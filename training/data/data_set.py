@@ -146,14 +146,20 @@ class DataSet:
     def has_positive(self) -> np.ndarray:
         """Return which images are queries with something to find, bool `[N]`.
 
-        Of classes, another image of the class in the gallery; with continuous labels,
-        any other image.
+        Of classes, another image of the class in the gallery, and of another sequence
+        where sequences are known; with continuous labels, any other image.
         """
         if self.is_continuous:
             return np.full(len(self), len(self) > 1)
         searched = self.is_gallery()
         sizes = np.bincount(self.labels[searched], minlength=len(self.class_names))
-        return self.is_query() & (sizes[self.labels] > searched)
+        own = searched.astype("int64")
+        if self.sequences is not None:
+            clips = np.unique(self.sequences, return_inverse=True)[1]
+            both = self.labels * len(self) + clips
+            kinds, kind_of = np.unique(both, return_inverse=True)
+            own = np.bincount(kind_of[searched], minlength=len(kinds))[kind_of]
+        return self.is_query() & (sizes[self.labels] > own)
 
     def read(self, index: int) -> np.ndarray:
         """Read one image, cut to its box, as uint8 `[height, width, 3]`.

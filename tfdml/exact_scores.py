@@ -1,0 +1,240 @@
+"""Scores of queries and gallery rows that rounding cannot turn round.
+
+A float32 matrix product scores everything fast, and says how far it may be off. What
+that leaves open is scored again in float64, pair by pair. A fast product alone would
+not do: the same row may score differently in another position of a BLAS call, so equal
+rows would not tie.
+"""
+
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tfdml.accelerator import Multiplier
+from tfdml.rows import as_embeddings, row_norms
+
+__all__ = ["Metric", "PreparedGallery", "check_exclude"]
+
+Metric = Literal["cosine", "dot_product", "squared_euclidean"]
+
+_BLOCK_ELEMENTS = 2**23  # scores held at once: 32 MiB in float32
+_GATHER_ELEMENTS = 2**21  # numbers gathered at once to be scored in float64
+
+
+class _Prepared(NamedTuple):
+    """Rows whose inner products rank the gallery, and their lengths."""
+
+    rows: NDArray[Any]
+    norms: NDArray[np.float64]
+
+
+class PreparedGallery:
+    """A gallery made ready once for many searches.
+
+    Args:
+        gallery: Embeddings `[N, D]`, real and finite.
+        metric: `"cosine"`, `"dot_product"` or `"squared_euclidean"`.
+
+    Raises:
+        ValueError: As `tfdml.rows.as_embeddings`, or the metric is not known.
+    """
+
+    def __init__(self, gallery: ArrayLike, metric: Metric) -> None:
+        if metric not in get_args(Metric):
+            raise ValueError(
+                f"`metric` must be one of {get_args(Metric)}. "
+                f"Received: metric={metric!r}."
+            )
+        self.metric = metric
+        self.gallery = as_embeddings("gallery", gallery, unit=metric == "cosine")
+        self._norms = row_norms(self.gallery)
+        self._center = np.zeros(self.gallery.shape[1])
+        if metric == "squared_euclidean" and len(self.gallery):
+            self._center = self.gallery.mean(axis=0, dtype=np.float64)
+        self._columns = self._prepare(self.gallery, np.dtype(np.float32))
+        self._multiplier = Multiplier(self._columns.rows)
+        self._sharp: _Prepared | None = None
+
+    def __len__(self) -> int:
+        """Return the number of gallery rows."""
+        return len(self.gallery)
+
+    def checked_queries(self, queries: ArrayLike) -> NDArray[np.float32]:
+        """Return queries in float32.
+
+        Raises:
+            ValueError: As `tfdml.rows.as_embeddings`, or they have another dimension
+                than the gallery.
+        """
+        rows = as_embeddings("queries", queries, unit=self.metric == "cosine")
+        if rows.shape[1] != self.gallery.shape[1]:
+            raise ValueError(
+                "`queries` must have the dimension of the gallery, "
+                f"{self.gallery.shape[1]}. Received: {rows.shape[1]}."
+            )
+        return rows
+
+    def queries_at_once(self) -> int:
+        """Return how many queries `products` should be asked for in one call."""
+        return max(1, _BLOCK_ELEMENTS // max(1, len(self)))
+
+    def products(
+        self, queries: NDArray[np.float32], *, sharp: bool = False
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """Score everything, the better the higher, and tell how sure that is.
+
+        Args:
+            queries: Checked queries `[Q, D]`.
+            sharp: Whether to compute in float64, not in float32.
+
+        Returns:
+            Numbers `[Q, N]` that rank the gallery for each query, the caller's own,
+            and `slack [Q]`: of two rows whose numbers lie further apart than that, the
+            higher has the better score by `scores`, and they do not tie.
+        """
+        product, error, scale = self._products(queries, sharp=sharp)
+        if not (scale < np.finfo(product.dtype).max / 8).all():
+            product[:] = 0  # it overflowed, and knows nothing
+        # Final scores are rounded to float32, and those that are then equal tie.
+        final = np.finfo(np.float32)
+        return product, 2 * error + float(final.eps) * scale + float(final.tiny)
+
+    def _products(
+        self, queries: NDArray[np.float32], *, sharp: bool
+    ) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[np.float64]]:
+        """Return what ranks the gallery, how far it may be off, and how large it is."""
+        right = self._columns
+        if sharp:
+            if self._sharp is None:
+                self._sharp = self._prepare(self.gallery, np.dtype(np.float64))
+            right = self._sharp
+        dtype = right.rows.dtype
+        left = self._prepare(queries, dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            product = left.rows @ right.rows.T if sharp else self._multiplier(left.rows)
+            scale = left.norms * right.norms.max()
+            if self.metric == "squared_euclidean":
+                product *= 2
+                product -= (right.norms**2).astype(dtype)
+                scale = (left.norms + right.norms.max()) ** 2
+        # A sum of D products is off by at most about D roundings of |q||g|; 8 more
+        # pay for preparing and for adding the norms.
+        info, roundings = np.finfo(dtype), 8 + self.gallery.shape[1]
+        error = roundings * (float(info.eps) / 2 * scale + float(info.tiny))
+        return product, error, scale
+
+    def scores(
+        self,
+        queries: NDArray[np.float32],
+        rows: NDArray[np.int64],
+        columns: NDArray[np.int64],
+    ) -> NDArray[np.float32]:
+        """Score pairs in float64, each on its own, and round to float32.
+
+        Args:
+            queries: Checked queries `[Q, D]`.
+            rows: Which query each pair has, `[P]`.
+            columns: Which gallery row, `[P]`.
+
+        Returns:
+            Similarities, or distances for `"squared_euclidean"`, `[P]`.
+
+        Raises:
+            ValueError: A score is too large for float32.
+        """
+        scores = np.empty(len(rows), np.float64)
+        step = max(1, _GATHER_ELEMENTS // self.gallery.shape[1])
+        for start in range(0, len(rows), step):
+            part = slice(start, start + step)
+            left = queries[rows[part]].astype(np.float64)
+            right = self.gallery[columns[part]].astype(np.float64)
+            if self.metric == "squared_euclidean":
+                left -= right
+                right = left
+            scores[part] = np.einsum("nd,nd->n", left, right)
+        if self.metric == "cosine":
+            scores /= row_norms(queries)[rows] * self._norms[columns]
+        with np.errstate(over="ignore"):
+            rounded = scores.astype(np.float32)
+        if not np.isfinite(rounded).all():
+            raise ValueError(
+                f"A `{self.metric}` score is too large for float32: scale the "
+                "embeddings down."
+            )
+        return rounded
+
+    def all_scores(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Score every query with every gallery row, just as `scores` does.
+
+        For embeddings that have collapsed: scoring all pairs each on its own would take
+        hours. A float64 product leaves few in doubt about their rounding to float32.
+
+        Args:
+            queries: Checked queries `[Q, D]`.
+
+        Returns:
+            float32 `[Q, N]`.
+
+        Raises:
+            ValueError: As `scores`.
+        """
+        product, error, _ = self._products(queries, sharp=True)
+        if self.metric == "squared_euclidean":
+            lengths = self._prepare(queries, np.dtype(np.float64)).norms
+            product = (lengths**2)[:, None] - product
+        with np.errstate(over="ignore"):
+            scores = (product - error[:, None]).astype(np.float32)
+            doubtful = scores != (product + error[:, None]).astype(np.float32)
+        doubtful |= ~np.isfinite(scores)
+        rows, columns = np.nonzero(doubtful)
+        scores[rows, columns] = self.scores(queries, rows, columns)
+        return scores
+
+    def _prepare(self, array: NDArray[np.float32], dtype: np.dtype[Any]) -> _Prepared:
+        """Bring rows into the form whose inner products rank the gallery."""
+        rows = np.empty(array.shape, dtype)
+        if self.metric == "cosine":
+            norms = row_norms(array)[:, None]
+            np.divide(array, norms, out=rows, casting="same_kind")
+        elif self.metric == "squared_euclidean":
+            # Distances do not change when all are moved, and stay sharp for
+            # embeddings that lie close together and far from the origin.
+            with np.errstate(over="ignore"):  # found out by the lengths
+                np.subtract(array, self._center, out=rows, casting="same_kind")
+        else:
+            rows = array.astype(dtype, copy=False)
+        return _Prepared(rows, row_norms(rows))
+
+
+def check_exclude(
+    exclude: ArrayLike | None, queries: int, gallery: int
+) -> NDArray[np.int64]:
+    """Check which gallery rows each query must leave out.
+
+    Args:
+        exclude: Integers `[Q]` or `[Q, m]`, the rows of each query, -1 for none; `None`
+            for none at all.
+        queries: Number of queries, Q.
+        gallery: Number of gallery rows.
+
+    Returns:
+        int64 `[Q, m]`.
+
+    Raises:
+        ValueError: The shape or dtype is wrong, or a row is out of range.
+    """
+    if exclude is None:
+        return np.empty((queries, 0), np.int64)
+    rows = np.asarray(exclude)
+    if rows.dtype.kind not in "iu" or rows.ndim > 2 or rows.shape[:1] != (queries,):
+        raise ValueError(
+            f"`exclude` must hold integers, [Q] or [Q, m], for the {queries} queries. "
+            f"Received: dtype={rows.dtype}, shape={rows.shape}."
+        )
+    if rows.size and (int(rows.min()) < -1 or int(rows.max()) >= gallery):
+        raise ValueError(
+            f"`exclude` must be -1 or a gallery row below {gallery}. "
+            f"Received: values from {rows.min()} to {rows.max()}."
+        )
+    return rows.reshape(queries, -1).astype(np.int64)

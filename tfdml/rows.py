@@ -1,0 +1,71 @@
+"""Rows of embeddings: checked, and scaled to unit length."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["as_embeddings", "row_norms", "unit_or_zero"]
+
+
+def as_embeddings(name: str, values: Any, *, unit: bool) -> NDArray[np.float32]:
+    """Check that `values` are embeddings `[rows, D]` and return them in float32.
+
+    Args:
+        name: The argument's name, for the error.
+        values: Real finite numbers of rank 2, of any float or integer dtype.
+        unit: Whether the rows will be scaled to unit length, so that a row of
+            zeros has no meaning.
+
+    Returns:
+        Row-major float32 `[rows, D]`; the array itself where it is that already.
+
+    Raises:
+        ValueError: It is not of rank 2, not real, has no columns, a NaN, an
+            infinity, or (with `unit`) a row of zeros.
+    """
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"`{name}` must be an array [rows, D]: {error}.") from error
+    if array.dtype.kind not in "fiu":
+        raise ValueError(
+            f"`{name}` must hold real numbers. Received: dtype={array.dtype}."
+        )
+    if array.ndim != 2 or array.shape[1] == 0:
+        remedy = " Pass one vector as vector[None, :]." if array.ndim == 1 else ""
+        raise ValueError(
+            f"`{name}` must have the shape [rows, D], D at least 1. "
+            f"Received: shape={array.shape}.{remedy}"
+        )
+    with np.errstate(over="ignore"):  # reported below, with the row
+        array = np.ascontiguousarray(array, dtype=np.float32)
+    # A finite sum of squares in float64 proves every number finite, in one pass.
+    squares = np.einsum("nd,nd->n", array, array, dtype=np.float64)
+    if not np.isfinite(squares).all():
+        row = int(np.flatnonzero(~np.isfinite(squares))[0])
+        raise ValueError(
+            f"`{name}` must be finite in float32. Received: NaN or infinity in row "
+            f"{row}."
+        )
+    if unit and not squares.all():
+        row = int(np.flatnonzero(squares == 0)[0])
+        raise ValueError(
+            f"`{name}` must not have a row of zeros: its cosine is not defined. "
+            f"Received: zeros in row {row}. Leave that row out."
+        )
+    return array
+
+
+def row_norms(array: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the length of each row, summed in float64."""
+    return np.sqrt(np.einsum("nd,nd->n", array, array, dtype=np.float64))
+
+
+def unit_or_zero(array: NDArray[Any]) -> NDArray[np.float32]:
+    """Scale each row to length 1, float32; rows of zeros stay."""
+    norms = row_norms(array)[:, None]
+    rows = np.empty(array.shape, np.float32)
+    return np.divide(
+        array, np.where(norms > 0, norms, 1), out=rows, casting="same_kind"
+    )
