@@ -9,11 +9,11 @@ import numpy as np
 from tfdml.losses.base import PairLoss
 from tfdml.pair_weights import weighted_pairs
 from tfdml.pairs import Tensor
+from tfdml.plot_style import COLORS, light_grid
 
 __all__ = ["Panel", "plot_pair_weights", "plot_weights"]
 
-# Blue and orange stay apart for every kind of colour vision, and in grey.
-_STYLES = ({"color": "#0072B2", "marker": "o"}, {"color": "#D55E00", "marker": "x"})
+_STYLES = ({"color": COLORS[0], "marker": "o"}, {"color": COLORS[1], "marker": "x"})
 
 
 class Panel(NamedTuple):
@@ -104,8 +104,7 @@ def plot_weights(panels: Sequence[Panel], x_label: str) -> Any:
         axes.set_title(panel.title, fontsize="medium")
         axes.set_xlabel(x_label)
         axes.set_ylabel(panel.y_label)
-        axes.grid(color="#E0E0E0", linewidth=0.6)
-        axes.set_axisbelow(True)
+        light_grid(axes)
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
     figure.legend(

@@ -39,7 +39,8 @@ class Ranked(NamedTuple):
 
         def total(weights: NDArray[Any]) -> NDArray[np.float64]:
             size = len(self.sizes)
-            return np.bincount(self.owners, weights.astype(np.float64), minlength=size)
+            sums = np.bincount(self.owners, weights, minlength=size)
+            return sums.astype(np.float64, copy=False)
 
         values = {}
         for k in ks:
