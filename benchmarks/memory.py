@@ -9,7 +9,6 @@ memory that was in use before it is given in matrices of B x B float32 numbers, 
 the loss's own matrices, which differ for a loss on proxies or on a memory.
 """
 
-import gc
 import json
 import os
 import subprocess
@@ -19,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peak import added_memory
 from benchmarks.session import chosen, machine, parser, use_threads, write
 
 ROOT = Path(__file__).parents[1]
@@ -70,21 +70,9 @@ def _extra(case: Any, batch: int, dimension: int) -> dict[str, float]:
     problem = case.build(batch, dimension)
     function = compiled_gradient(problem.function, problem.inputs, problem.trained)
     function()  # compiles
-    gc.collect()
-    # Sets the peak back to what is in use now.
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    before = _status("VmRSS")
-    function()
-    peak = _status("VmHWM") - before
+    _, peak = added_memory(function)
     own = batch**2 if problem.product is None else problem.product.inputs[-1].size
     return {"matrices": peak / (4 * batch**2), "own_size": own / batch**2}
-
-
-def _status(name: str) -> int:
-    """Return an entry of /proc/self/status in bytes."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    line = next(line for line in lines if line.startswith(f"{name}:"))
-    return 1024 * int(line.split()[1])
 
 
 def _options(arguments: Sequence[str] | None) -> Any:

@@ -89,13 +89,19 @@ def _export(parsed: argparse.Namespace) -> None:
     if not source.is_file():
         raise ValueError(f"There is no trained embedder at {source}.")
     from serving.run_folder import view_of_run
+    from serving.saved_calibration import calibration_of_run, save_calibration
     from tfdml.embedder import load_embedder
     from tfdml.export import export_embedder
 
+    calibration = calibration_of_run(source)
     embedder = load_embedder(source)
     view = view_of_run(source.parent, embedder.input_shape[1])
     export_embedder(embedder, destination, view)
+    if calibration is not None:
+        save_calibration(destination, calibration)
     print(f"Exported {source} to {destination}.")
+    if calibration is not None:
+        print(calibration)
     if not (source.parent / "recipe.json").is_file():
         print(
             "warning: there is no recipe.json beside the embedder, which tells what it "

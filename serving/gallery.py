@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from uuid import uuid4
 
+from tfdml.calibration_record import Calibration
 from tfdml.index import ScannIndex
 
 __all__ = [
@@ -45,6 +46,8 @@ class Gallery:
         model_name: Name of the model that embedded them.
         model_version: Its version number.
         model_fingerprint: Its fingerprint, see `serving.saved_model`.
+        calibration: From which similarity on a picture counts as found; None where the
+            model came without, and in galleries of earlier versions.
     """
 
     root: Path
@@ -52,6 +55,7 @@ class Gallery:
     model_name: str
     model_version: int
     model_fingerprint: str
+    calibration: Calibration | None = None
 
     def class_of(self, row: int) -> str:
         """Return the class of the picture in one row, "" in a flat folder."""
@@ -206,7 +210,20 @@ def _parse_gallery(content: dict[str, Any]) -> Gallery:
         model_name=str(content["model_name"]),
         model_version=int(content["model_version"]),
         model_fingerprint=str(content["model_fingerprint"]),
+        calibration=_parse_calibration(content.get("calibration")),
     )
+
+
+def _parse_calibration(values: Any) -> Calibration | None:
+    if values is None:
+        return None
+    try:
+        return Calibration.from_json(values)
+    except ValueError as error:
+        raise ValueError(
+            f"The gallery has a damaged calibration. {error} Build the index again "
+            "with `python -m serving index`."
+        ) from error
 
 
 def _check_strings(values: Iterable[object]) -> None:

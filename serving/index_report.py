@@ -25,6 +25,12 @@ class IndexReport:
             f"dimension {self.dimension}, {self.method} search, "
             f"model {gallery.model_name} version {gallery.model_version}."
         ]
+        known = gallery.calibration
+        if known is not None:
+            lines.append(
+                f"No match below a similarity of {known.threshold:.4f}, chosen in a "
+                f"gallery of {known.gallery}."
+            )
         return "\n".join(lines + _left_out(self.skipped))
 
 

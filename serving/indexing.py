@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from serving.gallery import Gallery, read_image_list, save_gallery
 from serving.index_report import IndexReport, ShardReport
+from serving.saved_calibration import calibration_of_model
 from serving.saved_model import find_model_version, model_fingerprint
 from serving.shards import (
     Job,
@@ -176,6 +177,7 @@ def _embed(
         version.name,
         version.version,
         model_fingerprint(version.folder),
+        calibration_of_model(version.folder),
     )
     embedder = SavedEmbedder(version.folder)
 
@@ -230,6 +232,7 @@ def _build(index_folder: str | PathLike[str], shard: Shard) -> IndexReport:
         model_name=job.model_name,
         model_version=job.model_version,
         model_fingerprint=job.model_fingerprint,
+        calibration=job.calibration,
     )
     index = ScannIndex.build(
         shard.embeddings,

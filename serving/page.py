@@ -8,8 +8,10 @@
     POST /api/search                nearest to an upload (form: image, k)
     GET  /images/{row}              thumbnail
 
-Every error is `{"error": "a sentence"}`. Pictures are named by their row; no path of a
-request reaches the file system.
+Where the gallery has a calibration, a reply with hits says `match`, whether the first
+one is an answer, with the `threshold`, and each hit says so too. Every error is
+`{"error": "a sentence"}`. Pictures are named by their row; no path of a request reaches
+the file system.
 """
 
 import hashlib
@@ -119,6 +121,7 @@ class _Page:
 
     async def info(self, request: Request) -> Response:
         gallery = self._gallery
+        known = gallery.calibration
         return JSONResponse(
             {
                 "images": len(gallery.paths),
@@ -134,6 +137,7 @@ class _Page:
                 "max_k": min(MAX_K, len(gallery.paths)),
                 "max_upload_bytes": self._max_upload_bytes,
             }
+            | ({"calibration": known.to_json()} if known else {})
         )
 
     async def images(self, request: Request) -> Response:
@@ -234,9 +238,20 @@ class _Page:
     def _hits(
         self, hits: Sequence[Hit], start: float, query: dict[str, object] | None
     ) -> Response:
-        found = [self._item(hit.row) | {"similarity": hit.similarity} for hit in hits]
+        found = [
+            self._item(hit.row)
+            | {"similarity": hit.similarity}
+            | ({} if hit.is_match is None else {"match": hit.is_match})
+            for hit in hits
+        ]
         seconds = round(time.perf_counter() - start, 4)
-        return JSONResponse({"query": query, "hits": found, "seconds": seconds})
+        reply = {"query": query, "hits": found, "seconds": seconds}
+        known = self._gallery.calibration
+        if known is not None:
+            # Hits come nearest first: where the first is no match, none is.
+            is_match = any(hit.is_match for hit in hits[:1])
+            reply |= {"match": is_match, "threshold": known.threshold}
+        return JSONResponse(reply)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

@@ -35,10 +35,18 @@ class MismatchError(ValueError):
 
 @dataclass(frozen=True)
 class Hit:
-    """A picture of the gallery near a query: its row and cosine similarity."""
+    """A picture of the gallery near a query.
+
+    Args:
+        row: Its row.
+        similarity: The cosine similarity.
+        is_match: Whether that is enough for an answer; None where the gallery has no
+            calibration that tells.
+    """
 
     row: int
     similarity: float
+    is_match: bool | None = None
 
 
 class ImageSearch:
@@ -77,6 +85,9 @@ class ImageSearch:
     def nearest(self, picture: bytes, k: int) -> list[Hit]:
         """Find the `k` pictures nearest to an encoded picture, nearest first.
 
+        Where the gallery has a calibration and the first hit is no match, the search
+        has no answer: the others are no matches either.
+
         Raises:
             UnreadableImageError: The bytes are no picture of a kind that is taken.
             EndpointError: The endpoint did not answer.
@@ -106,9 +117,10 @@ class ImageSearch:
 
     def _search(self, embedding: np.ndarray, k: int) -> list[Hit]:
         found = self.index.search(embedding, k)
+        known = self.gallery.calibration
         return [
-            Hit(self._rows[path], float(score))
-            for path, score in zip(found.ids[0], found.scores[0], strict=True)
+            Hit(self._rows[path], score, known.is_match(score) if known else None)
+            for path, score in zip(found.ids[0], found.scores[0].tolist(), strict=True)
         ]
 
     def check_model(self) -> None:

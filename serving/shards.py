@@ -8,7 +8,7 @@ of each file. What is merged is what one build would have embedded, in the same 
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -16,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from tfdml.calibration_record import Calibration
 from tfdml.index_files import (
     IndexFileError,
     check_destination,
@@ -75,6 +76,7 @@ class Job:
         model_name: Name of the model.
         model_version: Its version number.
         model_fingerprint: Its fingerprint, see `serving.saved_model`.
+        calibration: The calibration that the model came with, or None.
     """
 
     root: str
@@ -83,6 +85,7 @@ class Job:
     model_name: str
     model_version: int
     model_fingerprint: str
+    calibration: Calibration | None = None
 
 
 def digest_of_list(paths: Iterable[str]) -> str:
@@ -216,7 +219,7 @@ def _read_shard(folder: Path) -> Shard:
         if manifest["class"] != _CLASS:
             raise IndexFileError(f"it holds a {manifest['class']}")
         return Shard(
-            Job(**manifest["job"]),
+            _job(manifest["job"]),
             Part(**manifest["part"]),
             np.load(data / "positions.npy", allow_pickle=False),
             _paths(np.load(data / "paths.npy", allow_pickle=False)),
@@ -227,11 +230,19 @@ def _read_shard(folder: Path) -> Shard:
 
     try:
         return read_version(folder, read)
-    except (IndexFileError, KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:  # IndexFileError is one
         raise ValueError(
             f"{folder} is no shard that can be merged: {error}. Make it again with "
             "`python -m serving index ... --shard NUMBER/COUNT`."
         ) from error
+
+
+def _job(values: dict[str, Any]) -> Job:
+    """Read a job; those of earlier versions know no calibration."""
+    job = Job(**values)
+    if job.calibration is None:
+        return job
+    return replace(job, calibration=Calibration.from_json(job.calibration))
 
 
 def _paths(text: NDArray[np.uint8]) -> list[str]:

@@ -13,8 +13,10 @@ from PIL import Image
 
 from serving.endpoint import create_app
 from serving.indexing import index_images
+from serving.saved_calibration import save_calibration
 from serving.servable import load_servable
 from tests.running_server import running
+from tfdml.calibration_record import Calibration
 
 SIZE = 16
 DIMENSION = 12
@@ -70,10 +72,21 @@ def write_gallery_images(folder: Path) -> Path:
     return folder
 
 
-def build_search(folder: Path) -> Path:
-    """Export `models/colors/1`, write `images` and index them in `index`."""
+def calibration_at(threshold: float) -> Calibration:
+    """A calibration of this threshold; its rates are made up."""
+    rates = "precision", 0.9, 0.925, 0.8, 0.0625, 0.85, 0.96
+    return Calibration(threshold, *rates, queries=200, answered=150, gallery=200)
+
+
+def build_search(folder: Path, *, threshold: float | None = None) -> Path:
+    """Export `models/colors/1`, write `images` and index them in `index`.
+
+    With a threshold, the model is calibrated.
+    """
     models = folder / "models" / "colors"
     write_color_model(models / "1")
+    if threshold is not None:
+        save_calibration(models / "1", calibration_at(threshold))
     write_gallery_images(folder / "images")
     index_images(folder / "images", folder / "index", models)
     return folder

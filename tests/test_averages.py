@@ -8,7 +8,7 @@ from training.averages import OnAverages, averaged, take_averages
 from training.optimizers import build_optimizer
 from training.recipe import Fit
 
-pytestmark = pytest.mark.backend
+pytestmark = [pytest.mark.backend, pytest.mark.slow]
 
 X = np.random.default_rng(0).normal(size=(8, 3)).astype("float32")
 Y = np.random.default_rng(1).normal(size=(8, 2)).astype("float32")

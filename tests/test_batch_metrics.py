@@ -37,7 +37,7 @@ METRICS = {
     "recall_at_40": lambda **kwargs: RecallAtK(k=40, **kwargs),
     "r_precision": RPrecision,
     "map_at_r": MeanAveragePrecisionAtR,
-    "map": MeanAveragePrecision,
+    "mean_average_precision": MeanAveragePrecision,
 }
 MODES = [{"run_eagerly": True, "jit_compile": False}]
 MODES += [{"jit_compile": compiled} for compiled in JIT]
@@ -66,7 +66,7 @@ def naive(labels, embeddings):
         found |= {f"recall_at_{k}": float(any(right[:k])) for k in (1, 3, 40)}
         found["r_precision"] = sum(right[:positives]) / positives
         found["map_at_r"] = sum(precision[:positives]) / positives
-        found["map"] = sum(precision) / positives
+        found["mean_average_precision"] = sum(precision) / positives
         values.append(found)
     return values
 
@@ -176,7 +176,7 @@ def test_batches_of_any_size_count_by_their_queries(mode):
 def test_ties_of_many_rows_stand_in_the_order_of_the_batch(mode):
     generator = np.random.default_rng(8)
     labels = generator.integers(0, 9, 300)
-    names = ("recall_at_3", "map")
+    names = ("recall_at_3", "mean_average_precision")
     # XLA gives similarities of 0 and of -0, which are equal.
     embeddings = generator.integers(-1, 2, (300, 1)).astype("float32")
     values = naive(labels, embeddings)
@@ -246,7 +246,7 @@ def test_large_class_ids_stay_apart(offset):
     labels, x = np.array([0, 1, 1, 0]), np.array([[1, 0], [1, 0.1], [0, 1], [0.1, 1]])
     for y in (labels + offset, (labels + offset)[:, None]):
         assert measured("precision_at_1", y, x) == 0
-        assert measured("map", y, x) == (1 / 2 + 1 / 3) / 2
+        assert measured("mean_average_precision", y, x) == (1 / 2 + 1 / 3) / 2
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,13 @@ def test_config_round_trip_keeps_every_argument(name):
 
 def test_saved_model_has_the_same_metrics(tmp_path):
     labels, inputs = batch()
-    names = ("precision_at_3", "recall_at_3", "r_precision", "map_at_r", "map")
+    names = (
+        "precision_at_3",
+        "recall_at_3",
+        "r_precision",
+        "map_at_r",
+        "mean_average_precision",
+    )
     model = identity_model(DIMENSION, names)
     shown = model.evaluate(inputs, labels, batch_size=16, verbose=0, return_dict=True)
     model.save(tmp_path / "model.keras")
@@ -313,7 +319,7 @@ def test_callbacks_know_which_way_is_better():
     model.compile("sgd", loss=TopKPrecisionLoss(3), metrics=metrics)
     stops = [
         keras.callbacks.EarlyStopping(monitor)
-        for monitor in ("val_batch_map", "val_misplaced_pairs")
+        for monitor in ("val_batch_mean_average_precision", "val_misplaced_pairs")
     ]
     model.fit(
         inputs,

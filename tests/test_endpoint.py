@@ -519,6 +519,7 @@ class TestStart:
             run("example", tmp_path, port=port)
         open_socket("127.0.0.1", port).close()
 
+    @pytest.mark.slow
     def test_process_serves_until_it_is_told_to_stop(self, base_path):
         script = (
             "import sys; from serving.endpoint import run; "

@@ -162,6 +162,7 @@ def as_files(folder):
     return tuple(folder / name for name in sorted(files))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VIEWS)
 def test_one_picture_has_one_embedding_wherever_it_is_read(exported, name, tmp_path):
     """Training, index, endpoint with a client, and the graph with bytes alone."""
@@ -299,6 +300,7 @@ def test_bytes_that_are_no_picture_are_refused(exported, data, reason):
         signature(image_bytes=tf.constant([data]))
 
 
+@pytest.mark.slow
 def test_animated_webp_is_refused_and_does_not_end_the_process(exported):
     """TensorFlow 2.20 writes its RGBA frames over the end of an RGB buffer."""
     code = (
@@ -319,6 +321,7 @@ def test_animated_webp_is_refused_and_does_not_end_the_process(exported):
     assert b"animated WebP" in done.stdout
 
 
+@pytest.mark.slow
 def test_model_runs_where_there_is_neither_keras_nor_tfdml(exported, tmp_path):
     folder, _, model = exported
     (tmp_path / "picture.jpg").write_bytes(PICTURES["JPEG"])

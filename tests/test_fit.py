@@ -14,7 +14,7 @@ from training.__main__ import main
 from training.data.folder import read_folder
 from training.evaluation import PartEvaluation
 
-pytestmark = pytest.mark.backend
+pytestmark = [pytest.mark.backend, pytest.mark.slow]
 
 RECIPE = """
 [data]
@@ -65,6 +65,7 @@ def test_run_folder_holds_everything(run):
         "last.keras",
         "metrics.json",
         "neighbors.json",
+        "queries.npz",
         "recipe.json",
         "report.html",
         "splits.json",

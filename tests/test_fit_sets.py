@@ -116,3 +116,11 @@ def test_every_design_trains(root, tables):
     results = run(root, "label,split", lambda c, i: f"{c},{split_of(c)}", tables)
     assert np.isfinite(results["history"]["loss"]).all()
     assert len(results["splits"]["validation"]) == 2
+
+
+def test_manifest_without_training_images_is_refused(root, capsys):
+    (root / "set.csv").write_text("path,label,split\nclass-0/0.png,a,test\n")
+    text = RECIPE.format(manifest=root / "set.csv", validation=0.2, tables="")
+    (root / "recipe.toml").write_text(text)
+    assert main(["fit", str(root / "recipe.toml"), "--run", str(root / "run")]) == 1
+    assert 'set.csv has no image whose `split` is "train"' in capsys.readouterr().err

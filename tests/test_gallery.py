@@ -82,6 +82,7 @@ def test_a_second_build_replaces_the_first_and_leaves_one_index(tmp_path):
         assert names == ["gallery.json", "index"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["ScannIndex.save", "Path.replace"])
 def test_a_build_killed_while_saving_leaves_the_old_index(tmp_path, moment):
     folder = tmp_path / "index"

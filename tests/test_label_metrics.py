@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tfdml.label_metrics import label_distance_metrics
+from tfdml.label_metrics import label_distance_metrics, label_query_metrics
 
 
 def naive(embeddings, labels, k, groups=None):
@@ -49,6 +49,22 @@ def test_metrics_equal_the_definition(grouped, block, monkeypatch):
         distance, ndcg = naive(embeddings, labels, k, groups)
         assert received[f"label_distance_at_{k}"] == pytest.approx(distance, rel=1e-9)
         assert received[f"ndcg_at_{k}"] == pytest.approx(ndcg, rel=1e-9)
+
+
+def test_single_queries_are_kept_with_their_groups():
+    generator = np.random.default_rng(3)
+    embeddings, labels = generator.normal(size=(30, 4)), generator.normal(size=(30, 3))
+    groups = np.array(list("abc"))[generator.integers(0, 3, 30)]
+    results = label_query_metrics(embeddings, labels, (4,), groups=groups)
+    assert results.queries.tolist() == list(range(30))
+    assert results.classes.tolist() == groups.tolist()
+    received = label_distance_metrics(embeddings, labels, (4,), groups=groups)
+    assert results.means() == received
+    others = np.flatnonzero(groups != groups[5])
+    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    nearest = others[np.argsort(-(unit[others] @ unit[5]))[:4]]
+    apart = [math.dist(labels[5], labels[i]) for i in nearest]
+    assert results.values["label_distance_at_4"][5] == pytest.approx(sum(apart) / 4)
 
 
 def test_ranking_by_the_labels_themselves_has_an_ndcg_of_1():

@@ -97,7 +97,7 @@ inputs = np.load(folder + "/inputs.npz")
 outputs = {}
 for name in inputs:
     model = keras.saving.load_model(f"{folder}/{name}.keras")
-    outputs[name] = model.predict(inputs[name], verbose=0)
+    outputs[name] = keras.ops.convert_to_numpy(model(inputs[name]))
 np.savez(folder + "/outputs.npz", **outputs)
 """
 
@@ -113,5 +113,6 @@ def test_models_are_loaded_in_a_fresh_process(tmp_path):
     assert done.returncode == 0, done.stderr
     with np.load(tmp_path / "outputs.npz") as outputs:
         for name, model in models.items():
-            expected = model.predict(inputs[name], verbose=0)
-            np.testing.assert_allclose(outputs[name], expected, rtol=1e-6)
+            expected = ops.convert_to_numpy(model(inputs[name]))
+            # A product near 0 of unit rows is the rest of terms that cancel out.
+            np.testing.assert_allclose(outputs[name], expected, rtol=1e-6, atol=1e-6)

@@ -271,6 +271,27 @@ def test_callback_writes_what_early_stopping_and_the_history_read():
     assert history["val_map_at_r"][-1] == expected["map_at_r"]
 
 
+def test_checkpoint_keeps_the_model_that_searches_best(tmp_path):
+    images = np.random.default_rng(0).normal(size=(20, 5)).astype("float32")
+    labels, clips = np.repeat(np.arange(5), 4), np.arange(20) // 2
+    is_query = np.arange(20) % 4 > 0
+    inputs = keras.Input((5,))
+    model = keras.Model(inputs, keras.layers.Dense(3)(inputs))
+    model.compile(keras.optimizers.SGD(2.0), "mse")
+    roles = {"is_query": is_query, "groups": clips}
+    evaluation = RetrievalEvaluation(images, labels, ks=(1,), **roles)
+    checkpoint = keras.callbacks.ModelCheckpoint(
+        tmp_path / "best.keras", "val_map_at_r", mode="max", save_best_only=True
+    )
+    history = model.fit(
+        images, images[:, :3], epochs=4, verbose=0, callbacks=[evaluation, checkpoint]
+    ).history
+    best = keras.models.load_model(tmp_path / "best.keras")
+    embeddings = best.predict(images, verbose=0)
+    received = retrieval_metrics(embeddings, labels, (1,), **roles)["map_at_r"]
+    assert received == pytest.approx(max(history["val_map_at_r"]))
+
+
 def test_callback_refuses_impossible_ks_before_training():
     with pytest.raises(ValueError, match=r"from 1 to 3.*\[1, 4\]"):
         RetrievalEvaluation(np.ones((4, 5)), [0, 0, 1, 1], ks=(1, 4))

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tfdml import exact_scores
+from tfdml import exact_scores, neighbors
 from tfdml.neighbors import nearest_neighbors
 
 METRICS = ["cosine", "dot_product", "squared_euclidean"]
@@ -63,7 +63,9 @@ def test_blocks_do_not_change_the_answer(metric, monkeypatch):
     queries, gallery = rng.normal(size=(11, 5)), rng.normal(size=(40, 5))
     exclude = rng.integers(-1, 40, size=11)
     monkeypatch.setattr(exact_scores, "_BLOCK_ELEMENTS", 81)  # two queries a block
+    monkeypatch.setattr(exact_scores, "_LEAST_AT_ONCE", 1)
     monkeypatch.setattr(exact_scores, "_GATHER_ELEMENTS", 15)  # three pairs a time
+    monkeypatch.setattr(neighbors, "_WORTH_A_THREAD", 1)
     assert_equals_naive(queries, gallery, 6, metric, exclude)
 
 

@@ -38,6 +38,18 @@ def address(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def calibrated(tmp_path_factory):
+    """The address of a page whose gallery calls nothing below 0.9 a match."""
+    folder = build_search(tmp_path_factory.mktemp("calibrated"), threshold=0.9)
+    with (
+        serve_model(folder / "models" / "colors") as url,
+        open_search(folder / "index", url) as search,
+        running(create_app(search)) as address,
+    ):
+        yield address
+
+
+@pytest.fixture(scope="module")
 def browser():
     executable = shutil.which("chromium") or shutil.which("chromium-browser")
     if executable is None:
@@ -228,6 +240,50 @@ def test_the_number_of_results_can_be_chosen(browser, address):
         page.select_option("#count", "48")
     assert any("/api/similar/0?k=8" in url for url in sent)
     context.close()
+
+
+@pytest.fixture(params=[DESKTOP, PHONE], ids=["desktop", "phone"])
+def calibrated_page(browser, calibrated, request):
+    context = browser.new_context(viewport=request.param)
+    page = context.new_page()
+    page.set_default_timeout(15_000)
+    page.goto(calibrated)
+    yield page
+    context.close()
+
+
+def test_matches_stand_above_a_divider_and_the_rest_below(calibrated_page, tmp_path):
+    page = calibrated_page
+    expect(page.locator("#facts")).to_contain_text("from a similarity of 0.900 on")
+    upload(page, write_picture(tmp_path / "sky.png", (0, 0, 200)))
+    items = page.locator("#hits > li")
+    expect(items).to_have_count(10)
+    expect(items.nth(2)).to_have_text("Below 0.900: near, but no match")
+    weak = items.evaluate_all("all => all.map(li => !!li.querySelector('.weak'))")
+    assert weak == [False] * 3 + [True] * 7
+    expect(page.locator("#results-title")).to_have_text("Nearest images")
+    expect(page.get_by_role("status")).to_contain_text("2 are matches.")
+    whole = page.locator("#hits").bounding_box()["width"]
+    assert items.nth(2).bounding_box()["width"] == pytest.approx(whole, abs=1)
+    assert has_no_horizontal_scrolling(page)
+
+
+def test_query_without_a_match_is_told_so_before_the_nearest(calibrated_page, tmp_path):
+    page = calibrated_page
+    upload(page, write_picture(tmp_path / "lemon.png", (200, 200, 0)))
+    expect(page.get_by_role("heading", name="No match")).to_be_visible()
+    expect(page.get_by_role("status")).to_contain_text("No match among 9 images")
+    first = page.locator("#hits > li").first
+    expect(first).to_contain_text("Nothing here is similar enough.")
+    expect(first).to_contain_text(
+        "needs a similarity of 0.900, the nearest image has 0.8"
+    )
+    expect(page.locator("#hits .card.weak")).to_have_count(9)
+    assert has_no_horizontal_scrolling(page)
+
+    upload(page, write_picture(tmp_path / "sky.png", (0, 0, 200)))
+    expect(page.get_by_role("heading", name="Nearest images")).to_be_visible()
+    expect(page.locator("#hits .card.weak")).to_have_count(7)
 
 
 def test_a_search_server_that_went_away_is_reported(browser, address):

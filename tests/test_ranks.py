@@ -112,7 +112,9 @@ def test_blocks_do_not_change_the_ranks(metric, monkeypatch):
     queries, gallery = rng.normal(size=(11, 5)), rng.normal(size=(40, 5))
     positives, exclude = draw(rng, 11, 40, 6)
     monkeypatch.setattr(exact_scores, "_BLOCK_ELEMENTS", 81)  # two queries a block
+    monkeypatch.setattr(exact_scores, "_LEAST_AT_ONCE", 1)
     monkeypatch.setattr(exact_scores, "_GATHER_ELEMENTS", 15)  # three pairs a time
+    monkeypatch.setattr(ranks, "_LONG_ROW", 1)  # threads
     assert_equals_naive(queries, gallery, positives, metric, exclude, "index")
 
 

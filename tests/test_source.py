@@ -69,9 +69,9 @@ def test_no_validation_is_taken_where_the_fraction_is_0(root):
     assert set(data.splits) == {"train", "test"}
 
 
-def test_manifest_without_training_images_is_refused(root):
-    with pytest.raises(ValueError, match=r"set\.csv has no image whose `split` is"):
-        read_source(Data(manifest(root, {"a": "test"})))
+def test_manifest_of_test_images_alone_stays_as_it_is(root):
+    data = read_source(Data(manifest(root, dict.fromkeys("abc", "test")))).data
+    assert set(data.splits) == {"test"}
 
 
 def test_images_that_are_left_out_leave_names_and_labels_right(root):

@@ -14,7 +14,7 @@ from training.optimizers import VariableGroup, build_optimizer
 from training.recipe import Data, Embedder, Fit, Loss, Recipe, RecipeError, read_recipe
 from training.recipe import Proxies as ProxySettings
 
-pytestmark = pytest.mark.backend
+pytestmark = [pytest.mark.backend, pytest.mark.slow]
 
 SMALL = Embedder(image_size=8, embedding_dimension=4, widths=(4, 8))
 SOFT_TRIPLE = Loss("SoftTripleLoss", {"scale": 10.0}, on_proxies=True)

@@ -286,7 +286,9 @@ class MeanAveragePrecision(_BatchRetrieval):
         0.75
     """
 
-    def __init__(self, *, name: str = "batch_map", dtype: str | None = None) -> None:
+    def __init__(
+        self, *, name: str = "batch_mean_average_precision", dtype: str | None = None
+    ) -> None:
         super().__init__(name, dtype)
 
     def _values(self, relevant: Tensor, positives: Tensor) -> Tensor:

@@ -15,12 +15,17 @@ class RetrievalEvaluation(keras.callbacks.Callback):
 
     The metrics of `retrieval_metrics` go into the logs of the epoch under
     `prefix`, where `ModelCheckpoint`, `EarlyStopping` and the history find them: put
-    this callback before those.
+    this callback before those. It searches the embeddings themselves: no index of
+    anybody's is touched.
 
     Args:
         images: Whatever the model's `predict` takes, N items.
         labels: Integer classes, `[N]`; no class of the training set.
         ks: The k of Precision@k and Recall@k.
+        is_query: Bool array `[N]`: which items are searched with. `None`: all.
+        is_gallery: Bool array `[N]`: which items are searched. `None`: all.
+        groups: Integers or strings `[N]`: items of the query's own group, such as its
+            clip, are left out. `None`: the query alone is.
         batch_size: Batch size of `predict`.
         prefix: Put before the name of each metric.
         embedder: Model that embeds the images. Defaults to the model that is trained;
@@ -40,6 +45,9 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         labels: np.ndarray,
         *,
         ks: Sequence[int] = (1, 5),
+        is_query: np.ndarray | None = None,
+        is_gallery: np.ndarray | None = None,
+        groups: np.ndarray | None = None,
         batch_size: int = 64,
         prefix: str = "val_",
         embedder: keras.Model | None = None,
@@ -53,6 +61,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
                 f"`ks` must be from 1 to {len(self._labels) - 1}, the number of items "
                 f"less the query. Received: {list(ks)}."
             )
+        self._is_query, self._is_gallery, self._groups = is_query, is_gallery, groups
         self._batch_size = batch_size
         self._prefix = prefix
         self._embedder = embedder
@@ -63,7 +72,14 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         embeddings = embedder.predict(
             self._images, batch_size=self._batch_size, verbose=0
         )
-        measured = retrieval_metrics(embeddings, self._labels, self._ks)
+        measured = retrieval_metrics(
+            embeddings,
+            self._labels,
+            self._ks,
+            is_query=self._is_query,
+            is_gallery=self._is_gallery,
+            groups=self._groups,
+        )
         if logs is not None:
             for name, value in measured.items():
                 if not name.startswith("queries"):

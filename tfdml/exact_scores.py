@@ -19,6 +19,7 @@ __all__ = ["Metric", "PreparedGallery", "check_exclude"]
 Metric = Literal["cosine", "dot_product", "squared_euclidean"]
 
 _BLOCK_ELEMENTS = 2**23  # scores held at once: 32 MiB in float32
+_LEAST_AT_ONCE = 64  # of fewer queries, a product waits for the gallery's memory
 _GATHER_ELEMENTS = 2**21  # numbers gathered at once to be scored in float64
 
 
@@ -77,7 +78,7 @@ class PreparedGallery:
 
     def queries_at_once(self) -> int:
         """Return how many queries `products` should be asked for in one call."""
-        return max(1, _BLOCK_ELEMENTS // max(1, len(self)))
+        return max(_LEAST_AT_ONCE, _BLOCK_ELEMENTS // max(1, len(self)))
 
     def products(
         self, queries: NDArray[np.float32], *, sharp: bool = False

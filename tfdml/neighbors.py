@@ -4,8 +4,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml.exact_scores import Metric, PreparedGallery, check_exclude
+from tfdml.threads import in_threads
 
 __all__ = ["ExactSearcher", "check_k", "nearest_neighbors"]
+
+_WORTH_A_THREAD = 2**20  # scores
 
 
 def nearest_neighbors(
@@ -30,7 +33,7 @@ def nearest_neighbors(
     stands in the gallery.
 
     Memory, beside the inputs: a copy of the gallery in float32, one in float64 once
-    many scores nearly tie, and a few blocks of about 64 MiB, or of one row of scores
+    many scores nearly tie, and a few blocks of about 64 MiB, or of 64 rows of scores
     if that is more. Products run on all cores, large ones on the GPU of the Keras
     backend where Keras is imported and has one.
 
@@ -161,10 +164,15 @@ def _within_rounding(
     out = np.nonzero(banned >= 0)
     product[out[0], banned[out]] = -np.inf
     position = len(gallery) - k
-    kth = np.partition(product, position, axis=1)[:, position]
-    with np.errstate(over="ignore"):
-        lowest = np.nextafter((kth - slack).astype(dtype), dtype(-np.inf))
-    near: NDArray[np.bool_] = product >= lowest[:, None]
+
+    def close(part: slice) -> NDArray[np.bool_]:
+        kth = np.partition(product[part], position, axis=1)[:, position]
+        with np.errstate(over="ignore"):
+            lowest = np.nextafter((kth - slack[part]).astype(dtype), dtype(-np.inf))
+        return product[part] >= lowest[:, None]
+
+    few = max(1, _WORTH_A_THREAD // len(gallery))
+    near = np.concatenate(in_threads(close, len(product), least=few))
     near[out[0], banned[out]] = False
     return near
 

@@ -7,11 +7,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml.exact_scores import Metric, PreparedGallery, check_exclude
+from tfdml.threads import in_threads
 
 __all__ = ["Ties", "check_ties", "positive_ranks", "ranks_in"]
 
 Ties = Literal["index", "pessimistic", "optimistic"]
 
+_LONG_ROW = 2**18
 _FEW_POSITIVES = 64  # of more, a sorted row counts faster than the positives do
 
 
@@ -161,8 +163,11 @@ def ranks_in(
         out = np.nonzero(banned >= 0)
         product[out[0], banned[out]] = -np.inf
         counts: dict[int, _Count] = {}
-        for row, query in enumerate(unsettled):
-            count = _count(product[row], positives[query], slack[row])
+        for query, count in zip(
+            unsettled,
+            _counts(product, [positives[q] for q in unsettled], slack),
+            strict=True,
+        ):
             # Above this, comparing pairs would cost more than a float64 product.
             few = max(4 * len(count.above), len(gallery) // 64)
             if len(count.others) <= few:
@@ -178,6 +183,20 @@ def ranks_in(
         scores[banned[banned >= 0]] = np.inf
         ranks[query] = _sorted_ranks(scores, positives[query], ties)
     return ranks
+
+
+def _counts(
+    product: NDArray[Any],
+    positives: Sequence[NDArray[np.int64]],
+    slack: NDArray[np.float64],
+) -> list[_Count]:
+    def part_of(part: slice) -> list[_Count]:
+        rows = zip(product[part], positives[part], slack[part], strict=True)
+        return [_count(*row) for row in rows]
+
+    # Threads get in each other's way where NumPy takes microseconds for a row.
+    least = 1 if product.shape[1] >= _LONG_ROW else len(product)
+    return [c for part in in_threads(part_of, len(product), least=least) for c in part]
 
 
 def _count(row: NDArray[Any], positives: NDArray[np.int64], slack: float) -> _Count:

@@ -41,6 +41,75 @@ def _parser() -> argparse.ArgumentParser:
     )
     fit.set_defaults(run_command=_fit)
 
+    calibrate = commands.add_parser(
+        "calibrate", help="choose the similarity from which on a search answers"
+    )
+    calibrate.add_argument("run", help="the run folder")
+    target = calibrate.add_mutually_exclusive_group(required=True)
+    target.add_argument(
+        "--precision", type=float, help="share of right answers, such as 0.95"
+    )
+    target.add_argument(
+        "--false-positive-rate",
+        type=float,
+        help="share of answers to what is not in the gallery, such as 0.01",
+    )
+    calibrate.add_argument(
+        "--images", help="where the images of the run are now, if not in the recipe's"
+    )
+    calibrate.add_argument(
+        "--training-images",
+        action="store_true",
+        help="search them too, for a gallery as large as the one of the search",
+    )
+    calibrate.set_defaults(run_command=_calibrate)
+
+    evaluate = commands.add_parser("evaluate", help="measure an embedder, and draw")
+    evaluate.add_argument(
+        "model",
+        help="a run folder, an embedder (.keras), an exported SavedModel, or "
+        "embeddings (.npy), one row an image",
+    )
+    evaluate.add_argument(
+        "images",
+        nargs="?",
+        help="a folder or a manifest; a run knows its own",
+    )
+    evaluate.add_argument(
+        "--split",
+        choices=("train", "validation", "test", "all"),
+        help="which images (default: the test images where there are some, else all)",
+    )
+    evaluate.add_argument(
+        "--out",
+        help="where to write (default: MODEL/evaluation for a run, else "
+        "evaluations/NAME_OF_THE_MODEL)",
+    )
+    evaluate.add_argument(
+        "--overwrite", action="store_true", help="replace an evaluation"
+    )
+    evaluate.add_argument(
+        "--keep-embeddings", action="store_true", help="write embeddings.npy too"
+    )
+    evaluate.set_defaults(run_command=_evaluate)
+
+    compare = commands.add_parser("compare", help="tell which run is better")
+    compare.add_argument(
+        "runs",
+        nargs="+",
+        metavar="RUN",
+        help="run folders or evaluations; the first is what others are compared with",
+    )
+    compare.add_argument(
+        "--metric",
+        action="append",
+        help="which metric, such as recall_at_10 (may be given more than once)",
+    )
+    compare.add_argument(
+        "--out", help="where to write the page (default: comparison.html)"
+    )
+    compare.set_defaults(run_command=_compare)
+
     report = commands.add_parser("report", help="write the report of a run again")
     report.add_argument("run", help="the run folder")
     report.set_defaults(run_command=_report)
@@ -70,6 +139,47 @@ def _fit(parsed: argparse.Namespace) -> None:
     results = fit(recipe, run, overwrite=parsed.overwrite, restart=parsed.restart)
     print(summary(results))
     print(f"Run folder: {run} (report.html)")
+
+
+def _calibrate(parsed: argparse.Namespace) -> None:
+    from training.calibrate import calibrate_run
+
+    found = calibrate_run(
+        parsed.run,
+        precision=parsed.precision,
+        false_positive_rate=parsed.false_positive_rate,
+        images=parsed.images,
+        training_images=parsed.training_images,
+    )
+    print(found)
+
+
+def _evaluate(parsed: argparse.Namespace) -> None:
+    from training.evaluate import default_folder, evaluate
+    from training.report import evaluation_summary
+    from training.subject import open_subject
+
+    subject = open_subject(parsed.model, parsed.images, parsed.split)
+    out = parsed.out or default_folder(parsed.model)
+    results = evaluate(
+        subject,
+        out,
+        overwrite=parsed.overwrite,
+        keep_embeddings=parsed.keep_embeddings,
+    )
+    print(evaluation_summary(results))
+    print(f"Written to {out} (report.html)")
+
+
+def _compare(parsed: argparse.Namespace) -> None:
+    from training.compare import compare
+    from training.comparison_report import comparison_text, write_comparison
+
+    comparison = compare(parsed.runs, metrics=parsed.metric)
+    print(comparison_text(comparison))
+    out = Path(parsed.out or "comparison.html")
+    write_comparison(comparison, out)
+    print(f"Curves: {out}")
 
 
 def _report(parsed: argparse.Namespace) -> None:

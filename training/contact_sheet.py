@@ -13,7 +13,7 @@ from tfdml.rows import unit_or_zero
 from training.data.data_set import DataSet
 from training.evaluation import Part
 
-__all__ = ["contact_sheet"]
+__all__ = ["contact_sheet", "left_out"]
 
 _SIDE = 72
 
@@ -58,7 +58,7 @@ def contact_sheet(
     # Failures are looked for among a thousand queries, not in all of a large set.
     generator = np.random.default_rng(seed)
     asked = generator.permutation(asked)[:1000]
-    exclude = _left_out(data, asked, place)
+    exclude = left_out(data, asked, place)
     most = int((exclude >= 0).sum(axis=1).max())
     k = max(1, min(neighbors, len(searched) - most))
     rows = unit_or_zero(embeddings)
@@ -96,7 +96,7 @@ def contact_sheet(
     ]
 
 
-def _left_out(data: DataSet, asked: np.ndarray, place: np.ndarray) -> np.ndarray:
+def left_out(data: DataSet, asked: np.ndarray, place: np.ndarray) -> np.ndarray:
     """Return the gallery rows that a query is not compared with, padded with -1."""
     if data.sequences is None or data.is_continuous:
         return place[asked][:, np.newaxis]

@@ -20,6 +20,7 @@ __all__ = [
     "Part",
     "PartEvaluation",
     "embed",
+    "means_of",
     "measure",
     "monitored",
     "noted",
@@ -144,12 +145,17 @@ def measure(
     """
     if not part.can_be_measured:
         return None
-    results = part_results(part, embedded(part), most_queries=most_queries)
-    counts = {
+    return means_of(part_results(part, embedded(part), most_queries=most_queries))
+
+
+def means_of(results: QueryResults) -> dict[str, float]:
+    """Return the mean of each metric and, of classes, the numbers of queries."""
+    if results.first_ranks is None:
+        return results.means()
+    return results.means() | {
         "queries": len(results.queries),
         "queries_without_positive": len(results.without_positive),
     }
-    return results.means() | ({} if part.data.is_continuous else counts)
 
 
 def part_results(
@@ -167,6 +173,9 @@ def part_results(
         ks: The k of the metrics; those that the part is too small for are left out. By
             default 1 and 5, with continuous labels 1 and 10.
         most_queries: As in `measure`.
+
+    Returns:
+        The metrics of each query; its class by name.
     """
     data = part.data
     if data.is_continuous:
@@ -178,13 +187,19 @@ def part_results(
         is_query[order[most_queries:]] = False
     task = RetrievalTask.of(data.labels, is_query, is_gallery, data.sequences)
     allowed = int(task.allowed.min(initial=len(data)))
-    return query_metrics(
+    results = query_metrics(
         embeddings,
         data.labels,
         [k for k in ks or _KS if k <= allowed],
         is_query=is_query,
         is_gallery=is_gallery,
         groups=data.sequences,
+    )
+    names = np.array(data.class_names)
+    return dataclasses.replace(
+        results,
+        classes=names[results.classes],
+        classes_without_positive=names[results.classes_without_positive],
     )
 
 

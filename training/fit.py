@@ -21,9 +21,11 @@ from training.evaluation import (
     Part,
     PartEvaluation,
     embed,
+    means_of,
     measure,
     monitored,
     original_error,
+    part_results,
     raw_pixels,
 )
 from training.event_files import EventFiles
@@ -31,6 +33,7 @@ from training.html_report import write_report
 from training.model import build_embedder_of, build_model
 from training.pictures import Pictures
 from training.progress import Progress
+from training.query_files import write_queries
 from training.recipe import Recipe
 from training.run_folder import (
     STATE,
@@ -67,8 +70,9 @@ def fit(
     validation; of the last epoch without it), `last.keras` (of the last epoch),
     `recipe.json`, `splits.json` (the classes of each part), `test_images.txt` (of the
     test classes, or of all that trained where there are none), `history.json`,
-    `metrics.json`, `neighbors.json` (some searches), `report.html` and, where the
-    recipe says so, `tensorboard`. It appears when all is done.
+    `metrics.json`, `queries.npz` (the metrics of each test query), `neighbors.json`
+    (some searches), `report.html` and, where the recipe says so, `tensorboard`. It
+    appears when all is done.
 
     Until then `RUN.unfinished` holds the state of the last whole epoch. However a run
     ends, the same call goes on from there, with the batches that would have come.
@@ -178,6 +182,11 @@ def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, A
         (s for s in ("test", "validation") if parts[s].can_be_measured), "train"
     )
     embedded = embed(embedder, parts[shown])
+    after = None
+    if shown == "test":
+        tested = part_results(test, embedded)
+        after = means_of(tested)
+        write_queries(folder, tested, names["test"])
     results = {
         "images": {split: len(part.data) for split, part in parts.items()},
         "classes": {split: len(p.data.class_names) for split, p in parts.items()},
@@ -187,7 +196,7 @@ def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, A
         "backend": keras.backend.backend(),
         "environment": environment(),
         **before,
-        "test_after_training": measure(test, lambda _: embedded),
+        "test_after_training": after,
         "searches_of": shown,
     }
     write_searches(
@@ -210,6 +219,8 @@ def _classes_of(parts: dict[str, Part]) -> dict[str, list[str]] | None:
 
 def _read_parts(recipe: Recipe) -> tuple[Source, dict[str, Part], list[str]]:
     source = read_source(recipe.data)
+    if not (source.data.splits == "train").any():
+        raise ValueError(f'{recipe.data.images} has no image whose `split` is "train".')
     about = recipe.pictures
     pictures = Pictures(
         source.data,

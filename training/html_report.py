@@ -2,41 +2,16 @@
 
 import dataclasses
 import json
-from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from training.charts import line_chart
+from training.html_page import environment_table, html_page, html_table
 from training.recipe import Recipe
 from training.report import is_further, measured_rows, metric_text, metric_title
 
 __all__ = ["write_report"]
-
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1f2328; background: #fff;
-  margin: 2rem auto; max-width: 1100px; padding: 0 1.5rem }
-h1 { font-size: 1.6rem; margin-bottom: 0 } h2 { font-size: 1.15rem; margin-top: 2rem }
-.lead { color: #57606a; margin-top: .25rem }
-table { border-collapse: collapse } th, td { padding: .25rem .9rem .25rem 0 }
-th { text-align: left; font-weight: 600 } td.n, th.n { text-align: right }
-tbody tr { border-top: 1px solid #d8dee4 } tr.main td { font-weight: 600 }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(430px, 1fr));
-  gap: 1.5rem } figure { margin: 0 } figcaption { font-weight: 600 }
-svg { width: 100%; height: auto } svg text { font: 11px sans-serif; fill: #57606a }
-.grid { stroke: #d8dee4 } .mark { stroke: #57606a; stroke-dasharray: 4 3 }
-.keys span { margin-right: 1rem; font-size: .85rem } .keys i { display: inline-block;
-  width: .8em; height: .8em; margin-right: .35em; border-radius: 2px }
-.sheet { display: flex; gap: 6px; margin-bottom: .6rem; overflow-x: auto }
-.cell { width: 80px; font-size: .7rem; color: #57606a; overflow-wrap: anywhere }
-.cell img { width: 72px; height: 72px; border: 4px solid #d8dee4; display: block }
-.cell.right img { border-color: #1a7f37 } .cell.wrong img { border-color: #cf222e }
-.query { margin-right: 1rem } .cell b { color: #1f2328; font-weight: 600 }
-.recipe { columns: 3 260px; font-size: .85rem } .recipe section { break-inside: avoid }
-.recipe h3 { margin: .6rem 0 0; font-size: .9rem } .given { font-weight: 600 }
-.recipe div { color: #57606a; overflow-wrap: anywhere }
-.recipe .given { color: #1f2328 }
-"""
 
 
 def write_report(run: Path) -> Path:
@@ -66,16 +41,10 @@ def write_report(run: Path) -> Path:
         _sheet(sheet, results.get("searches_of", "test")),
         _data_table(results),
         _recipe(recipe),
-        _pairs("Environment", results.get("environment", {})),
+        environment_table(results.get("environment", {})),
     ]
-    page = (
-        '<!doctype html><html lang="en"><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width">'
-        f"<title>{escape(name)}</title><style>{_STYLE}</style>"
-        f"<body>{''.join(parts)}</body></html>\n"
-    )
     path = run / "report.html"
-    path.write_text(page, encoding="utf-8")
+    path.write_text(html_page(name, parts), encoding="utf-8")
     return path
 
 
@@ -104,15 +73,14 @@ def _test_table(results: dict[str, Any]) -> str:
     names, rows = measured_rows(results)
     if not names:
         return "<h2>Test</h2><p>No test images with anything to find.</p>"
-    head = "".join(f'<th class="n">{escape(metric_title(n))}</th>' for n in names)
-    lines = [f"<thead><tr><th></th>{head}</tr></thead><tbody>"]
-    for title, values in rows.items():
-        cells = "".join(
-            f'<td class="n">{metric_text(n, values[n])}</td>' for n in names
-        )
-        kind = ' class="main"' * (title == "after training")
-        lines.append(f"<tr{kind}><td>{escape(title)}</td>{cells}</tr>")
-    table = f"<table>{''.join(lines)}</tbody></table>"
+    table = html_table(
+        ["", *map(metric_title, names)],
+        (
+            [title, *(metric_text(name, values[name]) for name in names)]
+            for title, values in rows.items()
+        ),
+        main="after training",
+    )
     return f"<h2>Test images, never seen in training</h2>{table}"
 
 
@@ -191,17 +159,16 @@ def _cell(item: dict[str, Any], kind: str, note: str) -> str:
 
 
 def _data_table(results: dict[str, Any]) -> str:
-    rows = "".join(
-        f'<tr><td>{split}</td><td class="n">{count:,}</td>'
-        f'<td class="n">{results["classes"][split] or "none"}</td></tr>'
-        for split, count in results["images"].items()
+    table = html_table(
+        ["", "images", "classes"],
+        (
+            [split, f"{count:,}", str(results["classes"][split] or "none")]
+            for split, count in results["images"].items()
+        ),
     )
     skipped = len(results.get("skipped_files", ()))
     note = f"<p>{skipped} unreadable files were skipped.</p>" * bool(skipped)
-    return (
-        '<h2>Images</h2><table><thead><tr><th></th><th class="n">images</th>'
-        f'<th class="n">classes</th></tr></thead><tbody>{rows}</tbody></table>{note}'
-    )
+    return f"<h2>Images</h2>{table}{note}"
 
 
 def _recipe(recipe: dict[str, Any]) -> str:
@@ -236,16 +203,3 @@ def _defaults(table: Any) -> dict[str, Any]:
 
 def _given(value: Any, default: Any) -> str:
     return ' class="given"' * (value != default and value != {})
-
-
-def _pairs(title: str, values: dict[str, str]) -> str:
-    if not values:
-        return ""
-    rows = _rows((key.replace("_", " "), value) for key, value in values.items())
-    return f"<h2>{title}</h2><table><tbody>{rows}</tbody></table>"
-
-
-def _rows(pairs: Iterable[tuple[str, str]]) -> str:
-    return "".join(
-        f"<tr><td>{escape(a)}</td><td>{escape(b)}</td></tr>" for a, b in pairs
-    )

@@ -3,7 +3,14 @@
 import re
 from typing import Any
 
-__all__ = ["is_further", "measured_rows", "metric_text", "metric_title", "summary"]
+__all__ = [
+    "evaluation_summary",
+    "is_further",
+    "measured_rows",
+    "metric_text",
+    "metric_title",
+    "summary",
+]
 
 _FURTHER = ("r_precision", "mean_average_precision", "mean_reciprocal_rank", "roc_auc")
 _TITLES = {
@@ -44,6 +51,27 @@ def summary(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def evaluation_summary(results: dict[str, Any]) -> str:
+    """Write the contents of an evaluation's `metrics.json` as a table."""
+    lines = [
+        f"{results['queries']:,} queries among {results['images']:,} images",
+        f"{'':<24}{'mean':>10}   95 % interval",
+    ]
+    for name, value in results["metrics"].items():
+        low, high = results["intervals"].get(name, (None, None))
+        interval = (
+            ""
+            if low is None
+            else f"   {metric_text(name, low)} to {metric_text(name, high)}"
+        )
+        lines.append(
+            f"{metric_title(name):<24}{metric_text(name, value):>10}{interval}"
+        )
+    if without := results["queries_without_positive"]:
+        lines.append(f"{without:,} images alone in their class are no queries.")
+    return "\n".join(lines)
+
+
 def measured_rows(
     results: dict[str, Any],
 ) -> tuple[list[str], dict[str, dict[str, float]]]:
@@ -79,6 +107,8 @@ def metric_title(name: str) -> str:
 
 def metric_text(name: str, value: float) -> str:
     """Return a metric as people read it: shares in percent, others in four digits."""
-    if re.search(r"(precision|recall|map|ndcg)_at_|r_precision|^(val_)?mean_", name):
+    if re.search(
+        r"(precision|recall|map|ndcg)_at_|r_precision|^(val_)?mean_|roc_auc", name
+    ):
         return f"{100 * value:.1f}%"
     return f"{value:.4g}"

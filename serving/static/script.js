@@ -62,7 +62,7 @@ function linkToSimilar(image, ...children) {
   return link;
 }
 
-function hitCard(hit, query) {
+function hitCard(hit, query, threshold) {
   const name = element("span", "card-name", element("span", "card-class", title(hit)));
   if (query?.class && query.class === hit.class) {
     const check = element("span", "same", "✓");
@@ -75,10 +75,33 @@ function hitCard(hit, query) {
   const filling = element("i");
   const share = Math.max(0, Math.min(1, hit.similarity));
   filling.style.setProperty("--share", `${(100 * share).toFixed(1)}%`);
+  const meter = element("span", "meter", filling);
+  if (threshold !== undefined) {
+    meter.classList.add("marked");
+    const place = Math.max(0, Math.min(1, threshold));
+    meter.style.setProperty("--threshold", `${(100 * place).toFixed(1)}%`);
+  }
   const similarity = element("span", "card-score",
-    element("span", "", "similarity", score), element("span", "meter", filling));
+    element("span", "", "similarity", score), meter);
   const text = element("span", "card-text", name, similarity);
-  return element("li", "", linkToSimilar(hit, tile(hit, `Image ${fileName(hit.id)}`), text));
+  const card = linkToSimilar(hit, tile(hit, `Image ${fileName(hit.id)}`), text);
+  if (hit.match === false) card.classList.add("weak");
+  return element("li", "", card);
+}
+
+// With a calibrated gallery: what matches, a line, and what is only near.
+function hitList(reply) {
+  const { hits, query, match, threshold } = reply;
+  const cards = hits.map((hit) => hitCard(hit, query, threshold));
+  const first = hits.findIndex((hit) => hit.match === false);
+  if (first < 0) return cards;
+  const divider = match
+    ? element("li", "divider", `Below ${threshold.toFixed(3)}: near, but no match`)
+    : element("li", "divider no-match",
+      element("strong", "", "Nothing here is similar enough."),
+      ` A match needs a similarity of ${threshold.toFixed(3)}, the nearest image has `
+      + `${hits[0].similarity.toFixed(3)}. These are the nearest all the same:`);
+  return [...cards.slice(0, first), divider, ...cards.slice(first)];
 }
 
 function sampleCard(image) {
@@ -111,17 +134,26 @@ function showPreview(url, name, note) {
 }
 
 function showHits(reply) {
-  const { hits, query } = reply;
+  const { hits, query, match } = reply;
   document.body.dataset.view = "results";
   byId("samples").hidden = true;
   byId("results").hidden = false;
-  byId("hits").replaceChildren(...hits.map((hit) => hitCard(hit, query)));
+  byId("results-title").textContent = match === false ? "No match" : "Nearest images";
+  byId("hits").replaceChildren(...hitList(reply));
   const milliseconds = Math.max(1, Math.round(1000 * reply.seconds));
   let text = `${hits.length} nearest of ${number.format(state.info.images)} images, `
     + `found in ${number.format(milliseconds)} ms.`;
+  if (match === false) {
+    text = `No match among ${number.format(state.info.images)} images, `
+      + `searched in ${number.format(milliseconds)} ms.`;
+  } else if (match) {
+    const matches = hits.filter((hit) => hit.match).length;
+    text += ` ${matches} ${matches > 1 ? "are matches" : "is a match"}.`;
+  }
   if (query?.class) {
     const same = hits.filter((hit) => hit.class === query.class).length;
-    text += ` ${same || "None"} of them ${same > 1 ? "are" : "is"} of the same class.`;
+    text += ` ${same || "None"} of ${match === false ? "the nearest" : "them"} `
+      + `${same > 1 ? "are" : "is"} of the same class.`;
   }
   say(text);
   window.scrollTo({ top: 0 });
@@ -225,6 +257,9 @@ function showFacts(info) {
     ["Index", `ScaNN, ${info.index} search`],
     ["Embedding", `${info.dimension} numbers`],
   ];
+  if (info.calibration) {
+    facts.push(["Match", `from a similarity of ${info.calibration.threshold.toFixed(3)} on`]);
+  }
   byId("facts").replaceChildren(...facts.map(([name, value]) =>
     element("div", "", element("dt", "", name), element("dd", "", value))));
   const size = `${number.format(info.images)} images`;

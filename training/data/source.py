@@ -60,8 +60,6 @@ def read_source(settings: Data) -> Source:
         )
         return Source(data, path)
     data = read_manifest(path)
-    if not (data.splits == "train").any():
-        raise ValueError(f'{path} has no image whose `split` is "train".')
     if data.is_continuous and data.roles is not None and (data.roles != "").any():
         raise ValueError(
             f"{path}: `role` goes with classes; with continuous labels every image is "
@@ -73,9 +71,10 @@ def read_source(settings: Data) -> Source:
         own = np.where(data.sequences == "", source.names(data), data.sequences)
         data = dataclasses.replace(data, sequences=own)
         source = dataclasses.replace(source, data=data)
-    if settings.validation_fraction and not (data.splits == "validation").any():
+    is_training = data.splits == "train"
+    has_validation = (data.splits == "validation").any()
+    if settings.validation_fraction and is_training.any() and not has_validation:
         groups = _sequences(source) if data.is_continuous else _classes(data)
-        is_training = data.splits == "train"
         chosen = _chosen(np.unique(groups[is_training]).tolist(), data, settings)
         moved = is_training & np.isin(groups, chosen)
         splits = np.where(moved, "validation", data.splits)

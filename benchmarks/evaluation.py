@@ -1,0 +1,200 @@
+"""Evaluation at the size of Stanford Online Products, against floors and peers.
+
+    python -m benchmarks.evaluation --out evaluation.jsonl
+
+Embeddings are drawn around the centres of classes of 2 to 12 items. Each measurement
+runs in a process of its own, one after the other, with its peak of memory above the
+embeddings; the floor is the bare product of all pairs, block by block, in float32. The
+peer is pytorch-metric-learning's AccuracyCalculator with FAISS (`make bench-peers`).
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peak import added_memory
+from benchmarks.peers import ROOT
+from benchmarks.session import bare_parser, machine, use_threads, write
+
+__all__ = ["clustered", "main"]
+
+PEER = ROOT / ".peers" / "pml" / "bin" / "python"
+KS = (1, 10, 100, 1000)
+_LARGEST_CLASS = 12
+_BLOCK_ELEMENTS = 2**23
+
+
+def clustered(
+    items: int, dimension: int, spread: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw unit embeddings around random centres, float32, and their classes.
+
+    Args:
+        items: How many.
+        dimension: Of the embeddings.
+        spread: Length of an item's way from its centre over that of the centre.
+
+    Returns:
+        Embeddings `[items, dimension]` and labels int64 `[items]`, in random order.
+    """
+    generator = np.random.default_rng(0)
+    sizes = generator.integers(2, _LARGEST_CLASS + 1, items)
+    labels = np.repeat(np.arange(items), sizes)[:items]
+    labels = generator.permutation(labels)
+    rows = generator.standard_normal((items, dimension), dtype=np.float32)
+    rows *= spread
+    rows += generator.standard_normal((labels.max() + 1, dimension), dtype=np.float32)[
+        labels
+    ]
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows, labels
+
+
+def _floor(rows: np.ndarray, labels: np.ndarray) -> None:
+    step = max(1, _BLOCK_ELEMENTS // len(rows))
+    product = np.empty((step, len(rows)), np.float32)
+    for start in range(0, len(rows), step):
+        block = rows[start : start + step]
+        np.matmul(block, rows.T, out=product[: len(block)])
+
+
+def _ranks(rows: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    from tfdml.metrics import retrieval_metrics
+
+    ks = [k for k in KS if k < len(rows)]
+    return retrieval_metrics(rows, labels, ks)
+
+
+def _clusters(rows: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    from tfdml.clustering import clustering_metrics
+    from tfdml.kmeans import cluster
+
+    return clustering_metrics(cluster(rows, len(np.unique(labels))), labels)
+
+
+def _pairs(rows: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    from tfdml.verification import verification_metrics
+
+    return verification_metrics(rows, labels)
+
+
+def _nearest(rows: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    from tfdml.neighbors import nearest_neighbors
+
+    own = np.arange(len(rows))
+    found, _ = nearest_neighbors(rows, rows, 10, exclude=own)
+    return {"recall_at_1": float(np.mean(labels[found[:, 0]] == labels))}
+
+
+def _peer(include: tuple[str, ...]) -> Callable[..., dict[str, float]]:
+    def measure(rows: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+        import torch
+        from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+
+        calculator = AccuracyCalculator(include=include, k="max_bin_count")
+        return calculator.get_accuracy(torch.tensor(rows), torch.tensor(labels))
+
+    return measure
+
+
+CASES: dict[str, Callable[..., Any]] = {
+    "floor: the bare product": _floor,
+    "retrieval_metrics: all, from ranks": _ranks,
+    "nearest_neighbors: 10": _nearest,
+    "cluster and clustering_metrics": _clusters,
+    "verification_metrics": _pairs,
+}
+PEER_CASES: dict[str, Callable[..., Any]] = {
+    "PML: P@1, R-precision, MAP@R": _peer(
+        ("precision_at_1", "r_precision", "mean_average_precision_at_r")
+    ),
+    "PML: k-means, NMI": _peer(("NMI",)),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = bare_parser("evaluation", __doc__)
+    add = parser.add_argument
+    add("--items", type=int, default=60_502, help="embeddings (60502, as SOP)")
+    add("--dimension", type=int, default=512, help="of the embeddings (512)")
+    add("--spread", type=float, default=1.8, help="within a class (1.8)")
+    add("--threads", type=int, default=2, help="CPU cores to use (2)")
+    add("--only", nargs="+", metavar="CASE", help="cases whose name holds one of these")
+    add("--here", help="measure this case in this process, and print JSON")
+    options = parser.parse_args(arguments)
+    use_threads(options.threads)
+    size = [options.items, options.dimension, options.spread]
+    if options.here:
+        print(json.dumps(_measured(options.here, *size)))
+        return 0
+    wanted = [
+        name
+        for name in (*CASES, *PEER_CASES)
+        if not options.only or any(part in name for part in options.only)
+    ]
+    about = {**machine(), "threads": options.threads}
+    about |= dict(zip(("items", "dimension", "spread"), size, strict=True))
+    print(about)
+    print(f"{'':38}{'s':>8}{'x floor':>9}{'MB':>8}")
+    floor, failed = float("nan"), False
+    for name in wanted:
+        record = {"case": name, **about, **_in_a_process(name, options)}
+        write(options.out, record)
+        if "error" in record:
+            failed = True
+            print(f"{name:38}{record['error']}")
+            continue
+        if name.startswith("floor"):
+            floor = record["seconds"]
+        times, megabytes = record["seconds"] / floor, record["megabytes"]
+        print(
+            f"{name:38}{record['seconds']:8.1f}{times:9.2f}{megabytes:8.0f}  "
+            + ", ".join(f"{k} {v:.4g}" for k, v in _main(record["values"])),
+            flush=True,
+        )
+    return int(failed)
+
+
+def _main(values: dict[str, float] | None) -> list[tuple[str, float]]:
+    """Return the values that two runs can be compared by."""
+    kept = ("precision_at_1", "recall_at_1000", "r_precision", "map_at_r", "NMI")
+    kept += ("mean_average_precision", "mean_average_precision_at_r", "pair_auc")
+    kept += ("nmi_arithmetic", "recall_at_1")
+    return [(name, v) for name, v in (values or {}).items() if name in kept]
+
+
+def _in_a_process(name: str, options: Any) -> dict[str, Any]:
+    python = str(PEER) if name in PEER_CASES else sys.executable
+    command = [python, "-m", "benchmarks.evaluation", "--here", name]
+    for option in ("items", "dimension", "spread", "threads"):
+        command += [f"--{option}", str(getattr(options, option))]
+    try:
+        run = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        return {"error": "no peer here: `make bench-peers` installs it"}
+    if run.returncode:
+        return {"error": f"exit status {run.returncode}: {run.stderr[-300:]}"}
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def _measured(name: str, items: int, dimension: int, spread: float) -> dict[str, Any]:
+    rows, labels = clustered(items, dimension, spread)
+    case = {**CASES, **PEER_CASES}[name]
+    if name in CASES:
+        import keras  # noqa: F401  large products then go to its GPU, if it has one
+    case(rows[:2000], labels[:2000])  # imports what it needs
+    start = time.perf_counter()
+    values, added = added_memory(lambda: case(rows, labels))
+    seconds = time.perf_counter() - start
+    return {"seconds": seconds, "megabytes": added / 2**20, "values": values}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""What a calibration found: a threshold, and what it is worth."""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, NoReturn, Self, get_args
+
+__all__ = ["Calibration", "Target", "read_calibration"]
+
+Target = Literal["precision", "false_positive_rate"]
+
+_RATES = ("target_value", "precision", "recall", "false_positive_rate", "low", "high")
+_COUNTS = ("queries", "answered", "gallery")
+_MOST_COSINE = 1 + 1e-3  # float32 rounds the cosine of equal rows to a bit above 1
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A threshold on the cosine similarity, and what it was worth where it was chosen.
+
+    A search answers with its nearest item where the similarity is at least `threshold`,
+    and else "no match".
+
+    Args:
+        threshold: From -1 to 1.
+        target: The rate that was wanted: `"precision"` or `"false_positive_rate"`.
+        target_value: How high.
+        precision: Share of right ones among the answers.
+        recall: Share of the queries with something to find that are answered rightly.
+        false_positive_rate: Share of the queries that would be answered if their class
+            were not in the gallery.
+        low: Lower end of the interval of the wanted rate, see `wilson_interval`.
+        high: Its upper end.
+        queries: Number of queries.
+        answered: How many of them are answered.
+        gallery: Number of items that were searched.
+        metric: `"cosine"`.
+
+    Raises:
+        ValueError: A value is NaN, of another type, or out of its range; it is named.
+
+    Example:
+        >>> known = Calibration(
+        ...     0.75, "precision", 0.9, 0.92, 0.8, 0.05, 0.85, 0.96, 200, 150, 200
+        ... )
+        >>> known.is_match(0.8), known.is_match(0.7)
+        (True, False)
+        >>> Calibration.from_json(known.to_json()) == known
+        True
+    """
+
+    threshold: float
+    target: Target
+    target_value: float
+    precision: float
+    recall: float
+    false_positive_rate: float
+    low: float
+    high: float
+    queries: int
+    answered: int
+    gallery: int
+    metric: str = "cosine"
+
+    def __post_init__(self) -> None:
+        """Check the values, which may come from a file."""
+        if self.metric != "cosine":
+            self._refuse("metric", "'cosine'")
+        if self.target not in get_args(Target):
+            self._refuse("target", " or ".join(map(repr, get_args(Target))))
+        for name in ("threshold", *_RATES):
+            value = getattr(self, name)
+            least, most = (-1, _MOST_COSINE) if name == "threshold" else (0, 1)
+            is_number = isinstance(value, float | int) and not isinstance(value, bool)
+            # A NaN is in no range.
+            if not is_number or not least <= value <= most:
+                self._refuse(name, f"a number from {least} to 1")
+        for name in _COUNTS:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                self._refuse(name, "a whole number of at least 1")
+
+    def _refuse(self, name: str, rule: str) -> NoReturn:
+        raise ValueError(
+            f"`{name}` of a calibration must be {rule}. "
+            f"Received: {getattr(self, name)!r}."
+        )
+
+    def is_match(self, similarity: float) -> bool:
+        """Return whether a nearest item of this similarity is an answer."""
+        return similarity >= self.threshold
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the values by name, as `from_json` takes them."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Any) -> Self:
+        """Make a calibration of the values that `to_json` gave.
+
+        Args:
+            values: A dict of all names and no other.
+
+        Returns:
+            The calibration.
+
+        Raises:
+            ValueError: A name is missing or not known, or a value cannot be.
+        """
+        if not isinstance(values, dict):
+            raise ValueError(
+                "A calibration must be an object of names and values. "
+                f"Received: {values!r}."
+            )
+        names = {field.name for field in fields(cls)}
+        for words, wrong in (
+            ("must have the value", names - values.keys()),
+            ("must not have the value", values.keys() - names),
+        ):
+            if wrong:
+                raise ValueError(f"A calibration {words} `{min(wrong)}`.")
+        return cls(**values)
+
+    def __str__(self) -> str:
+        """Say in a sentence what the threshold is worth."""
+        name = self.target.replace("_", " ")
+        reached = getattr(self, self.target)
+        others = ", ".join(
+            f"{other.replace('_', ' ')} {getattr(self, other):.3f}"
+            for other in ("precision", "recall", "false_positive_rate")
+            if other != self.target
+        )
+        return (
+            f"A match from a similarity of {self.threshold:.4f} on: {name} "
+            f"{reached:.3f} ({self.low:.3f} to {self.high:.3f} at 95% confidence; "
+            f"wanted {self.target_value:g}), {others}. {self.answered} of "
+            f"{self.queries} queries answered, in a gallery of {self.gallery}."
+        )
+
+
+def read_calibration(file: str | PathLike[str]) -> Calibration:
+    """Read what `python -m training calibrate` wrote.
+
+    Args:
+        file: A JSON file of `Calibration.to_json`.
+
+    Returns:
+        The calibration.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is damaged; the message names the file and what is wrong.
+    """
+    try:
+        return Calibration.from_json(json.loads(Path(file).read_text("utf-8")))
+    except ValueError as error:  # bad JSON and bytes that are no text too
+        raise ValueError(
+            f"{file} holds no calibration: {error} Make it again with "
+            "`python -m training calibrate`."
+        ) from error

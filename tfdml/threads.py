@@ -1,0 +1,36 @@
+"""The same work on parts of an array, on all cores."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import TypeVar
+
+__all__ = ["in_threads"]
+
+Result = TypeVar("Result")
+
+
+def in_threads(
+    function: Callable[[slice], Result], count: int, *, least: int = 1
+) -> list[Result]:
+    """Call a function for parts of `range(count)` at the same time.
+
+    NumPy lets other threads go on while it works on large arrays.
+
+    Args:
+        function: Gets a slice and must not change what other slices need.
+        count: How many items there are.
+        least: How many items a part should have, so that it is worth a thread.
+
+    Returns:
+        What it returned, in the order of the slices; they join to the whole.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    threads = max(1, min(cores or os.cpu_count() or 1, count // least))
+    bounds = [count * i // threads for i in range(threads + 1)]
+    parts = [slice(a, b) for a, b in pairwise(bounds)]
+    if threads == 1:
+        return [function(part) for part in parts]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(function, parts))

@@ -1,0 +1,147 @@
+"""A comparison of runs, as text and as an HTML page with curves."""
+
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+
+import numpy as np
+
+from tfdml.bootstrap import Difference
+from tfdml.retrieval_plots import plot_precision_recall, plot_recall_at_k, plot_roc
+from training.compare import Compared, Comparison, results_folder
+from training.evaluation_figures import Figure, convergence
+from training.evaluation_report import figure_html
+from training.html_page import html_page, html_table
+from training.query_files import read_queries, read_roc
+from training.report import metric_text, metric_title
+
+__all__ = ["comparison_rows", "comparison_text", "write_comparison"]
+
+_NOTE = (
+    "Differences are to the first model, with 95 % intervals by drawing classes anew "
+    "and, of several seeds, runs. n.s.: not significant, the interval holds 0. Each "
+    "interval stands for itself: of twenty models that are all alike, one would seem "
+    "to differ."
+)
+
+
+def comparison_rows(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """Return the head and the cells of the table, all text."""
+    head = ["model", "seeds", *map(metric_title, comparison.metrics)]
+    rows = []
+    for model in comparison.models:
+        cells = [model.name, str(len(model.folders))]
+        for name in comparison.metrics:
+            cells.append(_mean(name, model.means[name]))
+        rows.append(cells)
+        if model.differences:
+            cells = ["  difference", ""]
+            for name in comparison.metrics:
+                cells.append(_difference(name, model.differences[name]))
+            rows.append(cells)
+    return head, rows
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """Return the table for a terminal."""
+    head, rows = comparison_rows(comparison)
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if not place else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in [head, *rows]
+    ]
+    of = f"{comparison.queries:,} queries of {comparison.classes:,} classes. "
+    return "\n".join([*lines, "", of + _NOTE])
+
+
+def write_comparison(comparison: Comparison, path: Path) -> None:
+    """Write the table, and the curves of all runs on common axes, to an HTML file.
+
+    Args:
+        comparison: What to show.
+        path: Where to, replaced where it exists.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    head, rows = comparison_rows(comparison)
+    of = f"{comparison.queries:,} queries of {comparison.classes:,} classes."
+    parts = [
+        "<h1>Comparison</h1>",
+        f'<p class="lead">{escape(of)}</p>',
+        html_table(head, rows),
+        f'<p class="note">{escape(_NOTE)}</p>',
+        '<h2>Curves</h2><p class="note">Of several seeds, the first run.</p>',
+        '<div class="figures">',
+        *map(figure_html, _figures(comparison)),
+        "</div>",
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(html_page("Comparison", parts), encoding="utf-8")
+
+
+def _mean(name: str, means: np.ndarray) -> str:
+    if len(means) == 1:
+        return metric_text(name, float(means[0]))
+    spread = metric_text(name, float(means.std(ddof=1)))
+    return f"{metric_text(name, float(means.mean()))} \u00b1 {spread}"
+
+
+def _difference(name: str, found: Difference) -> str:
+    is_share = metric_text(name, 0.0).endswith("%")
+    scale, form = (100, "+.1f") if is_share else (1, "+.3g")
+    low, high = (format(scale * value, form) for value in (found.low, found.high))
+    text = f"{format(scale * found.difference, form)} [{low}, {high}]"
+    return text if found.is_significant else f"{text} n.s."
+
+
+def _figures(comparison: Comparison) -> Iterator[Figure]:
+    models = _named(comparison)
+    results = {
+        name: read_queries(results_folder(model.folders[0])).results
+        for name, model in models.items()
+    }
+    ranks = {n: r.first_ranks for n, r in results.items() if r.first_ranks is not None}
+    if ranks:
+        yield Figure(
+            "Recall against k",
+            "The share of queries with at least one picture of their class among the "
+            "first k.",
+            plot_recall_at_k(ranks),
+        )
+    curves = {
+        name: (found.curve.recall, found.curve.interpolated)
+        for name, found in results.items()
+        if found.curve is not None
+    }
+    if curves:
+        yield Figure(
+            "Precision and recall of the rankings",
+            "Of each query's whole ranking, interpolated; the mean over queries.",
+            plot_precision_recall(curves),
+        )
+    rocs = {n: read_roc(results_folder(m.folders[0])) for n, m in models.items()}
+    measured = {name: roc for name, roc in rocs.items() if roc is not None}
+    if measured:
+        missing = [name for name, roc in rocs.items() if roc is None]
+        yield Figure(
+            "Verification of pairs",
+            "Two pictures are taken for one class where their similarity is above a "
+            "threshold."
+            + f" Not measured: {', '.join(missing)}; `evaluate` does."
+            * bool(missing),
+            plot_roc(measured),
+        )
+    yield from convergence({name: m.folders[0] for name, m in models.items()})
+
+
+def _named(comparison: Comparison) -> dict[str, Compared]:
+    """Return the models by names that differ."""
+    names = [model.name for model in comparison.models]
+    return {
+        model.name if names.count(model.name) == 1 else str(model.folders[0]): model
+        for model in comparison.models
+    }

@@ -1,0 +1,265 @@
+"""A whole evaluation: every metric, the report, and what `compare` reads."""
+
+import shutil
+import time
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfdml.bootstrap import bootstrap_interval
+from tfdml.calibration_record import read_calibration
+from tfdml.clustering import clustering_metrics
+from tfdml.hubness import hubness_of_occurrences, k_occurrences
+from tfdml.kmeans import cluster
+from tfdml.metrics import query_metrics
+from tfdml.neighbors import nearest_neighbors
+from tfdml.pair_counts import PairCounts, pair_counts
+from tfdml.query_results import QueryResults
+from tfdml.rows import as_embeddings, unit_or_zero
+from tfdml.verification import verification_metrics
+from training.calibrate import CALIBRATION
+from training.environment import environment
+from training.evaluation import part_results
+from training.evaluation_figures import Drawn
+from training.evaluation_report import write_evaluation_report
+from training.query_files import write_queries, write_roc
+from training.run_folder import write_json
+from training.subject import Subject
+
+__all__ = ["default_folder", "evaluate"]
+
+KS = (1, 2, 4, 5, 8, 10, 100, 1000)
+"""The k of Precision@k and Recall@k, as far as the gallery is large enough."""
+
+HUB_K = 10
+
+
+def evaluate(
+    subject: Subject,
+    out: str | PathLike[str],
+    *,
+    overwrite: bool = False,
+    keep_embeddings: bool = False,
+) -> dict[str, Any]:
+    """Measure everything there is to measure, and write it to a folder.
+
+    With classes: all metrics of `tfdml.metrics`, each with its interval by drawing
+    classes anew, over queries and over classes, by category and of the categories as
+    super-classes; clustering into as many clusters as there are classes (and
+    categories); verification of all pairs; hubness. With continuous labels: label
+    distance and nDCG, and hubness.
+
+    Queries without a positive are left out of every mean, and counted.
+
+    The folder holds `metrics.json`, `queries.npz` (the metrics of each query),
+    `roc.npz` (verification), `report.html` and, where wanted, `embeddings.npy`. It
+    appears when all is done.
+
+    Args:
+        subject: What to evaluate.
+        out: The folder.
+        overwrite: Whether an evaluation in it may be replaced.
+        keep_embeddings: Whether `embeddings.npy` is written, `[N, dimension]`.
+
+    Returns:
+        What `metrics.json` holds.
+
+    Raises:
+        FileExistsError: The folder exists, and `overwrite` is False or it holds no
+            evaluation.
+        ValueError: An embedding is not finite.
+    """
+    folder = Path(out)
+    _check_free(folder, overwrite)
+    part = folder.with_name(f"{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    try:
+        results = _evaluate_into(part, subject, keep_embeddings)
+        if folder.exists():
+            shutil.rmtree(folder)
+        part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return results
+
+
+def default_folder(model: str | PathLike[str]) -> Path:
+    """Return where an evaluation goes that is told no folder: into its run."""
+    path = Path(model)
+    if (path / "recipe.json").is_file():
+        return path / "evaluation"
+    return Path("evaluations") / (path.resolve().stem or "model")
+
+
+def _check_free(folder: Path, overwrite: bool) -> None:
+    if not folder.exists():
+        return
+    if not (folder / "queries.npz").is_file() or (folder / "recipe.json").exists():
+        raise FileExistsError(
+            f"{str(folder)!r} holds something else than an evaluation, and is not "
+            "replaced. Choose another folder with --out."
+        )
+    if not overwrite:
+        raise FileExistsError(
+            f"{str(folder)!r} holds an evaluation already. Choose another folder with "
+            "--out, or replace it with --overwrite."
+        )
+
+
+def _evaluate_into(
+    folder: Path, subject: Subject, keep_embeddings: bool
+) -> dict[str, Any]:
+    clock = _Clock()
+    embeddings = as_embeddings("embeddings", subject.embeddings(), unit=False)
+    clock.note("embedding")
+    if keep_embeddings:
+        np.save(folder / "embeddings.npy", embeddings, allow_pickle=False)
+    part, data = subject.part, subject.part.data
+    queried = part_results(part, embeddings, KS)
+    clock.note("retrieval")
+    results: dict[str, Any] = {
+        "model": subject.name,
+        "of": subject.images,
+        "split": subject.split,
+        "images": len(data),
+        "classes": len(data.class_names),
+        "dimension": embeddings.shape[1],
+        "queries": len(queried.queries),
+        "queries_without_positive": len(queried.without_positive),
+        "rule": "queries without a positive are left out of every mean",
+        "metrics": queried.means(),
+        "intervals": _intervals(queried),
+    }
+    pairs = None
+    if not data.is_continuous:
+        results |= _of_classes(subject, embeddings, queried)
+        clock.note("clustering")
+        pairs, verification = _verification(subject, embeddings)
+        results |= verification
+        clock.note("verification")
+    occurrences = _occurrences(subject, embeddings)
+    if occurrences is not None:
+        results["hubness"] = {"k": HUB_K, **hubness_of_occurrences(occurrences)}
+    clock.note("hubness")
+    write_queries(folder, queried, subject.names)
+    if pairs is not None:
+        write_roc(folder, pairs)
+    results |= {
+        "seconds": clock.seconds,
+        "backend": keras.backend.backend(),
+        "environment": environment(),
+    }
+    drawn = Drawn(
+        subject,
+        embeddings,
+        queried,
+        pairs,
+        occurrences,
+        hub_k=HUB_K,
+        threshold=_threshold(subject),
+    )
+    write_evaluation_report(folder, results, drawn)
+    write_json(folder / "metrics.json", results)
+    return results
+
+
+class _Clock:
+    """Notes how long each part took."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def note(self, name: str) -> None:
+        """Note what went on since the last note."""
+        now = time.monotonic()
+        self.seconds[name] = round(now - self._last, 3)
+        self._last = now
+
+
+def _intervals(results: QueryResults) -> dict[str, tuple[float, float]]:
+    """Return the 95 % interval of each mean; none where there is one class alone."""
+    if len(np.unique(results.classes)) < 2:
+        return {}
+    return {
+        name: bootstrap_interval(values, results.classes)
+        for name, values in results.values.items()
+    }
+
+
+def _of_classes(
+    subject: Subject, embeddings: np.ndarray, queried: QueryResults
+) -> dict[str, Any]:
+    data = subject.part.data
+    found: dict[str, Any] = {
+        "macro": queried.means(average="macro"),
+        "clustering": _clustering(embeddings, data.labels),
+    }
+    if data.categories is None or len(np.unique(data.categories)) < 2:
+        return found
+    found["categories"] = queried.by(data.categories[queried.queries])
+    prefix = "recall_at_"
+    ks = [int(n.removeprefix(prefix)) for n in queried.values if n.startswith(prefix)]
+    of_categories = query_metrics(
+        embeddings,
+        data.categories,
+        ks,
+        is_query=data.is_query(),
+        is_gallery=data.is_gallery(),
+        groups=data.sequences,
+    )
+    found["superclasses"] = {
+        "metrics": of_categories.means(),
+        "clustering": _clustering(embeddings, data.categories),
+    }
+    return found
+
+
+def _clustering(embeddings: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    count = len(np.unique(labels))
+    return {"clusters": count} | clustering_metrics(cluster(embeddings, count), labels)
+
+
+def _verification(
+    subject: Subject, embeddings: np.ndarray
+) -> tuple[PairCounts | None, dict[str, Any]]:
+    data = subject.part.data
+    about: dict[str, Any] = {"groups": data.sequences}
+    if data.roles is not None:
+        about |= {"is_query": data.is_query(), "is_gallery": data.is_gallery()}
+    counts = pair_counts(embeddings, data.labels, **about)
+    if not counts.negatives.any():
+        return None, {}  # one class alone
+    found = verification_metrics(embeddings, data.labels, counts=counts, **about)
+    return counts, {"verification": found}
+
+
+def _occurrences(subject: Subject, embeddings: np.ndarray) -> np.ndarray | None:
+    """Count how often each item of the gallery is among the nearest of a query."""
+    data = subject.part.data
+    searched = np.flatnonzero(data.is_gallery())
+    asked = np.flatnonzero(data.is_query())
+    if len(searched) <= HUB_K:
+        return None
+    place = np.full(len(data), -1)
+    place[searched] = np.arange(len(searched))
+    rows = unit_or_zero(embeddings)
+    found, _ = nearest_neighbors(
+        rows[asked],
+        rows[searched],
+        HUB_K,
+        metric="dot_product",
+        exclude=place[asked],
+    )
+    return k_occurrences(found, len(searched))
+
+
+def _threshold(subject: Subject) -> float | None:
+    """Return the similarity from which on the run's search answers, if it has one."""
+    if subject.run is None or not (subject.run.folder / CALIBRATION).is_file():
+        return None
+    return read_calibration(subject.run.folder / CALIBRATION).threshold
