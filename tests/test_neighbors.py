@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tfdml import exact_scores, neighbors
+from tfdml import accelerator, exact_scores, neighbors
 from tfdml.neighbors import nearest_neighbors
 
 METRICS = ["cosine", "dot_product", "squared_euclidean"]
@@ -28,7 +28,7 @@ def naive(queries, gallery, k, metric, exclude=None):
     for number, query in enumerate(np.asarray(queries, np.float32)):
         pairs = []
         for index, row in enumerate(rows):
-            if exclude is not None and exclude[number] == index:
+            if exclude is not None and index in np.atleast_1d(exclude[number]):
                 continue
             value = np.float32(score([float(x) for x in query], row, metric))
             badness = value if metric == "squared_euclidean" else -value
@@ -94,6 +94,43 @@ def test_equal_rows_tie_wherever_they_stand(metric, batch):
     indices, scores = nearest_neighbors(queries, gallery, k, metric=metric)
     np.testing.assert_array_equal(indices, np.tile(copies[:k], (batch, 1)))
     assert np.unique(scores).size == 1
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("k", [1, 3, 6])
+def test_parts_of_a_long_gallery_change_nothing(metric, k, monkeypatch):
+    monkeypatch.setattr(neighbors, "_LEAST_PARTS", 4)
+    rng = np.random.default_rng(7)
+    gallery = rng.integers(-2, 3, size=(403, 3))
+    gallery[~gallery.any(axis=1)] = 1
+    exclude = rng.integers(-1, 403, size=(9, 3))
+    exclude[:, 0] = np.arange(9)
+    assert_equals_naive(gallery[:9], gallery, k, metric, exclude)
+
+
+@pytest.mark.backend
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("spare", [0, 5, 60, 400])
+def test_gpu_answers_alike(metric, spare, monkeypatch):
+    # Run on whatever device there is, as if it were a GPU.
+    monkeypatch.setattr(exact_scores, "has_gpu", lambda: True)
+    monkeypatch.setattr(exact_scores, "_WORTH_A_GPU", 0)
+    monkeypatch.setattr(neighbors, "_SPARE", spare)
+    rng = np.random.default_rng(9)
+    gallery = rng.normal(size=(300, 6))
+    gallery[200:240] = gallery[3]  # more ties than some of the spares
+    exclude = np.stack([np.arange(12), rng.integers(-1, 200, size=12)], axis=1)
+    assert_equals_naive(gallery[:12], gallery, 4, metric, exclude)
+
+
+@pytest.mark.backend
+def test_full_precision_is_asked_for_and_given_back():
+    pytest.importorskip("keras")
+    left = np.full((4, 64), 1 + 2**-12, np.float32)  # TF32 keeps 10 bits
+    rows = accelerator.GpuRows(left, None)
+    numbers, places = rows.best(left, 2)
+    np.testing.assert_allclose(numbers, 64 * (1 + 2**-12) ** 2, rtol=1e-6)
+    assert places.dtype == np.int64
 
 
 def test_answer_does_not_depend_on_the_other_queries():

@@ -1,46 +1,58 @@
-"""Large matrix products on the accelerator of the Keras backend, if it has one."""
+"""Search by comparison on the GPU of the Keras backend, if it has one."""
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Multiplier"]
-
-_WORTH_IT = 2**30  # multiplications; below, the way to the accelerator takes longer
+__all__ = ["GpuRows", "has_gpu"]
 
 
-class Multiplier:
-    """Multiplies rows with a matrix that stays where it is.
+class GpuRows:
+    """Rows that stay on the GPU, to be compared with many queries.
 
-    The product is computed in float32, never in the shorter numbers that accelerators
-    put in its place: on the GPU of the backend for large products, where Keras is
-    imported and has one, else on all cores of the CPU.
+    Products are computed in float32, never in the shorter numbers that GPUs put in its
+    place.
 
     Args:
-        matrix: float32 `[N, D]`.
+        rows: float32 `[N, D]`.
+        offsets: float32 `[N]`, taken off twice the product with each row; `None`: the
+            product alone counts.
     """
 
-    def __init__(self, matrix: NDArray[np.float32]) -> None:
-        self._matrix = matrix
-        self._there: Any = None
+    def __init__(
+        self, rows: NDArray[np.float32], offsets: NDArray[np.float32] | None
+    ) -> None:
+        from keras import ops
 
-    def __call__(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return `rows @ matrix.T`, float32 `[R, N]`, an array of the caller's own."""
-        small = rows.size * len(self._matrix) < _WORTH_IT
-        if small or not _has_gpu():
-            return rows @ self._matrix.T
+        self._rows = ops.transpose(ops.convert_to_tensor(rows))
+        self._offsets = None if offsets is None else ops.convert_to_tensor(offsets)
+
+    def best(
+        self, queries: NDArray[np.float32], count: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return the `count` largest numbers of each query, and the rows they are of.
+
+        Args:
+            queries: float32 `[Q, D]`.
+            count: From 1 to N.
+
+        Returns:
+            Numbers in falling order and row numbers, `[Q, count]`.
+        """
         from keras import ops
 
         with _full_precision():
-            if self._there is None:
-                self._there = ops.transpose(ops.convert_to_tensor(self._matrix))
-            product = ops.matmul(ops.convert_to_tensor(rows), self._there)
-        # A tensor's memory may be the backend's, and read-only.
-        return np.array(ops.convert_to_numpy(product))
+            numbers = ops.matmul(ops.convert_to_tensor(queries), self._rows)
+            if self._offsets is not None:
+                numbers = 2 * numbers - self._offsets
+            values, places = ops.top_k(numbers, count)
+        return (
+            np.asarray(ops.convert_to_numpy(values)),
+            np.asarray(ops.convert_to_numpy(places)).astype(np.int64),
+        )
 
 
 def _backend() -> str:
@@ -49,7 +61,8 @@ def _backend() -> str:
     return keras.backend.backend() if keras else ""
 
 
-def _has_gpu() -> bool:
+def has_gpu() -> bool:
+    """Whether Keras has been imported and its backend computes on a GPU."""
     backend = _backend()
     if backend == "tensorflow":
         import tensorflow as tf

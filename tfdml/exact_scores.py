@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml.accelerator import Multiplier
+from tfdml.accelerator import GpuRows, has_gpu
 from tfdml.rows import as_embeddings, row_norms
 
 __all__ = ["Metric", "PreparedGallery", "check_exclude"]
@@ -20,6 +20,7 @@ Metric = Literal["cosine", "dot_product", "squared_euclidean"]
 
 _BLOCK_ELEMENTS = 2**23  # scores held at once: 32 MiB in float32
 _LEAST_AT_ONCE = 64  # of fewer queries, a product waits for the gallery's memory
+_WORTH_A_GPU = 2**30  # multiplications
 _GATHER_ELEMENTS = 2**21  # numbers gathered at once to be scored in float64
 
 
@@ -54,8 +55,8 @@ class PreparedGallery:
         if metric == "squared_euclidean" and len(self.gallery):
             self._center = self.gallery.mean(axis=0, dtype=np.float64)
         self._columns = self._prepare(self.gallery, np.dtype(np.float32))
-        self._multiplier = Multiplier(self._columns.rows)
         self._sharp: _Prepared | None = None
+        self._on_gpu: GpuRows | None = None
 
     def __len__(self) -> int:
         """Return the number of gallery rows."""
@@ -95,11 +96,36 @@ class PreparedGallery:
             higher has the better score by `scores`, and they do not tie.
         """
         product, error, scale = self._products(queries, sharp=sharp)
-        if not (scale < np.finfo(product.dtype).max / 8).all():
+        if not _is_known(scale, product.dtype):
             product[:] = 0  # it overflowed, and knows nothing
-        # Final scores are rounded to float32, and those that are then equal tie.
-        final = np.finfo(np.float32)
-        return product, 2 * error + float(final.eps) * scale + float(final.tiny)
+        return product, _slack(error, scale)
+
+    def best(
+        self, queries: NDArray[np.float32], count: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float64]] | None:
+        """Return the best numbers of `products`, found on a GPU.
+
+        Args:
+            queries: Checked queries `[Q, D]`.
+            count: How many of each query, at most the gallery's rows.
+
+        Returns:
+            Numbers in falling order and their gallery rows, `[Q, count]`, and the slack
+            `[Q]` of these numbers; None where there is no GPU, it would not pay, or
+            numbers overflow.
+        """
+        if queries.size * len(self) < _WORTH_A_GPU or not has_gpu():
+            return None
+        right, left = self._columns, self._prepare(queries, np.dtype(np.float32))
+        error, scale = self._error(left, right)
+        if not _is_known(scale, right.rows.dtype):
+            return None
+        if self._on_gpu is None:
+            is_distance = self.metric == "squared_euclidean"
+            offsets = (right.norms**2).astype(np.float32) if is_distance else None
+            self._on_gpu = GpuRows(right.rows, offsets)
+        numbers, columns = self._on_gpu.best(left.rows, count)
+        return numbers, columns, _slack(error, scale)
 
     def _products(
         self, queries: NDArray[np.float32], *, sharp: bool
@@ -113,17 +139,25 @@ class PreparedGallery:
         dtype = right.rows.dtype
         left = self._prepare(queries, dtype)
         with np.errstate(over="ignore", invalid="ignore"):
-            product = left.rows @ right.rows.T if sharp else self._multiplier(left.rows)
-            scale = left.norms * right.norms.max()
+            product = left.rows @ right.rows.T
             if self.metric == "squared_euclidean":
                 product *= 2
                 product -= (right.norms**2).astype(dtype)
-                scale = (left.norms + right.norms.max()) ** 2
+        return product, *self._error(left, right)
+
+    def _error(
+        self, left: _Prepared, right: _Prepared
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return how far each query's numbers may be off, and how large they are."""
+        largest = right.norms.max()
+        scale = left.norms * largest
+        if self.metric == "squared_euclidean":
+            scale = (left.norms + largest) ** 2
         # A sum of D products is off by at most about D roundings of |q||g|; 8 more
         # pay for preparing and for adding the norms.
-        info, roundings = np.finfo(dtype), 8 + self.gallery.shape[1]
+        info, roundings = np.finfo(right.rows.dtype), 8 + self.gallery.shape[1]
         error = roundings * (float(info.eps) / 2 * scale + float(info.tiny))
-        return product, error, scale
+        return error, scale
 
     def scores(
         self,
@@ -206,6 +240,20 @@ class PreparedGallery:
         else:
             rows = array.astype(dtype, copy=False)
         return _Prepared(rows, row_norms(rows))
+
+
+def _is_known(scale: NDArray[np.float64], dtype: np.dtype[Any]) -> bool:
+    """Whether products of that size cannot have overflowed."""
+    return bool((scale < np.finfo(dtype).max / 8).all())
+
+
+def _slack(
+    error: NDArray[np.float64], scale: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return from which difference on two numbers tell who has the better score."""
+    # Final scores are rounded to float32, and those that are then equal tie.
+    final = np.finfo(np.float32)
+    return 2 * error + float(final.eps) * scale + float(final.tiny)
 
 
 def check_exclude(

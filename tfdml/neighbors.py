@@ -1,5 +1,8 @@
 """Exact nearest neighbours: what metrics and approximate search are checked against."""
 
+from functools import partial
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -9,6 +12,8 @@ from tfdml.threads import in_threads
 __all__ = ["ExactSearcher", "check_k", "nearest_neighbors"]
 
 _WORTH_A_THREAD = 2**20  # scores
+_SPARE = 64  # more than k are asked of a GPU: some may tie with the last
+_LEAST_PARTS = 1024  # that maxima are taken of: NumPy is slow on shorter rows
 
 
 def nearest_neighbors(
@@ -34,8 +39,8 @@ def nearest_neighbors(
 
     Memory, beside the inputs: a copy of the gallery in float32, one in float64 once
     many scores nearly tie, and a few blocks of about 64 MiB, or of 64 rows of scores
-    if that is more. Products run on all cores, large ones on the GPU of the Keras
-    backend where Keras is imported and has one.
+    if that is more. All cores work, and on large galleries the GPU of the Keras backend
+    where Keras has been imported and its backend has one.
 
     Args:
         queries: Embeddings `[Q, D]`, real and finite. `Q` may be 0.
@@ -128,9 +133,11 @@ def _block(
     # Above this, scoring the candidates would cost more than a float64 product.
     few = len(queries) * max(4 * k, len(gallery) // 64)
     sign = -1 if gallery.metric == "squared_euclidean" else 1
-    for sharp in (False, True):
-        near = _within_rounding(gallery, queries, k, banned, sharp=sharp)
-        rows, columns = np.nonzero(near)
+    for find in (_on_gpu, _by_product, partial(_by_product, sharp=True)):
+        found = find(gallery, queries, k, banned)
+        if found is None:
+            continue
+        rows, columns = found
         if len(rows) <= few:
             scores = gallery.scores(queries, rows, columns)
             break
@@ -144,37 +151,80 @@ def _block(
     # nonzero() lists columns in rising order and lexsort() is stable: ties stay in
     # the order of the index.
     order = np.lexsort((-sign * scores, rows))
-    counts = np.count_nonzero(near, axis=1)
+    counts = np.bincount(rows, minlength=len(queries))
     first = np.cumsum(counts) - counts
     best = order[first[:, None] + np.arange(k)]
     return columns[best], scores[best]
 
 
-def _within_rounding(
+def _on_gpu(
+    gallery: PreparedGallery,
+    queries: NDArray[np.float32],
+    k: int,
+    banned: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Answer as `_by_product`; None where there is no GPU, or its best are too few."""
+    count = min(len(gallery), k + banned.shape[1] + _SPARE)
+    found = gallery.best(queries, count)
+    if found is None:
+        return None
+    numbers, columns, slack = found
+    allowed = (columns[:, :, None] != banned[:, None, :]).all(axis=2)
+    kept = np.where(allowed, numbers, -np.inf)
+    lowest = np.partition(kept, count - k, axis=1)[:, count - k] - slack
+    if count < len(gallery) and not (numbers[:, -1] < lowest).all():
+        return None
+    rows, places = np.nonzero(kept >= lowest[:, None])
+    near = columns[rows, places]
+    order = np.lexsort((near, rows))
+    return rows[order], near[order]
+
+
+def _by_product(
     gallery: PreparedGallery,
     queries: NDArray[np.float32],
     k: int,
     banned: NDArray[np.int64],
     *,
-    sharp: bool,
-) -> NDArray[np.bool_]:
-    """Mark all columns that can be among the best k, whatever the rounding."""
+    sharp: bool = False,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return all pairs that can be among the best k, whatever the rounding.
+
+    Returns:
+        Queries and gallery rows, in the order of both.
+    """
     product, slack = gallery.products(queries, sharp=sharp)
-    dtype = product.dtype.type
     out = np.nonzero(banned >= 0)
     product[out[0], banned[out]] = -np.inf
-    position = len(gallery) - k
 
-    def close(part: slice) -> NDArray[np.bool_]:
-        kth = np.partition(product[part], position, axis=1)[:, position]
+    def near(part: slice) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        numbers = product[part]
         with np.errstate(over="ignore"):
-            lowest = np.nextafter((kth - slack[part]).astype(dtype), dtype(-np.inf))
-        return product[part] >= lowest[:, None]
+            lowest = (_at_most_the_kth(numbers, k) - slack[part]).astype(product.dtype)
+            lowest = np.nextafter(lowest, product.dtype.type(-np.inf))
+        rows, columns = np.nonzero(numbers >= lowest[:, None])
+        return rows + part.start, columns
 
     few = max(1, _WORTH_A_THREAD // len(gallery))
-    near = np.concatenate(in_threads(close, len(product), least=few))
-    near[out[0], banned[out]] = False
-    return near
+    found = in_threads(near, len(product), least=few)
+    rows, columns = (np.concatenate(side) for side in zip(*found, strict=True))
+    allowed = product[rows, columns] > -np.inf  # an overflowing slack lets all in
+    return rows[allowed], columns[allowed]
+
+
+def _at_most_the_kth(numbers: NDArray[Any], k: int) -> NDArray[Any]:
+    """Return for each row a number that at least k of it reach, and few more.
+
+    Of a long row it is the k-th largest of the maxima of its parts, which takes one
+    pass where the k-th largest itself takes many.
+    """
+    count, size = numbers.shape
+    parts = max(_LEAST_PARTS, 8 * k)
+    if size >= 4 * parts:
+        whole = numbers[:, : size // parts * parts]
+        numbers = whole.reshape(count, -1, parts).max(axis=1)
+    position = numbers.shape[1] - k
+    return np.partition(numbers, position, axis=1)[:, position]
 
 
 def _best(scores: NDArray[np.float32], k: int) -> NDArray[np.bool_]:
