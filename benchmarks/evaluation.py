@@ -55,44 +55,44 @@ def clustered(
     return rows, labels
 
 
-def _floor(rows: np.ndarray, labels: np.ndarray) -> None:
-    step = max(1, _BLOCK_ELEMENTS // len(rows))
+def _floor(rows: np.ndarray, labels: np.ndarray, queries: int) -> None:
+    step = max(64, _BLOCK_ELEMENTS // len(rows))
     product = np.empty((step, len(rows)), np.float32)
-    for start in range(0, len(rows), step):
-        block = rows[start : start + step]
+    for start in range(0, queries, step):
+        block = rows[start : min(start + step, queries)]
         np.matmul(block, rows.T, out=product[: len(block)])
 
 
-def _ranks(rows: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+def _ranks(rows: np.ndarray, labels: np.ndarray, queries: int) -> dict[str, float]:
     from tfdml.metrics import retrieval_metrics
 
     ks = [k for k in KS if k < len(rows)]
-    return retrieval_metrics(rows, labels, ks)
+    return retrieval_metrics(rows, labels, ks, is_query=np.arange(len(rows)) < queries)
 
 
-def _clusters(rows: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+def _clusters(rows: np.ndarray, labels: np.ndarray, queries: int) -> dict[str, float]:
     from tfdml.clustering import clustering_metrics
     from tfdml.kmeans import cluster
 
     return clustering_metrics(cluster(rows, len(np.unique(labels))), labels)
 
 
-def _pairs(rows: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+def _pairs(rows: np.ndarray, labels: np.ndarray, queries: int) -> dict[str, float]:
     from tfdml.verification import verification_metrics
 
     return verification_metrics(rows, labels)
 
 
-def _nearest(rows: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+def _nearest(rows: np.ndarray, labels: np.ndarray, queries: int) -> dict[str, float]:
     from tfdml.neighbors import nearest_neighbors
 
-    own = np.arange(len(rows))
-    found, _ = nearest_neighbors(rows, rows, 10, exclude=own)
-    return {"recall_at_1": float(np.mean(labels[found[:, 0]] == labels))}
+    own = np.arange(queries)
+    found, _ = nearest_neighbors(rows[:queries], rows, 10, exclude=own)
+    return {"recall_at_1": float(np.mean(labels[found[:, 0]] == labels[:queries]))}
 
 
 def _peer(include: tuple[str, ...]) -> Callable[..., dict[str, float]]:
-    def measure(rows: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    def measure(rows: np.ndarray, labels: np.ndarray, queries: int) -> dict[str, float]:
         import torch
         from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
@@ -122,6 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("--items", type=int, default=60_502, help="embeddings (60502, as SOP)")
     add("--dimension", type=int, default=512, help="of the embeddings (512)")
+    add("--queries", type=int, default=0, help="so many search, for floor and search")
     add("--spread", type=float, default=1.8, help="within a class (1.8)")
     add("--threads", type=int, default=2, help="CPU cores to use (2)")
     add("--only", nargs="+", metavar="CASE", help="cases whose name holds one of these")
@@ -129,15 +130,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     use_threads(options.threads)
     size = [options.items, options.dimension, options.spread]
+    queries = options.queries or options.items
     if options.here:
-        print(json.dumps(_measured(options.here, *size)))
+        print(json.dumps(_measured(options.here, queries, *size)))
         return 0
     wanted = [
         name
         for name in (*CASES, *PEER_CASES)
         if not options.only or any(part in name for part in options.only)
     ]
-    about = {**machine(), "threads": options.threads}
+    about = {**machine(), "threads": options.threads, "queries": queries}
     about |= dict(zip(("items", "dimension", "spread"), size, strict=True))
     print(about)
     print(f"{'':38}{'s':>8}{'x floor':>9}{'MB':>8}")
@@ -171,7 +173,7 @@ def _main(values: dict[str, float] | None) -> list[tuple[str, float]]:
 def _in_a_process(name: str, options: Any) -> dict[str, Any]:
     python = str(PEER) if name in PEER_CASES else sys.executable
     command = [python, "-m", "benchmarks.evaluation", "--here", name]
-    for option in ("items", "dimension", "spread", "threads"):
+    for option in ("items", "dimension", "queries", "spread", "threads"):
         command += [f"--{option}", str(getattr(options, option))]
     try:
         run = subprocess.run(
@@ -184,14 +186,16 @@ def _in_a_process(name: str, options: Any) -> dict[str, Any]:
     return json.loads(run.stdout.splitlines()[-1])
 
 
-def _measured(name: str, items: int, dimension: int, spread: float) -> dict[str, Any]:
+def _measured(
+    name: str, queries: int, items: int, dimension: int, spread: float
+) -> dict[str, Any]:
     rows, labels = clustered(items, dimension, spread)
     case = {**CASES, **PEER_CASES}[name]
     if name in CASES:
         import keras  # noqa: F401  large products then go to its GPU, if it has one
-    case(rows[:2000], labels[:2000])  # imports what it needs
+    case(rows[:2000], labels[:2000], 2000)  # imports what it needs
     start = time.perf_counter()
-    values, added = added_memory(lambda: case(rows, labels))
+    values, added = added_memory(lambda: case(rows, labels, queries))
     seconds = time.perf_counter() - start
     return {"seconds": seconds, "megabytes": added / 2**20, "values": values}
 
