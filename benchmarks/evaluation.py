@@ -193,7 +193,8 @@ def _measured(
     case = {**CASES, **PEER_CASES}[name]
     if name in CASES:
         import keras  # noqa: F401  large products then go to its GPU, if it has one
-    case(rows[:2000], labels[:2000], 2000)  # imports what it needs
+    few = min(2000, items)
+    case(rows[:few], labels[:few], few)  # imports what it needs
     start = time.perf_counter()
     values, added = added_memory(lambda: case(rows, labels, queries))
     seconds = time.perf_counter() - start

@@ -4,13 +4,15 @@ import inspect
 import json
 
 import keras
+import numpy as np
 import pytest
 
 import tfdml.losses
-from benchmarks import devices, losses, memory, recipes, report
+from benchmarks import devices, evaluation, losses, memory, recipes, report
 from benchmarks.catalogue import CASES
 from tests.autodiff import value_and_gradient
 from tfdml.losses import MetricLoss, PairLoss, ProxyLoss
+from tfdml.neighbors import nearest_neighbors
 
 
 def test_every_loss_of_the_library_is_timed():
@@ -136,3 +138,30 @@ def test_columns_of_other_names_begin_another_table():
 def test_one_device_is_not_compared_with_several():
     with pytest.raises(SystemExit, match="At least 2 devices of JAX are needed"):
         devices.main([])
+
+
+@pytest.mark.slow
+def test_evaluation_is_measured_beside_its_floor(tmp_path, capsys):
+    size = ["--items", "300", "--dimension", "8", "--queries", "50"]
+    out = tmp_path / "evaluation.jsonl"
+    only = ["--only", "floor", "nearest", "--out", str(out)]
+    assert evaluation.main([*size, *only]) == 0
+    floor, nearest = map(json.loads, out.read_text().splitlines())
+    assert floor["queries"] == nearest["queries"] == 50
+    assert min(floor["seconds"], nearest["seconds"]) > 0
+    rows, labels = evaluation.clustered(300, 8, 1.8)
+    found = nearest_neighbors(rows[:50], rows, 1, exclude=np.arange(50))[0][:, 0]
+    expected = np.mean(labels[found] == labels[:50])
+    assert nearest["values"]["recall_at_1"] == expected
+    ratio = nearest["seconds"] / floor["seconds"]
+    assert f"{ratio:9.2f}" in capsys.readouterr().out
+
+
+def test_clustered_embeddings_are_unit_vectors_near_their_centres():
+    rows, labels = evaluation.clustered(500, 16, 0.1)
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-5)
+    sizes = np.bincount(labels)
+    assert sizes.sum() == 500
+    assert sizes.max() <= 12
+    same = labels[:, None] == labels
+    assert (rows @ rows.T)[same].min() > 0.9
