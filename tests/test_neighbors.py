@@ -2,6 +2,7 @@
 
 import math
 
+import keras
 import numpy as np
 import pytest
 
@@ -123,14 +124,69 @@ def test_gpu_answers_alike(metric, spare, monkeypatch):
     assert_equals_naive(gallery[:12], gallery, 4, metric, exclude)
 
 
+def allows_short_products():
+    """Whether the backend may compute float32 products in NVIDIA's TF32."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        return tf.config.experimental.tensor_float_32_execution_enabled()
+    if backend == "jax":
+        import jax
+
+        return jax.config.jax_default_matmul_precision != "highest"
+    import torch
+
+    return torch.backends.cuda.matmul.allow_tf32
+
+
 @pytest.mark.backend
-def test_full_precision_is_asked_for_and_given_back():
-    pytest.importorskip("keras")
-    left = np.full((4, 64), 1 + 2**-12, np.float32)  # TF32 keeps 10 bits
-    rows = accelerator.GpuRows(left, None)
-    numbers, places = rows.best(left, 2)
-    np.testing.assert_allclose(numbers, 64 * (1 + 2**-12) ** 2, rtol=1e-6)
+def test_full_precision_is_asked_for_and_given_back(monkeypatch):
+    seen, matmul = [], keras.ops.matmul
+
+    def watched(*matrices):
+        seen.append(allows_short_products())
+        return matmul(*matrices)
+
+    monkeypatch.setattr(keras.ops, "matmul", watched)
+    before = allows_short_products()
+    rows = accelerator.GpuRows(np.eye(4, dtype=np.float32), None)
+    numbers, places = rows.best(np.eye(4, dtype=np.float32)[2:], 2)
+    assert seen == [False]
+    assert allows_short_products() == before
+    assert numbers[:, 0].tolist() == [1.0, 1.0]
+    assert places[:, 0].tolist() == [2, 3]
     assert places.dtype == np.int64
+
+
+def test_row_that_is_left_out_twice_counts_once():
+    indices, _ = nearest_neighbors(np.eye(4)[:1], np.eye(4), 3, exclude=[[3, 3]])
+    assert indices.tolist() == [[0, 1, 2]]
+    with pytest.raises(ValueError, match="`k` must be from 1 to 3"):
+        nearest_neighbors(np.eye(4)[:1], np.eye(4), 4, exclude=[[3, 3]])
+
+
+def test_rows_of_zeros_have_the_cosine_0_where_they_are_allowed():
+    gallery = [[1.0, 0.0], [0.0, 0.0], [-1.0, 0.0]]
+    indices, scores = nearest_neighbors([[2.0, 0.0]], gallery, 3, zero_rows=True)
+    assert indices.tolist() == [[0, 1, 2]]
+    assert scores.tolist() == [[1.0, 0.0, -1.0]]
+    indices, scores = nearest_neighbors([[0.0, 0.0]], gallery, 3, zero_rows=True)
+    assert indices.tolist() == [[0, 1, 2]]
+    assert scores.tolist() == [[0.0, 0.0, 0.0]]
+
+
+def test_rows_that_float32_makes_zeros_of_are_refused():
+    with pytest.raises(ValueError, match=r"`gallery` .* too small for float32.*row 1"):
+        nearest_neighbors(np.eye(2), [[1.0, 0.0], [1e-200, 0.0]], 1)
+    tiny = np.array([[1e-40, 0.0]], np.float32)
+    assert nearest_neighbors(tiny, np.eye(2), 1)[1].tolist() == [[1.0]]
+
+
+def test_bfloat16_is_a_float():
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    rows = np.eye(3).astype(bfloat16)
+    assert nearest_neighbors(rows, rows, 1)[0].tolist() == [[0], [1], [2]]
 
 
 def test_answer_does_not_depend_on_the_other_queries():

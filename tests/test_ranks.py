@@ -1,5 +1,7 @@
 """Ranks of positives against a sort of all pairs scored in float64."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -146,6 +148,20 @@ def test_scores_that_float32_cannot_compare_are_refused():
     rows = np.array([[3e19, 0], [0, 3e19], [0, -3e19]], np.float32)
     with pytest.raises(ValueError, match="score is too large for float32"):
         positive_ranks(rows[:1], rows, [[1]], metric="squared_euclidean", exclude=[0])
+
+
+@pytest.mark.parametrize("scatter", [0.0, 0.01])
+def test_collapsed_embeddings_take_no_more_memory(scatter):
+    # Each of 600 positives of a query ties, or nearly ties, with all 1,200 rows.
+    rng = np.random.default_rng(0)
+    rows = (1 + scatter * rng.normal(size=(1200, 8))).astype(np.float32)
+    positives = [np.setdiff1d(np.arange(q % 2, 1200, 2), [q]) for q in range(300)]
+    tracemalloc.start()
+    positive_ranks(rows[:300], rows, positives, exclude=np.arange(300))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    block = 300 * 1200 * 8  # of float64 scores
+    assert peak < 40 * block  # all pairs with all positives would be 600 blocks
 
 
 def test_query_without_positives_has_no_ranks():

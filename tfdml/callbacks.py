@@ -1,11 +1,17 @@
 """Callbacks for `fit`."""
 
 from collections.abc import Sequence
+from typing import get_args
 
 import keras
 import numpy as np
 
+from tfdml.arguments import one_of
+from tfdml.class_codes import checked_labels, checked_role
+from tfdml.exact_scores import Metric
 from tfdml.metrics import retrieval_metrics
+from tfdml.query_results import Average, WithoutPositive
+from tfdml.retrieval_task import RetrievalTask
 
 __all__ = ["RetrievalEvaluation"]
 
@@ -26,13 +32,20 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         is_gallery: Bool array `[N]`: which items are searched. `None`: all.
         groups: Integers or strings `[N]`: items of the query's own group, such as its
             clip, are left out. `None`: the query alone is.
+        metric: `"cosine"`, `"dot_product"` or `"squared_euclidean"`.
+        average: `"micro"` or `"macro"`, as in `retrieval_metrics`.
+        without_positive: `"skip"` or `"zero"`, as in `retrieval_metrics`.
         batch_size: Batch size of `predict`.
         prefix: Put before the name of each metric.
         embedder: Model that embeds the images. Defaults to the model that is trained;
             with a proxy loss, give the part of it that ends in the embeddings.
 
+    Attributes:
+        queries: How many items are queries with a positive.
+        queries_without_positive: How many are queries without one.
+
     Raises:
-        ValueError: `ks` is out of range.
+        ValueError: As `retrieval_metrics`, for all but the embeddings.
 
     Example:
         `fit(..., callbacks=[RetrievalEvaluation(images, labels),
@@ -48,20 +61,38 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         is_query: np.ndarray | None = None,
         is_gallery: np.ndarray | None = None,
         groups: np.ndarray | None = None,
+        metric: Metric = "cosine",
+        average: Average = "micro",
+        without_positive: WithoutPositive = "skip",
         batch_size: int = 64,
         prefix: str = "val_",
         embedder: keras.Model | None = None,
     ) -> None:
         super().__init__()
         self._images = images
-        self._labels = np.asarray(labels)
-        self._ks = tuple(ks)
-        if not self._ks or not 1 <= min(self._ks) <= max(self._ks) < len(self._labels):
+        self._labels = checked_labels("labels", labels)
+        count = len(self._labels)
+        if hasattr(images, "__len__") and len(images) != count:
             raise ValueError(
-                f"`ks` must be from 1 to {len(self._labels) - 1}, the number of items "
-                f"less the query. Received: {list(ks)}."
+                f"`labels` must have one entry for each of the {len(images)} images. "
+                f"Received: {count}."
             )
-        self._is_query, self._is_gallery, self._groups = is_query, is_gallery, groups
+        self._is_query = checked_role("is_query", is_query, count)
+        self._is_gallery = checked_role("is_gallery", is_gallery, count)
+        self._groups = groups
+        if groups is not None:
+            self._groups = checked_labels("groups", groups, count)
+        task = RetrievalTask.of(
+            self._labels, self._is_query, self._is_gallery, self._groups
+        )
+        self._ks = task.checked_ks(ks)
+        self.queries = len(task.queries)
+        self.queries_without_positive = len(task.without_positive)
+        self._metric = one_of("metric", metric, get_args(Metric))
+        self._average = one_of("average", average, get_args(Average))
+        self._without_positive = one_of(
+            "without_positive", without_positive, get_args(WithoutPositive)
+        )
         self._batch_size = batch_size
         self._prefix = prefix
         self._embedder = embedder
@@ -79,6 +110,9 @@ class RetrievalEvaluation(keras.callbacks.Callback):
             is_query=self._is_query,
             is_gallery=self._is_gallery,
             groups=self._groups,
+            metric=self._metric,
+            average=self._average,
+            without_positive=self._without_positive,
         )
         if logs is not None:
             for name, value in measured.items():

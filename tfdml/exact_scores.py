@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml.accelerator import GpuRows, has_gpu
+from tfdml.arguments import one_of
 from tfdml.rows import as_embeddings, row_norms
 
 __all__ = ["Metric", "PreparedGallery", "check_exclude"]
@@ -35,21 +36,22 @@ class PreparedGallery:
     """A gallery made ready once for many searches.
 
     Args:
-        gallery: Embeddings `[N, D]`, real and finite.
+        gallery: Embeddings `[N, D]`, real and finite. A float32 array is not copied,
+            and must not be changed afterwards.
         metric: `"cosine"`, `"dot_product"` or `"squared_euclidean"`.
+        zero_rows: Whether rows of zeros are allowed with `"cosine"`: their similarity
+            with all others is 0.
 
     Raises:
         ValueError: As `tfdml.rows.as_embeddings`, or the metric is not known.
     """
 
-    def __init__(self, gallery: ArrayLike, metric: Metric) -> None:
-        if metric not in get_args(Metric):
-            raise ValueError(
-                f"`metric` must be one of {get_args(Metric)}. "
-                f"Received: metric={metric!r}."
-            )
-        self.metric = metric
-        self.gallery = as_embeddings("gallery", gallery, unit=metric == "cosine")
+    def __init__(
+        self, gallery: ArrayLike, metric: Metric, *, zero_rows: bool = False
+    ) -> None:
+        self.metric: Metric = one_of("metric", metric, get_args(Metric))
+        self._refuses_zeros = metric == "cosine" and not zero_rows
+        self.gallery = as_embeddings("gallery", gallery, unit=self._refuses_zeros)
         self._norms = row_norms(self.gallery)
         self._center = np.zeros(self.gallery.shape[1])
         if metric == "squared_euclidean" and len(self.gallery):
@@ -69,7 +71,7 @@ class PreparedGallery:
             ValueError: As `tfdml.rows.as_embeddings`, or they have another dimension
                 than the gallery.
         """
-        rows = as_embeddings("queries", queries, unit=self.metric == "cosine")
+        rows = as_embeddings("queries", queries, unit=self._refuses_zeros)
         if rows.shape[1] != self.gallery.shape[1]:
             raise ValueError(
                 "`queries` must have the dimension of the gallery, "
@@ -189,7 +191,8 @@ class PreparedGallery:
                 right = left
             scores[part] = np.einsum("nd,nd->n", left, right)
         if self.metric == "cosine":
-            scores /= row_norms(queries)[rows] * self._norms[columns]
+            lengths = row_norms(queries)[rows] * self._norms[columns]
+            scores /= np.where(lengths > 0, lengths, 1)
         with np.errstate(over="ignore"):
             rounded = scores.astype(np.float32)
         if not np.isfinite(rounded).all():
@@ -231,6 +234,7 @@ class PreparedGallery:
         rows = np.empty(array.shape, dtype)
         if self.metric == "cosine":
             norms = row_norms(array)[:, None]
+            norms[norms == 0] = 1
             np.divide(array, norms, out=rows, casting="same_kind")
         elif self.metric == "squared_euclidean":
             # Distances do not change when all are moved, and stay sharp for

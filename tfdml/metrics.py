@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tfdml.class_codes import checked_labels, checked_role
 from tfdml.exact_scores import Metric, PreparedGallery
 from tfdml.query_results import Average, QueryResults, RankingCurve, WithoutPositive
 from tfdml.ranked import LEVELS, Ranked
 from tfdml.ranks import Ties, check_ties, ranks_in
 from tfdml.retrieval_task import RetrievalTask
-from tfdml.rows import unit_or_zero
+from tfdml.rows import as_embeddings
 
 __all__ = ["query_metrics", "retrieval_metrics"]
 
@@ -137,30 +138,31 @@ def query_metrics(
 
     Raises:
         ValueError: As `retrieval_metrics`.
+
+    Example:
+        >>> embeddings = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
+        >>> results = query_metrics(embeddings, np.array([0, 0, 0, 1]), [1])
+        >>> results.queries.tolist(), results.values["precision_at_1"].tolist()
+        ([0, 1, 2], [1.0, 1.0, 0.0])
     """
     check_ties(ties)
-    embeddings = _checked_embeddings(embeddings)
-    labels = _checked_names("labels", labels, len(embeddings))
+    rows = as_embeddings(
+        "embeddings",
+        embeddings,
+        unit=False,
+        remedy="Training that makes such numbers has diverged, and needs a smaller "
+        "learning rate.",
+    )
+    labels = checked_labels("labels", labels, len(rows))
     task = RetrievalTask.of(
         labels,
-        _checked_role("is_query", is_query, len(labels)),
-        _checked_role("is_gallery", is_gallery, len(labels)),
-        None if groups is None else _checked_names("groups", groups, len(labels)),
+        checked_role("is_query", is_query, len(labels)),
+        checked_role("is_gallery", is_gallery, len(labels)),
+        None if groups is None else checked_labels("groups", groups, len(labels)),
     )
-    if not len(task.queries):
-        raise ValueError(
-            "`labels` must hold some label twice: no query has a positive."
-        )
-    allowed = int(task.allowed.min())
-    if not len(ks) or min(ks) < 1 or max(ks) > allowed:
-        raise ValueError(
-            f"`ks` must be from 1 to {allowed}, the number of items in the gallery "
-            f"less the query. Received: {list(ks)}."
-        )
-    if metric == "cosine":
-        embeddings, metric = unit_or_zero(embeddings), "dot_product"
-    gallery = PreparedGallery(embeddings[task.searched], metric)
-    checked = gallery.checked_queries(embeddings)
+    ks = task.checked_ks(ks)
+    gallery = PreparedGallery(rows[task.searched], metric, zero_rows=True)
+    checked = gallery.checked_queries(rows)
     parts, first_ranks = [], []
     curve = np.zeros((2, LEVELS + 1))
     for block in task.blocks(gallery.queries_at_once()):
@@ -182,41 +184,3 @@ def query_metrics(
         without_positive=task.without_positive,
         classes_without_positive=labels[task.without_positive],
     )
-
-
-def _checked_embeddings(embeddings: np.ndarray) -> np.ndarray:
-    embeddings = np.asarray(embeddings)
-    if embeddings.ndim != 2:
-        raise ValueError(
-            f"`embeddings` must be [N, dimension]. Received: {embeddings.shape}."
-        )
-    broken = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
-    if broken.size:
-        raise ValueError(
-            "`embeddings` must be finite; training that makes others has diverged, and "
-            f"needs a smaller learning rate. Received: {embeddings[broken[0]]} in row "
-            f"{broken[0]}."
-        )
-    return embeddings
-
-
-def _checked_names(name: str, values: np.ndarray, count: int) -> np.ndarray:
-    values = np.asarray(values)
-    if values.shape != (count,) or values.dtype.kind not in "iuUSO":
-        raise ValueError(
-            f"`{name}` must hold one integer or string for each of the {count} "
-            f"embeddings. Received: dtype={values.dtype}, shape={values.shape}."
-        )
-    return values
-
-
-def _checked_role(name: str, role: np.ndarray | None, count: int) -> np.ndarray:
-    if role is None:
-        return np.ones(count, dtype=bool)
-    role = np.asarray(role)
-    if role.dtype != bool or role.shape != (count,):
-        raise ValueError(
-            f"`{name}` must be a bool array of shape [{count}]. "
-            f"Received: dtype={role.dtype}, shape={role.shape}."
-        )
-    return role

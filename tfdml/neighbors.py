@@ -23,6 +23,7 @@ def nearest_neighbors(
     *,
     metric: Metric = "cosine",
     exclude: ArrayLike | None = None,
+    zero_rows: bool = False,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Find the `k` nearest gallery rows of every query, by comparing with all.
 
@@ -49,6 +50,8 @@ def nearest_neighbors(
         metric: `"cosine"` (default), `"dot_product"` or `"squared_euclidean"`.
         exclude: Integers `[Q]` or `[Q, m]`: the gallery rows that each query must never
             return, such as the query itself; -1 for none. Default: none at all.
+        zero_rows: Whether rows of zeros are allowed with `"cosine"`: their similarity
+            with all others is then 0. Default: they are refused.
 
     Returns:
         Indices into the gallery, int64 `[Q, k]`, and their scores (distances for
@@ -68,7 +71,8 @@ def nearest_neighbors(
         >>> indices.tolist(), scores.tolist()
         ([[0, 2]], [[1.0, 1.0]])
     """
-    return ExactSearcher(gallery, metric).nearest(queries, k, exclude)
+    searcher = ExactSearcher(gallery, metric, zero_rows=zero_rows)
+    return searcher.nearest(queries, k, exclude)
 
 
 def check_k(k: int, allowed: int) -> None:
@@ -91,12 +95,24 @@ class ExactSearcher:
     """Finds nearest neighbours in a gallery made ready once for many calls.
 
     Args:
-        gallery: As in `nearest_neighbors`.
+        gallery: As in `nearest_neighbors`. A float32 array is not copied, and must not
+            be changed afterwards.
         metric: As in `nearest_neighbors`.
+        zero_rows: As in `nearest_neighbors`.
+
+    Raises:
+        ValueError: As `nearest_neighbors`.
+
+    Example:
+        >>> searcher = ExactSearcher([[1.0, 0.0], [0.0, 1.0]], "cosine")
+        >>> searcher.nearest([[3.0, 1.0]], 1)[0].tolist()
+        [[0]]
     """
 
-    def __init__(self, gallery: ArrayLike, metric: Metric) -> None:
-        self._prepared = PreparedGallery(gallery, metric)
+    def __init__(
+        self, gallery: ArrayLike, metric: Metric, *, zero_rows: bool = False
+    ) -> None:
+        self._prepared = PreparedGallery(gallery, metric, zero_rows=zero_rows)
 
     @property
     def gallery(self) -> NDArray[np.float32]:
@@ -110,7 +126,10 @@ class ExactSearcher:
         gallery = self._prepared
         queries = gallery.checked_queries(queries)
         banned = check_exclude(exclude, len(queries), len(gallery))
-        most = int((banned >= 0).sum(axis=1).max(initial=0))
+        # A row that is there twice is left out once.
+        ordered = np.sort(banned, axis=1)
+        is_new = np.diff(ordered, axis=1, prepend=-2) > 0
+        most = int((is_new & (ordered >= 0)).sum(axis=1).max(initial=0))
         check_k(k, len(gallery) - most)
 
         indices = np.empty((len(queries), k), np.int64)
@@ -164,6 +183,8 @@ def _on_gpu(
     banned: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
     """Answer as `_by_product`; None where there is no GPU, or its best are too few."""
+    if banned.shape[1] > _SPARE:  # which would make the mask below large
+        return None
     count = min(len(gallery), k + banned.shape[1] + _SPARE)
     found = gallery.best(queries, count)
     if found is None:

@@ -7,13 +7,16 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tfdml.arguments import one_of
+from tfdml.class_codes import checked_labels
+
 __all__ = ["Average", "QueryResults", "RankingCurve", "WithoutPositive"]
 
 Average = Literal["micro", "macro"]
 WithoutPositive = Literal["skip", "zero"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RankingCurve:
     """Mean precision of rankings at levels of recall.
 
@@ -34,7 +37,7 @@ class RankingCurve:
     linear: NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class QueryResults:
     """Metrics of each query that has a positive, and which queries have none.
 
@@ -73,8 +76,8 @@ class QueryResults:
         Raises:
             ValueError: An argument is none of these.
         """
-        _check_known("average", average, Average)
-        _check_known("without_positive", without_positive, WithoutPositive)
+        one_of("average", average, get_args(Average))
+        one_of("without_positive", without_positive, get_args(WithoutPositive))
         classes, more = self.classes, 0
         if without_positive == "zero":
             more = len(self.without_positive)
@@ -90,36 +93,39 @@ class QueryResults:
         }
 
     def by(self, groups: ArrayLike) -> dict[Any, dict[str, float]]:
-        """Return the means over the queries of each group, and their number.
+        """Return the means over the queries of each group, and their numbers.
 
         Args:
-            groups: The group of each query, such as its category, integers or strings
-                `[Q]`.
+            groups: The group of each item, such as its category, integers or strings
+                `[N]`.
 
         Returns:
-            By group: the mean of each metric over its queries, and `queries`.
+            By group: the mean of each metric over its queries that have a positive
+            (left out where none has), `queries` and `queries_without_positive`.
 
         Raises:
-            ValueError: There is not one group a query.
+            ValueError: There is not one group an item, as far as the queries go.
         """
-        names = np.asarray(groups)
-        if names.shape != self.queries.shape:
+        names = checked_labels("groups", groups)
+        last = max(self.queries.max(initial=-1), self.without_positive.max(initial=-1))
+        if len(names) <= last:
             raise ValueError(
-                f"`groups` must have one entry for each of the {len(self.queries)} "
-                f"queries. Received: shape={names.shape}."
+                f"`groups` must have one entry an item, {last + 1} or more. Received: "
+                f"{len(names)}."
             )
         found, of = np.unique(names, return_inverse=True)
-        sizes = np.bincount(of)
-        sums = {n: np.bincount(of, weights=v) for n, v in self.values.items()}
-        return {
-            name.item(): {metric: float(s[i] / sizes[i]) for metric, s in sums.items()}
-            | {"queries": int(sizes[i])}
-            for i, name in enumerate(found)
+        answered = np.bincount(of[self.queries], minlength=len(found))
+        unanswered = np.bincount(of[self.without_positive], minlength=len(found))
+        sums = {
+            name: np.bincount(of[self.queries], values, minlength=len(found))
+            for name, values in self.values.items()
         }
-
-
-def _check_known(name: str, value: str, known: Any) -> None:
-    if value not in get_args(known):
-        raise ValueError(
-            f"`{name}` must be one of {get_args(known)}. Received: {value!r}."
-        )
+        return {
+            name: {n: float(s[i] / answered[i]) for n, s in sums.items() if answered[i]}
+            | {
+                "queries": int(answered[i]),
+                "queries_without_positive": int(unanswered[i]),
+            }
+            for i, name in enumerate(found.tolist())
+            if answered[i] + unanswered[i]
+        }

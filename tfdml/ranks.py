@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tfdml.arguments import one_of
 from tfdml.exact_scores import Metric, PreparedGallery, check_exclude
 from tfdml.threads import in_threads
 
@@ -93,10 +94,7 @@ def check_ties(ties: str) -> None:
     Raises:
         ValueError: It is none of those that `positive_ranks` names.
     """
-    if ties not in get_args(Ties):
-        raise ValueError(
-            f"`ties` must be one of {get_args(Ties)}. Received: ties={ties!r}."
-        )
+    one_of("ties", ties, get_args(Ties))
 
 
 def _checked_positives(
@@ -168,20 +166,21 @@ def ranks_in(
             _counts(product, [positives[q] for q in unsettled], slack),
             strict=True,
         ):
-            # Above this, comparing pairs would cost more than a float64 product.
-            few = max(4 * len(count.above), len(gallery) // 64)
-            if len(count.others) <= few:
+            if count is not None:
                 counts[query] = count
         for query, found in _settled(gallery, queries, positives, counts, ties).items():
             ranks[query] = found
         unsettled = np.array([q for q in unsettled if q not in counts], int)
-    for query, banned in zip(unsettled, exclude[unsettled], strict=True):
-        # Embeddings that have collapsed.
-        scores = gallery.all_scores(queries[query : query + 1])[0]
-        if gallery.metric != "squared_euclidean":
-            scores = -scores
-        scores[banned[banned >= 0]] = np.inf
-        ranks[query] = _sorted_ranks(scores, positives[query], ties)
+    if not len(unsettled):
+        return ranks
+    badness = gallery.all_scores(queries[unsettled])  # embeddings have collapsed
+    if gallery.metric != "squared_euclidean":
+        np.negative(badness, out=badness)
+    banned = exclude[unsettled]
+    out = np.nonzero(banned >= 0)
+    badness[out[0], banned[out]] = np.inf
+    for row, query in enumerate(unsettled):
+        ranks[query] = _sorted_ranks(badness[row], positives[query], ties)
     return ranks
 
 
@@ -189,8 +188,8 @@ def _counts(
     product: NDArray[Any],
     positives: Sequence[NDArray[np.int64]],
     slack: NDArray[np.float64],
-) -> list[_Count]:
-    def part_of(part: slice) -> list[_Count]:
+) -> list[_Count | None]:
+    def part_of(part: slice) -> list[_Count | None]:
         rows = zip(product[part], positives[part], slack[part], strict=True)
         return [_count(*row) for row in rows]
 
@@ -199,7 +198,12 @@ def _counts(
     return [c for part in in_threads(part_of, len(product), least=least) for c in part]
 
 
-def _count(row: NDArray[Any], positives: NDArray[np.int64], slack: float) -> _Count:
+def _count(
+    row: NDArray[Any], positives: NDArray[np.int64], slack: float
+) -> _Count | None:
+    """Count what stands before each positive; None where too much is unclear."""
+    # Above this, comparing pairs would cost more than a float64 product.
+    few = max(4 * len(positives), row.size // 64)
     own, dtype = row[positives], row.dtype.type
     with np.errstate(over="ignore"):
         low = np.nextafter((own - slack).astype(dtype), dtype(-np.inf))
@@ -212,6 +216,8 @@ def _count(row: NDArray[Any], positives: NDArray[np.int64], slack: float) -> _Co
     if columns is None and len(positives) <= _FEW_POSITIVES:
         above = np.array([np.count_nonzero(row > limit) for limit in high])
         until = np.array([np.count_nonzero(row >= limit) for limit in low])
+        if (until - above).sum() > few + len(positives):
+            return None
         between = [
             np.flatnonzero((row >= low[i]) & (row <= high[i]))
             for i in np.flatnonzero(until - above > 1)
@@ -222,6 +228,8 @@ def _count(row: NDArray[Any], positives: NDArray[np.int64], slack: float) -> _Co
         first = np.searchsorted(ordered, low, "left")
         last = np.searchsorted(ordered, high, "right")
         above, until = row.size - last, row.size - first
+        if (until - above).sum() > few + len(positives):
+            return None
         between = [order[first[i] : last[i]] for i in np.flatnonzero(until - above > 1)]
     unclear = np.flatnonzero(until - above > 1)
     others = np.concatenate([np.empty(0, np.int64), *between])

@@ -1,14 +1,16 @@
 """Who is searched with, in what, and what counts as found."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["RetrievalTask"]
+from tfdml.arguments import whole
 
-_RANKS_AT_ONCE = 2**20  # a class of thousands has as many ranks for each query
+__all__ = ["RetrievalTask", "checked_ks"]
+
+_RANKS_AT_ONCE = 2**18  # a class of thousands has as many ranks for each query
 
 
 class RetrievalTask(NamedTuple):
@@ -30,6 +32,7 @@ class RetrievalTask(NamedTuple):
     """How many positives each query has."""
     allowed: NDArray[np.int64]
     """How many items each query is compared with."""
+    has_groups: bool
 
     @classmethod
     def of(
@@ -65,6 +68,43 @@ class RetrievalTask(NamedTuple):
             group_of=group_of,
             sizes=sizes[queries],
             allowed=len(searched) - left_out[queries],
+            has_groups=groups is not None,
+        )
+
+    def checked_ks(self, ks: Sequence[int]) -> list[int]:
+        """Return the k of the metrics.
+
+        Raises:
+            ValueError: No query has a positive, or a k is no whole number from 1 to the
+                number of items that every query is compared with.
+        """
+        if not len(self.queries):
+            raise ValueError(self._why_nothing())
+        allowed = int(self.allowed.min())
+        numbers = checked_ks(ks)
+        if max(numbers) > allowed:
+            raise ValueError(
+                f"`ks` must be from 1 to {allowed}, the number of items in the gallery "
+                f"less the query. Received: {numbers}."
+            )
+        return numbers
+
+    def _why_nothing(self) -> str:
+        """Say why no query has a positive."""
+        queries, searched = len(self.without_positive), len(self.searched)
+        if not queries:
+            return "`is_query` must name a query. Received: none."
+        if not searched:
+            return "`is_gallery` must name an item to search. Received: none."
+        if self.has_groups:
+            return (
+                "No query has a positive outside of its own group: `labels` and "
+                f"`groups` must let some. Received: {queries} queries, {searched} "
+                "items in the gallery."
+            )
+        return (
+            "`labels` must hold some label twice: no query has a positive. Received: "
+            f"{queries} queries, {searched} items in the gallery."
         )
 
     def blocks(self, most: int) -> Iterator[slice]:
@@ -89,8 +129,23 @@ class RetrievalTask(NamedTuple):
         for row, (query, banned) in enumerate(zip(queries, lists, strict=True)):
             exclude[row, : len(banned)] = banned
             members = self.members[self.class_of[query]]
-            positives.append(members[(members[:, None] != banned).all(axis=1)])
+            groups = self.group_of[self.searched[members]]
+            positives.append(members[groups != self.group_of[query]])
         return exclude, positives
+
+
+def checked_ks(ks: Sequence[int]) -> list[int]:
+    """Return the k of metrics as whole numbers.
+
+    Raises:
+        ValueError: There is none, or one is no whole number of at least 1.
+    """
+    if isinstance(ks, str) or not np.iterable(ks):
+        raise ValueError(f"`ks` must be a sequence of whole numbers. Received: {ks!r}.")
+    numbers = [whole("ks", k) for k in ks]
+    if not numbers:
+        raise ValueError("`ks` must hold at least one number. Received: none.")
+    return numbers
 
 
 def _rows_by(of: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:

@@ -8,27 +8,32 @@ from numpy.typing import NDArray
 __all__ = ["as_embeddings", "row_norms", "unit_or_zero"]
 
 
-def as_embeddings(name: str, values: Any, *, unit: bool) -> NDArray[np.float32]:
+def as_embeddings(
+    name: str, values: Any, *, unit: bool, remedy: str = ""
+) -> NDArray[np.float32]:
     """Check that `values` are embeddings `[rows, D]` and return them in float32.
 
     Args:
         name: The argument's name, for the error.
-        values: Real finite numbers of rank 2, of any float or integer dtype.
+        values: Real finite numbers of rank 2, of any float or integer dtype, bfloat16
+            too.
         unit: Whether the rows will be scaled to unit length, so that a row of
             zeros has no meaning.
+        remedy: What to do about a number that is not finite, a sentence.
 
     Returns:
         Row-major float32 `[rows, D]`; the array itself where it is that already.
 
     Raises:
         ValueError: It is not of rank 2, not real, has no columns, a NaN, an
-            infinity, or (with `unit`) a row of zeros.
+            infinity, a row that float32 makes zeros of, or (with `unit`) a row of
+            zeros.
     """
     try:
         array = np.asarray(values)
     except ValueError as error:
         raise ValueError(f"`{name}` must be an array [rows, D]: {error}.") from error
-    if array.dtype.kind not in "fiu":
+    if array.dtype.kind not in "fiu" and array.dtype.name != "bfloat16":
         raise ValueError(
             f"`{name}` must hold real numbers. Received: dtype={array.dtype}."
         )
@@ -38,7 +43,8 @@ def as_embeddings(name: str, values: Any, *, unit: bool) -> NDArray[np.float32]:
             f"`{name}` must have the shape [rows, D], D at least 1. "
             f"Received: shape={array.shape}.{remedy}"
         )
-    with np.errstate(over="ignore"):  # reported below, with the row
+    given = array
+    with np.errstate(over="ignore", under="ignore"):  # reported below, with the row
         array = np.ascontiguousarray(array, dtype=np.float32)
     # A finite sum of squares in float64 proves every number finite, in one pass.
     squares = np.einsum("nd,nd->n", array, array, dtype=np.float64)
@@ -46,7 +52,16 @@ def as_embeddings(name: str, values: Any, *, unit: bool) -> NDArray[np.float32]:
         row = int(np.flatnonzero(~np.isfinite(squares))[0])
         raise ValueError(
             f"`{name}` must be finite in float32. Received: NaN or infinity in row "
-            f"{row}."
+            f"{row}.{remedy and f' {remedy}'}"
+        )
+    zeros = np.flatnonzero(squares == 0)
+    vanished = (
+        zeros[given[zeros].any(axis=1)] if given.dtype.itemsize > 4 else zeros[:0]
+    )
+    if vanished.size:
+        raise ValueError(
+            f"`{name}` must not be too small for float32, which makes zeros of row "
+            f"{vanished[0]}. Scale the embeddings up."
         )
     if unit and not squares.all():
         row = int(np.flatnonzero(squares == 0)[0])

@@ -9,7 +9,6 @@ import numpy as np
 from PIL import Image
 
 from tfdml.neighbors import nearest_neighbors
-from tfdml.rows import unit_or_zero
 from training.data.data_set import DataSet
 from training.evaluation import Part
 
@@ -61,9 +60,8 @@ def contact_sheet(
     exclude = left_out(data, asked, place)
     most = int((exclude >= 0).sum(axis=1).max())
     k = max(1, min(neighbors, len(searched) - most))
-    rows = unit_or_zero(embeddings)
     found, scores = nearest_neighbors(
-        rows[asked], rows[searched], k, metric="dot_product", exclude=exclude
+        embeddings[asked], embeddings[searched], k, exclude=exclude, zero_rows=True
     )
     found = searched[found]
     drawn = dict.fromkeys(range(min(queries, len(asked))), "from all")

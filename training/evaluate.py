@@ -18,9 +18,10 @@ from tfdml.metrics import query_metrics
 from tfdml.neighbors import nearest_neighbors
 from tfdml.pair_counts import PairCounts, pair_counts
 from tfdml.query_results import QueryResults
-from tfdml.rows import as_embeddings, unit_or_zero
+from tfdml.rows import as_embeddings
 from tfdml.verification import verification_metrics
 from training.calibrate import CALIBRATION
+from training.contact_sheet import left_out
 from training.environment import environment
 from training.evaluation import part_results
 from training.evaluation_figures import Drawn
@@ -201,7 +202,7 @@ def _of_classes(
     }
     if data.categories is None or len(np.unique(data.categories)) < 2:
         return found
-    found["categories"] = queried.by(data.categories[queried.queries])
+    found["categories"] = queried.by(data.categories)
     prefix = "recall_at_"
     ks = [int(n.removeprefix(prefix)) for n in queried.values if n.startswith(prefix)]
     of_categories = query_metrics(
@@ -239,21 +240,20 @@ def _verification(
 
 
 def _occurrences(subject: Subject, embeddings: np.ndarray) -> np.ndarray | None:
-    """Count how often each item of the gallery is among the nearest of a query."""
+    """Count how often each item of the gallery is among the nearest of a query.
+
+    None where the gallery is too small for it.
+    """
     data = subject.part.data
     searched = np.flatnonzero(data.is_gallery())
     asked = np.flatnonzero(data.is_query())
-    if len(searched) <= HUB_K:
-        return None
     place = np.full(len(data), -1)
     place[searched] = np.arange(len(searched))
-    rows = unit_or_zero(embeddings)
+    exclude = left_out(data, asked, place)
+    if len(searched) - int((exclude >= 0).sum(axis=1).max()) < HUB_K:
+        return None
     found, _ = nearest_neighbors(
-        rows[asked],
-        rows[searched],
-        HUB_K,
-        metric="dot_product",
-        exclude=place[asked],
+        embeddings[asked], embeddings[searched], HUB_K, exclude=exclude, zero_rows=True
     )
     return k_occurrences(found, len(searched))
 

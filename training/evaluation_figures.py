@@ -15,7 +15,6 @@ from tfdml.neighbors import nearest_neighbors
 from tfdml.pair_counts import PairCounts
 from tfdml.query_results import QueryResults
 from tfdml.retrieval_plots import plot_precision_recall, plot_recall_at_k, plot_roc
-from tfdml.rows import unit_or_zero
 from tfdml.training_plots import plot_convergence
 from tfdml.verification import roc_curve
 from training.contact_sheet import left_out
@@ -183,9 +182,9 @@ def _rows(drawn: Drawn, chosen: np.ndarray) -> list[Any]:
     exclude = left_out(data, asked, place)
     most = int((exclude >= 0).sum(axis=1).max())
     k = min(_HITS, len(searched) - most)
-    rows = unit_or_zero(drawn.embeddings)
+    rows = drawn.embeddings
     found, scores = nearest_neighbors(
-        rows[asked], rows[searched], k, metric="dot_product", exclude=exclude
+        rows[asked], rows[searched], k, exclude=exclude, zero_rows=True
     )
 
     def about(image: int) -> tuple[np.ndarray, str]:

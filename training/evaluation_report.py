@@ -187,12 +187,12 @@ def _categories(results: Mapping[str, Any]) -> str:
     if not found:
         return ""
     names = [name for name in _CHOSEN if name in results["metrics"]]
-    ordered = sorted(found.items(), key=lambda item: item[1]["precision_at_1"])
+    ordered = sorted(found.items(), key=lambda item: item[1].get("precision_at_1", 2))
     rows = [
         [
             str(category),
             f"{values['queries']:,}",
-            *(metric_text(name, values[name]) for name in names),
+            *(metric_text(n, values[n]) if n in values else "" for n in names),
         ]
         for category, values in ordered
     ]
