@@ -253,7 +253,8 @@ def test_unknown_rules_are_refused(arguments, message):
 
 
 def test_model_that_diverged_is_told():
-    with pytest.raises(ValueError, match=r"finite.*row 1\. Training .*diverged.*learning rate"):
+    rule = r"finite.*row 1\. Training .*diverged.*learning rate"
+    with pytest.raises(ValueError, match=rule):
         retrieval_metrics(np.array([[1.0], [np.nan]]), np.array([0, 0]), [1])
 
 
