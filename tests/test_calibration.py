@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from tfdml.calibration import (
     Calibration,
     MatchScores,
     calibrate,
+    check_target,
     match_scores,
     read_calibration,
     wilson_interval,
@@ -83,6 +85,25 @@ def test_number_of_first_neighbours_changes_nothing(first, monkeypatch):
         )
 
 
+def test_similarity_is_the_cosine_rounded_once():
+    generator = np.random.default_rng(5)
+    rows = generator.normal(size=(40, 48)).astype("float32")
+    scores = match_scores(rows, np.arange(40) % 3)
+    exact = rows.astype("float64")
+    products = exact @ exact.T
+    lengths = np.sqrt(np.diag(products))
+    cosines = products / lengths / lengths[:, None]
+    np.fill_diagonal(cosines, -1)
+    assert scores.similarity.tolist() == cosines.max(axis=1).astype("float32").tolist()
+
+
+def test_scores_compare_as_objects():
+    rows, labels = clustered(3)
+    scores = match_scores(rows, labels)
+    assert scores == scores
+    assert scores != match_scores(rows, labels)
+
+
 def test_query_that_is_compared_with_nothing_is_never_answered():
     rows, clips = np.eye(5)[[0, 0, 1, 0, 1]], ["a", "a", "a", "b", "b"]
     is_gallery = np.array([True, True, True, False, False])
@@ -100,18 +121,41 @@ def test_duplicates_are_found_and_ties_stand_in_order():
     assert scores.is_right.tolist() == [False, False, False, True]
 
 
+LAST_TWO = np.array([False, False, True, True])
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"labels": [0, 1, 2, 3]}, "`labels` must hold some label twice"),
+        (
+            {"labels": [0, 1, 2, 3]},
+            "`labels` must hold some label twice.*4 items, 4 queries, 4 in the gallery",
+        ),
+        (
+            {"is_query": np.array([1, 1, 0, 0]) > 0, "is_gallery": LAST_TWO},
+            "`is_gallery` must have an item of a query's class.*2 queries, 2 in the",
+        ),
+        (
+            {"groups": ["a", "a", "b", "b"]},
+            "`groups` must leave a query some item of its class: 4 queries have one in "
+            "their own group alone",
+        ),
         ({"labels": [0, 0, 0, 0]}, "`labels` must hold two classes or more"),
+        (
+            {"is_query": ~LAST_TWO, "is_gallery": ~LAST_TWO},
+            "must leave a query some item of another class.*2 queries, 2 in the gall",
+        ),
         ({"labels": [0, 0, 1]}, r"`labels` must have the shape \[4\]"),
         ({"labels": [0.5, 0, 1, 1]}, "`labels` must hold integers or strings"),
         ({"embeddings": np.full((4, 2), np.nan)}, "`embeddings` must be finite"),
         ({"is_query": [1, 1, 1, 1]}, r"`is_query` must be a bool array of shape \[4\]"),
-        ({"is_gallery": np.zeros(4, bool)}, "no query has an item of its own class"),
+        ({"is_query": np.zeros(4, bool)}, "`is_query` must have a query.*4 items"),
+        ({"is_gallery": np.zeros(4, bool)}, "`is_gallery` must have an item.*0 in the"),
         ({"groups": [0, 1]}, r"`groups` must have the shape \[4\]"),
-        ({"embeddings": np.zeros((0, 2)), "labels": []}, "must hold some label twice"),
+        (
+            {"embeddings": np.zeros((0, 2)), "labels": []},
+            "`embeddings` must hold items. Received: none",
+        ),
     ],
     ids=str,
 )
@@ -299,6 +343,13 @@ def test_queries_compared_with_nothing_are_no_answers():
     assert (found.answered, found.false_positive_rate) == (20, 0)
 
 
+@pytest.mark.parametrize("number", [np.float32, np.float64, Fraction])
+def test_target_may_be_any_real_number(number):
+    assert check_target(number(0.75), None) == ("precision", 0.75)
+    name, value = check_target(None, number(0.25))
+    assert (name, value, type(value)) == ("false_positive_rate", 0.25, float)
+
+
 @pytest.mark.parametrize("trials", [1, 10, 400])
 @pytest.mark.parametrize("share", [0, 0.1, 0.5, 1])
 def test_interval_ends_where_the_score_test_just_rejects(trials, share):
@@ -323,6 +374,23 @@ def test_calibration_comes_back_from_json_unchanged(tmp_path):
     file.write_text(json.dumps(KNOWN.to_json()))
     assert read_calibration(file) == KNOWN
     assert KNOWN.to_json()["metric"] == "cosine"
+
+
+def test_calibration_takes_the_numbers_of_numpy_and_writes_plain_ones():
+    values = {
+        name: np.float64(value)
+        if isinstance(value, float)
+        else (np.int64(value) if isinstance(value, int) else value)
+        for name, value in KNOWN.to_json().items()
+    }
+    received = Calibration(**values)
+    assert received == KNOWN
+    assert json.dumps(received.to_json()) == json.dumps(KNOWN.to_json())
+    low = Calibration(**(KNOWN.to_json() | {"threshold": np.float32(0.5)}))
+    assert json.loads(json.dumps(low.to_json()))["threshold"] == 0.5
+    for broken in (np.float32(np.nan), np.True_):
+        with pytest.raises(ValueError, match="`threshold` of a calibration must be"):
+            Calibration(**(KNOWN.to_json() | {"threshold": broken}))
 
 
 def test_sentence_says_threshold_rates_and_how_sure():

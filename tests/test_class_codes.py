@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from tfdml.class_codes import checked_labels, checked_role, class_codes
+from tfdml.class_codes import (
+    blocks_by_group,
+    checked_labels,
+    checked_role,
+    class_codes,
+)
 
 
 @pytest.mark.parametrize(
@@ -75,3 +80,25 @@ def test_role_of_none_is_that_of_everyone():
 def test_role_that_is_no_bool_of_each_item_is_refused(role):
     with pytest.raises(ValueError, match=r"`is_query` must be a bool .*shape \[2\]"):
         checked_role("is_query", role, 2)
+
+
+@pytest.mark.parametrize("numbers", [1, 40, 10**6])
+@pytest.mark.parametrize("each", [1, 7])
+def test_every_query_leaves_out_its_own_group(numbers, each):
+    generator = np.random.default_rng(0)
+    asking, searched = generator.integers(0, 9, 50), generator.integers(2, 8, 30)
+    seen = []
+    for block, exclude in blocks_by_group(asking, searched, numbers, each):
+        assert len(block) == 1 or len(block) * max(each, exclude.shape[1]) <= numbers
+        for query, row in zip(block, exclude, strict=True):
+            own = np.flatnonzero(searched == asking[query])
+            assert row.tolist() == [*own, *[-1] * (len(row) - len(own))]
+        seen += block.tolist()
+    assert sorted(seen) == list(range(50))
+
+
+def test_query_whose_group_is_all_there_is_has_no_block():
+    asking, searched = np.array([3, 4]), np.array([3, 3])
+    blocks = [block.tolist() for block, _ in blocks_by_group(asking, searched, 100)]
+    assert blocks == [[1]]
+    assert list(blocks_by_group(asking, searched[:0], 100)) == []

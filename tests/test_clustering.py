@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tfdml.clustering import cluster, clustering_metrics
+from tfdml.clustering import clustering_metrics
+from tfdml.kmeans import cluster
 
 GOLDENS = json.loads(
     (Path(__file__).parent / "goldens" / "goldens.json").read_text(encoding="utf-8")
@@ -45,6 +46,19 @@ def test_clusters_equal_those_of_the_naive_loop(iterations, block, monkeypatch):
     start_from(monkeypatch, first)
     received = cluster(rows, 25, metric="squared_euclidean", iterations=iterations)
     assert received.dtype == np.int64
+    np.testing.assert_array_equal(received, naive_lloyd(rows, first, iterations))
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 3])
+def test_item_as_close_to_a_moved_center_of_a_lower_number_joins_it(
+    iterations, monkeypatch
+):
+    half = [8, -4, -1, 5, 1, -2, 5, 1, -2, -4, -2, -4]
+    # Their mean is 0 and all means of clusters are eighths: float32 rounds nothing.
+    rows = np.array([*half, *(-number for number in half)], float)[:, np.newaxis]
+    first = [13, 22, 4, 1]
+    start_from(monkeypatch, first)
+    received = cluster(rows, 4, metric="squared_euclidean", iterations=iterations)
     np.testing.assert_array_equal(received, naive_lloyd(rows, first, iterations))
 
 
@@ -234,7 +248,7 @@ def test_metrics_of_many_items_do_not_overflow():
     [
         ([], [], "`clusters` must hold at least one item"),
         ([0, 1], [0], r"`labels` must have the shape \[2\].*\(1,\)"),
-        ([0.0, 1.0], [0, 1], "`clusters` must hold integers or strings.*float64"),
+        ([0.0, 1.0], [0, 1], "`clusters` must hold integers or strings.*float"),
         ([0, 1], [[0], [1]], r"`labels` must have the shape \[2\]"),
     ],
 )

@@ -106,12 +106,51 @@ def test_other_folders_are_never_replaced(root, capsys):
     assert (root / "images/class-0/0.png").exists()
 
 
+def test_neighbouring_folders_are_let_alone(root, tmp_path):
+    beside = tmp_path / "out.part"
+    beside.mkdir()
+    (beside / "notes.txt").write_text("mine")
+    arguments = [str(root / "rows.npy"), str(root / "images")]
+    assert main(["evaluate", *arguments, "--out", str(tmp_path / "out")]) == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "out.part"]
+    assert (beside / "notes.txt").read_text() == "mine"
+
+
+def test_file_is_no_folder(root, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    arguments = [str(root / "rows.npy"), str(root / "images"), "--overwrite"]
+    assert main(["evaluate", *arguments, "--out", str(tmp_path / "file")]) == 1
+    assert "file' is a file. Choose another" in capsys.readouterr().err
+
+
+def test_broken_picture_costs_the_report_alone(root, tmp_path, capsys):
+    write_shapes(tmp_path / "images", classes=3, images_per_class=4)
+    np.save(tmp_path / "rows.npy", rows()[:12])
+    (tmp_path / "images" / "class-1" / "0.png").write_bytes(b"no picture")
+    arguments = [str(tmp_path / "rows.npy"), str(tmp_path / "images")]
+    assert main(["evaluate", *arguments, "--out", str(tmp_path / "out")]) == 1
+    assert "0.png" in capsys.readouterr().err
+    assert read(tmp_path / "out" / "metrics.json")["queries"] == 12
+    assert not (tmp_path / "out" / "report.html").exists()
+
+
+def test_two_classes_of_two_images_are_enough(tmp_path):
+    write_shapes(tmp_path / "images", classes=2, images_per_class=2)
+    np.save(tmp_path / "rows.npy", rows()[[0, 1, 4, 5]])
+    arguments = [str(tmp_path / "rows.npy"), str(tmp_path / "images")]
+    assert main(["evaluate", *arguments, "--out", str(tmp_path / "out")]) == 0
+    results = read(tmp_path / "out" / "metrics.json")
+    assert results["verification"]["negative_pairs"] == 4
+    assert "hubness" not in results
+
+
 def test_failure_leaves_nothing_behind(root, tmp_path, capsys):
     broken = rows()
     broken[7, 2] = np.nan
     np.save(tmp_path / "broken.npy", broken)
     arguments = [str(tmp_path / "broken.npy"), str(root / "images")]
-    assert main(["evaluate", *arguments, "--out", str(tmp_path / "out")]) == 1
+    deep = tmp_path / "deep" / "out"
+    assert main(["evaluate", *arguments, "--out", str(deep)]) == 1
     assert "NaN or infinity in row 7" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["broken.npy"]
 
@@ -162,10 +201,11 @@ def test_missing_and_unsuitable_things_are_named(root, tmp_path):
         open_subject(root / "rows.npy")
     with pytest.raises(ValueError, match=r"must be a run folder, a `.keras` or"):
         open_subject(tmp_path, root / "images")
-    with pytest.raises(ValueError, match="`split` must be one of"):
-        open_subject(root / "rows.npy", root / "images", "dev")
-    with pytest.raises(ValueError, match="must hold a query with something to find"):
+    with pytest.raises(ValueError, match=r"no split 'test'\. There are: train, all"):
         open_subject(root / "rows.npy", root / "images", "test")
+    write_shapes(tmp_path / "alone", classes=3, images_per_class=1)
+    with pytest.raises(ValueError, match="3 queries and 3 images to search, of 3"):
+        open_subject(root / "rows.npy", tmp_path / "alone")
 
 
 def test_categories_are_superclasses_and_sequences_are_left_out(root, tmp_path):

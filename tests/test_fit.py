@@ -1,18 +1,23 @@
 """The training run from a folder to a run folder."""
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.small_images import write_shapes
 from tfdml.batch_designs import encode_labels
+from tfdml.calibration_record import Calibration
 from tfdml.embedder import load_embedder
 from tfdml.images import read_image, resize_image
 from tfdml.metrics import retrieval_metrics
 from training.__main__ import main
 from training.data.folder import read_folder
+from training.evaluate import default_folder
 from training.evaluation import PartEvaluation
+from training.subject import open_subject
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 
@@ -207,3 +212,38 @@ def test_training_beats_the_untrained_network_on_unseen_classes(tmp_path):
     assert results["test_after_training"]["map_at_r"] > before + 0.15
     losses = read(tmp_path / "run/history.json")["loss"]
     assert losses[-1] < 0.5 * losses[0]
+
+
+def test_evaluation_of_a_run_has_its_threshold_and_its_curve(run, folders, tmp_path):
+    copied = tmp_path / "copied"
+    shutil.copytree(run, copied)
+    subject = open_subject(copied)
+    assert default_folder(copied, subject) == copied / "evaluation"
+    known = Calibration(0.5, "precision", 0.9, 0.9, 0.8, 0.1, 0.8, 1.0, 40, 30, 40)
+    (copied / "calibration.json").write_text(json.dumps(known.to_json()))
+    assert main(["evaluate", str(copied)]) == 0
+    results = read(copied / "evaluation/metrics.json")
+    after = read(copied / "metrics.json")["test_after_training"]
+    assert results["metrics"]["map_at_r"] == pytest.approx(after["map_at_r"])
+    assert results["classes_trained_on"] == 0
+    page = (copied / "evaluation/report.html").read_text("utf-8")
+    assert "<figcaption>Training</figcaption>" in page
+    (copied / "calibration.json").write_text("{}")
+    assert main(["evaluate", str(copied), "--overwrite"]) == 1  # before any work
+
+
+def test_other_images_of_a_run_are_measured_whole_and_told_apart(
+    run, folders, tmp_path
+):
+    write_shapes(tmp_path / "class", classes=4, images_per_class=2)
+    subject = open_subject(run, tmp_path / "class")
+    assert (subject.split, len(subject.names)) == ("all", 8)
+    trained = read(run / "splits.json")["train"]
+    shared = {f"class-{i}" for i in range(4)} & set(trained)
+    assert subject.classes_trained_on == len(shared) > 0
+    assert default_folder(run, subject) == Path("evaluations/run-class-all")
+    with pytest.raises(ValueError, match='must not be "all" for the images of a run'):
+        open_subject(run, split="all")
+    moved = tmp_path / "moved"
+    shutil.copytree(folders / "images", moved)
+    assert open_subject(run, moved, "test").names == open_subject(run).names

@@ -1,6 +1,7 @@
 """Metrics of continuous labels against naive loops."""
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -87,15 +88,129 @@ def test_function_takes_the_place_of_the_euclidean_distance():
 
 
 @pytest.mark.parametrize(
+    "labels",
+    [
+        [0.0, 1.0, 3.0],
+        [1.6e9, 1.6e9 + 1, 1.6e9 + 3],
+        [-1e14, 1 - 1e14, 3 - 1e14],
+        np.array([0, 1, 3]) + 2**60,
+        np.array([-3, -2, 0]) + np.iinfo("int64").max,
+        np.array([0, 1, 3], "uint64") + 2**63,
+        np.array([0, 1, 3], "int8"),
+    ],
+    ids=str,
+)
+def test_labels_far_from_zero_keep_their_distances(labels):
+    embeddings = np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+    received = label_distance_metrics(embeddings, np.array(labels), [1, 2])
+    # The first finds the second, which finds the first, as does the third.
+    assert received["label_distance_at_1"] == pytest.approx((1 + 1 + 2) / 3, rel=1e-12)
+    expected = ((1 + 3) + (1 + 2) + (2 + 3)) / 6
+    assert received["label_distance_at_2"] == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1, 1e200])
+@pytest.mark.parametrize("dimension", [1, 3])
+def test_labels_that_nearly_agree_keep_their_distances(scale, dimension):
+    generator = np.random.default_rng(0)
+    labels = generator.normal(size=(2, dimension))[[0, 0, 0, 1, 1, 1]]
+    labels = scale * (labels + 1e-9 * generator.normal(size=(6, dimension)))
+    labels = np.append(labels, [[1e6 * scale] * dimension], axis=0)
+    embeddings = np.array([[1.0, 0.0]] * 3 + [[0.0, 1.0]] * 3 + [[-1.0, -0.9]])
+    results = label_query_metrics(embeddings, labels, [2])
+    for query, others in ((0, (1, 2)), (4, (3, 5))):
+        apart = sum(math.dist(labels[query], labels[i]) for i in others) / 2
+        received = results.values["label_distance_at_2"][query]
+        assert received == pytest.approx(apart, rel=1e-9, abs=0)
+
+
+def test_zero_row_has_the_similarity_0_with_all():
+    embeddings = np.array([[0.0, 0.0], [-1.0, 0.0], [1.0, 0.0], [1.0, 0.1]])
+    labels = np.array([0.0, 1.0, 10.0, 100.0])
+    received = label_query_metrics(embeddings, labels, [1])
+    # To the first all are alike; to the second the first is the most similar.
+    assert received.values["label_distance_at_1"].tolist() == [1, 1, 90, 90]
+
+
+def test_many_groups_take_no_more_memory_than_none(monkeypatch):
+    monkeypatch.setattr("tfdml.label_metrics._BLOCK_ELEMENTS", 2**14)
+    count = 2000
+    generator = np.random.default_rng(1)
+    embeddings = generator.normal(size=(count, 4)).astype("float32")
+    labels = generator.normal(size=(count, 1))
+    peaks = []
+    for groups in (None, np.arange(count) // 2):
+        tracemalloc.start()
+        label_query_metrics(embeddings, labels, [5], groups=groups)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0]
+
+
+def test_groups_of_many_sizes_are_left_out():
+    generator = np.random.default_rng(4)
+    embeddings, labels = generator.normal(size=(60, 3)), generator.normal(size=(60, 2))
+    groups = np.array(["a"] * 25 + ["b"] * 2 + [f"c{i}" for i in range(33)])
+    groups = groups[generator.permutation(60)]
+    received = label_distance_metrics(embeddings, labels, [1, 35], groups=groups)
+    for k in (1, 35):
+        distance, ndcg = naive(embeddings, labels, k, groups)
+        assert received[f"label_distance_at_{k}"] == pytest.approx(distance, rel=1e-9)
+        assert received[f"ndcg_at_{k}"] == pytest.approx(ndcg, rel=1e-9)
+
+
+def test_ks_may_be_an_array():
+    embeddings, labels = np.eye(4) + 0.1, np.arange(4.0)
+    received = label_distance_metrics(embeddings, labels, np.array([1, 3]))
+    assert received == label_distance_metrics(embeddings, labels, (1, 3))
+    assert list(received)[2:] == ["label_distance_at_3", "ndcg_at_3"]
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"ks": (3,)}, r"`ks` must be from 1 to 2.*\[3\]"),
-        ({"ks": (0,)}, "`ks` must be from 1 to 2"),
+        ({"ks": (0,)}, "`ks` must be a whole number of at least 1.*ks=0"),
+        ({"ks": [1.5]}, "`ks` must be a whole number of at least 1.*ks=1.5"),
+        ({"ks": 1}, "`ks` must be a sequence of whole numbers. Received: 1"),
+        ({"ks": np.array([], int)}, "`ks` must hold at least one number"),
+        (
+            {"embeddings": np.zeros((0, 2)), "labels": np.zeros((0, 1))},
+            "`embeddings` must hold two items or more. Received: 0",
+        ),
+        (
+            {"embeddings": np.ones((1, 2)), "labels": np.zeros((1, 1))},
+            "`embeddings` must hold two items or more. Received: 1",
+        ),
+        ({"groups": [7, 7, 7]}, "`groups` must be two or more.* all 3 items in one"),
+        ({"groups": [0.0, 1, 2]}, "`groups` must hold integers or strings"),
         ({"labels": np.zeros((4, 1))}, r"and `labels` \[N"),
-        ({"embeddings": np.full((3, 2), np.nan)}, "`embeddings` must be finite"),
+        (
+            {"embeddings": np.full((3, 2), np.nan)},
+            "`embeddings` must be finite.*row 0. Training.*has diverged",
+        ),
+        ({"embeddings": np.ones(3)}, r"`embeddings` must have the shape \[rows, D\]"),
+        ({"labels": [[0.0], [np.inf], [1.0]]}, r"`labels` must be finite.*in row 1"),
+        ({"labels": ["a", "b", "c"]}, "`labels` must be real numbers.*<U1"),
+        ({"labels": [1e308, -1e308, 0]}, "`labels` are too far apart"),
         ({"groups": np.zeros(2)}, r"`groups` must have the shape \[3\]"),
         ({"groups": np.array([0, 0, 1])}, "`ks` must be from 1 to 1"),
-        ({"label_distance": lambda a, b: np.full((3, 3), -1)}, "must not return neg"),
+        (
+            {"label_distance": lambda a, b: np.full((3, 3), -1)},
+            "`label_distance` must return finite numbers of at least 0. Received: -1",
+        ),
+        (
+            {"label_distance": lambda a, b: np.full((3, 3), np.inf)},
+            "`label_distance` must return finite numbers of at least 0. Received: inf",
+        ),
+        (
+            {"label_distance": lambda a, b: np.zeros(3)},
+            r"`label_distance` must return the shape \[3, 3\].*Received: \(3,\)",
+        ),
+        (
+            {"label_distance": lambda a, b: np.zeros((3, 1))},
+            r"`label_distance` must return the shape \[3, 3\].*Received: \(3, 1\)",
+        ),
     ],
 )
 def test_wrong_arguments_are_named(changes, message):

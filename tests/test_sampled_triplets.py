@@ -35,6 +35,10 @@ def test_epochs_add_up_also_after_an_interruption():
     logs = {}
     SampledTriplets(Batches(), labels, progress).on_epoch_end(0, logs)
     assert logs["triplets"] == sum(of_step[:2])
-    progress.history = {"triplets": [logs["triplets"]]}
+    whole = logs["triplets"]
+    progress.history = {"loss": [1.0]}  # of a run that began before they were counted
+    SampledTriplets(Batches(), labels, progress).on_epoch_end(1, logs)
+    assert logs["triplets"] == sum(of_step)
+    progress.history = {"triplets": [whole]}
     SampledTriplets(Batches(), labels, progress).on_epoch_end(1, logs)
     assert logs["triplets"] == sum(of_step)

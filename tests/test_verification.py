@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 
@@ -279,6 +280,49 @@ def test_metrics_equal_the_definition_and_lie_in_their_intervals():
     assert width == pytest.approx(2 * 1.96 * deviation, rel=0.15)
 
 
+def test_rates_that_nearly_agree_have_names_of_their_own():
+    labels = np.repeat(np.arange(12), 5)
+    rows = np.random.default_rng(2).normal(size=(60, 6))
+    received = verification_metrics(rows, labels, [0.1234567, 0.1234568, 1 / 128])
+    names = [name for name in received if name.startswith("threshold")]
+    assert names == [
+        "threshold_at_far_0.1234567",
+        "threshold_at_far_0.1234568",
+        "threshold_at_far_0.0078125",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "message"),
+    [
+        ([0.5, np.nan], "must not be NaN. Received: NaN at place 1"),
+        (0.5, r"must be numbers \[T\]. Received: 0.5"),
+        ([[0.5]], r"must be numbers \[T\]"),
+        (["high"], r"must be numbers \[T\]"),
+    ],
+)
+def test_wrong_thresholds_are_named(thresholds, message):
+    with pytest.raises(ValueError, match=f"`thresholds` {message}"):
+        accepted_by_class(np.eye(4), [0, 0, 1, 1], thresholds)
+
+
+@pytest.mark.parametrize("rates", [0.5, [[0.5]], "0.5"])
+def test_wrong_rates_are_named(rates):
+    with pytest.raises(ValueError, match=r"`false_accept_rates` must be numbers"):
+        true_accept_rates(fixed_counts(), rates)
+
+
+@pytest.mark.parametrize("classes", [1, 50])
+def test_memory_of_pairs_is_what_the_docstring_says(classes):
+    rows = np.random.default_rng(0).normal(size=(3000, 4)).astype("float32")
+    labels = np.arange(3000) % classes
+    tracemalloc.start()
+    pair_counts(rows, labels)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**20 * (260 if classes == 1 else 200)
+
+
 def test_interval_is_left_out_where_one_class_alone_has_pairs():
     received = verification_metrics(np.eye(5), [0, 0, 1, 2, 3], [0.5])
     assert received == {
@@ -362,3 +406,9 @@ def test_inputs_stay_as_they_are():
     before = rows.copy()
     verification_metrics(rows, np.arange(30) % 3)
     np.testing.assert_array_equal(rows, before)
+
+
+def test_few_pairs_are_verified_as_far_as_they_can_be():
+    rows = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]]
+    metrics = verification_metrics(rows, [0, 0, 1, 1])  # no rate can be told
+    assert metrics == {"pair_auc": 1.0, "positive_pairs": 2, "negative_pairs": 4}

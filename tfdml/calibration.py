@@ -1,6 +1,7 @@
 """The similarity from which on a search should trust its nearest item."""
 
 import math
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -149,7 +150,7 @@ def check_target(
         )
     name: Target = "false_positive_rate" if precision is None else "precision"
     value: Any = false_positive_rate if precision is None else precision
-    is_number = isinstance(value, float | int) and not isinstance(value, bool)
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not is_number or not (0 < value < 1 or (name == "precision" and value == 1)):
         rule = "above 0 and at most 1" if name == "precision" else "above 0 and below 1"
         raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}.")

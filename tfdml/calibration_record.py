@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass, fields
+from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self, get_args
@@ -20,7 +21,7 @@ class Calibration:
     """A threshold on the cosine similarity, and what it was worth where it was chosen.
 
     A search answers with its nearest item where the similarity is at least `threshold`,
-    and else "no match".
+    and else "no match". Numbers of any type, such as NumPy's, are kept as Python's.
 
     Args:
         threshold: From -1 to 1.
@@ -64,7 +65,7 @@ class Calibration:
     metric: str = "cosine"
 
     def __post_init__(self) -> None:
-        """Check the values, which may come from a file."""
+        """Check the values, which may come from a file, and make them plain."""
         if self.metric != "cosine":
             self._refuse("metric", "'cosine'")
         if self.target not in get_args(Target):
@@ -72,14 +73,17 @@ class Calibration:
         for name in ("threshold", *_RATES):
             value = getattr(self, name)
             least, most = (-1, _MOST_COSINE) if name == "threshold" else (0, 1)
-            is_number = isinstance(value, float | int) and not isinstance(value, bool)
+            is_number = isinstance(value, Real) and not isinstance(value, bool)
             # A NaN is in no range.
             if not is_number or not least <= value <= most:
                 self._refuse(name, f"a number from {least} to 1")
+            object.__setattr__(self, name, float(value))  # JSON knows no other
         for name in _COUNTS:
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            is_number = isinstance(value, Integral) and not isinstance(value, bool)
+            if not is_number or value < 1:
                 self._refuse(name, "a whole number of at least 1")
+            object.__setattr__(self, name, int(value))
 
     def _refuse(self, name: str, rule: str) -> NoReturn:
         raise ValueError(

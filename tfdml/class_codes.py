@@ -1,11 +1,12 @@
-"""Classes, clusters, groups and roles of items: checked, and numbered from 0."""
+"""Classes, groups and roles of items: checked, numbered from 0, and left out."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["checked_labels", "checked_role", "class_codes"]
+__all__ = ["blocks_by_group", "checked_labels", "checked_role", "class_codes"]
 
 
 def class_codes(
@@ -105,6 +106,49 @@ def checked_role(name: str, role: ArrayLike | None, count: int) -> NDArray[np.bo
             f"Received: dtype={array.dtype}, shape={array.shape}."
         )
     return array
+
+
+def blocks_by_group(
+    asking: NDArray[np.int64],
+    searched: NDArray[np.int64],
+    numbers: int,
+    each: int = 1,
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield blocks of queries, and what they must not find: their own group.
+
+    Queries of groups of like size come together, the smallest first, so that little is
+    padded. Those whose group is all that is searched are left out.
+
+    Args:
+        asking: Group of each query, int64 `[Q]`.
+        searched: Group of each gallery row, int64 `[G]`.
+        numbers: How many numbers a block may hold, beside a block of one query.
+        each: How many numbers a query takes, beside those yielded here.
+
+    Yields:
+        The places of queries, int64 `[B]`, and gallery rows `[B, m]` with m the largest
+        of their groups and -1 where a group has fewer.
+
+    Example:
+        >>> asking, searched = np.array([0, 1, 2]), np.array([1, 0, 1])
+        >>> for block, exclude in blocks_by_group(asking, searched, 4):
+        ...     print(block.tolist(), exclude.tolist())
+        [2, 0] [[-1], [1]]
+        [1] [[0, 2]]
+    """
+    by_group = np.argsort(searched, kind="stable")
+    ordered = searched[by_group]
+    first = np.searchsorted(ordered, asking)
+    last = np.searchsorted(ordered, asking, "right")
+    sizes = last - first
+    order = np.argsort(sizes, kind="stable")
+    order = order[sizes[order] < len(searched)]
+    step = max(1, numbers // max(1, each, int(sizes[order].max(initial=0))))
+    for start in range(0, len(order), step):
+        block = order[start : start + step]
+        places = first[block, np.newaxis] + np.arange(sizes[block[-1]])
+        inside = places < last[block, np.newaxis]
+        yield block, np.where(inside, by_group[np.where(inside, places, 0)], -1)
 
 
 def _of_one_type(name: str, objects: NDArray[Any]) -> NDArray[Any]:

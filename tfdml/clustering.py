@@ -1,12 +1,11 @@
-"""Clusters of embeddings, and how well they match the classes."""
+"""How well clusters match the classes."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml.class_codes import class_codes
-from tfdml.kmeans import cluster
 
-__all__ = ["cluster", "clustering_metrics"]
+__all__ = ["clustering_metrics"]
 
 
 def clustering_metrics(clusters: ArrayLike, labels: ArrayLike) -> dict[str, float]:
@@ -16,9 +15,9 @@ def clustering_metrics(clusters: ArrayLike, labels: ArrayLike) -> dict[str, floa
     "together" where both have the same cluster, "alike" where both have the same label:
 
     - `nmi_geometric`: I / sqrt(H(clusters) H(labels)), as scikit-learn had it until
-      0.21 and Sohn, 2016.
-    - `nmi_arithmetic`: 2 I / (H(clusters) + H(labels)), as scikit-learn has it now and
-      most metric learning papers. It is never above the other.
+      0.21, and Hong et al.
+    - `nmi_arithmetic`: 2 I / (H(clusters) + H(labels)), as scikit-learn has it since
+      0.22, and Song et al. and SoftTriple. It is never above the other.
     - `pairwise_f1`: the harmonic mean of the share of pairs together that are alike and
       of the share of pairs alike that are together.
     - `adjusted_rand`: the share of pairs on which both agree, moved and scaled so that
@@ -46,7 +45,9 @@ def clustering_metrics(clusters: ArrayLike, labels: ArrayLike) -> dict[str, floa
     Reference:
         Vinh, Epps and Bailey, Information Theoretic Measures for Clusterings
         Comparison, JMLR 2010. Hubert and Arabie, Comparing Partitions, Journal of
-        Classification 1985.
+        Classification 1985. Hong, Choi and Han, Deep Metric Learning via Weighted
+        Contrastive Loss. Song, Xiang, Jegelka and Savarese, Deep Metric Learning via
+        Lifted Structured Feature Embedding, CVPR 2016.
     """
     group_of = class_codes("clusters", clusters)
     class_of = class_codes("labels", labels, len(group_of))

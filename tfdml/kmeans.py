@@ -32,8 +32,8 @@ def cluster(
     proportion to its squared distance from the centres so far), more of them from
     different items drawn at random, as in FAISS. A centre that loses all its items
     moves to the item that is farthest from its own centre. Of equal distances the
-    lowest centre counts. With fewer distinct items than clusters some numbers are left
-    without an item.
+    lowest centre counts; they are computed in float32, which may part what is equal.
+    With fewer distinct items than clusters some numbers are left without an item.
 
     Args:
         embeddings: Float array `[N, dimension]`, finite. With `"cosine"` a row of
@@ -158,7 +158,8 @@ def _reassign(
 
     The product of all items with all centres is nearly all the time that k-means takes.
     An item whose own centre came no farther away is still closer to it than to all
-    centres that stayed, so that only those that moved can win it.
+    centres that stayed, or as close as to some of a higher number, so that only those
+    that moved can win it: closer ones, and as close ones of a lower number.
     """
     is_moved = np.zeros(len(centers), bool)
     is_moved[moved] = True
@@ -171,6 +172,7 @@ def _reassign(
     clusters[farther], scores[farther] = _nearest(rows[farther], centers)
     found, found_scores = _nearest(rows[closer], centers[moved])
     won = found_scores > scores[closer]
+    won |= (found_scores == scores[closer]) & (moved[found] < clusters[closer])
     clusters[closer[won]] = moved[found[won]]
     scores[closer[won]] = found_scores[won]
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml.class_codes import class_codes
+from tfdml.class_codes import blocks_by_group, checked_role, class_codes
 from tfdml.neighbors import ExactSearcher
-from tfdml.rows import as_embeddings, unit_or_zero
+from tfdml.rows import as_embeddings
 
 __all__ = ["MatchScores", "match_scores"]
 
@@ -15,7 +15,7 @@ _FIRST = 32  # neighbours that nearly always hold one of another class
 _EXCLUDED = 2**20  # gallery rows that a block of queries leaves out
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MatchScores:
     """What a search would answer each query, right or wrong.
 
@@ -71,7 +71,8 @@ def match_scores(
 
     Raises:
         ValueError: The shapes do not fit, a number is not finite, or no query is
-            compared with its own class, or none with another one.
+            compared with its own class, or none with another one; the message tells
+            which argument leaves none, and the numbers.
 
     Example:
         >>> rows = [[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]]
@@ -81,20 +82,16 @@ def match_scores(
         >>> scores.negative_similarity.round(3).tolist()
         [0.0, 0.6000000238418579, 0.6000000238418579]
     """
-    rows = unit_or_zero(as_embeddings("embeddings", embeddings, unit=False))
+    rows = as_embeddings("embeddings", embeddings, unit=False)
     class_of = class_codes("labels", labels, len(rows))
     group_of = np.arange(len(rows))
     if groups is not None:
         group_of = class_codes("groups", groups, len(rows))
-    queries = np.flatnonzero(_checked_role("is_query", is_query, len(rows)))
-    searched = np.flatnonzero(_checked_role("is_gallery", is_gallery, len(rows)))
+    queries = np.flatnonzero(checked_role("is_query", is_query, len(rows)))
+    searched = np.flatnonzero(checked_role("is_gallery", is_gallery, len(rows)))
     has_positive = _has_positive(queries, searched, class_of, group_of)
     if not has_positive.any():
-        raise ValueError(
-            "`labels` must hold some label twice: no query has an item of its own "
-            f"class to find. Received: {len(queries)} queries, {len(searched)} items "
-            "in the gallery."
-        )
+        raise ValueError(_why_no_positive(queries, searched, class_of))
     items, scores = _nearest(rows, queries, searched, group_of, _FIRST)
     own = class_of[items] == class_of[queries][:, np.newaxis]
     is_other = (items >= 0) & ~own
@@ -110,9 +107,12 @@ def match_scores(
         _, best = _nearest(rows, queries[of_class], others, group_of, 1)
         negatives[of_class] = best[:, 0]
     if not np.isfinite(negatives).any():
+        rule = "`is_query`, `is_gallery` and `groups` must leave a query some item of"
+        if class_of.max() == 0:
+            rule = "`labels` must hold two classes or more: no query has an item of"
         raise ValueError(
-            "`labels` must hold two classes or more: no query has an item of another "
-            "class to be told from."
+            f"{rule} another class to be told from. "
+            f"Received: {_counts(queries, searched, class_of)}."
         )
     return MatchScores(
         queries=queries,
@@ -133,19 +133,53 @@ def _has_positive(
     """Tell whether the gallery has more of the query's class than its own group."""
     kinds = class_of * (group_of.max(initial=0) + 1) + group_of
     of_class, of_kind = (
-        np.subtract(*_ends(np.sort(codes[searched]), codes[queries]))
-        for codes in (class_of, kinds)
+        _times(codes[searched], codes[queries]) for codes in (class_of, kinds)
     )
     more: NDArray[np.bool_] = of_class > of_kind
     return more
 
 
-def _ends(
-    ordered: NDArray[np.int64], values: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where each value ends in an ordered array, and where it begins."""
-    last = np.searchsorted(ordered, values, "right")
-    return last.astype(np.int64), np.searchsorted(ordered, values).astype(np.int64)
+def _times(values: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how often each wanted number is among the values."""
+    ordered = np.sort(values)
+    last = np.searchsorted(ordered, wanted, "right").astype(np.int64)
+    return last - np.searchsorted(ordered, wanted)
+
+
+def _why_no_positive(
+    queries: NDArray[np.int64],
+    searched: NDArray[np.int64],
+    class_of: NDArray[np.int64],
+) -> str:
+    everyone = np.arange(len(class_of))
+    grouped = int(_has_positive(queries, searched, class_of, everyone).sum())
+    if not len(class_of):
+        return "`embeddings` must hold items. Received: none."
+    if not len(queries):
+        rule = "`is_query` must have a query"
+    elif not len(searched):
+        rule = "`is_gallery` must have an item to find"
+    elif grouped:
+        rule = (
+            f"`groups` must leave a query some item of its class: {grouped} queries "
+            "have one in their own group alone"
+        )
+    elif class_of.max() + 1 == len(class_of):
+        rule = "`labels` must hold some label twice: every item is alone in its class"
+    else:
+        rule = "`is_gallery` must have an item of a query's class, beside the query"
+    return f"{rule}. Received: {_counts(queries, searched, class_of)}."
+
+
+def _counts(
+    queries: NDArray[np.int64],
+    searched: NDArray[np.int64],
+    class_of: NDArray[np.int64],
+) -> str:
+    return (
+        f"{class_of.max() + 1} classes of {len(class_of)} items, {len(queries)} "
+        f"queries, {len(searched)} in the gallery"
+    )
 
 
 def _nearest(
@@ -164,33 +198,12 @@ def _nearest(
     scores = np.full((len(queries), k), -np.inf, np.float32)
     if not len(searched):
         return items, scores
-    by_group = np.argsort(group_of[searched], kind="stable")
-    last, first = _ends(group_of[searched][by_group], group_of[queries])
-    left_out = last - first
-    order = np.argsort(left_out, kind="stable")
-    order = order[left_out[order] < len(searched)]
-    searcher = ExactSearcher(rows[searched], "dot_product")
-    step = max(1, _EXCLUDED // max(1, int(left_out.max(initial=0))))
-    for start in range(0, len(order), step):
-        block = order[start : start + step]
-        most = int(left_out[block[-1]])
-        places = first[block, np.newaxis] + np.arange(most)
-        inside = places < last[block, np.newaxis]
-        exclude = np.where(inside, by_group[np.where(inside, places, 0)], -1)
-        depth = min(k, len(searched) - most)
+    searcher = ExactSearcher(rows[searched], "cosine", zero_rows=True)
+    for block, exclude in blocks_by_group(
+        group_of[queries], group_of[searched], _EXCLUDED
+    ):
+        depth = min(k, len(searched) - exclude.shape[1])
         found, similarities = searcher.nearest(rows[queries[block]], depth, exclude)
         items[block, :depth] = searched[found]
         scores[block, :depth] = similarities
     return items, scores
-
-
-def _checked_role(name: str, role: ArrayLike | None, count: int) -> NDArray[np.bool_]:
-    if role is None:
-        return np.ones(count, dtype=bool)
-    role = np.asarray(role)
-    if role.dtype != bool or role.shape != (count,):
-        raise ValueError(
-            f"`{name}` must be a bool array of shape [{count}]. "
-            f"Received: dtype={role.dtype}, shape={role.shape}."
-        )
-    return role

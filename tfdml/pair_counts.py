@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml.class_codes import class_codes
+from tfdml.class_codes import checked_role, class_codes
 from tfdml.rows import as_embeddings, row_norms
 
 __all__ = ["STEP", "PairCounts", "accepted_by_class", "pair_counts"]
@@ -45,8 +45,8 @@ def pair_counts(
     2^-20, about 1e-6: those that are then equal are ties. (In float32 the same two rows
     may score differently in another place of a product, so that equal rows would not
     tie.) A row of zeros has the similarity 0 with all. Memory, beside the inputs: two
-    copies of the embeddings in float64 and about 150 MiB, or more where one row of
-    scores is larger than a block.
+    copies of the embeddings in float64 and 200 MiB (260 where nearly all pairs are of
+    one label), or more where one row of scores is larger than a block.
 
     Without roles every two different items are one pair. With `is_query` or
     `is_gallery` every (query, gallery) pair of two different items counts; two items
@@ -99,7 +99,7 @@ def accepted_by_class(
     Args:
         embeddings: As in `pair_counts`.
         labels: As in `pair_counts`.
-        thresholds: Similarities `[T]`: pairs of at least these are accepted.
+        thresholds: Similarities `[T]`, not NaN: pairs of at least these are accepted.
         is_query: As in `pair_counts`.
         is_gallery: As in `pair_counts`.
         groups: As in `pair_counts`.
@@ -109,7 +109,7 @@ def accepted_by_class(
         order of their labels.
 
     Raises:
-        ValueError: As `pair_counts`.
+        ValueError: As `pair_counts`, or `thresholds` are no numbers `[T]`.
 
     Example:
         >>> rows = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [3.0, 4.0]]
@@ -118,7 +118,7 @@ def accepted_by_class(
         ([[1, 1], [1, 0]], [1, 1])
     """
     items = _checked_items(embeddings, labels, is_query, is_gallery, groups)
-    lowest = np.ceil((np.asarray(thresholds, np.float64) + 1) / STEP)
+    lowest = np.ceil((_checked_thresholds(thresholds) + 1) / STEP)
     classes = int(items.labels.max(initial=-1)) + 1
     order = np.argsort(items.labels, kind="stable")
     ends = np.cumsum(np.bincount(items.labels, minlength=classes))
@@ -128,7 +128,8 @@ def accepted_by_class(
         for bins, _ in _blocks(items.of(members)):
             kept = bins[bins < _LEFT_OUT]
             pairs[name] += len(kept)
-            accepted[:, name] += [np.count_nonzero(kept >= bin_) for bin_ in lowest]
+            found = [np.count_nonzero(kept >= bin_) for bin_ in lowest]
+            accepted[:, name] += np.array(found, np.int64)  # also where there is none
     return accepted, pairs
 
 
@@ -164,23 +165,23 @@ def _checked_items(
     return _Items(
         rows / np.where(norms > 0, norms, 1)[:, None],
         class_codes("labels", labels, count),
-        _checked_role("is_query", is_query, count),
-        _checked_role("is_gallery", is_gallery, count),
+        checked_role("is_query", is_query, count),
+        checked_role("is_gallery", is_gallery, count),
         is_query is not None or is_gallery is not None,
         None if groups is None else class_codes("groups", groups, count),
     )
 
 
-def _checked_role(name: str, role: ArrayLike | None, count: int) -> NDArray[np.bool_]:
-    if role is None:
-        return np.ones(count, bool)
-    role = np.asarray(role)
-    if role.dtype != bool or role.shape != (count,):
+def _checked_thresholds(thresholds: ArrayLike) -> NDArray[np.float64]:
+    array = np.asarray(thresholds)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iuf"):
+        raise ValueError(f"`thresholds` must be numbers [T]. Received: {thresholds!r}.")
+    unknown = np.flatnonzero(np.isnan(array))
+    if unknown.size:
         raise ValueError(
-            f"`{name}` must be a bool array of shape [{count}]. "
-            f"Received: dtype={role.dtype}, shape={role.shape}."
+            f"`thresholds` must not be NaN. Received: NaN at place {unknown[0]}."
         )
-    return role
+    return array.astype(np.float64)
 
 
 def _blocks(items: _Items) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
@@ -212,7 +213,8 @@ def _blocks(items: _Items) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_
             inside = np.flatnonzero(items.is_gallery[block])
             bins[inside, own[inside]] = _LEFT_OUT
         else:
-            bins[np.tril_indices(len(block))] = _LEFT_OUT
+            square = bins[:, : len(block)]
+            np.copyto(square, _LEFT_OUT, where=np.tri(len(block), dtype=bool))
         if items.groups is not None:
             is_one_group = items.groups[block, None] == items.groups[columns]
             bins[is_one_group] = _LEFT_OUT

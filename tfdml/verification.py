@@ -11,8 +11,6 @@ from tfdml.pair_counts import STEP, PairCounts, accepted_by_class, pair_counts
 
 __all__ = [
     "OperatingPoint",
-    "PairCounts",
-    "pair_counts",
     "precision_recall",
     "roc_auc",
     "roc_curve",
@@ -44,7 +42,7 @@ def roc_curve(
     a vertical line are left out.
 
     Args:
-        counts: From `pair_counts`.
+        counts: From `tfdml.pair_counts.pair_counts`.
 
     Returns:
         The share of negative pairs accepted (false accept rate) and of positive pairs
@@ -81,7 +79,7 @@ def roc_auc(counts: PairCounts) -> float:
     higher similarity; ties count half.
 
     Args:
-        counts: From `pair_counts`.
+        counts: From `tfdml.pair_counts.pair_counts`.
 
     Returns:
         The area: 0.5 by chance, 1 where a threshold parts all.
@@ -113,7 +111,7 @@ def precision_recall(
     number of classes.
 
     Args:
-        counts: From `pair_counts`.
+        counts: From `tfdml.pair_counts.pair_counts`.
 
     Returns:
         Precision, recall (rising, the last is 1) and thresholds (falling), float64
@@ -145,7 +143,7 @@ def true_accept_rates(
     the threshold is one step of 2^-20 above and accepts none.
 
     Args:
-        counts: From `pair_counts`.
+        counts: From `tfdml.pair_counts.pair_counts`.
         false_accept_rates: Each from 1 / negative pairs to below 1: a smaller one
             cannot be told from none. `None`: those of 1e-1, 1e-2, 1e-3 and 1e-4 that
             the negative pairs can tell, which may be none.
@@ -170,7 +168,7 @@ def true_accept_rates(
     if false_accept_rates is None:
         rates = [rate for rate in _USUAL_RATES if rate * pairs >= 1]
     else:
-        rates = list(false_accept_rates)
+        rates = _checked_rates(false_accept_rates)
         for rate in rates:
             if not (rate < 1 and rate * pairs >= 1):
                 raise ValueError(
@@ -183,7 +181,7 @@ def true_accept_rates(
         place = int(np.searchsorted(false, np.floor(rate * pairs), "right")) - 1
         points.append(
             OperatingPoint(
-                float(rate), float(true[place] / positives), float(thresholds[place])
+                rate, float(true[place] / positives), float(thresholds[place])
             )
         )
     return points
@@ -220,7 +218,8 @@ def verification_metrics(
         embeddings: Float array `[N, dimension]`, finite.
         labels: Integers or strings `[N]`.
         false_accept_rates: As in `true_accept_rates`.
-        is_query: Bool array `[N]`; see `pair_counts` for which pairs count.
+        is_query: Bool array `[N]`; see `tfdml.pair_counts.pair_counts` for which pairs
+            count.
         is_gallery: Bool array `[N]`.
         groups: Integers or strings `[N]`: pairs within one group are left out.
         counts: What `pair_counts` returned for the same arguments, where it has been
@@ -259,14 +258,24 @@ def verification_metrics(
             f"where the labels have {int(pairs.sum())}."
         )
     for point, sums in zip(points, accepted, strict=True):
-        name = f"tar_at_far_{point.false_accept_rate:g}"
+        name = f"tar_at_far_{point.false_accept_rate!r}"  # all digits: no two share it
         results[name] = point.true_accept_rate
         if np.count_nonzero(pairs) >= 2:
             results[f"{name}_low"], results[f"{name}_high"] = ratio_interval(
                 sums, pairs, confidence=confidence, resamples=resamples, seed=seed
             )
-        results[f"threshold_at_far_{point.false_accept_rate:g}"] = point.threshold
+        results[f"threshold_at_far_{point.false_accept_rate!r}"] = point.threshold
     return results | {"positive_pairs": positives, "negative_pairs": negatives}
+
+
+def _checked_rates(false_accept_rates: Sequence[float]) -> list[float]:
+    rates = np.asarray(false_accept_rates)
+    if rates.ndim != 1 or (rates.size and rates.dtype.kind not in "iuf"):
+        raise ValueError(
+            "`false_accept_rates` must be numbers in a sequence. "
+            f"Received: {false_accept_rates!r}."
+        )
+    return [float(rate) for rate in rates]
 
 
 def _checked_totals(counts: PairCounts) -> tuple[int, int]:

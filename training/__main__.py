@@ -160,7 +160,7 @@ def _evaluate(parsed: argparse.Namespace) -> None:
     from training.subject import open_subject
 
     subject = open_subject(parsed.model, parsed.images, parsed.split)
-    out = parsed.out or default_folder(parsed.model)
+    out = parsed.out or default_folder(parsed.model, subject)
     results = evaluate(
         subject,
         out,
@@ -173,11 +173,16 @@ def _evaluate(parsed: argparse.Namespace) -> None:
 
 def _compare(parsed: argparse.Namespace) -> None:
     from training.compare import compare
-    from training.comparison_report import comparison_text, write_comparison
+    from training.comparison_report import (
+        check_page_free,
+        comparison_text,
+        write_comparison,
+    )
 
+    out = Path(parsed.out or "comparison.html")
+    check_page_free(out)
     comparison = compare(parsed.runs, metrics=parsed.metric)
     print(comparison_text(comparison))
-    out = Path(parsed.out or "comparison.html")
     write_comparison(comparison, out)
     print(f"Curves: {out}")
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tfdml.bootstrap import Difference, paired_difference
 from training.query_files import NamedResults, read_queries
+from training.run_folder import read_json
 
 __all__ = ["Compared", "Comparison", "compare", "results_folder"]
 
@@ -22,7 +22,7 @@ class Compared:
     """One model: a run, or several that differ in their seed alone.
 
     Args:
-        name: The name of its first run.
+        name: The name of its first run's folder, or the path where names are not clear.
         folders: Its run folders.
         means: By metric: the mean over queries of each run, float64 `[runs]`.
         differences: By metric: how much higher its mean over runs is than that of the
@@ -74,7 +74,8 @@ def compare(
 
     Raises:
         ValueError: There are fewer than two models, one has no results of single
-            queries, they were measured on different queries, or a metric is unknown.
+            queries, they were measured with other queries, labels or galleries, or a
+            metric is unknown.
     """
     models = _grouped([Path(folder) for folder in folders])
     if len(models) < 2:
@@ -82,19 +83,15 @@ def compare(
             "`folders` must hold at least two models; runs that differ in their seed "
             f"alone are one. Received: {len(folders)} runs of {len(models)}."
         )
-    found = [
-        [read_queries(results_folder(folder)) for folder in model] for model in models
-    ]
-    first, names = found[0][0], [str(model[0]) for model in models]
-    _check_same_queries(first, models, found)
-    chosen = _chosen(first, metrics)
-    for model, runs in zip(names, found, strict=True):
-        for name in chosen:
-            if any(name not in run.results.values for run in runs):
-                raise ValueError(
-                    f"`metrics` must have been measured of every run. {model!r} has no "
-                    f"{name!r}."
-                )
+    found = [[read_queries(results_folder(folder)) for folder in m] for m in models]
+    first = found[0][0]
+    for folders_of, runs in zip(models, found, strict=True):
+        for folder, run in zip(folders_of, runs, strict=True):
+            _check_same_task(first, models[0][0], run, folder)
+    chosen = _chosen([run for runs in found for run in runs], metrics)
+    for folders_of, runs in zip(models, found, strict=True):
+        for folder, run in zip(folders_of, runs, strict=True):
+            _check_measured(chosen, run, folder)
     classes = first.results.classes
     several = len(np.unique(classes)) > 1
     values = [
@@ -102,6 +99,7 @@ def compare(
         for runs in found
     ]
     compared = []
+    names = _names([folders_of[0] for folders_of in models])
     for number, (folders_of, by_metric) in enumerate(zip(models, values, strict=True)):
         differences = {}
         if number and several:
@@ -110,27 +108,48 @@ def compare(
                 for name in chosen
             }
         means = {name: rows.mean(axis=1) for name, rows in by_metric.items()}
-        name = folders_of[0].name
-        compared.append(Compared(name, tuple(folders_of), means, differences))
+        compared.append(Compared(names[number], tuple(folders_of), means, differences))
     return Comparison(tuple(compared), chosen, len(classes), len(np.unique(classes)))
 
 
 def _grouped(folders: Sequence[Path]) -> list[list[Path]]:
     """Put runs of one recipe together, in the order of the first of each."""
     groups: dict[str, list[Path]] = {}
+    seen: dict[str, Path] = {}
     for folder in folders:
         if not folder.is_dir():
             raise ValueError(f"There is no run folder {str(folder)!r}.")
         file = folder / "recipe.json"
-        key = str(folder.resolve())
+        key = whole = str(folder.resolve())
         if file.is_file():
-            recipe: dict[str, Any] = json.loads(file.read_text("utf-8"))
-            recipe["fit"] = {**recipe["fit"], "seed": None}
-            key = json.dumps(recipe, sort_keys=True)
-        if folder.resolve() in [f.resolve() for f in groups.get(key, [])]:
-            raise ValueError(f"`folders` must not hold {str(folder)!r} twice.")
+            recipe = read_json(file)
+            try:
+                whole = json.dumps(recipe, sort_keys=True)
+                fit = {**recipe["fit"], "seed": None}
+                key = json.dumps({**recipe, "fit": fit}, sort_keys=True)
+            except (TypeError, KeyError) as error:
+                raise ValueError(f"{file} is no recipe of a run ({error}).") from error
+        if whole in seen:
+            raise ValueError(
+                "`folders` must not hold two runs of one recipe and seed. Received: "
+                f"{str(seen[whole])!r} and {str(folder)!r}."
+            )
+        seen[whole] = folder
         groups.setdefault(key, []).append(folder)
     return list(groups.values())
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """Name models by their folders, or by the paths where that is not clear."""
+    resolved = [folder.resolve() for folder in folders]
+    short = [
+        folder.parent.name if folder.name == "evaluation" else folder.name
+        for folder in resolved
+    ]
+    return [
+        name if short.count(name) == 1 else str(folder)
+        for name, folder in zip(short, folders, strict=True)
+    ]
 
 
 def results_folder(folder: Path) -> Path:
@@ -139,35 +158,63 @@ def results_folder(folder: Path) -> Path:
     return evaluated if evaluated.is_dir() else folder
 
 
-def _check_same_queries(
-    first: NamedResults,
-    models: Sequence[Sequence[Path]],
-    found: Sequence[Sequence[NamedResults]],
+def _check_same_task(
+    first: NamedResults, first_folder: Path, run: NamedResults, folder: Path
 ) -> None:
-    expected = set(first.names.tolist())
-    for folders, runs in zip(models, found, strict=True):
-        for folder, run in zip(folders, runs, strict=True):
-            other = set(run.names.tolist())
-            if other == expected:
-                continue
-            example = min(expected ^ other)
-            raise ValueError(
-                f"All runs must have been measured with the same queries. "
-                f"{str(models[0][0])!r} has {len(expected)}, {str(folder)!r} "
-                f"{len(other)}; in one alone, for example: {example!r}. Evaluate them "
-                "on the same images with `python -m training evaluate`."
-            )
+    """Refuse results of other queries, other labels or another gallery."""
+    remedy = "Evaluate them on the same images with `python -m training evaluate`."
+    both = f"{str(first_folder)!r} and {str(folder)!r}"
+    expected, received = (
+        dict(zip(r.names.tolist(), r.results.classes.tolist(), strict=True))
+        for r in (first, run)
+    )
+    if len(received) < len(run.names):
+        raise ValueError(
+            f"Each query must have a name of its own. {str(folder)!r} has "
+            f"{len(run.names)} queries of {len(received)} names."
+        )
+    if expected.keys() != received.keys():
+        raise ValueError(
+            f"All runs must have been measured with the same queries. {both} have "
+            f"{len(expected)} and {len(received)}; in one alone, for example: "
+            f"{min(expected.keys() ^ received.keys())!r}. {remedy}"
+        )
+    other = [name for name, label in expected.items() if received[name] != label]
+    if other and first.results.first_ranks is not None:
+        raise ValueError(
+            f"All runs must have been measured with the same labels. {other[0]!r} is "
+            f"{expected[other[0]]!r} and {received[other[0]]!r} in {both}. {remedy}"
+        )
+    if first.searched != run.searched:
+        raise ValueError(
+            "All runs must have been measured in the same gallery with the same labels "
+            f"and sequences: those of {both} differ. {remedy}"
+        )
 
 
-def _chosen(first: NamedResults, metrics: Sequence[str] | None) -> tuple[str, ...]:
+def _check_measured(metrics: Sequence[str], run: NamedResults, folder: Path) -> None:
+    missing = [name for name in metrics if name not in run.results.values]
+    if missing:
+        raise ValueError(
+            f"`metrics` must have been measured of every run. {str(folder)!r} has no "
+            f"{missing[0]!r}. Measure it with `python -m training evaluate {folder}`."
+        )
+
+
+def _chosen(
+    runs: Sequence[NamedResults], metrics: Sequence[str] | None
+) -> tuple[str, ...]:
+    first = runs[0]
     known = first.results.values
     if metrics is None:
         is_of_classes = first.results.first_ranks is not None
         return tuple(name for name in known if not is_of_classes or name in _CLASSES)
+    every = {name for run in runs for name in run.results.values}
     for name in metrics:
-        if name not in known:
+        if name not in every:
             raise ValueError(
-                f"`metrics` must be some of {', '.join(known)}. Received: {name!r}."
+                f"`metrics` must be some of {', '.join(sorted(every))}. "
+                f"Received: {name!r}."
             )
     return tuple(metrics)
 

@@ -1,5 +1,6 @@
 """A comparison of runs, as text and as an HTML page with curves."""
 
+import math
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
@@ -8,14 +9,20 @@ import numpy as np
 
 from tfdml.bootstrap import Difference
 from tfdml.retrieval_plots import plot_precision_recall, plot_recall_at_k, plot_roc
-from training.compare import Compared, Comparison, results_folder
+from training.compare import Comparison, results_folder
 from training.evaluation_figures import Figure, convergence
 from training.evaluation_report import figure_html
 from training.html_page import html_page, html_table
 from training.query_files import read_queries, read_roc
 from training.report import metric_text, metric_title
 
-__all__ = ["comparison_rows", "comparison_text", "write_comparison"]
+__all__ = [
+    "check_page_free",
+    "comparison_rows",
+    "comparison_text",
+    "difference_text",
+    "write_comparison",
+]
 
 _NOTE = (
     "Differences are to the first model, with 95 % intervals by drawing classes anew "
@@ -23,6 +30,9 @@ _NOTE = (
     "interval stands for itself: of twenty models that are all alike, one would seem "
     "to differ."
 )
+
+
+_TITLE = "<title>Comparison</title>"
 
 
 def comparison_rows(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
@@ -37,7 +47,7 @@ def comparison_rows(comparison: Comparison) -> tuple[list[str], list[list[str]]]
         if model.differences:
             cells = ["  difference", ""]
             for name in comparison.metrics:
-                cells.append(_difference(name, model.differences[name]))
+                cells.append(difference_text(name, model.differences[name]))
             rows.append(cells)
     return head, rows
 
@@ -57,16 +67,33 @@ def comparison_text(comparison: Comparison) -> str:
     return "\n".join([*lines, "", of + _NOTE])
 
 
+def check_page_free(path: Path) -> None:
+    """Make sure that a comparison may be written to a file.
+
+    Raises:
+        FileExistsError: A folder or a file that is no comparison is there.
+    """
+    if not path.exists():
+        return
+    if path.is_dir() or _TITLE not in path.read_text("utf-8", errors="replace")[:4000]:
+        raise FileExistsError(
+            f"{str(path)!r} is no comparison, and is not replaced. Choose another file "
+            "with --out."
+        )
+
+
 def write_comparison(comparison: Comparison, path: Path) -> None:
     """Write the table, and the curves of all runs on common axes, to an HTML file.
 
     Args:
         comparison: What to show.
-        path: Where to, replaced where it exists.
+        path: Where to. A comparison that is there is replaced.
 
     Raises:
+        FileExistsError: Something else is there.
         OSError: The file cannot be written.
     """
+    check_page_free(path)
     head, rows = comparison_rows(comparison)
     of = f"{comparison.queries:,} queries of {comparison.classes:,} classes."
     parts = [
@@ -90,16 +117,21 @@ def _mean(name: str, means: np.ndarray) -> str:
     return f"{metric_text(name, float(means.mean()))} \u00b1 {spread}"
 
 
-def _difference(name: str, found: Difference) -> str:
+def difference_text(name: str, found: Difference) -> str:
+    """Write a difference with its interval, and whether it is significant."""
     is_share = metric_text(name, 0.0).endswith("%")
-    scale, form = (100, "+.1f") if is_share else (1, "+.3g")
-    low, high = (format(scale * value, form) for value in (found.low, found.high))
-    text = f"{format(scale * found.difference, form)} [{low}, {high}]"
+    scale, digits = (100, 1) if is_share else (1, 3)
+    values = [scale * v for v in (found.difference, found.low, found.high)]
+    # Digits enough that what is not 0 does not look like it.
+    smallest = min((abs(v) for v in values if v), default=1.0)
+    digits = max(digits, min(6, math.ceil(-math.log10(smallest))))
+    difference, low, high = (f"{round(v, digits) + 0.0:+.{digits}f}" for v in values)
+    text = f"{difference} [{low}, {high}]"
     return text if found.is_significant else f"{text} n.s."
 
 
 def _figures(comparison: Comparison) -> Iterator[Figure]:
-    models = _named(comparison)
+    models = {model.name: model for model in comparison.models}
     results = {
         name: read_queries(results_folder(model.folders[0])).results
         for name, model in models.items()
@@ -136,12 +168,3 @@ def _figures(comparison: Comparison) -> Iterator[Figure]:
             plot_roc(measured),
         )
     yield from convergence({name: m.folders[0] for name, m in models.items()})
-
-
-def _named(comparison: Comparison) -> dict[str, Compared]:
-    """Return the models by names that differ."""
-    names = [model.name for model in comparison.models]
-    return {
-        model.name if names.count(model.name) == 1 else str(model.folders[0]): model
-        for model in comparison.models
-    }

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tfdml.neighbors import nearest_neighbors
-from training.data.data_set import DataSet
 from training.evaluation import Part
+from training.part_search import search_part
 
-__all__ = ["contact_sheet", "left_out"]
+__all__ = ["contact_sheet"]
 
 _SIDE = 72
 
@@ -50,20 +49,11 @@ def contact_sheet(
     if not part.can_be_measured:
         return []
     data = part.data
-    searched = np.flatnonzero(data.is_gallery())
-    place = np.full(len(data), -1)
-    place[searched] = np.arange(len(searched))
     asked = np.flatnonzero(data.has_positive())
     # Failures are looked for among a thousand queries, not in all of a large set.
     generator = np.random.default_rng(seed)
     asked = generator.permutation(asked)[:1000]
-    exclude = left_out(data, asked, place)
-    most = int((exclude >= 0).sum(axis=1).max())
-    k = max(1, min(neighbors, len(searched) - most))
-    found, scores = nearest_neighbors(
-        embeddings[asked], embeddings[searched], k, exclude=exclude, zero_rows=True
-    )
-    found = searched[found]
+    found, scores = search_part(part, embeddings, asked, neighbors)
     drawn = dict.fromkeys(range(min(queries, len(asked))), "from all")
     if not data.is_continuous:
         wrong = np.flatnonzero(data.labels[found[:, 0]] != data.labels[asked])
@@ -92,20 +82,6 @@ def contact_sheet(
         }
         for i, how in drawn.items()
     ]
-
-
-def left_out(data: DataSet, asked: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """Return the gallery rows that a query is not compared with, padded with -1."""
-    if data.sequences is None or data.is_continuous:
-        return place[asked][:, np.newaxis]
-    rows = [
-        place[(data.sequences == data.sequences[query]) & (place >= 0)]
-        for query in asked
-    ]
-    exclude = np.full((len(asked), max(map(len, rows))), -1)
-    for row, banned in zip(exclude, rows, strict=True):
-        row[: len(banned)] = banned
-    return exclude
 
 
 def _jpeg(picture: np.ndarray) -> str:

@@ -1,9 +1,9 @@
 """A whole evaluation: every metric, the report, and what `compare` reads."""
 
-import shutil
 import time
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import keras
@@ -15,17 +15,16 @@ from tfdml.clustering import clustering_metrics
 from tfdml.hubness import hubness_of_occurrences, k_occurrences
 from tfdml.kmeans import cluster
 from tfdml.metrics import query_metrics
-from tfdml.neighbors import nearest_neighbors
 from tfdml.pair_counts import PairCounts, pair_counts
 from tfdml.query_results import QueryResults
 from tfdml.rows import as_embeddings
 from tfdml.verification import verification_metrics
 from training.calibrate import CALIBRATION
-from training.contact_sheet import left_out
 from training.environment import environment
 from training.evaluation import part_results
 from training.evaluation_figures import Drawn
 from training.evaluation_report import write_evaluation_report
+from training.part_search import search_part
 from training.query_files import write_queries, write_roc
 from training.run_folder import write_json
 from training.subject import Subject
@@ -57,7 +56,7 @@ def evaluate(
 
     The folder holds `metrics.json`, `queries.npz` (the metrics of each query),
     `roc.npz` (verification), `report.html` and, where wanted, `embeddings.npy`. It
-    appears when all is done.
+    appears when all is measured, the report after it.
 
     Args:
         subject: What to evaluate.
@@ -71,34 +70,49 @@ def evaluate(
     Raises:
         FileExistsError: The folder exists, and `overwrite` is False or it holds no
             evaluation.
-        ValueError: An embedding is not finite.
+        ValueError: An embedding is not finite, or a file of the run is damaged.
+        UnreadableImageError: A picture of the report is broken; all else is written.
     """
-    folder = Path(out)
+    folder = Path(out).resolve()
     _check_free(folder, overwrite)
-    part = folder.with_name(f"{folder.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    try:
-        results = _evaluate_into(part, subject, keep_embeddings)
+    threshold = _threshold(subject)  # which may be damaged: before minutes of work
+    above = next(p for p in folder.parents if p.is_dir())
+    with TemporaryDirectory(prefix=f".{folder.name}.", dir=above) as scratch:
+        new = Path(scratch) / folder.name
+        new.mkdir()
+        results, drawn = _evaluate_into(new, subject, keep_embeddings, threshold)
+        folder.parent.mkdir(parents=True, exist_ok=True)
         if folder.exists():
-            shutil.rmtree(folder)
-        part.rename(folder)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+            folder.rename(Path(scratch) / "replaced")
+        new.rename(folder)
+    # Last, because it needs the pictures: a broken one costs no more than the report.
+    write_evaluation_report(folder, results, drawn)
     return results
 
 
-def default_folder(model: str | PathLike[str]) -> Path:
-    """Return where an evaluation goes that is told no folder: into its run."""
-    path = Path(model)
-    if (path / "recipe.json").is_file():
+def default_folder(model: str | PathLike[str], subject: Subject) -> Path:
+    """Return where an evaluation goes that is told no folder.
+
+    That of the test images of a run goes into the run, where `compare` finds it.
+    """
+    path = Path(model).resolve()
+    if subject.is_test_of_run:
         return path / "evaluation"
-    return Path("evaluations") / (path.resolve().stem or "model")
+    name = path.stem if path.is_file() else path.name
+    if name.isdigit():  # the version of a SavedModel
+        name = f"{path.parent.name}-{name}"
+    if subject.run is not None:
+        name = f"{name}-{Path(subject.images).stem}-{subject.split}"
+    return Path("evaluations") / name
 
 
 def _check_free(folder: Path, overwrite: bool) -> None:
     if not folder.exists():
         return
+    if not folder.is_dir():
+        raise FileExistsError(
+            f"{str(folder)!r} is a file. Choose another folder with --out."
+        )
     if not (folder / "queries.npz").is_file() or (folder / "recipe.json").exists():
         raise FileExistsError(
             f"{str(folder)!r} holds something else than an evaluation, and is not "
@@ -112,8 +126,9 @@ def _check_free(folder: Path, overwrite: bool) -> None:
 
 
 def _evaluate_into(
-    folder: Path, subject: Subject, keep_embeddings: bool
-) -> dict[str, Any]:
+    folder: Path, subject: Subject, keep_embeddings: bool, threshold: float | None
+) -> tuple[dict[str, Any], Drawn]:
+    """Measure, and write all but the report."""
     clock = _Clock()
     embeddings = as_embeddings("embeddings", subject.embeddings(), unit=False)
     clock.note("embedding")
@@ -127,7 +142,9 @@ def _evaluate_into(
         "of": subject.images,
         "split": subject.split,
         "images": len(data),
+        "gallery": int(data.is_gallery().sum()),
         "classes": len(data.class_names),
+        "classes_trained_on": subject.classes_trained_on,
         "dimension": embeddings.shape[1],
         "queries": len(queried.queries),
         "queries_without_positive": len(queried.without_positive),
@@ -146,7 +163,7 @@ def _evaluate_into(
     if occurrences is not None:
         results["hubness"] = {"k": HUB_K, **hubness_of_occurrences(occurrences)}
     clock.note("hubness")
-    write_queries(folder, queried, subject.names)
+    write_queries(folder, queried, part, subject.names)
     if pairs is not None:
         write_roc(folder, pairs)
     results |= {
@@ -154,6 +171,7 @@ def _evaluate_into(
         "backend": keras.backend.backend(),
         "environment": environment(),
     }
+    write_json(folder / "metrics.json", results)
     drawn = Drawn(
         subject,
         embeddings,
@@ -161,11 +179,9 @@ def _evaluate_into(
         pairs,
         occurrences,
         hub_k=HUB_K,
-        threshold=_threshold(subject),
+        threshold=threshold,
     )
-    write_evaluation_report(folder, results, drawn)
-    write_json(folder / "metrics.json", results)
-    return results
+    return results, drawn
 
 
 class _Clock:
@@ -245,17 +261,12 @@ def _occurrences(subject: Subject, embeddings: np.ndarray) -> np.ndarray | None:
     None where the gallery is too small for it.
     """
     data = subject.part.data
-    searched = np.flatnonzero(data.is_gallery())
     asked = np.flatnonzero(data.is_query())
-    place = np.full(len(data), -1)
-    place[searched] = np.arange(len(searched))
-    exclude = left_out(data, asked, place)
-    if len(searched) - int((exclude >= 0).sum(axis=1).max()) < HUB_K:
+    found, _ = search_part(subject.part, embeddings, asked, HUB_K)
+    if found.shape[1] < HUB_K:
         return None
-    found, _ = nearest_neighbors(
-        embeddings[asked], embeddings[searched], HUB_K, exclude=exclude, zero_rows=True
-    )
-    return k_occurrences(found, len(searched))
+    searched = np.flatnonzero(data.is_gallery())
+    return k_occurrences(np.searchsorted(searched, found), len(searched))
 
 
 def _threshold(subject: Subject) -> float | None:

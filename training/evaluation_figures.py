@@ -1,6 +1,5 @@
 """The figures of an evaluation."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +10,13 @@ import numpy as np
 from tfdml.distribution_plots import plot_hubness, plot_similarity_histograms
 from tfdml.embedding_plots import plot_embedding_map
 from tfdml.gallery_plots import plot_retrieval_gallery
-from tfdml.neighbors import nearest_neighbors
 from tfdml.pair_counts import PairCounts
 from tfdml.query_results import QueryResults
 from tfdml.retrieval_plots import plot_precision_recall, plot_recall_at_k, plot_roc
 from tfdml.training_plots import plot_convergence
 from tfdml.verification import roc_curve
-from training.contact_sheet import left_out
+from training.part_search import search_part
+from training.run_folder import read_json
 from training.subject import Subject
 
 __all__ = ["Drawn", "Figure", "convergence", "figures"]
@@ -143,7 +142,9 @@ def convergence(runs: Mapping[str, Path]) -> Iterator[Figure]:
     values, iterations, triplets = {}, {}, {}
     for name, folder in runs.items():
         history, recipe = (_json(folder / f"{n}.json") for n in ("history", "recipe"))
-        if not recipe or not {metric, "triplets"} <= history.keys():
+        values_of, triplets_of = history.get(metric, []), history.get("triplets", [])
+        # A run that began before triplets were counted has too few.
+        if not recipe or not values_of or len(values_of) != len(triplets_of):
             continue
         values[name] = history[metric]
         steps = min(recipe["fit"]["steps_per_epoch"], recipe["fit"]["steps"])
@@ -161,7 +162,7 @@ def convergence(runs: Mapping[str, Path]) -> Iterator[Figure]:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return read_json(path) if path.is_file() else {}
 
 
 def _worst(first_ranks: np.ndarray, classes: np.ndarray) -> np.ndarray:
@@ -176,16 +177,7 @@ def _rows(drawn: Drawn, chosen: np.ndarray) -> list[Any]:
     """Search with some of the queries, for `plot_retrieval_gallery`."""
     part, data = drawn.subject.part, drawn.subject.part.data
     asked = drawn.queried.queries[chosen]
-    searched = np.flatnonzero(data.is_gallery())
-    place = np.full(len(data), -1)
-    place[searched] = np.arange(len(searched))
-    exclude = left_out(data, asked, place)
-    most = int((exclude >= 0).sum(axis=1).max())
-    k = min(_HITS, len(searched) - most)
-    rows = drawn.embeddings
-    found, scores = nearest_neighbors(
-        rows[asked], rows[searched], k, exclude=exclude, zero_rows=True
-    )
+    found, scores = search_part(part, drawn.embeddings, asked, _HITS)
 
     def about(image: int) -> tuple[np.ndarray, str]:
         picture = part.pictures.central(part.positions[[image]])[0]
@@ -196,7 +188,7 @@ def _rows(drawn: Drawn, chosen: np.ndarray) -> list[Any]:
             *about(query),
             [
                 (*about(i), float(score), bool(data.labels[i] == data.labels[query]))
-                for i, score in zip(searched[row], scores[q], strict=True)
+                for i, score in zip(row, scores[q], strict=True)
             ],
         )
         for q, (query, row) in enumerate(zip(asked, found, strict=True))
@@ -208,7 +200,9 @@ def _map(drawn: Drawn) -> Figure:
     chosen = np.random.default_rng(0).permutation(count)[:_MOST_ON_THE_MAP]
     pictures = part.pictures.central(part.positions[chosen])
     step = max(1, pictures.shape[1] // _THUMBNAIL)
-    labels = None if part.data.is_continuous else part.data.labels[chosen]
+    labels = None
+    if not part.data.is_continuous:
+        labels = np.array(part.data.class_names)[part.data.labels[chosen]]
     of = f"{len(chosen):,} of {count:,} pictures" if count > len(chosen) else ""
     return Figure(
         "Map of the embeddings",

@@ -34,6 +34,7 @@ def write_evaluation_report(
     parts = [
         f"<h1>{escape(results['model'])}</h1>",
         f'<p class="lead">{escape(_lead(results))}</p>',
+        _warning(results),
         _metrics(results),
         _superclasses(results),
         _clusters(results),
@@ -72,6 +73,16 @@ def _lead(results: Mapping[str, Any]) -> str:
     )
 
 
+def _warning(results: Mapping[str, Any]) -> str:
+    count = results["classes_trained_on"]
+    if not count:
+        return ""
+    return (
+        f'<p class="note"><b>{count:,} of the classes have the name of one that the '
+        "run trained on:</b> the numbers say less about classes it has never seen.</p>"
+    )
+
+
 def _metrics(results: Mapping[str, Any]) -> str:
     macro, intervals = results.get("macro", {}), results["intervals"]
     head = ["", "mean over queries", "95 % interval", "mean over classes"]
@@ -85,7 +96,7 @@ def _metrics(results: Mapping[str, Any]) -> str:
     without = results["queries_without_positive"]
     note = (
         f"{results['queries']:,} queries"
-        + f"; {without:,} without another of their class are left out" * bool(without)
+        + f"; {without:,} without anything to find are left out" * bool(without)
         + ". The interval says how far the mean would move with other classes of the "
         "same kind."
     )

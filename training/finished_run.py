@@ -1,7 +1,6 @@
 """A finished run, taken up again: its recipe, its embedder, its images."""
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -16,6 +15,7 @@ from training.designs import label_distance_of
 from training.evaluation import Part
 from training.pictures import Pictures
 from training.recipe import Recipe
+from training.run_folder import read_json
 
 __all__ = ["FinishedRun", "read_finished_run"]
 
@@ -92,7 +92,7 @@ class FinishedRun:
         if split == "train":
             return
         data = source.data.of_split(split)
-        trained = set(_read_json(self.folder / "splits.json")["train"])
+        trained = set(read_json(self.folder / "splits.json")["train"])
         found = source.names(data) if data.is_continuous else data.class_names
         shared = trained.intersection(found)
         if shared:
@@ -123,7 +123,7 @@ def read_finished_run(run: str | PathLike[str]) -> FinishedRun:
                 f"{folder} holds no finished run (no {name}). "
                 "`python -m training fit` writes one."
             )
-    tables = _read_json(folder / "recipe.json")
+    tables = read_json(folder / "recipe.json")
     try:
         kinds = {field.name: field.type for field in dataclasses.fields(Recipe)}
         recipe = Recipe(**{name: _table(kinds[name], tables[name]) for name in tables})
@@ -140,10 +140,3 @@ def _table(kind: Any, values: dict[str, Any]) -> Any:
     return kind(
         **{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
     )
-
-
-def _read_json(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text("utf-8"))
-    except ValueError as error:  # bad JSON, or bytes that are no text
-        raise ValueError(f"{file} is damaged: {error}.") from error

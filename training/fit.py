@@ -186,7 +186,7 @@ def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, A
     if shown == "test":
         tested = part_results(test, embedded)
         after = means_of(tested)
-        write_queries(folder, tested, names["test"])
+        write_queries(folder, tested, test, names["test"])
     results = {
         "images": {split: len(part.data) for split, part in parts.items()},
         "classes": {split: len(p.data.class_names) for split, p in parts.items()},

@@ -10,6 +10,7 @@ from training.charts import line_chart
 from training.html_page import environment_table, html_page, html_table
 from training.recipe import Recipe
 from training.report import is_further, measured_rows, metric_text, metric_title
+from training.run_folder import read_json
 
 __all__ = ["write_report"]
 
@@ -29,9 +30,11 @@ def write_report(run: Path) -> Path:
     if not (run / "metrics.json").is_file():
         raise ValueError(f"{run} holds no finished run (no metrics.json).")
     results, history, recipe = (
-        _read(run / f"{name}.json") for name in ("metrics", "history", "recipe")
+        read_json(run / f"{name}.json") for name in ("metrics", "history", "recipe")
     )
-    sheet = _read(run / "neighbors.json") if (run / "neighbors.json").exists() else []
+    sheet = (
+        read_json(run / "neighbors.json") if (run / "neighbors.json").exists() else []
+    )
     name = run.name.removesuffix(".unfinished")
     parts = [
         f"<h1>{escape(name)}</h1>",
@@ -46,10 +49,6 @@ def write_report(run: Path) -> Path:
     path = run / "report.html"
     path.write_text(html_page(name, parts), encoding="utf-8")
     return path
-
-
-def _read(path: Path) -> Any:
-    return json.loads(path.read_text("utf-8"))
 
 
 def _lead(

@@ -1,5 +1,6 @@
 """What was measured of each query and pair, as files: `queries.npz`, `roc.npz`."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ import numpy as np
 from tfdml.pair_counts import PairCounts
 from tfdml.query_results import QueryResults, RankingCurve
 from tfdml.verification import roc_curve
+from training.data.data_set import DataSet
+from training.evaluation import Part
 
 __all__ = ["NamedResults", "read_queries", "read_roc", "write_queries", "write_roc"]
 
@@ -21,23 +24,29 @@ _DAMAGED = (OSError, KeyError, ValueError, EOFError, BadZipFile)
 
 @dataclass(frozen=True)
 class NamedResults:
-    """Results with the path of each query, by which those of two runs are paired."""
+    """Results with the name of each query, by which those of two runs are paired."""
 
     names: np.ndarray
     results: QueryResults
+    searched: str
+    """SHA-256 of what was searched: names, labels and sequences of the gallery."""
 
 
-def write_queries(folder: Path, results: QueryResults, names: Sequence[str]) -> None:
+def write_queries(
+    folder: Path, results: QueryResults, part: Part, names: Sequence[str]
+) -> None:
     """Write `queries.npz` to a folder.
 
     Args:
         folder: A run folder or that of an evaluation.
         results: What was measured.
-        names: Path of each item, of which the queries are some.
+        part: The images.
+        names: Path of each image; where boxes are cut out of it, a box is added.
     """
-    every = np.array(names)
+    every = np.array(_with_boxes(part.data, names))
     arrays: dict[str, Any] = {
         "names": every[results.queries],
+        "searched": _digest(part.data, every),
         "queries": results.queries,
         "classes": results.classes,
         "without_positive": results.without_positive,
@@ -82,9 +91,33 @@ def read_queries(folder: Path) -> NamedResults:
                     without_positive=arrays["without_positive"],
                     classes_without_positive=arrays["classes_without_positive"],
                 ),
+                str(arrays["searched"]),
             )
     except (*_DAMAGED, TypeError) as error:
         raise ValueError(f"{str(path)!r} is damaged: {error}") from error
+
+
+def _with_boxes(data: DataSet, names: Sequence[str]) -> list[str]:
+    if data.boxes is None:
+        return list(names)
+    return [
+        f"{name}#{','.join(map(str, box))}" if box[2] else name
+        for name, box in zip(names, data.boxes.tolist(), strict=True)
+    ]
+
+
+def _digest(data: DataSet, names: np.ndarray) -> str:
+    """Return the same for the same gallery, whatever its order."""
+    order = np.argsort(names)
+    order = order[data.is_gallery()[order]]
+    digest = hashlib.sha256()
+    labels = data.labels
+    if not data.is_continuous:
+        labels = np.array(data.class_names)[labels]
+    for values in (names, labels, data.sequences):
+        if values is not None:
+            digest.update(np.ascontiguousarray(values[order]).tobytes())
+    return digest.hexdigest()
 
 
 def write_roc(folder: Path, counts: PairCounts) -> None:

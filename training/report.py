@@ -54,7 +54,7 @@ def summary(results: dict[str, Any]) -> str:
 def evaluation_summary(results: dict[str, Any]) -> str:
     """Write the contents of an evaluation's `metrics.json` as a table."""
     lines = [
-        f"{results['queries']:,} queries among {results['images']:,} images",
+        f"{results['queries']:,} queries among {results['gallery']:,} images",
         f"{'':<24}{'mean':>10}   95 % interval",
     ]
     for name, value in results["metrics"].items():
@@ -68,7 +68,9 @@ def evaluation_summary(results: dict[str, Any]) -> str:
             f"{metric_title(name):<24}{metric_text(name, value):>10}{interval}"
         )
     if without := results["queries_without_positive"]:
-        lines.append(f"{without:,} images alone in their class are no queries.")
+        lines.append(f"{without:,} queries have nothing to find, and are left out.")
+    if trained := results["classes_trained_on"]:
+        lines.append(f"{trained:,} classes have the name of one that trained the run.")
     return "\n".join(lines)
 
 

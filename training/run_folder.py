@@ -20,6 +20,7 @@ __all__ = [
     "check_same_images",
     "check_same_recipe",
     "kept",
+    "read_json",
     "write_json",
 ]
 
@@ -55,7 +56,7 @@ def kept(folder: Path, measured: Callable[[], dict[str, Any]]) -> dict[str, Any]
     # Without a state, the file may be of another recipe or half written.
     if not (path.exists() and (folder / STATE).exists()):
         write_json(path, measured())
-    return json.loads(path.read_text("utf-8"))
+    return read_json(path)
 
 
 def check_same_recipe(folder: Path, recipe: Recipe) -> None:
@@ -65,7 +66,7 @@ def check_same_recipe(folder: Path, recipe: Recipe) -> None:
     if not (folder / STATE).exists():
         write_json(file, tables)
         return
-    before = json.loads(file.read_text("utf-8"))
+    before = read_json(file)
     changes = [
         f"{table}.{key} was {before.get(table, {}).get(key)!r} and is {value!r}"
         for table, values in tables.items()
@@ -94,7 +95,7 @@ def check_same_images(
     if not (folder / STATE).exists():
         write_json(file, {"names": names, "digests": digests})
         return
-    noted = json.loads(file.read_text("utf-8"))
+    noted = read_json(file)
     before = noted["names"]
     for split, now in names.items():
         for word, left in (
@@ -123,6 +124,19 @@ def _digest(data: DataSet) -> str:
             array = np.ascontiguousarray(values)
             digest.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
     return digest.hexdigest()
+
+
+def read_json(file: Path) -> Any:
+    """Read a JSON file of a run.
+
+    Raises:
+        FileNotFoundError: There is none.
+        ValueError: It is damaged; the message names it.
+    """
+    try:
+        return json.loads(file.read_text("utf-8"))
+    except ValueError as error:  # bad JSON, or bytes that are no text
+        raise ValueError(f"{file} is damaged: {error}.") from error
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -47,11 +47,13 @@ class SampledTriplets(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Count the batches of the epoch."""
-        before = self._progress.history.get("triplets", [0.0])[-1]
-        first = epoch * len(self._batches)
+        done = self._progress.history.get("triplets", [])
+        steps = len(self._batches)
+        # A run that began before they were counted is counted from its beginning.
+        before, first = (done[-1], epoch) if 0 < len(done) == epoch else (0, 0)
         seen = sum(
             triplets_of(self._labels[self._batches.positions(step)])
-            for step in range(first, first + len(self._batches))
+            for step in range(first * steps, (epoch + 1) * steps)
         )
         if logs is not None:
             logs["triplets"] = before + seen

@@ -14,10 +14,12 @@ from tfdml.rows import as_embeddings
 from tfdml.views import View
 from training.data.data_set import SPLITS
 from training.data.source import read_source
+from training.designs import label_distance_of
 from training.evaluation import Part, embed
 from training.finished_run import FinishedRun, read_finished_run
 from training.pictures import Pictures
-from training.recipe import Data
+from training.recipe import Data, Recipe
+from training.run_folder import read_json
 
 __all__ = ["Subject", "open_subject"]
 
@@ -34,6 +36,8 @@ class Subject:
         names: The path of each.
         embeddings: Embeds them, float32 `[N, dimension]`.
         run: The run that is evaluated, if it is one.
+        is_test_of_run: Whether these are the images that the run was to be tested on.
+        classes_trained_on: How many of the classes the run trained on, by their names.
     """
 
     name: str
@@ -43,6 +47,8 @@ class Subject:
     names: list[str]
     embeddings: Callable[[], np.ndarray]
     run: FinishedRun | None = None
+    is_test_of_run: bool = False
+    classes_trained_on: int = 0
 
 
 def open_subject(
@@ -60,7 +66,9 @@ def open_subject(
         images: A folder `class/image` or a manifest. May be left out for a run, whose
             images are known.
         split: `"train"`, `"validation"`, `"test"` or `"all"`. By default the test
-            images of a run or of a manifest that has some, and else all.
+            images of a run or of a manifest that has some, and else all. A run splits
+            another folder in its own way where `split` names a part, as when its images
+            have moved.
 
     Returns:
         The subject; its files have been found, none is read yet.
@@ -73,18 +81,7 @@ def open_subject(
     if not path.exists():
         raise FileNotFoundError(f"There is no {str(path)!r} to evaluate.")
     if (path / "recipe.json").is_file():
-        run = read_finished_run(path)
-        if split != "all":
-            split = split or "test"
-            part, names = run.part(split, images)
-            where = str(images or run.recipe.data.images)
-        else:
-            where = str(images or run.recipe.data.images)
-            split, part, names = _part(where, split, run.recipe.view)
-        subject = _checked(
-            path.name, where, split, part, names, lambda: embed(run.embedder(), part)
-        )
-        return dataclasses.replace(subject, run=run)
+        return _of_run(read_finished_run(path), images, split)
     if images is None:
         raise ValueError(
             f"{str(path)!r} is no run folder, which would know its images: name a "
@@ -101,6 +98,34 @@ def open_subject(
             path.name, str(images), split, part, names, lambda: embed(embedder, part)
         )
     return _exported(path, images, split)
+
+
+def _of_run(
+    run: FinishedRun, images: str | PathLike[str] | None, split: str | None
+) -> Subject:
+    own = Path(run.recipe.data.images)
+    is_own = images is None or Path(images).resolve() == own.resolve()
+    name, where = run.folder.resolve().name, str(images or own)
+    if is_own and split == "all":
+        raise ValueError(
+            '`split` must not be "all" for the images of a run, of which it trained on '
+            'most. Name "train", "validation" or "test".'
+        )
+    if is_own or split not in (None, "all"):
+        split = split or "test"
+        part, names = run.part(split, images)
+    else:
+        split, part, names = _part(where, split, run.recipe.view, run.recipe)
+    subject = _checked(
+        name, where, split, part, names, lambda: embed(run.embedder(), part)
+    )
+    trained = set(read_json(run.folder / "splits.json")["train"])
+    return dataclasses.replace(
+        subject,
+        run=run,
+        is_test_of_run=is_own and split == "test",
+        classes_trained_on=len(trained.intersection(part.data.class_names)),
+    )
 
 
 def _exported(path: Path, images: str | PathLike[str], split: str | None) -> Subject:
@@ -123,11 +148,14 @@ def _exported(path: Path, images: str | PathLike[str], split: str | None) -> Sub
         blocks = np.array_split(part.positions, -(-len(part.positions) // 64))
         return np.concatenate([model.embed(part.pictures.central(b)) for b in blocks])
 
-    return _checked(str(path), str(images), split, part, names, embeddings)
+    return _checked(path.resolve().name, str(images), split, part, names, embeddings)
 
 
 def _part(
-    images: str | PathLike[str], split: str | None, view: View
+    images: str | PathLike[str],
+    split: str | None,
+    view: View,
+    recipe: Recipe | None = None,
 ) -> tuple[str, Part, list[str]]:
     """Read images that no recipe splits."""
     if not Path(images).exists():
@@ -136,13 +164,15 @@ def _part(
     of = source.data.splits
     if split is None:
         split = "test" if (of == "test").any() else "all"
-    if split not in (*SPLITS, "all"):
+    known = [name for name in (*SPLITS, "all") if name == "all" or (of == name).any()]
+    if split not in known:
         raise ValueError(
-            f"`split` must be one of {(*SPLITS, 'all')}. Received: {split!r}."
+            f"{str(images)!r} has no split {split!r}. There are: {', '.join(known)}."
         )
     chosen = np.arange(len(of)) if split == "all" else np.flatnonzero(of == split)
     data = source.data.select(chosen)
-    part = Part(data, Pictures(data, view), np.arange(len(data)))
+    distance = None if recipe is None else label_distance_of(recipe)
+    part = Part(data, Pictures(data, view), np.arange(len(data)), distance)
     return split, part, source.names(data)
 
 
@@ -155,10 +185,12 @@ def _checked(
     embeddings: Callable[[], np.ndarray],
 ) -> Subject:
     if not part.can_be_measured:
+        queries, searched = part.data.is_query().sum(), part.data.is_gallery().sum()
         raise ValueError(
             f"The {split} part of {images!r} must hold a query with something to find. "
-            f"Received: {len(names)} images of {len(part.data.class_names)} classes, "
-            "none with another of its class."
+            f"Received: {queries} queries and {searched} images to search, of "
+            f"{len(part.data.class_names)} classes, none of which has both (an image "
+            "does not find itself, nor its own sequence)."
         )
     return Subject(name, images, split, part, names, embeddings)
 
