@@ -39,6 +39,8 @@ EXTRAS = {
         TENSORFLOW,
         *IMAGES,
         "tensorflow-serving-api~=2.20.0",
+        "grpcio>=1.60",
+        "grpcio-health-checking>=1.60",
         "starlette>=0.40",
         "uvicorn>=0.30",
         "python-multipart>=0.0.18",

@@ -27,12 +27,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     export.set_defaults(run_command=_export)
 
-    run = commands.add_parser("run", help="serve a model by TF Serving's REST protocol")
+    run = commands.add_parser("run", help="serve a model by TF Serving's protocols")
     run.add_argument("--model-name", required=True, help="name in the addresses")
     run.add_argument(
         "--model-base-path", required=True, help="folder of numbered versions"
     )
     _add_address(run, 8501)
+    _add_grpc(run)
     run.set_defaults(run_command=_run)
 
     index = commands.add_parser("index", help="embed a folder of images for search")
@@ -76,6 +77,30 @@ def _add_address(parser: argparse.ArgumentParser, port: int) -> None:
     parser.add_argument("--port", type=int, default=port, help=f"default: {port}")
 
 
+def _add_grpc(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--grpc-port",
+        type=int,
+        default=8500,
+        help="default: 8500; 0 for any free one, which is printed",
+    )
+    parser.add_argument(
+        "--no-grpc", action="store_true", help="answer REST calls alone"
+    )
+    parser.add_argument(
+        "--grpc-message-bytes",
+        type=int,
+        default=64 * 2**20,
+        help="longest gRPC message, in both directions; default: 64 MiB",
+    )
+    parser.add_argument(
+        "--grpc-calls",
+        type=int,
+        default=64,
+        help="gRPC calls taken at one time; default: 64",
+    )
+
+
 def _export(parsed: argparse.Namespace) -> None:
     destination = Path(parsed.destination)
     if not destination.name.isdecimal() or int(destination.name) < 1:
@@ -114,7 +139,15 @@ def _export(parsed: argparse.Namespace) -> None:
 def _run(parsed: argparse.Namespace) -> None:
     from serving.endpoint import run
 
-    run(parsed.model_name, parsed.model_base_path, host=parsed.host, port=parsed.port)
+    run(
+        parsed.model_name,
+        parsed.model_base_path,
+        host=parsed.host,
+        port=parsed.port,
+        grpc_port=None if parsed.no_grpc else parsed.grpc_port,
+        max_message_bytes=parsed.grpc_message_bytes,
+        max_concurrent_calls=parsed.grpc_calls,
+    )
 
 
 def _index(parsed: argparse.Namespace) -> None:

@@ -57,6 +57,7 @@ def run(
 def _endpoint(model_base_path: str | PathLike[str], port: int) -> Iterator[str]:
     command = [sys.executable, "-m", "serving", "run", "--model-name", MODEL_NAME]
     command += ["--model-base-path", str(model_base_path), "--port", str(port)]
+    command += ["--no-grpc"]  # the page speaks REST
     process = subprocess.Popen(command)
     url = f"http://127.0.0.1:{port}/v1/models/{MODEL_NAME}"
     try:

@@ -1,7 +1,8 @@
 """The REST endpoint: TF Serving's protocol over HTTP, for models in this process.
 
 It answers as TF Serving 2.20 does: the same paths, bodies, status codes and error
-texts. TensorFlow is imported when a model is loaded.
+texts. TensorFlow is imported when a model is loaded. `run` starts the gRPC endpoint
+(`serving.grpc_server`) beside it.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import re
 import threading
 from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from http import HTTPStatus
 from os import PathLike
 from typing import NoReturn
@@ -24,10 +26,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from serving.grpc_server import (
+    MAX_CONCURRENT_CALLS,
+    MAX_MESSAGE_BYTES,
+    GrpcServer,
+)
 from serving.model_info import metadata_json, status_json
 from serving.request_body import BodyReader
 from serving.rest_reply import encode_error, encode_predict_reply
 from serving.rest_request import decode_predict_request
+from serving.saved_model import find_model_version
 from serving.servable import Servable, ServableError, StatusCode, load_servable
 from serving.sockets import open_socket, serve, url_of
 
@@ -73,6 +81,9 @@ def run(
     port: int = 8501,
     max_body_bytes: int = MAX_BODY_BYTES,
     max_concurrent_predictions: int | None = None,
+    grpc_port: int | None = None,
+    max_message_bytes: int = MAX_MESSAGE_BYTES,
+    max_concurrent_calls: int = MAX_CONCURRENT_CALLS,
 ) -> None:
     """Serve the latest version of a model until SIGINT or SIGTERM.
 
@@ -84,25 +95,50 @@ def run(
         max_body_bytes: Longest request body that is accepted.
         max_concurrent_predictions: Predictions that run at one time; the others wait.
             By default one for each core.
+        grpc_port: Port of the gRPC server beside it; 0 for any free one, which is
+            printed, None for no such server.
+        max_message_bytes: Longest gRPC message in both directions.
+        max_concurrent_calls: gRPC calls that are taken at one time.
 
     Raises:
-        PortInUseError: Another program listens on the port.
+        PortInUseError: Another program listens on a port.
         FileNotFoundError: There is no exported model.
         ValueError: The model cannot be loaded, or an argument is out of range.
     """
-    with open_socket(host, port) as listener:
+    turns = threading.BoundedSemaphore(_threads(max_concurrent_predictions))
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(open_socket(host, port))
+        grpc_server = None
+        if grpc_port is not None:
+            grpc_server = stack.enter_context(
+                GrpcServer(
+                    host,
+                    grpc_port,
+                    turns=turns,
+                    max_message_bytes=max_message_bytes,
+                    max_concurrent_calls=max_concurrent_calls,
+                )
+            )
+            found = find_model_version(model_base_path)
+            grpc_server.start([replace(found, name=model_name)])
         servable = load_servable(model_name, model_base_path)
         app = create_app(
             [servable],
             max_body_bytes=max_body_bytes,
             max_concurrent_predictions=max_concurrent_predictions,
+            turns=turns,
         )
         print(
             f"Serving version {servable.version} of {model_name} at "
             f"{url_of(listener)}/v1/models/{model_name}",
             flush=True,
         )
-        serve([(app, listener)])
+        if grpc_server is None:
+            serve([(app, listener)])
+            return
+        grpc_server.loaded([servable])
+        print(f"Serving it by gRPC at {grpc_server.address}", flush=True)
+        serve([(app, listener)], on_stop=grpc_server.drain)
 
 
 def create_app(
@@ -110,6 +146,7 @@ def create_app(
     *,
     max_body_bytes: int = MAX_BODY_BYTES,
     max_concurrent_predictions: int | None = None,
+    turns: threading.Semaphore | None = None,
 ) -> Starlette:
     """Make the web application that answers for loaded models.
 
@@ -119,6 +156,7 @@ def create_app(
         max_body_bytes: Longest request body that is accepted, at least 1.
         max_concurrent_predictions: Predictions that run at one time, at least 1; by
             default one for each core.
+        turns: Bounds the predictions over this and other protocols together.
 
     Returns:
         An ASGI application.
@@ -126,26 +164,40 @@ def create_app(
     Raises:
         ValueError: A limit is out of range.
     """
-    threads = max_concurrent_predictions
-    if threads is None:
-        threads = os.cpu_count() or 1
-    for name, value in (
-        ("max_body_bytes", max_body_bytes),
-        ("max_concurrent_predictions", threads),
-    ):
-        if value < 1:
-            raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}.")
-    api = _RestApi(servables, max_body_bytes, threads)
+    if max_body_bytes < 1:
+        raise ValueError(
+            "`max_body_bytes` must be at least 1. "
+            f"Received: max_body_bytes={max_body_bytes}."
+        )
+    threads = _threads(max_concurrent_predictions)
+    turns = turns or threading.BoundedSemaphore(threads)
+    api = _RestApi(servables, max_body_bytes, threads, turns)
     return Starlette(
         routes=[Route("/{path:path}", endpoint=api)], lifespan=api.lifespan
     )
+
+
+def _threads(max_concurrent_predictions: int | None) -> int:
+    threads = max_concurrent_predictions
+    if threads is None:
+        threads = os.cpu_count() or 1
+    if threads < 1:
+        raise ValueError(
+            "`max_concurrent_predictions` must be at least 1. "
+            f"Received: max_concurrent_predictions={threads}."
+        )
+    return threads
 
 
 class _RestApi:
     """Answers each request; one instance holds the limits of one application."""
 
     def __init__(
-        self, servables: Iterable[Servable], max_body_bytes: int, threads: int
+        self,
+        servables: Iterable[Servable],
+        max_body_bytes: int,
+        threads: int,
+        turns: threading.Semaphore,
     ) -> None:
         self._servables: dict[str, dict[int, Servable]] = {}
         for servable in servables:
@@ -156,6 +208,7 @@ class _RestApi:
         # body at a time bounds that; the interpreter lock would allow no more anyway.
         self._decoding = threading.Lock()
         self._waiting = 0
+        self._turns = turns
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
@@ -250,7 +303,8 @@ class _RestApi:
     def _predict(self, servable: Servable, body: bytearray) -> bytes:
         with self._decoding:
             request = decode_predict_request(body, servable.signatures)
-        outputs = servable.predict(request.inputs, request.signature_name)
+        with self._turns:
+            outputs = servable.predict(request.inputs, request.signature_name)
         return encode_predict_reply(outputs, row_format=request.row_format)
 
 

@@ -6,7 +6,7 @@ TensorFlow is imported when a model is loaded; Keras and `tfdml` are not needed.
 
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -23,6 +23,7 @@ __all__ = [
     "Signature",
     "StatusCode",
     "TensorSpec",
+    "input_mismatch",
     "load_servable",
 ]
 
@@ -134,6 +135,19 @@ class Servable:
                 "signature to call. Export it with `python -m serving export`."
             )
 
+    def signature(self, name: str) -> Signature:
+        """Return a signature that can be called.
+
+        Raises:
+            ServableError: There is none of this name.
+        """
+        if name not in self.signatures:
+            raise ServableError(
+                StatusCode.FAILED_PRECONDITION,
+                f'Serving signature key "{name}" not found.',
+            )
+        return self.signatures[name]
+
     def predict(
         self,
         inputs: Mapping[str, np.ndarray],
@@ -155,12 +169,7 @@ class Servable:
         """
         import tensorflow as tf
 
-        signature = self.signatures.get(signature_name)
-        if signature is None:
-            raise ServableError(
-                StatusCode.FAILED_PRECONDITION,
-                f'Serving signature key "{signature_name}" not found.',
-            )
+        signature = self.signature(signature_name)
         _check_inputs(inputs, signature.inputs)
         try:
             tensors = {
@@ -191,6 +200,22 @@ def load_servable(name: str, model_base_path: str | PathLike[str]) -> Servable:
     """
     found = find_model_version(model_base_path)
     return Servable(name, found.version, found.folder)
+
+
+def input_mismatch(sent: Iterable[str], wanted: Iterable[str]) -> ServableError:
+    """Make the error for inputs whose names are not those of the signature."""
+    sent, wanted = set(sent), set(wanted)
+    extra, missing = sent - wanted, wanted - sent
+    return ServableError(
+        StatusCode.INVALID_ARGUMENT,
+        f"input size does not match signature: {len(sent)}!={len(wanted)} "
+        f"len({_braces(sent)}) != len({_braces(wanted)}). "
+        f"Sent extra: {_braces(extra)}. Missing but required: {_braces(missing)}.",
+    )
+
+
+def _braces(names: Iterable[str]) -> str:
+    return f"{{{','.join(sorted(names))}}}"
 
 
 def _read_signature_defs(folder: Path) -> dict[str, Any]:
@@ -227,15 +252,7 @@ def _check_inputs(
     inputs: Mapping[str, np.ndarray], specs: Mapping[str, TensorSpec]
 ) -> None:
     if set(inputs) != set(specs):
-        sent, wanted = sorted(inputs), sorted(specs)
-        raise ServableError(
-            StatusCode.INVALID_ARGUMENT,
-            f"input size does not match signature: {len(sent)}!={len(wanted)} "
-            f"len({{{','.join(sent)}}}) != len({{{','.join(wanted)}}}). "
-            f"Sent extra: {{{','.join(sorted(set(sent) - set(wanted)))}}}. "
-            "Missing but required: "
-            f"{{{','.join(sorted(set(wanted) - set(sent)))}}}.",
-        )
+        raise input_mismatch(inputs, specs)
     for key, spec in specs.items():
         received = inputs[key].shape
         if spec.shape is None:

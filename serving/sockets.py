@@ -25,7 +25,7 @@ class PortInUseError(OSError):
     """Another program listens on the port."""
 
 
-def open_socket(host: str, port: int) -> socket.socket:
+def open_socket(host: str, port: int, option: str = "--port") -> socket.socket:
     """Open a socket that listens, so that nobody else can take the port.
 
     Clients that connect before `serve` runs wait until it does.
@@ -34,6 +34,7 @@ def open_socket(host: str, port: int) -> socket.socket:
         host: Address of this machine to listen on; "127.0.0.1" keeps other machines
             out, "0.0.0.0" lets them in.
         port: 1 to 65535, or 0 for any free port.
+        option: The command-line option that sets the port, for the error.
 
     Returns:
         The listening socket. The caller closes it, or passes it to `serve`.
@@ -65,7 +66,7 @@ def open_socket(host: str, port: int) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             raise PortInUseError(
                 f"Port {port} on {host} is in use. Stop the program that listens on "
-                "it, or choose another port with --port."
+                f"it, or choose another port with {option}."
             ) from error
         raise OSError(f"Cannot listen on {host}:{port} ({error.strerror}).") from error
     return listener
@@ -80,7 +81,10 @@ def url_of(listener: socket.socket) -> str:
 
 
 def serve(
-    applications: Sequence[tuple[ASGIApp, socket.socket]], *, access_log: bool = True
+    applications: Sequence[tuple[ASGIApp, socket.socket]],
+    *,
+    access_log: bool = True,
+    on_stop: Callable[[], None] = lambda: None,
 ) -> None:
     """Run web applications in this process until SIGINT or SIGTERM.
 
@@ -91,12 +95,15 @@ def serve(
         applications: Each application with the socket that it answers on, as returned
             by `open_socket`. The sockets are closed at the end.
         access_log: Whether each request is logged, with address, path and status.
+        on_stop: Called at each signal; returns at once. For servers beside these.
     """
-    asyncio.run(_serve(applications, access_log))
+    asyncio.run(_serve(applications, access_log, on_stop))
 
 
 async def _serve(
-    applications: Sequence[tuple[ASGIApp, socket.socket]], access_log: bool
+    applications: Sequence[tuple[ASGIApp, socket.socket]],
+    access_log: bool,
+    on_stop: Callable[[], None],
 ) -> None:
     servers = [
         _Server(
@@ -111,6 +118,7 @@ async def _serve(
     ]
 
     def stop() -> None:
+        on_stop()
         for server in servers:
             server.force_exit = server.should_exit
             server.should_exit = True

@@ -15,7 +15,9 @@ from PIL import Image
 import serving.__main__
 import tfdml
 import training.__main__
+from serving.servable import load_servable
 from tests.autodiff import value_and_gradient
+from tests.running_grpc import running_grpc
 from tests.running_server import running
 from tests.search_fixtures import endpoint_of, write_color_model, write_picture
 from tfdml.losses import LogRatioLoss
@@ -47,8 +49,13 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
     write_color_model(tmp_path / "demo" / "1")
     for name in ("cat.jpg", "dog.png"):
         write_picture(tmp_path / name, (200, 100, 50))
-    with running(endpoint_of(tmp_path / "demo")) as url:
+    servable = load_servable("demo", tmp_path / "demo")
+    with (
+        running(endpoint_of(tmp_path / "demo")) as url,
+        running_grpc([servable]) as stubs,
+    ):
         code = code.replace("http://127.0.0.1:8501", url)
+        code = code.replace("127.0.0.1:8500", stubs.server.address)
         exec(compile(code, page.name, "exec"), {"__name__": "docs"})  # noqa: S102
 
 

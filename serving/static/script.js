@@ -62,7 +62,18 @@ function linkToSimilar(image, ...children) {
   return link;
 }
 
-function hitCard(hit, query, threshold) {
+// As few digits, 3 or more, as show each hit that is no match below the threshold.
+function digitsOf({ hits, threshold }) {
+  const weak = hits.filter((hit) => hit.match === false);
+  let digits = 3;
+  while (digits < 9 && weak.some((hit) =>
+    Number(hit.similarity.toFixed(digits)) >= Number(threshold.toFixed(digits)))) {
+    digits += 1;
+  }
+  return digits;
+}
+
+function hitCard(hit, query, threshold, digits) {
   const name = element("span", "card-name", element("span", "card-class", title(hit)));
   if (query?.class && query.class === hit.class) {
     const check = element("span", "same", "✓");
@@ -71,7 +82,7 @@ function hitCard(hit, query, threshold) {
     check.title = "same class as the query";
     name.append(check);
   }
-  const score = element("b", "", hit.similarity.toFixed(3));
+  const score = element("b", "", hit.similarity.toFixed(digits));
   const filling = element("i");
   const share = Math.max(0, Math.min(1, hit.similarity));
   filling.style.setProperty("--share", `${(100 * share).toFixed(1)}%`);
@@ -92,15 +103,16 @@ function hitCard(hit, query, threshold) {
 // With a calibrated gallery: what matches, a line, and what is only near.
 function hitList(reply) {
   const { hits, query, match, threshold } = reply;
-  const cards = hits.map((hit) => hitCard(hit, query, threshold));
+  const digits = digitsOf(reply);
+  const cards = hits.map((hit) => hitCard(hit, query, threshold, digits));
   const first = hits.findIndex((hit) => hit.match === false);
   if (first < 0) return cards;
   const divider = match
-    ? element("li", "divider", `Below ${threshold.toFixed(3)}: near, but no match`)
+    ? element("li", "divider", `Below ${threshold.toFixed(digits)}: near, but no match`)
     : element("li", "divider no-match",
       element("strong", "", "Nothing here is similar enough."),
-      ` A match needs a similarity of ${threshold.toFixed(3)}, the nearest image has `
-      + `${hits[0].similarity.toFixed(3)}. These are the nearest all the same:`);
+      ` A match needs a similarity of ${threshold.toFixed(digits)}, the nearest `
+      + `image has ${hits[0].similarity.toFixed(digits)}. These are the nearest all the same:`);
   return [...cards.slice(0, first), divider, ...cards.slice(first)];
 }
 

@@ -1,0 +1,174 @@
+"""Predict of TF Serving's gRPC protocol: checks, order and texts are those of 2.20.
+
+One text is ours: where a row of encoded pictures cannot be read, the error says which.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from serving.grpc_tensor import decode_tensor, dtype_of, encode_tensor, unpacked_bytes
+from serving.json_tensor import refuse, type_name
+from serving.servable import (
+    DEFAULT_SIGNATURE,
+    Servable,
+    ServableError,
+    Signature,
+    StatusCode,
+    input_mismatch,
+)
+
+__all__ = ["predict"]
+
+
+def predict(
+    servable: Servable,
+    request: Any,
+    *,
+    max_unpacked_bytes: int,
+    is_awaited: Callable[[], bool] = lambda: True,
+) -> Any:
+    """Answer a `PredictRequest`.
+
+    Args:
+        servable: The version that the request means.
+        request: The request.
+        max_unpacked_bytes: Memory that all its tensors together may take. A tensor may
+            be much larger than its message, because TensorFlow repeats the last value.
+        is_awaited: Whether the client still waits; asked between runs of the model.
+
+    Returns:
+        The `PredictResponse`.
+
+    Raises:
+        ServableError: The request does not fit the model, or the model refuses it.
+    """
+    from tensorflow_serving.apis import predict_pb2
+
+    key = request.model_spec.signature_name or DEFAULT_SIGNATURE
+    signature = servable.signature(key)
+    _check_names(servable, key, request)
+    dtypes, inputs = _decode(request.inputs, signature, max_unpacked_bytes)
+    wanted = _wanted_outputs(request.output_filter, signature.outputs)
+    _check_dtypes(servable, key, dtypes)
+    try:
+        outputs = servable.predict(inputs, key)
+    except ServableError as error:
+        raise _with_row(servable, key, inputs, error, is_awaited) from error
+    response = predict_pb2.PredictResponse()
+    response.model_spec.name = request.model_spec.name
+    response.model_spec.version.value = servable.version
+    response.model_spec.signature_name = key
+    for name in wanted:
+        response.outputs[name].CopyFrom(encode_tensor(outputs[name]))
+    return response
+
+
+def _check_names(servable: Servable, key: str, request: Any) -> None:
+    sent, specs = set(request.inputs), servable.signatures[key].inputs
+    if len(sent) != len(specs):
+        raise input_mismatch(sent, specs)
+    for alias in specs:
+        if alias not in sent:
+            feed = servable.signature_defs[key].inputs[alias].name
+            refuse(
+                f"Signature input alias: {alias}(feed name: {feed}) not found in "
+                "request and no default value provided. Inputs expected to be in the "
+                f"request {{{','.join(sorted(sent))}}}, or default input alias set: "
+            )
+
+
+def _decode(
+    protos: Mapping[str, Any], signature: Signature, max_bytes: int
+) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """Decode the inputs; one of another dtype than the signature's is left out."""
+    dtypes: dict[str, str] = {}
+    total = 0
+    for alias in signature.inputs:
+        dtype = dtype_of(protos[alias])
+        size = None if dtype is None else unpacked_bytes(protos[alias], dtype)
+        if dtype is None or size is None:
+            refuse(f"tensor parsing error: {alias}")
+        dtypes[alias] = dtype
+        total += size
+        if total > max_bytes:
+            refuse(
+                f"The inputs may take at most {max_bytes} bytes unpacked. Send fewer "
+                "or smaller instances.",
+                StatusCode.RESOURCE_EXHAUSTED,
+            )
+    inputs = {}
+    for alias, spec in signature.inputs.items():
+        if dtypes[alias] != spec.dtype:
+            continue
+        array = decode_tensor(protos[alias], spec.dtype)
+        if array is None:
+            refuse(f"tensor parsing error: {alias}")
+        inputs[alias] = array
+    return dtypes, inputs
+
+
+def _wanted_outputs(
+    output_filter: Collection[str], outputs: Mapping[str, Any]
+) -> list[str]:
+    seen: list[str] = []
+    for alias in output_filter:
+        if alias not in outputs:
+            refuse(
+                f"output tensor alias not found in signature: {alias} Outputs expected "
+                f"to be in the set {{{','.join(sorted(outputs))}}}."
+            )
+        if alias in seen:
+            refuse(f"duplicate output tensor alias: {alias}")
+        seen.append(alias)
+    return seen or sorted(outputs)
+
+
+def _check_dtypes(servable: Servable, key: str, dtypes: Mapping[str, str]) -> None:
+    """Compare dtypes, in the order in which TensorFlow's session takes the inputs."""
+    infos = servable.signature_defs[key].inputs
+    specs = servable.signatures[key].inputs
+    for place, alias in enumerate(sorted(specs, key=lambda alias: infos[alias].name)):
+        wanted, sent = specs[alias].dtype, dtypes[alias]
+        if sent != wanted:
+            refuse(
+                f"Expects arg[{place}] to be {type_name(wanted)} but "
+                f"{type_name(sent)} is provided"
+            )
+
+
+def _with_row(
+    servable: Servable,
+    key: str,
+    inputs: Mapping[str, np.ndarray],
+    error: ServableError,
+    is_awaited: Callable[[], bool],
+) -> ServableError:
+    """Name the row that the model refused, where rows are encoded pictures.
+
+    TensorFlow does not say it. Halves are run until one row is left: together about as
+    much as the whole again, and only for requests that failed.
+    """
+    if error.code != StatusCode.INVALID_ARGUMENT or len(inputs) != 1:
+        return error
+    ((alias, rows),) = inputs.items()
+    if rows.dtype != object or rows.ndim != 1 or not len(rows):
+        return error
+
+    def refused(start: int, stop: int) -> ServableError | None:
+        try:
+            servable.predict({alias: rows[start:stop]}, key)
+        except ServableError as found:
+            if found.code == StatusCode.INVALID_ARGUMENT:
+                return found
+        return None
+
+    start, stop = 0, len(rows)
+    while stop - start > 1 and is_awaited():
+        middle = (start + stop) // 2
+        start, stop = (start, middle) if refused(start, middle) else (middle, stop)
+    found = refused(start, stop) if stop - start == 1 else None
+    if found is None:  # the model does not answer row by row
+        return error
+    return ServableError(found.code, f'Input "{alias}", row {start}: {found.message}')
