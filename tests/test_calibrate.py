@@ -116,8 +116,13 @@ def test_moved_images_are_named_with_the_remedy(run, tmp_path):
     finished = read_finished_run(run)
     settings = dataclasses.replace(finished.recipe.data, images=str(tmp_path / "gone"))
     recipe = dataclasses.replace(finished.recipe, data=settings)
-    with pytest.raises(FileNotFoundError, match=r"gone'.*with `--images`"):
-        dataclasses.replace(finished, recipe=recipe).part("test")
+    moved = dataclasses.replace(finished, recipe=recipe)
+    with pytest.raises(
+        FileNotFoundError, match=r"images of the run are no longer in .*gone'.*`images`"
+    ):
+        moved.part("test")
+    with pytest.raises(FileNotFoundError, match=r"There are no images at .*here'"):
+        moved.part("test", tmp_path / "here")
 
 
 def test_images_that_the_run_trained_on_are_refused(folders, run, tmp_path):
@@ -177,7 +182,11 @@ def test_threshold_is_that_of_the_validation_images(folders, run, target, capsys
     assert found.queries == 40
     assert found.threshold == pytest.approx(expected.threshold, abs=1e-5)
     assert found.precision == pytest.approx(expected.precision, abs=0.03)
-    assert capsys.readouterr().out == f"{found}\n"
+    written, what_next = (
+        str(run / "calibration.json"),
+        "Export and index again to use it.",
+    )
+    assert capsys.readouterr().out == f"{found}\nWritten to {written}. {what_next}\n"
 
 
 def test_training_images_make_the_gallery_larger(folders, run):
@@ -201,6 +210,30 @@ def test_rate_that_cannot_be_reached_leaves_the_file_of_before(run, capsys):
     assert main(["calibrate", str(run), "--false-positive-rate", "0.001"]) == 1
     assert "40 queries cannot tell a smaller one" in capsys.readouterr().err
     assert (run / "calibration.json").read_text() == before
+
+
+@pytest.mark.parametrize("option", ["--precision", "--false-positive-rate"])
+def test_rate_that_cannot_be_reached_ends_well_where_allowed(run, option, capsys):
+    rates = {"--precision": "0.99", "--false-positive-rate": "0.001"}
+    arguments = ["calibrate", str(run), option, rates[option]]
+    assert main(arguments) == 1
+    reason = capsys.readouterr().err.partition("error: ")[2]
+    assert main([*arguments, "--if-possible"]) == 0
+    assert capsys.readouterr().out == f"No threshold was chosen. {reason}"
+    assert not (run / "calibration.json").exists()
+
+
+@pytest.mark.parametrize("fault", ["images", "rate", "run", "network"])
+def test_no_other_error_is_allowed(folders, run, tmp_path, fault, capsys):
+    rate = "2" if fault == "rate" else "0.4"
+    images = tmp_path / "gone" if fault == "images" else folders / "images"
+    if fault == "run":
+        (run / "splits.json").unlink()
+    if fault == "network":
+        (run / "embedder.keras").write_bytes(b"")
+    arguments = ["calibrate", str(run), "--precision", rate, "--images", str(images)]
+    assert main([*arguments, "--if-possible"]) == 1
+    assert "error: " in capsys.readouterr().err
 
 
 def test_rate_out_of_range_is_told_before_anything_is_read(tmp_path, capsys):
@@ -245,6 +278,7 @@ def test_run_without_validation_images_is_told_what_to_do(folders, run, capsys):
     error = capsys.readouterr().err
     assert "has no validation images" in error
     assert "`validation_fraction` above 0" in error
+    assert main([*arguments, "--if-possible"]) == 0
 
 
 def test_continuous_labels_are_refused(folders, run, capsys):
@@ -255,6 +289,7 @@ def test_continuous_labels_are_refused(folders, run, capsys):
     arguments = ["calibrate", str(run), "--precision", "0.9", "--images", file]
     assert main(arguments) == 1
     assert "continuous labels" in capsys.readouterr().err
+    assert main([*arguments, "--if-possible"]) == 0
 
 
 def test_images_of_the_querys_own_sequence_are_left_out(folders, run):

@@ -30,6 +30,7 @@ def test_an_error_becomes_one_line_and_an_exit_code(action, code, printed, capsy
     assert capsys.readouterr().err == printed
 
 
-def test_a_bug_keeps_its_traceback():
-    with pytest.raises(ZeroDivisionError):
-        run_command(parser_that(ZeroDivisionError()), [])
+@pytest.mark.parametrize("bug", [ZeroDivisionError, TypeError, KeyError])
+def test_a_bug_keeps_its_traceback(bug):
+    with pytest.raises(bug):
+        run_command(parser_that(bug()), [])

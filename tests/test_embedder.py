@@ -1,5 +1,7 @@
 """Embedders: build, preprocess, save, load."""
 
+import zipfile
+
 import keras
 import numpy as np
 import pytest
@@ -40,6 +42,87 @@ def test_saved_embedder_gives_the_same_embeddings(tmp_path):
     np.testing.assert_array_equal(
         loaded.predict(PICTURES, verbose=0), embedder.predict(PICTURES, verbose=0)
     )
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "'.*none.keras', which is not there"),
+        (b"no archive", "which is damaged, or something else"),
+        ({}, "which Keras cannot load .KeyError.*config.json"),
+        ({"config.json": b"{"}, "which Keras cannot load .JSONDecodeError"),
+    ],
+)
+def test_file_that_holds_no_model_is_told_in_one_line(content, reason, tmp_path):
+    file = tmp_path / "none.keras"
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    elif content is not None:
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, inside in content.items():
+                archive.writestr(name, inside)
+    with pytest.raises(
+        ValueError, match=f"`path` must be.*Received: .*{reason}"
+    ) as got:
+        load_embedder(file)
+    assert "\n" not in str(got.value)
+
+
+def test_half_of_a_file_is_told_as_damaged(tmp_path):
+    file = tmp_path / "embedder.keras"
+    build_embedder(8, 2, widths=(2,)).save(file)
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(ValueError, match="which is damaged, or something else"):
+        load_embedder(str(file))
+
+
+def test_class_that_nobody_knows_is_named_in_one_line(tmp_path):
+    class Unknown(keras.layers.Layer):
+        def call(self, x):
+            return x
+
+    images = keras.Input((8, 8, 3))
+    outputs = keras.layers.Flatten()(Unknown()(images))
+    keras.Model(images, outputs).save(tmp_path / "own.keras")
+    with pytest.raises(
+        ValueError, match=r"Could not locate class 'Unknown'\)\.$"
+    ) as got:
+        load_embedder(tmp_path / "own.keras")
+    assert "\n" not in str(got.value)
+
+
+@pytest.mark.parametrize(
+    ("shape", "flat"),
+    [
+        ((8,), False),
+        ((8, 8, 1), True),
+        ((8, 6, 3), True),
+        ((8, 8, 3), False),
+        ((None, None, 3), None),
+    ],
+    ids=str,
+)
+def test_model_that_is_no_embedder_is_told_by_its_shapes(shape, flat, tmp_path):
+    layers = [keras.Input(shape), keras.layers.Dense(2)]
+    if flat is not False:
+        layers.append(
+            keras.layers.Flatten() if flat else keras.layers.GlobalMaxPool2D()
+        )
+    model = keras.Sequential(layers)
+    model.save(tmp_path / "other.keras")
+    sides = ", ".join(map(str, shape))
+    with pytest.raises(
+        ValueError, match=rf"hold an embedder.*from \(None, {sides},?\) "
+    ):
+        load_embedder(tmp_path / "other.keras")
+
+
+def test_model_of_two_inputs_is_no_embedder(tmp_path):
+    first, second = keras.Input((8, 8, 3)), keras.Input((8, 8, 3))
+    both = keras.layers.Flatten()(keras.layers.Add()([first, second]))
+    keras.Model([first, second], both).save(tmp_path / "two.keras")
+    with pytest.raises(ValueError, match="must hold an embedder"):
+        load_embedder(tmp_path / "two.keras")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,9 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from matplotlib import font_manager
+
+from tests.small_fonts import pattern, write_font
 from tfdml.distribution_plots import plot_hubness, plot_similarity_histograms
 from tfdml.embedding_plots import (
     draw_embedding_map,
@@ -18,6 +21,8 @@ from tfdml.embedding_plots import (
     thin_out,
 )
 from tfdml.gallery_plots import plot_retrieval_gallery
+from tfdml.plot_fonts import drawable, set_text
+from tfdml.plot_style import new_figure
 
 GENERATOR = np.random.default_rng(0)
 PICTURES = GENERATOR.integers(0, 255, (40, 6, 9, 3)).astype("uint8")
@@ -399,3 +404,82 @@ def test_missing_scikit_learn_is_named_with_its_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.manifold", None)
     with pytest.raises(ImportError, match="pip install scikit-learn"):
         embedding_map(np.eye(3))
+
+
+# Fonts
+
+DOG = "\uac15\uc544\uc9c0"  # Korean
+SPELLED = r"\uac15\uc544\uc9c0"
+
+
+@pytest.fixture
+def only_dejavu(monkeypatch):
+    """matplotlib as where no other font is installed."""
+    fonts = [f for f in font_manager.fontManager.ttflist if f.name == "DejaVu Sans"]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", fonts)
+
+
+def draw_names(names):
+    """Draw names in each place where one may stand."""
+    picture = PICTURES[0]
+    gallery = plot_retrieval_gallery(
+        [(picture, names[0], [(picture, names[1], 1, True)])]
+    )
+    embeddings = draw_embedding_map([[0, 0], [1, 1]], PICTURES[:2], names)
+    saved(gallery)
+    saved(embeddings)
+    below = embeddings.legends[0].get_texts()
+    return (
+        [texts(gallery.axes[0])[place] for place in (2, 4)],
+        [text.get_text() for text in below],
+    )
+
+
+def test_characters_that_no_font_has_are_spelled_without_a_warning(only_dejavu):
+    gallery, legend = draw_names([DOG, "\u0434\u043e\u043c"])
+    assert legend == ["\u0434\u043e\u043c", SPELLED]  # DejaVu has Cyrillic
+    assert gallery[1] == "\u0434\u043e\u043c"
+    assert gallery[0].startswith(r"\uac15")
+    assert gallery[0].endswith("c0")
+
+
+def test_names_are_drawn_by_an_installed_font_that_has_them(
+    only_dejavu, monkeypatch, tmp_path
+):
+    file = tmp_path / "NanumGothic.ttf"
+    write_font(file, {c: pattern(i) for i, c in enumerate(DOG)})
+    font_manager.fontManager.addfont(file)
+    assert draw_names([DOG, "cat"]) == ([DOG, "cat"], ["cat", DOG])
+    assert drawable(f"{DOG}\u732b") == (
+        rf"{DOG}\u732b",
+        ["sans-serif", "DejaVu Sans", "NanumGothic"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cat", "cat"),
+        ("a\tb\nc", "a b\nc"),
+        ("\u1100\u1161", r"\uac00"),  # as macOS writes names of folders
+        ("\U0001f9ff \x07 \udc80", r"\U0001f9ff \x07 \udc80"),
+        ("$x$", "$x$"),
+    ],
+)
+def test_text_is_drawn_as_it_is_or_spelled(only_dejavu, text, expected):
+    assert drawable(text)[0] == expected
+    figure = new_figure(2, 1)
+    set_text(figure.text(0.5, 0.5, ""), text)
+    assert figure.texts[0].get_text() == expected
+    saved(figure)
+
+
+def test_wide_characters_take_two_places_in_a_legend(only_dejavu, monkeypatch):
+    monkeypatch.setattr(
+        "tfdml.plot_style.drawable", lambda text: (text, ["DejaVu Sans"])
+    )
+    figures = {}
+    for name in ("\u72ac" * 80, "x" * 160):
+        figure = draw_embedding_map([[0, 0]], PICTURES[:1], [name])
+        figures[name[0]] = figure.legends[0].get_texts()[0].get_text().count("\n")
+    assert figures["\u72ac"] == figures["x"] == 1

@@ -1,29 +1,18 @@
-import os
 import re
-import shutil
 from urllib.parse import urlsplit
 
 import pytest
 from PIL import Image
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from serving.page import create_app
 from serving.search import open_search
+from tests.running_chromium import chromium
 from tests.running_server import running
 from tests.search_fixtures import build_search, serve_model, write_picture
 
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 800}
-CHROMIUM_FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 
 
 @pytest.fixture(scope="module")
@@ -51,18 +40,8 @@ def calibrated(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    executable = shutil.which("chromium") or shutil.which("chromium-browser")
-    if executable is None:
-        message = "The page is tested in Chromium: apt-get install chromium"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=executable, args=CHROMIUM_FLAGS
-        )
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(params=[DESKTOP, PHONE], ids=["desktop", "phone"])
@@ -284,6 +263,46 @@ def test_query_without_a_match_is_told_so_before_the_nearest(calibrated_page, tm
     upload(page, write_picture(tmp_path / "sky.png", (0, 0, 200)))
     expect(page.get_by_role("heading", name="Nearest images")).to_be_visible()
     expect(page.locator("#hits .card.weak")).to_have_count(7)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "similarities", "match", "sentence", "scores"),
+    [
+        (
+            0.7482,
+            [0.7479, 0.51],
+            False,
+            "needs a similarity of 0.7482, the nearest image has 0.7479.",
+            ["0.7479", "0.5100"],
+        ),
+        (
+            0.748201,
+            [0.748204, 0.748199],
+            True,
+            "Below 0.748201: near, but no match",
+            ["0.748204", "0.748199"],
+        ),
+        (0.748, [0.7486, 0.7474], True, "Below 0.748: near", ["0.749", "0.747"]),
+    ],
+)
+def test_digits_tell_what_matches_from_what_does_not(
+    calibrated_page, threshold, similarities, match, sentence, scores
+):
+    page = calibrated_page
+
+    def answer(route):
+        reply = route.fetch()
+        whole = reply.json()
+        hits = whole["hits"][: len(similarities)]
+        for hit, value in zip(hits, similarities, strict=True):
+            hit |= {"similarity": value, "match": value >= threshold}
+        changes = {"hits": hits, "match": match, "threshold": threshold}
+        route.fulfill(response=reply, json=whole | changes)
+
+    page.route("**/api/similar/**", answer)
+    page.locator("#strip .card").first.click()
+    expect(page.locator("#hits .divider")).to_contain_text(sentence)
+    expect(page.locator("#hits .card b")).to_have_text(scores)
 
 
 def test_a_search_server_that_went_away_is_reported(browser, address):

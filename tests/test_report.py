@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.running_chromium import chromium
 from training.__main__ import main
 from training.charts import line_chart
 from training.contact_sheet import contact_sheet
 from training.data.data_set import DataSet
 from training.evaluation import Part
+from training.html_page import html_page, html_table
 from training.html_report import write_report
 from training.report import metric_text, metric_title, summary
 
@@ -249,6 +251,26 @@ def test_page_of_a_run_without_validation_and_searches(tmp_path):
     page = write_report(tmp_path / "run").read_text("utf-8")
     assert page.count("<svg") == 1
     assert "Searches" not in page
+
+
+def test_damaged_file_of_a_run_is_named(tmp_path, capsys):
+    write(tmp_path / "run", [])
+    (tmp_path / "run/history.json").write_text('{"loss": [1.0')
+    assert main(["report", str(tmp_path / "run")]) == 1
+    assert "history.json is damaged: " in capsys.readouterr().err
+
+
+def test_pages_fit_a_phone(tmp_path):
+    run = tmp_path / ("a_long_name_" * 8)
+    write(run, [])
+    name = "a_name_that_is_longer_than_the_page_is_wide_on_a_telephone.jpg"
+    wide = html_table(["", *map(str, range(1, 20))], [[name, *["12.3 to 45.6"] * 19]])
+    (tmp_path / "table.html").write_text(html_page("table", [wide, wide]))
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 400, "height": 800})
+        for file in (write_report(run), tmp_path / "table.html"):
+            page.goto(file.as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
 def test_folder_without_a_finished_run_is_refused(tmp_path, capsys):

@@ -327,3 +327,12 @@ def test_drawing_registers_no_figure_with_pyplot():
         "matplotlib.pyplot" not in sys.modules
         or not sys.modules["matplotlib.pyplot"].get_fignums()
     )
+
+
+def test_labels_and_runs_in_another_script_are_drawn_without_a_warning():
+    name = "\uac15\uc544\uc9c0"
+    values, x = {name: [0.4, 0.6]}, {name: [1, 2]}
+    histories = {name: {name: values[name]}}
+    saved(plot_training(histories, x, metric=name, x_label=name))
+    saved(plot_convergence(values, x, x, metric=name))
+    saved(plot_recall_at_k({name: [1, 2]}))

@@ -13,6 +13,10 @@ def run_command(
 ) -> int:
     """Parse arguments and run the command that they name.
 
+    `TypeError`, `KeyError` and the like are bugs, and keep their traceback: a command
+    line holds nothing but text, and what reads a file that is not as it should be
+    raises a `ValueError` of its own.
+
     Args:
         parser: Its commands set `run_command`, a function of the parsed arguments.
         arguments: Without the name of the program; those of the process by default.

@@ -1,8 +1,10 @@
 """Embedders: a picture goes in, a unit vector comes out."""
 
 import inspect
+import zipfile
 from collections.abc import Callable, Sequence
 from os import PathLike
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -108,15 +110,50 @@ def load_embedder(path: str | PathLike[str]) -> keras.Model:
     """Load an embedder from a `.keras` file, ready for inference or more training.
 
     Args:
-        path: File that `embedder.save` wrote.
+        path: `.keras` file that `embedder.save` wrote.
 
     Returns:
-        The model, not compiled.
+        The model, not compiled, from `[batch, size, size, 3]` to `[batch, dimension]`.
 
     Raises:
-        ValueError: There is no such file, or it is no Keras model.
+        ValueError: There is no such file, Keras cannot load it, or the model has other
+            shapes: its input must be square, of a known size and of 3 channels, its
+            output one row a picture.
     """
-    return keras.saving.load_model(path, compile=False)
+    file = Path(path)
+    if not file.exists():
+        raise _no_embedder(file, "which is not there")
+    if not zipfile.is_zipfile(file):
+        raise _no_embedder(file, "which is damaged, or something else")
+    try:
+        model = keras.saving.load_model(file, compile=False)
+    except MemoryError:
+        raise
+    except Exception as error:  # Keras lets through what zipfile, json and h5py raise
+        reason = f"which Keras cannot load ({type(error).__name__}: {_gist(error)})"
+        raise _no_embedder(file, reason) from error
+    # A model that was never built has no shapes.
+    shapes = [getattr(model, f"{end}_shape", None) for end in ("input", "output")]
+    match shapes:
+        case [(None, int(height), int(width), 3), (None, int())] if height == width:
+            return model
+    raise ValueError(
+        "`path` must hold an embedder, from (None, size, size, 3) to (None, "
+        f"dimension). Received: {str(path)!r}, from {shapes[0]} to {shapes[1]}."
+    )
+
+
+def _no_embedder(file: Path, reason: str) -> ValueError:
+    return ValueError(
+        "`path` must be a `.keras` file that `embedder.save` wrote. "
+        f"Received: {str(file)!r}, {reason}."
+    )
+
+
+def _gist(error: Exception) -> str:
+    """Return the first sentence of what went wrong innermost: Keras prints pages."""
+    message = str(error).rpartition("Exception encountered: ")[2]
+    return " ".join(message.split()).split(". ")[0].removesuffix(".")
 
 
 def _residual_network(

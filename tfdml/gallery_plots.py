@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfdml.plot_fonts import drawable
 from tfdml.plot_style import COLORS, new_figure
 
 __all__ = ["plot_retrieval_gallery"]
@@ -38,12 +39,13 @@ _MARK_FONT = "DejaVu Sans"  # comes with matplotlib, and has both marks
 
 
 def plot_retrieval_gallery(rows: Sequence[Row]) -> Any:
-    """Draw queries and their nearest pictures, right and wrong ones marked.
+    r"""Draw queries and their nearest pictures, right and wrong ones marked.
 
     One row a query: its picture, then its hits from rank 1 on. A right hit has a solid
     green frame and a check mark, a wrong one a dashed red frame and a cross. Under each
     stand its similarity and its title; titles too long for their place lose their
-    middle. Pictures keep their shape.
+    middle, and characters that no font has are spelled as `\uac00`. Pictures keep
+    their shape.
 
     Args:
         rows: For each query its picture, uint8 `[height, width, 3]` of any size, its
@@ -95,7 +97,7 @@ def plot_retrieval_gallery(rows: Sequence[Row]) -> Any:
     for place, (query, title, hits) in enumerate(rows):
         top = _HEAD + place * step
         _show(axes, query, lefts[0], top, side)
-        _write(axes, lefts[0] + side / 2, top + side + 0.05, _short(title, pitch), 7)
+        _write_title(axes, lefts[0] + side / 2, top + side + 0.05, title, pitch)
         for left, (picture, name, similarity, is_right) in zip(
             lefts[1:], hits, strict=False
         ):
@@ -105,7 +107,7 @@ def plot_retrieval_gallery(rows: Sequence[Row]) -> Any:
             middle, under = left + side / 2, top + side + 0.05
             text = f"{look['mark']} {similarity:.3f}"
             _write(axes, middle, under, text, 8, color=look["ink"], family=_MARK_FONT)
-            _write(axes, middle, under + 0.125, _short(name, pitch), 7)
+            _write_title(axes, middle, under + 0.125, name, pitch)
     return figure
 
 
@@ -156,15 +158,22 @@ def _write(axes: Any, x: float, y: float, text: str, size: float, **look: Any) -
     axes.text(x, y, text, fontsize=size, **look)
 
 
-def _short(title: str, inches: float) -> str:
+def _write_title(axes: Any, x: float, y: float, title: str, inches: float) -> None:
+    shown, families = drawable(" ".join(title.split()))
+    _write(axes, x, y, _short(shown, families, inches), 7, family=families)
+
+
+def _short(title: str, families: list[str], inches: float) -> str:
     """Take letters out of the middle of a title until it fits in 7 points."""
+    from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextPath
 
-    kept = short = " ".join(title.split())
+    kept = short = title
+    font = FontProperties(family=families)
     # Text on pixels is a little wider than its outline.
     room = inches * 72 * 0.95 - 5
     while len(kept) > 2:
-        width = TextPath((0, 0), short, size=7).get_extents().width
+        width = TextPath((0, 0), short, size=7, prop=font).get_extents().width
         if width <= room:
             break
         length = max(2, min(len(kept) - 1, int(len(kept) * room / width)))

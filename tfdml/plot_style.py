@@ -2,10 +2,13 @@
 
 import math
 import textwrap
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+
+from tfdml.plot_fonts import drawable, set_text
 
 __all__ = [
     "COLORS",
@@ -118,10 +121,8 @@ def legend_below(figure: Any, handles: Any, names: list[str]) -> None:
     Long names are broken into lines; as many columns stand beside each other as fit.
     """
     width, height = figure.get_size_inches()
-    broken = [
-        textwrap.fill(name, int((width - _INCH_A_HANDLE) / _INCH_A_CHARACTER)) or " "
-        for name in names
-    ]
+    room = int((width - _INCH_A_HANDLE) / _INCH_A_CHARACTER)
+    broken = [_broken(drawable(name)[0], room) for name in names]
     columns = len(names)
     while columns > 1 and sum(_widths(broken, columns)) > width:
         columns -= 1
@@ -140,8 +141,18 @@ def legend_below(figure: Any, handles: Any, names: list[str]) -> None:
     )
     # Given as a label, a name with a first underscore would be left out.
     for text, name in zip(legend.get_texts(), broken, strict=True):
-        text.set_parse_math(False)
-        text.set_text(name)
+        set_text(text, name)
+
+
+def _broken(name: str, room: int) -> str:
+    """Break a name into lines of so many narrow characters."""
+    wide = _cells(name) / max(len(name), 1)
+    return textwrap.fill(name, max(1, int(room / max(wide, 1)))) or " "
+
+
+def _cells(line: str) -> int:
+    """Return the width of a line, of which a Chinese character takes two places."""
+    return sum(1 + (unicodedata.east_asian_width(char) in "WF") for char in line)
 
 
 def _columns(names: list[str], columns: int) -> list[list[str]]:
@@ -153,7 +164,7 @@ def _columns(names: list[str], columns: int) -> list[list[str]]:
 def _widths(names: list[str], columns: int) -> list[float]:
     return [
         _INCH_A_HANDLE
-        + _INCH_A_CHARACTER * max(len(x) for name in part for x in name.splitlines())
+        + _INCH_A_CHARACTER * max(_cells(x) for name in part for x in name.splitlines())
         for part in _columns(names, columns)
     ]
 

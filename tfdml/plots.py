@@ -9,6 +9,7 @@ import numpy as np
 from tfdml.losses.base import PairLoss
 from tfdml.pair_weights import weighted_pairs
 from tfdml.pairs import Tensor
+from tfdml.plot_fonts import drawable
 from tfdml.plot_style import COLORS, light_grid
 
 __all__ = ["Panel", "plot_pair_weights", "plot_weights"]
@@ -101,7 +102,8 @@ def plot_weights(panels: Sequence[Panel], x_label: str) -> Any:
             )
         axes.axhline(0, color="black", linewidth=0.8)
         axes.yaxis.set_major_formatter(lambda y, _: f"{abs(y):g}")
-        axes.set_title(panel.title, fontsize="medium")
+        title, families = drawable(panel.title)
+        axes.set_title(title, fontsize="medium", fontfamily=families)
         axes.set_xlabel(x_label)
         axes.set_ylabel(panel.y_label)
         light_grid(axes)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tfdml.plot_fonts import set_text
 from tfdml.plot_style import (
     draw_runs,
     legend_below,
@@ -76,7 +77,7 @@ def plot_training(
     figure = new_figure(7.0, 4.3)
     axes = figure.subplots()
     _draw(axes, curves, x_label)
-    axes.set_ylabel(metric, parse_math=False)
+    set_text(axes.yaxis.label, metric)
     legend_below(figure, axes.lines, list(curves))
     return figure
 
@@ -137,7 +138,7 @@ def plot_convergence(
     both = figure.subplots(1, 2, sharey=True)
     for axes, (curves, label) in zip(both, panels, strict=True):
         _draw(axes, curves, label)
-    both[0].set_ylabel(metric, parse_math=False)
+    set_text(both[0].yaxis.label, metric)
     legend_below(figure, both[0].lines, list(values))
     return figure
 
@@ -189,5 +190,5 @@ def _draw(
     else:
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     draw_runs(axes, curves)
-    axes.set_xlabel(x_label, parse_math=False)
+    set_text(axes.xaxis.label, x_label)
     plain_axes(axes)

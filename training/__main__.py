@@ -62,6 +62,11 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="search them too, for a gallery as large as the one of the search",
     )
+    calibrate.add_argument(
+        "--if-possible",
+        action="store_true",
+        help="end well where the images let no threshold be chosen",
+    )
     calibrate.set_defaults(run_command=_calibrate)
 
     evaluate = commands.add_parser("evaluate", help="measure an embedder, and draw")
@@ -142,16 +147,24 @@ def _fit(parsed: argparse.Namespace) -> None:
 
 
 def _calibrate(parsed: argparse.Namespace) -> None:
-    from training.calibrate import calibrate_run
+    from training.calibrate import CALIBRATION, NoThresholdError, calibrate_run
 
-    found = calibrate_run(
-        parsed.run,
-        precision=parsed.precision,
-        false_positive_rate=parsed.false_positive_rate,
-        images=parsed.images,
-        training_images=parsed.training_images,
-    )
+    try:
+        found = calibrate_run(
+            parsed.run,
+            precision=parsed.precision,
+            false_positive_rate=parsed.false_positive_rate,
+            images=parsed.images,
+            training_images=parsed.training_images,
+        )
+    except NoThresholdError as error:
+        if not parsed.if_possible:
+            raise
+        print(f"No threshold was chosen. {error}")
+        return
     print(found)
+    written = Path(parsed.run) / CALIBRATION
+    print(f"Written to {written}. Export and index again to use it.")
 
 
 def _evaluate(parsed: argparse.Namespace) -> None:

@@ -5,13 +5,18 @@ from os import PathLike
 import numpy as np
 
 from tfdml.calibration import Calibration, calibrate, check_target, match_scores
+from tfdml.rows import as_embeddings
 from training.evaluation import Part, embed
 from training.finished_run import read_finished_run
 from training.run_folder import write_json
 
-__all__ = ["CALIBRATION", "calibrate_run"]
+__all__ = ["CALIBRATION", "NoThresholdError", "calibrate_run"]
 
 CALIBRATION = "calibration.json"
+
+
+class NoThresholdError(ValueError):
+    """All is well with the run, but its images let no threshold be chosen."""
 
 
 def calibrate_run(
@@ -47,22 +52,24 @@ def calibrate_run(
 
     Raises:
         FileNotFoundError: There is no finished run, or its images are gone.
-        ValueError: The run has no validation images or no classes, or the wanted rate
-            cannot be reached on them.
+        NoThresholdError: The run has no validation images or no classes, or the wanted
+            rate cannot be reached on them.
+        ValueError: The wanted rate is none, the run is damaged, or the images cannot be
+            used.
     """
     check_target(precision, false_positive_rate)  # before minutes of work
     finished = read_finished_run(run)
     part, _ = finished.part("validation", images)
     data = part.data
     if data.is_continuous:
-        raise ValueError(
+        raise NoThresholdError(
             f"{run} was trained on continuous labels: no neighbour of theirs is right "
             "or wrong, so that there is no match to calibrate. It needs classes."
         )
     if not len(data):
-        raise ValueError(
+        raise NoThresholdError(
             f"{run} has no validation images to choose a threshold on. Train it with "
-            "`validation_fraction` above 0 in [data], or give `--images` a manifest "
+            "`validation_fraction` above 0 in [data], or give `images` a manifest "
             'whose `split` is "validation" for classes that it has not seen.'
         )
     parts, is_query, is_gallery = [part], data.is_query(), data.is_gallery()
@@ -72,16 +79,22 @@ def calibrate_run(
         is_query = np.append(is_query, np.zeros(len(others.data), bool))
         is_gallery = np.append(is_gallery, np.ones(len(others.data), bool))
     embedder = finished.embedder()
-    scores = match_scores(
-        np.concatenate([embed(embedder, some) for some in parts]),
-        np.concatenate([np.array(p.data.class_names)[p.data.labels] for p in parts]),
-        is_query=is_query,
-        is_gallery=is_gallery,
-        groups=_sequences(parts),
-    )
-    found = calibrate(
-        scores, precision=precision, false_positive_rate=false_positive_rate
-    )
+    rows = np.concatenate([embed(embedder, some) for some in parts])
+    rows = as_embeddings("embeddings", rows, unit=False)  # NaN is no reason to go on
+    labels = [np.array(some.data.class_names)[some.data.labels] for some in parts]
+    try:
+        scores = match_scores(
+            rows,
+            np.concatenate(labels),
+            is_query=is_query,
+            is_gallery=is_gallery,
+            groups=_sequences(parts),
+        )
+        found = calibrate(
+            scores, precision=precision, false_positive_rate=false_positive_rate
+        )
+    except ValueError as error:
+        raise NoThresholdError(str(error)) from error
     write_json(finished.folder / CALIBRATION, found.to_json())
     return found
 

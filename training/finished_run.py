@@ -59,11 +59,13 @@ class FinishedRun:
         """
         settings = self.recipe.data
         if images is not None:
+            if not Path(images).exists():
+                raise FileNotFoundError(f"There are no images at {str(images)!r}.")
             settings = dataclasses.replace(settings, images=str(images))
-        if not Path(settings.images).exists():
+        elif not Path(settings.images).exists():
             raise FileNotFoundError(
-                f"The images of the run are not in {settings.images!r}. Name the "
-                "folder or manifest where they are now with `--images`."
+                f"The images of the run are no longer in {settings.images!r}. Name the "
+                "folder or manifest where they are now as `images`."
             )
         source = read_source(settings)
         data = source.data.of_split(split)

@@ -7,14 +7,18 @@ __all__ = ["environment_table", "html_page", "html_table"]
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1f2328; background: #fff;
-  margin: 2rem auto; max-width: 1100px; padding: 0 1.5rem }
+  margin: 2rem auto; max-width: 1100px; padding: 0 1.5rem; overflow-wrap: break-word }
 h1 { font-size: 1.6rem; margin-bottom: 0 } h2 { font-size: 1.15rem; margin-top: 2rem }
 .lead { color: #57606a; margin-top: .25rem }
 table { border-collapse: collapse } th, td { padding: .25rem .9rem .25rem 0 }
 th { text-align: left; font-weight: 600 } td.n, th.n { text-align: right }
+td.n { white-space: nowrap }
+td:first-child { overflow-wrap: anywhere; min-width: 7rem }
+.scroll { overflow-x: auto } .scroll + .scroll { margin-top: 1rem }
 tbody tr { border-top: 1px solid #d8dee4 } tr.main td { font-weight: 600 }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(430px, 1fr));
-  gap: 1.5rem } figure { margin: 0 } figcaption { font-weight: 600 }
+.charts { display: grid; gap: 1.5rem;
+  grid-template-columns: repeat(auto-fit, minmax(min(430px, 100%), 1fr)) }
+figure { margin: 0 } figcaption { font-weight: 600 }
 svg { width: 100%; height: auto } svg text { font: 11px sans-serif; fill: #57606a }
 .grid { stroke: #d8dee4 } .mark { stroke: #57606a; stroke-dasharray: 4 3 }
 .keys span { margin-right: 1rem; font-size: .85rem } .keys i { display: inline-block;
@@ -26,7 +30,6 @@ svg { width: 100%; height: auto } svg text { font: 11px sans-serif; fill: #57606
 .query { margin-right: 1rem } .cell b { color: #1f2328; font-weight: 600 }
 .figures { display: flex; flex-wrap: wrap; gap: 2rem; align-items: end }
 .figures img { max-width: 100%; height: auto; display: block }
-table + table { margin-top: 1rem }
 .note { color: #57606a; max-width: 75ch; margin: .2rem 0 .8rem }
 .recipe { columns: 3 260px; font-size: .85rem } .recipe section { break-inside: avoid }
 .recipe h3 { margin: .6rem 0 0; font-size: .9rem } .given { font-weight: 600 }
@@ -55,13 +58,15 @@ def html_table(
 ) -> str:
     """Return a table: the first column is text, the others are numbers.
 
+    Where it is wider than the page it scrolls, so that the page does not.
+
     Args:
         head: Title of each column, plain text; none: no head.
         rows: Cells, plain text.
         main: First cell of the row that stands out.
     """
     kinds = ["", *[' class="n"'] * max(0, len(head) - 1)]
-    parts = ["<table>"]
+    parts = ['<div class="scroll"><table>']
     if head:
         cells = (f"<th{k}>{escape(t)}</th>" for k, t in zip(kinds, head, strict=True))
         parts.append(f"<thead><tr>{''.join(cells)}</tr></thead>")
@@ -71,7 +76,7 @@ def html_table(
         cells = (f"<td{k}>{escape(t)}</td>" for k, t in zip(kinds, row, strict=True))
         stands_out = ' class="main"' * (row[0] == main)
         parts.append(f"<tr{stands_out}>{''.join(cells)}</tr>")
-    return "".join([*parts, "</tbody></table>"])
+    return "".join([*parts, "</tbody></table></div>"])
 
 
 def environment_table(values: Mapping[str, str]) -> str:
