@@ -20,7 +20,8 @@ def search_part(
         part: The images.
         embeddings: Float array `[N, dimension]`.
         asked: Which images search, positions in the part, `[Q]`.
-        k: How many are found, at least 1; fewer where the gallery is too small for it.
+        k: How many are found, at least 1; fewer, perhaps none, where what one of them
+            may find is less.
 
     Returns:
         Positions in the part, int64 `[Q, k]`, the nearest first, and similarities,
@@ -30,13 +31,12 @@ def search_part(
     place = np.full(len(part.data), -1)
     place[searched] = np.arange(len(searched))
     exclude = _left_out(part, asked, place)
-    most = int((exclude >= 0).sum(axis=1).max())
+    k = min(k, len(searched) - int((exclude >= 0).sum(axis=1).max()))
+    if k < 1:
+        empty = np.empty((len(asked), 0))
+        return empty.astype(np.int64), empty.astype(np.float32)
     found, scores = nearest_neighbors(
-        embeddings[asked],
-        embeddings[searched],
-        max(1, min(k, len(searched) - most)),
-        exclude=exclude,
-        zero_rows=True,
+        embeddings[asked], embeddings[searched], k, exclude=exclude, zero_rows=True
     )
     return searched[found], scores
 
