@@ -5,10 +5,9 @@ from typing import Any
 
 import keras
 from keras import ops
-from keras.src.backend import get_keras_mask  # Keras offers it in no other place.
 
 from tfdml.arguments import whole
-from tfdml.losses.base import checked_batch, checked_labels
+from tfdml.losses.base import checked_batch, checked_labels, refuse_mask
 from tfdml.losses.ranking import TopKPrecisionLoss
 from tfdml.pairs import Tensor, cosine_similarities, label_masks, same_labels, wide
 
@@ -55,11 +54,7 @@ class _BatchRetrieval(keras.metrics.Mean):
             ValueError: The shapes do not fit, a label is no whole number, or the
                 embeddings carry a mask.
         """
-        if get_keras_mask(y_pred) is not None:
-            raise ValueError(
-                "The embeddings (`y_pred`) must carry no Keras mask: hidden rows would "
-                "still be searched. Leave them out of the batch. Received: a mask."
-            )
+        refuse_mask(y_pred)
         embeddings = ops.convert_to_tensor(y_pred, dtype=wide(self.dtype))
         if len(embeddings.shape) != 2:
             raise ValueError(

@@ -13,7 +13,7 @@ from tfdml.exact_scores import Metric
 from tfdml.neighbors import ExactSearcher
 from tfdml.query_results import QueryResults
 from tfdml.retrieval_task import checked_ks
-from tfdml.rows import as_embeddings
+from tfdml.rows import DIVERGED, as_embeddings
 
 __all__ = ["label_distance_metrics", "label_query_metrics"]
 
@@ -115,13 +115,7 @@ def label_query_metrics(
         >>> results.values["label_distance_at_1"].tolist()
         [1.0, 1.0, 2.0]
     """
-    rows = as_embeddings(
-        "embeddings",
-        embeddings,
-        unit=False,
-        remedy="Training that makes such numbers has diverged, and needs a smaller "
-        "learning rate.",
-    )
+    rows = as_embeddings("embeddings", embeddings, unit=False, remedy=DIVERGED)
     labels = _checked_labels(labels, len(rows))
     count = len(rows)
     classes = np.arange(count)

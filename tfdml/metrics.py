@@ -10,7 +10,7 @@ from tfdml.query_results import Average, QueryResults, RankingCurve, WithoutPosi
 from tfdml.ranked import LEVELS, Ranked
 from tfdml.ranks import Ties, check_ties, ranks_in
 from tfdml.retrieval_task import RetrievalTask
-from tfdml.rows import as_embeddings
+from tfdml.rows import DIVERGED, as_embeddings
 
 __all__ = ["query_metrics", "retrieval_metrics"]
 
@@ -146,13 +146,7 @@ def query_metrics(
         ([0, 1, 2], [1.0, 1.0, 0.0])
     """
     check_ties(ties)
-    rows = as_embeddings(
-        "embeddings",
-        embeddings,
-        unit=False,
-        remedy="Training that makes such numbers has diverged, and needs a smaller "
-        "learning rate.",
-    )
+    rows = as_embeddings("embeddings", embeddings, unit=False, remedy=DIVERGED)
     labels = checked_labels("labels", labels, len(rows))
     task = RetrievalTask.of(
         labels,

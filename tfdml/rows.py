@@ -5,7 +5,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["as_embeddings", "row_norms", "unit_or_zero"]
+__all__ = ["DIVERGED", "as_embeddings", "row_norms", "unit_or_zero"]
+
+
+DIVERGED = (
+    "Training that makes such numbers has diverged, and needs a smaller learning rate."
+)
+"""What to do where the embeddings of a model are not finite."""
 
 
 def as_embeddings(

@@ -70,13 +70,7 @@ class MetricLoss(keras.losses.Loss):
             ValueError: The shapes do not fit, a label is no whole number, or the
                 embeddings carry a mask.
         """
-        if get_keras_mask(y_pred) is not None:
-            raise ValueError(
-                "The embeddings (`y_pred`) must carry no Keras mask: hidden rows would "
-                "still be compared with others. Leave them out of the batch; if it is "
-                "no mask of rows, end it in the model, with a layer that does not pass "
-                "it on. Received: a mask."
-            )
+        refuse_mask(y_pred)
         labels, embeddings = self.checked(y_true, y_pred)
         with keras.name_scope(self.name):
             values = self.call(labels, embeddings)
@@ -140,6 +134,21 @@ class PairLoss(MetricLoss):
         Returns:
             Float tensor `[A]`.
         """
+
+
+def refuse_mask(y_pred: Tensor) -> None:
+    """Refuse embeddings that carry a Keras mask.
+
+    Raises:
+        ValueError: They do.
+    """
+    if get_keras_mask(y_pred) is not None:
+        raise ValueError(
+            "The embeddings (`y_pred`) must carry no Keras mask: hidden rows would "
+            "still be compared with others. Leave them out of the batch; if it is "
+            "no mask of rows, end it in the model, with a layer that does not pass "
+            "it on. Received: a mask."
+        )
 
 
 def checked_batch(
