@@ -15,7 +15,7 @@ from tfdml.accelerator import GpuRows, has_gpu
 from tfdml.arguments import one_of
 from tfdml.rows import as_embeddings, row_norms
 
-__all__ = ["Metric", "PreparedGallery", "check_exclude"]
+__all__ = ["Metric", "PreparedGallery", "check_exclude", "leave_out"]
 
 Metric = Literal["cosine", "dot_product", "squared_euclidean"]
 
@@ -291,3 +291,17 @@ def check_exclude(
             f"Received: values from {rows.min()} to {rows.max()}."
         )
     return rows.reshape(queries, -1).astype(np.int64)
+
+
+def leave_out(
+    numbers: NDArray[Any], exclude: NDArray[np.int64], worst: float = -np.inf
+) -> None:
+    """Give the rows that each query leaves out the worst number, in place.
+
+    Args:
+        numbers: A number for each query and gallery row, `[Q, N]`.
+        exclude: What `check_exclude` returned, `[Q, m]`.
+        worst: That number.
+    """
+    rows, places = np.nonzero(exclude >= 0)
+    numbers[rows, exclude[rows, places]] = worst

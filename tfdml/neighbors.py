@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml.exact_scores import Metric, PreparedGallery, check_exclude
+from tfdml.exact_scores import Metric, PreparedGallery, check_exclude, leave_out
 from tfdml.threads import in_threads
 
 __all__ = ["ExactSearcher", "check_k", "nearest_neighbors"]
@@ -162,8 +162,7 @@ def _block(
             break
     else:  # embeddings that have collapsed
         everything = sign * gallery.all_scores(queries)
-        out = np.nonzero(banned >= 0)
-        everything[out[0], banned[out]] = -np.inf
+        leave_out(everything, banned)
         near = _best(everything, k)
         rows, columns = np.nonzero(near)
         scores = sign * everything[near]
@@ -215,8 +214,7 @@ def _by_product(
         Queries and gallery rows, in the order of both.
     """
     product, slack = gallery.products(queries, sharp=sharp)
-    out = np.nonzero(banned >= 0)
-    product[out[0], banned[out]] = -np.inf
+    leave_out(product, banned)
 
     def near(part: slice) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         numbers = product[part]

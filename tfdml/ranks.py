@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml.arguments import one_of
-from tfdml.exact_scores import Metric, PreparedGallery, check_exclude
+from tfdml.exact_scores import Metric, PreparedGallery, check_exclude, leave_out
 from tfdml.threads import in_threads
 
 __all__ = ["Ties", "check_ties", "positive_ranks", "ranks_in"]
@@ -157,9 +157,7 @@ def ranks_in(
         if not len(unsettled):
             return ranks
         product, slack = gallery.products(queries[unsettled], sharp=sharp)
-        banned = exclude[unsettled]
-        out = np.nonzero(banned >= 0)
-        product[out[0], banned[out]] = -np.inf
+        leave_out(product, exclude[unsettled])
         counts: dict[int, _Count] = {}
         for query, count in zip(
             unsettled,
@@ -176,9 +174,7 @@ def ranks_in(
     badness = gallery.all_scores(queries[unsettled])  # embeddings have collapsed
     if gallery.metric != "squared_euclidean":
         np.negative(badness, out=badness)
-    banned = exclude[unsettled]
-    out = np.nonzero(banned >= 0)
-    badness[out[0], banned[out]] = np.inf
+    leave_out(badness, exclude[unsettled], np.inf)
     for row, query in enumerate(unsettled):
         ranks[query] = _sorted_ranks(badness[row], positives[query], ties)
     return ranks
@@ -213,25 +209,24 @@ def _count(
     if np.count_nonzero(near) <= row.size // 8:
         columns = np.flatnonzero(near)
         row = row[columns]
+    order = None
     if columns is None and len(positives) <= _FEW_POSITIVES:
         above = np.array([np.count_nonzero(row > limit) for limit in high])
         until = np.array([np.count_nonzero(row >= limit) for limit in low])
-        if (until - above).sum() > few + len(positives):
-            return None
-        between = [
-            np.flatnonzero((row >= low[i]) & (row <= high[i]))
-            for i in np.flatnonzero(until - above > 1)
-        ]
     else:
         order = np.argsort(row)
-        ordered = row[order]
-        first = np.searchsorted(ordered, low, "left")
-        last = np.searchsorted(ordered, high, "right")
-        above, until = row.size - last, row.size - first
-        if (until - above).sum() > few + len(positives):
-            return None
-        between = [order[first[i] : last[i]] for i in np.flatnonzero(until - above > 1)]
+        rising = row[order]
+        above = row.size - np.searchsorted(rising, high, "right")
+        until = row.size - np.searchsorted(rising, low, "left")
+    if (until - above).sum() > few + len(positives):
+        return None
     unclear = np.flatnonzero(until - above > 1)
+    between = [
+        np.flatnonzero((row >= low[i]) & (row <= high[i]))
+        if order is None
+        else order[row.size - until[i] : row.size - above[i]]
+        for i in unclear
+    ]
     others = np.concatenate([np.empty(0, np.int64), *between])
     ordinals = np.repeat(unclear, [len(rows) for rows in between])
     # A row that is excluded scores -inf, and may be within an infinite slack.

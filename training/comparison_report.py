@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from tfdml.bootstrap import Difference
-from tfdml.retrieval_plots import plot_precision_recall, plot_recall_at_k, plot_roc
 from training.compare import Comparison, results_folder
-from training.evaluation_figures import Figure, convergence
+from training.evaluation_figures import Figure, convergence, curves
 from training.evaluation_report import figure_html
 from training.html_page import html_page, html_table
 from training.query_files import read_queries, read_roc
@@ -131,40 +130,10 @@ def difference_text(name: str, found: Difference) -> str:
 
 
 def _figures(comparison: Comparison) -> Iterator[Figure]:
-    models = {model.name: model for model in comparison.models}
-    results = {
-        name: read_queries(results_folder(model.folders[0])).results
-        for name, model in models.items()
-    }
-    ranks = {n: r.first_ranks for n, r in results.items() if r.first_ranks is not None}
-    if ranks:
-        yield Figure(
-            "Recall against k",
-            "The share of queries with at least one picture of their class among the "
-            "first k.",
-            plot_recall_at_k(ranks),
-        )
-    curves = {
-        name: (found.curve.recall, found.curve.interpolated)
-        for name, found in results.items()
-        if found.curve is not None
-    }
-    if curves:
-        yield Figure(
-            "Precision and recall of the rankings",
-            "Of each query's whole ranking, interpolated; the mean over queries.",
-            plot_precision_recall(curves),
-        )
-    rocs = {n: read_roc(results_folder(m.folders[0])) for n, m in models.items()}
-    measured = {name: roc for name, roc in rocs.items() if roc is not None}
-    if measured:
-        missing = [name for name, roc in rocs.items() if roc is None]
-        yield Figure(
-            "Verification of pairs",
-            "Two pictures are taken for one class where their similarity is above a "
-            "threshold."
-            + f" Not measured: {', '.join(missing)}; `evaluate` does."
-            * bool(missing),
-            plot_roc(measured),
-        )
-    yield from convergence({name: m.folders[0] for name, m in models.items()})
+    folders = {model.name: model.folders[0] for model in comparison.models}
+    measured = {name: results_folder(folder) for name, folder in folders.items()}
+    yield from curves(
+        {name: read_queries(folder).results for name, folder in measured.items()},
+        {name: read_roc(folder) for name, folder in measured.items()},
+    )
+    yield from convergence(folders)

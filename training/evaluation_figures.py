@@ -19,7 +19,7 @@ from training.part_search import search_part
 from training.run_folder import read_json
 from training.subject import Subject
 
-__all__ = ["Drawn", "Figure", "convergence", "figures"]
+__all__ = ["Drawn", "Figure", "convergence", "curves", "figures"]
 
 _MOST_ON_THE_MAP = 2000
 _THUMBNAIL = 48
@@ -88,28 +88,9 @@ def figures(drawn: Drawn) -> Iterator[Figure]:
             "What a user would see, neither the best nor the worst.",
             plot_retrieval_gallery(_rows(drawn, drawn_by_lot[:_ROWS])),
         )
-        yield Figure(
-            "Recall against k",
-            "The share of queries with at least one picture of their class among the "
-            "first k.",
-            plot_recall_at_k({name: queried.first_ranks}),
-        )
-    if queried.curve is not None:
-        yield Figure(
-            "Precision and recall of the rankings",
-            "Of each query's whole ranking, interpolated; the mean over queries.",
-            plot_precision_recall(
-                {name: (queried.curve.recall, queried.curve.interpolated)}
-            ),
-        )
+    roc = None if drawn.pairs is None else roc_curve(drawn.pairs)[:2]
+    yield from curves({name: queried}, {name: roc})
     if drawn.pairs is not None:
-        false, true, _ = roc_curve(drawn.pairs)
-        yield Figure(
-            "Verification of pairs",
-            "Two pictures are taken for one class where their similarity is above a "
-            "threshold.",
-            plot_roc({name: (false, true)}),
-        )
         yield Figure(
             "Similarity of pairs",
             "The less the two overlap, the better a threshold tells them apart.",
@@ -130,6 +111,48 @@ def figures(drawn: Drawn) -> Iterator[Figure]:
     yield _map(drawn)
     if drawn.subject.run is not None:
         yield from convergence({name: drawn.subject.run.folder})
+
+
+def curves(
+    results: Mapping[str, QueryResults],
+    rocs: Mapping[str, tuple[np.ndarray, np.ndarray] | None],
+) -> Iterator[Figure]:
+    """Draw recall, precision and the ROC of one or several models on common axes.
+
+    Args:
+        results: What was measured of each query, by model.
+        rocs: False and true accept rates by model; None where not measured.
+    """
+    ranks = {n: r.first_ranks for n, r in results.items() if r.first_ranks is not None}
+    if ranks:
+        yield Figure(
+            "Recall against k",
+            "The share of queries with at least one picture of their class among the "
+            "first k.",
+            plot_recall_at_k(ranks),
+        )
+    precision = {
+        name: (found.curve.recall, found.curve.interpolated)
+        for name, found in results.items()
+        if found.curve is not None
+    }
+    if precision:
+        yield Figure(
+            "Precision and recall of the rankings",
+            "Of each query's whole ranking, interpolated; the mean over queries.",
+            plot_precision_recall(precision),
+        )
+    measured = {name: roc for name, roc in rocs.items() if roc is not None}
+    if measured:
+        missing = ", ".join(name for name, roc in rocs.items() if roc is None)
+        yield Figure(
+            "Verification of pairs",
+            "Two pictures are taken for one class where their similarity is above a "
+            "threshold."
+            + f" Not measured: {missing}; `evaluate` does."
+            * bool(missing),
+            plot_roc(measured),
+        )
 
 
 def convergence(runs: Mapping[str, Path]) -> Iterator[Figure]:
