@@ -1,0 +1,106 @@
+"""TF Serving's configuration messages that `tensorflow-serving-api` leaves out.
+
+Names, numbers and types of the fields are those of TF Serving 2.20, so that the same
+files (text format of protocol buffers) serve here and there.
+"""
+
+import functools
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import (
+    descriptor_pb2,
+    descriptor_pool,
+    message_factory,
+    text_format,
+    wrappers_pb2,
+)
+
+__all__ = ["message_class", "read_text_message"]
+
+_INT64 = ".google.protobuf.Int64Value"
+_BOOL = ".google.protobuf.BoolValue"
+_STRING = ".google.protobuf.StringValue"
+
+# Message: (name, number, type); a type in capitals is a scalar, others are messages.
+_MESSAGES = {
+    "BatchingParameters": [
+        ("max_batch_size", 1, _INT64),
+        ("batch_timeout_micros", 2, _INT64),
+        ("max_enqueued_batches", 3, _INT64),
+        ("num_batch_threads", 4, _INT64),
+        ("thread_pool_name", 5, _STRING),
+        ("allowed_batch_sizes", 6, "repeated INT64"),
+        ("pad_variable_length_inputs", 7, "BOOL"),
+    ],
+    "PrometheusConfig": [("enable", 1, "BOOL"), ("path", 2, "STRING")],
+    "MonitoringConfig": [
+        ("prometheus_config", 1, ".tensorflow.serving.PrometheusConfig")
+    ],
+    "SSLConfig": [
+        ("server_key", 1, "STRING"),
+        ("server_cert", 2, "STRING"),
+        ("custom_ca", 3, "STRING"),
+        ("client_verify", 4, "BOOL"),
+    ],
+}
+_PACKAGE = "tensorflow.serving"
+
+
+def message_class(name: str) -> Any:
+    """Return the class of BatchingParameters, MonitoringConfig or SSLConfig."""
+    return message_factory.GetMessageClass(
+        _pool().FindMessageTypeByName(f"{_PACKAGE}.{name}")
+    )
+
+
+def read_text_message(file: str | PathLike[str], kind: Any) -> Any:
+    """Read a message in the text format of protocol buffers.
+
+    Args:
+        file: The file, UTF-8.
+        kind: Class of the message.
+
+    Returns:
+        The message.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is not such a message; the error tells the line.
+    """
+    try:
+        text = Path(file).read_text("utf-8")
+        return text_format.Parse(text, kind())
+    except (UnicodeDecodeError, text_format.ParseError) as error:
+        raise ValueError(
+            f"{file} must hold a `{kind.DESCRIPTOR.full_name}` in the text format of "
+            f"protocol buffers ({error})."
+        ) from error
+
+
+@functools.cache
+def _pool() -> descriptor_pool.DescriptorPool:
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
+    file = descriptor_pb2.FileDescriptorProto(
+        name="serving/config_messages.proto",
+        package=_PACKAGE,
+        dependency=[wrappers_pb2.DESCRIPTOR.name],
+        syntax="proto3",
+    )
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field_name, number, kind in fields:
+            field = message.field.add(name=field_name, number=number)
+            repeated = kind.startswith("repeated ")
+            field.label = field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL
+            kind = kind.removeprefix("repeated ")
+            if kind.startswith("."):
+                field.type, field.type_name = field.TYPE_MESSAGE, kind
+            else:
+                field.type = descriptor_pb2.FieldDescriptorProto.Type.Value(
+                    f"TYPE_{kind}"
+                )
+    pool.Add(file)
+    return pool
