@@ -23,7 +23,7 @@ TORCH_TESTS := $(filter-out $(shell grep -lE '^ *(from|import) training' tests/t
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install format lint types test test-torch test-fast bench bench-peers figures demo clean
+.PHONY: help install format lint types test test-torch test-fast test-conformance bench bench-peers figures demo clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -57,6 +57,10 @@ test-torch: .venv-torch/installed ## the losses and layers on torch, in an envir
 
 test-fast: $(INSTALLED) ## the tests that take seconds
 	$(BIN)/python -m pytest -m 'not slow'
+
+# GRPC_TARGET is port 8500 of the same host, MODEL is demo and LABEL is none unless given.
+test-conformance: $(INSTALLED) ## check TF Serving's calls at TARGET=host:port, else at our endpoint
+	CONFORMANCE_TARGET='$(TARGET)' CONFORMANCE_GRPC_TARGET='$(GRPC_TARGET)' CONFORMANCE_MODEL='$(MODEL)' CONFORMANCE_LABEL='$(LABEL)' $(BIN)/python -m pytest tests/conformance
 
 bench: $(INSTALLED) bench-peers ## time and memory of every loss, and of its peers
 	mkdir -p build

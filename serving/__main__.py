@@ -3,12 +3,18 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from serving.run_options import add_run_options
 from tfdml.command_line import run_command
+
+if TYPE_CHECKING:
+    from serving.client.credentials import Credentials
 
 __all__ = ["main"]
 
 ENDPOINT = "http://127.0.0.1:8501/v1/models/NAME"
+GRPC_ENDPOINT = "grpc://127.0.0.1:8500/NAME"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -25,15 +31,42 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument(
         "destination", help="MODEL_BASE_PATH/VERSION, such as models/x/1"
     )
+    export.add_argument(
+        "--output-dtype",
+        choices=("float32", "float16", "int8"),
+        default="float32",
+        help="add a signature with embeddings of this type; default: float32, none",
+    )
+    export.add_argument(
+        "--warm-up",
+        metavar="IMAGES",
+        help="folder of images, or one, for the warm-up requests; default: images "
+        "that the run trained on",
+    )
+    export.add_argument(
+        "--warm-up-count",
+        type=int,
+        default=8,
+        help="how many images the warm-up requests hold; default: 8, 0 for no requests",
+    )
     export.set_defaults(run_command=_export)
 
-    run = commands.add_parser("run", help="serve a model by TF Serving's protocols")
-    run.add_argument("--model-name", required=True, help="name in the addresses")
-    run.add_argument(
-        "--model-base-path", required=True, help="folder of numbered versions"
+    combine = commands.add_parser(
+        "combine", help="join a model and an index into one that searches with ScaNN"
     )
+    combine.add_argument("model", help="MODEL_BASE_PATH/VERSION, what `export` wrote")
+    combine.add_argument("index", help="what `index` wrote with that version")
+    combine.add_argument(
+        "destination", help="MODEL_BASE_PATH/VERSION, such as models/x-search/1"
+    )
+    combine.add_argument(
+        "--neighbors", type=int, default=10, help="images a query finds; default: 10"
+    )
+    combine.set_defaults(run_command=_combine)
+
+    run = commands.add_parser("run", help="serve a model by TF Serving's protocols")
     _add_address(run, 8501)
-    _add_grpc(run)
+    add_run_options(run)
     run.set_defaults(run_command=_run)
 
     index = commands.add_parser("index", help="embed a folder of images for search")
@@ -50,6 +83,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     index.set_defaults(run_command=_index)
 
+    embed = commands.add_parser("embed", help="embed a folder through an endpoint")
+    embed.add_argument("images", help="folder of images, at any depth")
+    embed.add_argument("file", help="NumPy file to write, such as embeddings.npz")
+    _add_client(embed)
+    embed.add_argument("--batch-size", type=int, default=32, help="images a request")
+    embed.add_argument(
+        "--concurrency", type=int, default=4, help="requests at one time; default: 4"
+    )
+    embed.add_argument(
+        "--skip-unreadable", action="store_true", help="list broken files, go on"
+    )
+    embed.set_defaults(run_command=_embed)
+
     merge = commands.add_parser("merge", help="build an index of all its shards")
     merge.add_argument("index", help="where the index goes")
     merge.add_argument("shards", nargs="+", help="what `index --shard` wrote, each one")
@@ -57,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
 
     search = commands.add_parser("search", help="serve the search page of an index")
     search.add_argument("index", help="what `index` wrote")
-    search.add_argument("--endpoint", required=True, help=f"such as {ENDPOINT}")
+    _add_client(search)
     search.add_argument("--images", help="folder of the images, if it was moved")
     _add_address(search, 8000)
     search.set_defaults(run_command=_search)
@@ -77,82 +123,48 @@ def _add_address(parser: argparse.ArgumentParser, port: int) -> None:
     parser.add_argument("--port", type=int, default=port, help=f"default: {port}")
 
 
-def _add_grpc(parser: argparse.ArgumentParser) -> None:
+def _add_client(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--grpc-port",
-        type=int,
-        default=8500,
-        help="default: 8500; 0 for any free one, which is printed",
+        "--endpoint", required=True, help=f"such as {ENDPOINT} or {GRPC_ENDPOINT}"
     )
-    parser.add_argument(
-        "--no-grpc", action="store_true", help="answer REST calls alone"
-    )
-    parser.add_argument(
-        "--grpc-message-bytes",
-        type=int,
-        default=64 * 2**20,
-        help="longest gRPC message, in both directions; default: 64 MiB",
-    )
-    parser.add_argument(
-        "--grpc-calls",
-        type=int,
-        default=64,
-        help="gRPC calls taken at one time; default: 64",
-    )
+    parser.add_argument("--token-file", help="file with the endpoint's bearer token")
+    parser.add_argument("--ca-file", help="certificates (PEM) that the client trusts")
 
 
 def _export(parsed: argparse.Namespace) -> None:
-    destination = Path(parsed.destination)
-    if not destination.name.isdecimal() or int(destination.name) < 1:
-        raise ValueError(
-            "The destination must end with a version number of at least 1, such as "
-            f"models/emoji/1. Received: {destination}."
+    from serving.export.exporting import export_run
+
+    report = export_run(
+        parsed.run,
+        parsed.destination,
+        output_dtype=parsed.output_dtype,
+        warm_up_images=parsed.warm_up,
+        warm_up_count=parsed.warm_up_count,
+    )
+    print(report)
+    for warning in report.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+
+
+def _combine(parsed: argparse.Namespace) -> None:
+    from serving.export.combined import combine
+
+    print(
+        combine(
+            parsed.model, parsed.index, parsed.destination, neighbors=parsed.neighbors
         )
-    source = Path(parsed.run)
-    if source.is_dir():
-        source = source / "embedder.keras"
-    if not source.is_file():
-        raise ValueError(f"There is no trained embedder at {source}.")
-    from serving.run_folder import view_of_run
-    from serving.saved_calibration import calibration_of_run, save_calibration
-    from tfdml.embedder import load_embedder
-    from tfdml.export import export_embedder
-
-    calibration = calibration_of_run(source)
-    embedder = load_embedder(source)
-    view = view_of_run(source.parent, embedder.input_shape[1])
-    export_embedder(embedder, destination, view)
-    if calibration is not None:
-        save_calibration(destination, calibration)
-    print(f"Exported {source} to {destination}.")
-    if calibration is not None:
-        print(calibration)
-    if not (source.parent / "recipe.json").is_file():
-        print(
-            "warning: there is no recipe.json beside the embedder, which tells what it "
-            "sees of a picture; pictures are squashed. Export the run folder if it "
-            "was trained otherwise.",
-            file=sys.stderr,
-        )
-
-
-def _run(parsed: argparse.Namespace) -> None:
-    from serving.endpoint import run
-
-    run(
-        parsed.model_name,
-        parsed.model_base_path,
-        host=parsed.host,
-        port=parsed.port,
-        grpc_port=None if parsed.no_grpc else parsed.grpc_port,
-        max_message_bytes=parsed.grpc_message_bytes,
-        max_concurrent_calls=parsed.grpc_calls,
     )
 
 
+def _run(parsed: argparse.Namespace) -> None:
+    from serving.run_options import run
+
+    run(parsed)
+
+
 def _index(parsed: argparse.Namespace) -> None:
-    from serving.indexing import embed_shard, index_images
-    from serving.shards import Part
+    from serving.search.indexing import embed_shard, index_images
+    from serving.search.shards import Part
 
     options = {
         "only": parsed.only,
@@ -166,14 +178,36 @@ def _index(parsed: argparse.Namespace) -> None:
         print(embed_shard(*where, Part.parse(parsed.shard), **options))
 
 
+def _embed(parsed: argparse.Namespace) -> None:
+    from serving.client.embed_images import embed_images
+
+    report = embed_images(
+        parsed.images,
+        parsed.file,
+        parsed.endpoint,
+        batch_size=parsed.batch_size,
+        concurrency=parsed.concurrency,
+        skip_unreadable=parsed.skip_unreadable,
+        credentials=_credentials(parsed),
+    )
+    print(report)
+
+
+def _credentials(parsed: argparse.Namespace) -> "Credentials":
+    from serving.client.credentials import Credentials
+
+    token = parsed.token_file and Path(parsed.token_file).read_text("utf-8").strip()
+    return Credentials(token, parsed.ca_file)
+
+
 def _merge(parsed: argparse.Namespace) -> None:
-    from serving.indexing import merge_shards
+    from serving.search.indexing import merge_shards
 
     print(merge_shards(parsed.index, parsed.shards))
 
 
 def _search(parsed: argparse.Namespace) -> None:
-    from serving.page import run
+    from serving.search.page import run
 
     run(
         parsed.index,
@@ -181,6 +215,7 @@ def _search(parsed: argparse.Namespace) -> None:
         host=parsed.host,
         port=parsed.port,
         images=parsed.images,
+        credentials=_credentials(parsed),
     )
 
 

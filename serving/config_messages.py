@@ -1,7 +1,7 @@
 """TF Serving's configuration messages that `tensorflow-serving-api` leaves out.
 
-Names, numbers and types of the fields are those of TF Serving 2.20, so that the same
-files (text format of protocol buffers) serve here and there.
+Names and types of the fields are those of TF Serving 2.20, so that the same files (text
+format of protocol buffers) serve here and there.
 """
 
 import functools
@@ -33,6 +33,9 @@ _MESSAGES = {
         ("thread_pool_name", 5, _STRING),
         ("allowed_batch_sizes", 6, "repeated INT64"),
         ("pad_variable_length_inputs", 7, "BOOL"),
+        # Of these two the numbers are ours; the text format has names alone.
+        ("enable_large_batch_splitting", 8, _BOOL),
+        ("max_execution_batch_size", 9, _INT64),
     ],
     "PrometheusConfig": [("enable", 1, "BOOL"), ("path", 2, "STRING")],
     "MonitoringConfig": [

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 
-from serving import page
 from serving.client import EndpointClient, EndpointError
+from serving.search import page
 from serving.sockets import open_socket
 
 __all__ = ["run"]

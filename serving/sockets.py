@@ -9,11 +9,14 @@ import contextlib
 import errno
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import uvicorn
 from starlette.types import ASGIApp
+
+from serving.http_protocol import PromptH11Protocol
 
 __all__ = ["PortInUseError", "open_socket", "serve", "url_of"]
 
@@ -72,18 +75,19 @@ def open_socket(host: str, port: int, option: str = "--port") -> socket.socket:
     return listener
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, *, is_secure: bool = False) -> str:
     """Return the address that a browser on this machine opens for a socket."""
+    scheme = "https" if is_secure else "http"
     host, port = listener.getsockname()[:2]
     if host in ("0.0.0.0", "::"):  # noqa: S104  (compared, not bound)
         host = "127.0.0.1"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def serve(
     applications: Sequence[tuple[ASGIApp, socket.socket]],
     *,
-    access_log: bool = True,
+    tls: ssl.SSLContext | None = None,
     on_stop: Callable[[], None] = lambda: None,
 ) -> None:
     """Run web applications in this process until SIGINT or SIGTERM.
@@ -94,24 +98,27 @@ def serve(
     Args:
         applications: Each application with the socket that it answers on, as returned
             by `open_socket`. The sockets are closed at the end.
-        access_log: Whether each request is logged, with address, path and status.
+        tls: Keys and certificates for HTTPS; None for HTTP.
         on_stop: Called at each signal; returns at once. For servers beside these.
     """
-    asyncio.run(_serve(applications, access_log, on_stop))
+    asyncio.run(_serve(applications, tls, on_stop))
 
 
 async def _serve(
     applications: Sequence[tuple[ASGIApp, socket.socket]],
-    access_log: bool,
+    tls: ssl.SSLContext | None,
     on_stop: Callable[[], None],
 ) -> None:
     servers = [
         _Server(
             uvicorn.Config(
                 application,
-                access_log=access_log,
+                access_log=False,
+                log_config=None,  # what the process logs, and how, is its own affair
+                ssl_context_factory=None if tls is None else lambda *_: tls,
                 timeout_graceful_shutdown=_GRACE_SECONDS,
                 ws="none",
+                http=PromptH11Protocol,
             )
         )
         for application, _ in applications

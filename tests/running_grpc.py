@@ -1,7 +1,6 @@
 """A gRPC endpoint on a real socket, with the stubs of tensorflow-serving-api."""
 
 import contextlib
-import threading
 from types import SimpleNamespace
 
 import grpc
@@ -13,7 +12,9 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from serving.grpc_server import GrpcServer
+from serving.models.served import ServedModels
+from serving.rpc.server import GrpcServer
+from tests.served import predictor
 
 
 @contextlib.contextmanager
@@ -32,13 +33,24 @@ def channel_to(address):
         )
 
 
+def grpc_server(models, run_by=None, *, port=0, **options):
+    """Make a server, by default on a free port, whose models do not change."""
+    options = {"reload": _no_reload, **options}
+    return GrpcServer(models, run_by or predictor(), port=port, **options)
+
+
+def _no_reload(config):
+    raise AssertionError("no test asked for it")
+
+
 @contextlib.contextmanager
-def running_grpc(servables, *, most_predictions=2, **limits):
+def running_grpc(servables, *, run_by=None, most_predictions=2, **options):
     """Serve on a free loopback port; yields the stubs, and `server`."""
-    turns = threading.BoundedSemaphore(most_predictions)
-    with GrpcServer(port=0, turns=turns, **limits) as server:
+    models = ServedModels(servables)
+    run_by = run_by or predictor(most_predictions)
+    with grpc_server(models, run_by, **options) as server:
         server.start()
-        server.loaded(servables)
+        server.ready()
         with channel_to(server.address) as stubs:
             stubs.server = server
             yield stubs

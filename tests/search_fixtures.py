@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from serving.endpoint import create_app
-from serving.indexing import index_images
-from serving.saved_calibration import save_calibration
-from serving.servable import load_servable
+from serving.export.calibration import save_calibration
+from serving.models.servable import load_servable
+from serving.search.indexing import index_images
 from tests.running_server import running
+from tests.served import rest_app
 from tfdml.calibration_record import Calibration
 
 SIZE = 16
@@ -103,13 +103,13 @@ def quarter_colors(image: np.ndarray) -> np.ndarray:
     return means / np.linalg.norm(means)
 
 
-def endpoint_of(base_path: Path):
+def endpoint_of(base_path: Path, **options):
     """Make the real endpoint of an exported model, under the name of its folder."""
-    return create_app([load_servable(base_path.name, base_path)])
+    return rest_app([load_servable(base_path.name, base_path)], **options)
 
 
 @contextlib.contextmanager
-def serve_model(base_path: Path) -> Iterator[str]:
+def serve_model(base_path: Path, **options) -> Iterator[str]:
     """Serve an exported model on the real endpoint; gives the address of the model."""
-    with running(endpoint_of(base_path)) as address:
+    with running(endpoint_of(base_path, **options)) as address:
         yield f"{address}/v1/models/{base_path.name}"

@@ -15,7 +15,7 @@ from PIL import Image
 import serving.__main__
 import tfdml
 import training.__main__
-from serving.servable import load_servable
+from serving.models.servable import load_servable
 from tests.autodiff import value_and_gradient
 from tests.running_grpc import running_grpc
 from tests.running_server import running

@@ -1,504 +1,65 @@
-"""Real requests against a real SavedModel.
-
-Oracle: TF Serving's REST documentation and its C++ source, bodies by hand.
-"""
+"""The whole endpoint: started, changed while it runs, and stopped."""
 
 import base64
 import json
-import logging
+import os
+import shutil
+import signal
+import ssl
 import subprocess
 import sys
 import threading
+import time
 
+import grpc
 import httpx
 import numpy as np
 import pytest
+import tensorflow as tf
+import trustme
+from grpc_health.v1 import health_pb2
+from tensorflow_serving.apis import (
+    model_management_pb2,
+    prediction_service_pb2_grpc,
+)
 
-from serving.endpoint import create_app, run
-from serving.servable import Servable, Signature, TensorSpec
+import serving.__main__
+from serving.batching.parameters import BatchingParameters
+from serving.endpoint import run
+from serving.models.config import single_model
 from serving.sockets import PortInUseError, open_socket
 from tests.example_model import png, write_example_model
-from tests.running_server import running
+from tests.running_endpoint import running_endpoint
+from tests.running_grpc import channel_to, predict_request
 
-MAX_BODY_BYTES = 200_000
-
-
-@pytest.fixture(scope="module")
-def base_path(tmp_path_factory):
-    path = tmp_path_factory.mktemp("models") / "example"
-    write_example_model(path / "3")
-    return path
+TOKEN = "a-token-of-the-tests-0123456789"
 
 
 @pytest.fixture(scope="module")
-def client(base_path):
-    servables = [Servable("example", version, base_path / "3") for version in (2, 3)]
-    app = create_app(servables, max_body_bytes=MAX_BODY_BYTES)
-    with running(app) as url, httpx.Client(base_url=url) as connection:
-        yield connection
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model") / "1"
+    write_example_model(folder)
+    return folder
 
 
-def predict(client, document, path="example"):
-    return client.post(f"/v1/models/{path}:predict", content=json.dumps(document))
+def add_version(base, version, model):
+    """Add a version as a careful user does: whole, by a rename."""
+    base.mkdir(parents=True, exist_ok=True)
+    part = base / f"{version}.part"
+    shutil.copytree(model, part)
+    part.rename(base / str(version))
 
 
-def b64(data):
-    return {"b64": base64.b64encode(data).decode()}
+def body(*pictures):
+    rows = [{"b64": base64.b64encode(picture).decode()} for picture in pictures]
+    return json.dumps({"instances": rows})
 
 
-def error_of(response, status):
-    assert response.status_code == status
-    assert response.headers["content-type"] == "application/json"
-    document = response.json()
-    assert list(document) == ["error"]
-    return document["error"]
-
-
-class TestStatus:
-    STATUS = (
-        "  {{\n"
-        '   "version": "{}",\n'
-        '   "state": "AVAILABLE",\n'
-        '   "status": {{\n'
-        '    "error_code": "OK",\n'
-        '    "error_message": ""\n'
-        "   }}\n"
-        "  }}"
-    )
-
-    def test_status_lists_all_versions(self, client):
-        response = client.get("/v1/models/example")
-        assert response.status_code == 200
-        assert response.headers["content-type"] == "application/json"
-        assert response.text == (
-            '{\n "model_version_status": [\n'
-            f"{self.STATUS.format(2)},\n{self.STATUS.format(3)}\n"
-            " ]\n}\n"
-        )
-
-    def test_status_of_a_version_lists_that_one(self, client):
-        assert client.get("/v1/models/example/versions/2").text == (
-            '{\n "model_version_status": [\n' + self.STATUS.format(2) + "\n ]\n}\n"
-        )
-
-    def test_letter_case_of_the_path_does_not_matter(self, client):
-        assert client.get("/V1/Models/example/VERSIONS/3").status_code == 200
-
-    def test_letter_case_of_the_name_matters(self, client):
-        assert error_of(client.get("/v1/models/Example"), 404) == (
-            "Could not find any versions of model Example"
-        )
-
-    def test_name_may_be_percent_encoded(self, client):
-        assert client.get("/v1/models/%65xample").status_code == 200
-
-    def test_query_is_ignored(self, client):
-        assert client.get("/v1/models/example?verbose=1").status_code == 200
-
-    def test_missing_name_is_refused(self, client):
-        assert error_of(client.get("/v1/models"), 400) == (
-            "Missing model name in request."
-        )
-
-    def test_unknown_version_is_not_found(self, client):
-        assert error_of(client.get("/v1/models/example/versions/9"), 404) == (
-            "Could not find version 9 of model example"
-        )
-
-    @pytest.mark.parametrize("digits", ["9223372036854775808", "9" * 5000])
-    def test_version_beyond_64_bits_is_refused(self, client, digits):
-        response = client.get(f"/v1/models/example/versions/{digits}")
-        assert error_of(response, 400) == (
-            f"Failed to convert version: {digits} to numeric."
-        )
-
-    def test_labels_are_unknown(self, client):
-        assert error_of(client.get("/v1/models/example/labels/stable"), 400) == (
-            "Unrecognized servable version label: stable"
-        )
-
-
-class TestMetadata:
-    def test_metadata_has_name_version_and_signatures(self, client):
-        response = client.get("/v1/models/example/metadata")
-        assert response.status_code == 200
-        assert response.headers["content-type"] == "application/json"
-        document = response.json()
-        assert list(document) == ["model_spec", "metadata"]
-        assert document["model_spec"] == {
-            "name": "example",
-            "signature_name": "",
-            "version": "3",
-        }
-        definitions = document["metadata"]["signature_def"]["signature_def"]
-        assert set(definitions) == {
-            "serving_default",
-            "tensors",
-            "mixed",
-            "unpack",
-            "total",
-            "__saved_model_init_op",
-        }
-
-        def shape(*sizes):
-            dims = [{"size": size, "name": ""} for size in sizes]
-            return {"dim": dims, "unknown_rank": False}
-
-        assert definitions["serving_default"] == {
-            "inputs": {
-                "image_bytes": {
-                    "dtype": "DT_STRING",
-                    "tensor_shape": shape("-1"),
-                    "name": "serving_default_image_bytes:0",
-                }
-            },
-            "outputs": {
-                "embedding": {
-                    "dtype": "DT_FLOAT",
-                    "tensor_shape": shape("-1", "4"),
-                    "name": definitions["serving_default"]["outputs"]["embedding"][
-                        "name"
-                    ],
-                }
-            },
-            "method_name": "tensorflow/serving/predict",
-            "defaults": {},
-        }
-
-    def test_metadata_of_a_version_names_that_one(self, client):
-        response = client.get("/v1/models/example/versions/2/metadata")
-        assert response.json()["model_spec"]["version"] == "2"
-
-    def test_metadata_of_an_unknown_model_is_not_found(self, client):
-        assert error_of(client.get("/v1/models/other/metadata"), 404) == (
-            "Servable not found for request: Latest(other)"
-        )
-
-    def test_metadata_of_an_unknown_version_is_not_found(self, client):
-        response = client.get("/v1/models/example/versions/1/metadata")
-        assert error_of(response, 404) == (
-            "Servable not found for request: Specific(example, 1)"
-        )
-
-
-class TestPaths:
-    @pytest.mark.parametrize(
-        ("method", "path"),
-        [
-            ("GET", "/v1/foo"),
-            ("POST", "/v1/foo"),
-            ("GET", "/v1/models/"),
-            ("GET", "/v1/models/example/"),
-            ("GET", "/v1/models/a/b"),
-            ("GET", "/v1/models/example:predict"),
-            ("POST", "/v1/models"),
-            ("POST", "/v1/models/example"),
-            ("POST", "/v1/models/example/metadata"),
-            ("POST", "/v1/models/example/version/3:predict"),
-            ("POST", "/v1/models/example/versions/three:predict"),
-            ("POST", "/v1/models/example/versions/3/labels/stable:predict"),
-            ("POST", "/v1/models/example:explain"),
-            ("PUT", "/v1/models/example"),
-            ("DELETE", "/v1/models/example"),
-            ("OPTIONS", "/v1/models/example:predict"),
-        ],
-    )
-    def test_other_calls_are_malformed(self, client, method, path):
-        assert error_of(client.request(method, path), 400) == (
-            f"Malformed request: {method} {path}"
-        )
-
-    @pytest.mark.parametrize("path", ["/", "/v1", "/v2/models/example", "/favicon.ico"])
-    def test_other_paths_are_not_found(self, client, path):
-        assert error_of(client.get(path), 404) == (
-            "Not found. Models answer at /v1/models/NAME."
-        )
-
-    @pytest.mark.parametrize(
-        ("method", "kind"), [("classify", "classification"), ("regress", "regression")]
-    )
-    def test_classify_and_regress_need_other_signatures(self, client, method, kind):
-        response = client.post(f"/v1/models/example:{method}", content="{}")
-        assert error_of(response, 400) == (
-            f"Expected {kind} signature method_name to be tensorflow/serving/{method}. "
-            "Was: tensorflow/serving/predict"
-        )
-
-
-class TestPredict:
-    def test_rows_of_pictures_become_rows_of_embeddings(self, client):
-        pictures = [b64(png(255, 0, 255)), b64(png(0, 255, 0))]
-        response = predict(client, {"instances": pictures})
-        assert response.headers["content-type"] == "application/json"
-        assert response.text == (
-            "{\n"
-            '    "predictions": [[1.0, 0.0, 1.0, 1.0], [0.0, 1.0, 0.0, 1.0]\n'
-            "    ]\n"
-            "}"
-        )
-
-    def test_rows_may_name_their_only_input(self, client):
-        rows = [{"image_bytes": b64(png(0, 0, 255))}]
-        response = predict(client, {"instances": rows})
-        assert response.json() == {"predictions": [[0, 0, 1, 1]]}
-
-    def test_columns_of_pictures_become_columns_of_embeddings(self, client):
-        response = predict(client, {"inputs": {"image_bytes": [b64(png(0, 255, 0))]}})
-        assert response.text == (
-            "{\n"
-            '    "outputs": [\n'
-            "        [\n"
-            "            0.0,\n"
-            "            1.0,\n"
-            "            0.0,\n"
-            "            1.0\n"
-            "        ]\n"
-            "    ]\n"
-            "}"
-        )
-
-    def test_version_in_the_path_is_used(self, client):
-        document = {"instances": [b64(png(0, 0, 0))]}
-        assert predict(client, document, "example/versions/2").status_code == 200
-
-    def test_named_signature_is_called(self, client):
-        picture = np.full((8, 8, 3), (0, 255, 0)).tolist()
-        document = {"signature_name": "tensors", "instances": [picture]}
-        assert predict(client, document).json() == {"predictions": [[0, 1, 0, 1]]}
-
-    def test_several_inputs_and_outputs_are_named(self, client):
-        rows = [{"number": 2, "text": "é"}, {"number": -1, "text": b64(b"b")}]
-        response = predict(client, {"signature_name": "mixed", "instances": rows})
-        assert response.text == (
-            "{\n"
-            '    "predictions": [\n'
-            "        {\n"
-            '            "even": true,\n'
-            '            "text": "é",\n'
-            '            "text_bytes": {\n'
-            '                "b64": "w6k="\n'
-            "            },\n"
-            '            "third": 0.66666666666666663\n'
-            "        },\n"
-            "        {\n"
-            '            "even": false,\n'
-            '            "text": "B",\n'
-            '            "text_bytes": {\n'
-            '                "b64": "Yg=="\n'
-            "            },\n"
-            '            "third": -0.33333333333333331\n'
-            "        }\n"
-            "    ]\n"
-            "}"
-        )
-
-    def test_output_without_rows_is_told_in_columns_only(self, client):
-        document = {"signature_name": "total", "inputs": [1.5, 2]}
-        assert predict(client, document).text == '{\n    "outputs": 3.5\n}'
-        document["instances"] = document.pop("inputs")
-        assert error_of(predict(client, document), 400) == (
-            "Tensor name: total has no shape information "
-        )
-
-    def test_letter_case_of_the_path_does_not_matter(self, client):
-        body = json.dumps({"instances": [b64(png(0, 0, 0))]})
-        response = client.post("/V1/MODELS/example/Versions/3:PREDICT", content=body)
-        assert response.status_code == 200
-
-    def test_content_type_does_not_matter(self, client):
-        response = client.post(
-            "/v1/models/example:predict",
-            content=json.dumps({"instances": [b64(png(0, 0, 0))]}),
-            headers={"Content-Type": "text/plain"},
-        )
-        assert response.status_code == 200
-
-    def test_unknown_model_is_not_found(self, client):
-        response = predict(client, {"instances": [1]}, "other")
-        assert error_of(response, 404) == (
-            "Servable not found for request: Latest(other)"
-        )
-
-    def test_unknown_version_is_not_found(self, client):
-        response = predict(client, {"instances": [1]}, "example/versions/7")
-        assert error_of(response, 404) == (
-            "Servable not found for request: Specific(example, 7)"
-        )
-
-    def test_unknown_signature_is_refused(self, client):
-        document = {"signature_name": "nope", "instances": [1]}
-        assert error_of(predict(client, document), 400) == (
-            'Serving signature name: "nope" not found in signature def'
-        )
-
-    def test_missing_input_is_named(self, client):
-        document = {"signature_name": "mixed", "inputs": {"number": [1]}}
-        assert error_of(predict(client, document), 400) == (
-            "Missing named input: text in 'inputs' object."
-        )
-
-
-class TestBadInput:
-    @pytest.mark.parametrize(
-        ("body", "message"),
-        [
-            (b"", "JSON Parse error: The document is empty"),
-            (b"{", "JSON Parse error: Missing a name for object member. at offset: 1"),
-            (b"[1]", "JSON Value: [\n    1\n] Is not object"),
-            (b"{}", "Missing 'inputs' or 'instances' key"),
-            (b'{"images": [1]}', "Missing 'inputs' or 'instances' key"),
-            (
-                b'{"instances": [{"image": "x"}]}',
-                "Failed to process element: 0 key: image of 'instances' list. Error: "
-                "INVALID_ARGUMENT: JSON object: does not have named input: image",
-            ),
-            (
-                b'{"instances": [{"b64": "!"}]}',
-                "Failed to process element: 0 of 'instances' list. Error: "
-                "INVALID_ARGUMENT: Unable to base64 decode",
-            ),
-            (
-                b'{"instances": ["just text"]}',
-                "Unknown image file format. One of JPEG, PNG, GIF, BMP, WebP required.",
-            ),
-            (
-                b'{"instances": [["a"]]}',
-                'Input "image_bytes" must have the shape [?] of the signature. '
-                "Received: shape [1,1].",
-            ),
-            (
-                b'{"instances": ' + b"[" * 90_000,
-                "JSON Parse error: The document is nested too deeply.",
-            ),
-            (
-                b'{"instances": [' + b"9" * 100_000 + b"]}",
-                "JSON Parse error: Number too big to be stored in double.",
-            ),
-        ],
-        ids=lambda value: value[:30] if isinstance(value, bytes) else "",
-    )
-    def test_bad_body_is_refused_with_the_reason(self, client, body, message):
-        response = client.post("/v1/models/example:predict", content=body)
-        assert error_of(response, 400) == message
-
-    def test_long_body_is_refused(self, client):
-        response = client.post("/v1/models/example:predict", content=b" " * 10**6)
-        assert error_of(response, 413) == (
-            "The request body may have at most 200000 bytes. Send fewer or smaller "
-            "instances."
-        )
-
-    def test_failure_inside_the_model_is_a_server_error(self, client):
-        document = {"signature_name": "unpack", "inputs": ["not gzip"]}
-        assert error_of(predict(client, document), 500) != ""
-
-    def test_server_answers_after_bad_requests(self, client):
-        response = predict(client, {"instances": [b64(png(0, 0, 0))]})
-        assert response.status_code == 200
-
-
-class _Stub:
-    """A model whose answers the test decides."""
-
-    name = "stub"
-    version = 1
-    signatures = {  # noqa: RUF012
-        "serving_default": Signature("", {"x": TensorSpec("string", None)}, {})
-    }
-
-    def __init__(self, predict):
-        self.predict = predict
-
-
-class TestLimits:
-    def test_status_answers_while_predictions_run_and_no_more_run_than_allowed(self):
-        release = threading.Event()
-        started = threading.Semaphore(0)
-        lock = threading.Lock()
-        running_now, most = 0, 0
-
-        def predict_slowly(inputs, signature_name):
-            nonlocal running_now, most
-            with lock:
-                running_now += 1
-                most = max(most, running_now)
-            started.release()
-            assert release.wait(timeout=20)
-            with lock:
-                running_now -= 1
-            return {"y": np.ones(1, np.float32)}
-
-        app = create_app([_Stub(predict_slowly)], max_concurrent_predictions=2)
-        with running(app) as url:
-            answers = []
-            threads = [
-                threading.Thread(
-                    target=lambda: answers.append(
-                        httpx.post(
-                            f"{url}/v1/models/stub:predict",
-                            content='{"instances": ["a"]}',
-                            timeout=20,
-                        )
-                    )
-                )
-                for _ in range(5)
-            ]
-            for thread in threads:
-                thread.start()
-            assert started.acquire(timeout=10)
-            assert started.acquire(timeout=10)
-            assert httpx.get(f"{url}/v1/models/stub").status_code == 200
-            release.set()
-            for thread in threads:
-                thread.join()
-        assert [answer.status_code for answer in answers] == [200] * 5
-        assert most == 2
-
-    def test_requests_beyond_those_that_may_wait_are_refused(self, monkeypatch):
-        monkeypatch.setattr("serving.endpoint._MOST_WAITING", 1)
-        release, started = threading.Event(), threading.Event()
-
-        def predict_slowly(inputs, signature_name):
-            started.set()
-            assert release.wait(timeout=20)
-            return {"y": np.ones(1, np.float32)}
-
-        def post(url):
-            body = '{"instances": ["a"]}'
-            return httpx.post(f"{url}/v1/models/stub:predict", content=body, timeout=20)
-
-        with running(create_app([_Stub(predict_slowly)])) as url:
-            first = threading.Thread(target=post, args=[url])
-            first.start()
-            try:
-                assert started.wait(timeout=10)
-                assert error_of(post(url), 503) == (
-                    "Too many requests are waiting. Retry."
-                )
-            finally:
-                release.set()
-                first.join()
-            assert post(url).status_code == 200
-
-    def test_unexpected_failure_is_a_server_error_with_its_message(self, caplog):
-        def fail(inputs, signature_name):
-            raise RuntimeError("the disk is gone")
-
-        with (
-            caplog.at_level(logging.ERROR),
-            running(create_app([_Stub(fail)])) as url,
-        ):
-            response = httpx.post(
-                f"{url}/v1/models/stub:predict", content='{"instances": ["secret"]}'
-            )
-        assert error_of(response, 500) == "RuntimeError: the disk is gone"
-        assert "the disk is gone" in caplog.text
-        assert "secret" not in caplog.text
-
-    @pytest.mark.parametrize("name", ["max_body_bytes", "max_concurrent_predictions"])
-    def test_limits_below_one_are_refused(self, name):
-        with pytest.raises(ValueError, match=f"`{name}` must be at least 1"):
-            create_app([], **{name: 0})
+def wait_for(condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.05)
 
 
 class TestStart:
@@ -510,40 +71,350 @@ class TestStart:
         with open_socket("127.0.0.1", 0) as listener:
             port = listener.getsockname()[1]
             with pytest.raises(PortInUseError, match=f"Port {port} "):
-                run("example", "no such folder", port=port)
+                run([single_model("example", "no such folder")], port=port)
 
-    def test_missing_model_frees_the_port(self, tmp_path):
-        with open_socket("127.0.0.1", 0) as listener:
-            port = listener.getsockname()[1]
-        with pytest.raises(FileNotFoundError, match="numbered folder"):
-            run("example", tmp_path, port=port)
-        open_socket("127.0.0.1", port).close()
+    def test_missing_model_frees_both_ports(self, tmp_path):
+        with (
+            open_socket("127.0.0.1", 0) as first,
+            open_socket("127.0.0.1", 0) as second,
+        ):
+            ports = [s.getsockname()[1] for s in (first, second)]
+        with pytest.raises(FileNotFoundError, match="example"):
+            run([single_model("example", tmp_path)], port=ports[0], grpc_port=ports[1])
+        for port in ports:
+            open_socket("127.0.0.1", port).close()
 
-    @pytest.mark.slow
-    def test_process_serves_until_it_is_told_to_stop(self, base_path):
-        script = (
-            "import sys; from serving.endpoint import run; "
-            "run('example', sys.argv[1], port=0)"
+
+class TestOptions:
+    @pytest.fixture
+    def received(self, monkeypatch):
+        received = {}
+        monkeypatch.setattr(
+            "serving.endpoint.run",
+            lambda configs, **options: received.update(configs=configs, **options),
         )
-        process = subprocess.Popen(
-            [sys.executable, "-c", script, str(base_path)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        monkeypatch.setattr("serving.request_log.configure", lambda kind: None)
+        return received
+
+    def start(self, *options):
+        return serving.__main__.main(["run", *map(str, options)])
+
+    MODEL = ("--model-name", "m", "--model-base-path", "x")
+
+    def test_defaults_are_those_of_tf_serving_and_keep_other_machines_out(
+        self, received
+    ):
+        assert self.start(*self.MODEL) == 0
+        assert received["configs"] == [single_model("m", "x")]
+        assert (received["host"], received["port"]) == ("127.0.0.1", 8501)
+        assert received["grpc_port"] == 8500
+        assert received["batching"] == BatchingParameters()
+        assert received["max_message_bytes"] == received["max_body_bytes"] == 2**26
+        assert received["max_concurrent_calls"] == 64
+        assert (received["poll_seconds"], received["timeout_seconds"]) == (1, 30)
+        assert received["access"] is received["tls"] is received["metrics_path"] is None
+
+    @pytest.mark.parametrize(
+        ("options", "port"), [(["--grpc-port", "0"], 0), (["--no-grpc"], None)]
+    )
+    def test_grpc_port_is_chosen(self, received, options, port):
+        assert self.start(*self.MODEL, *options) == 0
+        assert received["grpc_port"] == port
+
+    def test_batching_can_be_set_and_left_out(self, received, tmp_path):
+        file = tmp_path / "batching.txt"
+        file.write_text("max_batch_size { value: 7 }")
+        assert self.start(*self.MODEL, "--batching-parameters-file", file) == 0
+        assert received["batching"].max_batch_size == 7
+        assert self.start(*self.MODEL, "--no-batching") == 0
+        assert received["batching"] == BatchingParameters.unbatched()
+
+    @pytest.mark.parametrize(
+        ("options", "rule"),
+        [
+            ([], "Give --model-name and --model-base-path, or --model-config-file"),
+            (["--model-name", "m"], "Give --model-name and --model-base-path"),
+            (
+                [*MODEL, "--model-config-file", "f"],
+                "--model-config-file must stand without --model-name",
+            ),
+            (
+                [*MODEL, "--no-batching", "--batching-parameters-file", "f"],
+                "--no-batching must stand without",
+            ),
+            ([*MODEL, "--monitoring-config-file", "no-such-file"], "no-such-file"),
+            ([*MODEL, "--ssl-config-file", "no-such-file"], "no-such-file"),
+            ([*MODEL, "--token-file", "no-such-file"], "no-such-file"),
+        ],
+    )
+    def test_options_that_cannot_be_followed_are_told(
+        self, received, capsys, options, rule
+    ):
+        assert self.start(*options) != 0
+        assert rule in capsys.readouterr().err
+        assert not received
+
+
+@pytest.mark.slow
+class TestProcess:
+    def test_new_version_is_taken_up_while_requests_run_and_none_fails(
+        self, model, tmp_path
+    ):
+        base = tmp_path / "example"
+        add_version(base, 1, model)
+        options = ["--model-name", "example", "--model-base-path", base]
+        options += ["--file-system-poll-wait-seconds", "0.1"]
+        with running_endpoint(*options) as endpoint, channel_to(endpoint.grpc) as stubs:
+            stop, answers = threading.Event(), []
+
+            def ask():
+                request = predict_request({"image_bytes": [png(255, 0, 0)]})
+                address = f"{endpoint.url}/v1/models/example:predict"
+                with httpx.Client(timeout=30) as client:
+                    while not stop.is_set():
+                        reply = client.post(address, content=body(png(255, 0, 0)))
+                        assert reply.json() == {"predictions": [[1, 0, 0, 1]]}
+                        spec = stubs.prediction.Predict(request, timeout=30).model_spec
+                        answers.append(spec.version.value)
+
+            threads = [threading.Thread(target=ask) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            wait_for(lambda: answers)
+            add_version(base, 2, model)
+            wait_for(lambda: answers[-1] == 2)
+            # A broken version must never take its place.
+            (base / "3").mkdir()
+            (base / "3" / "saved_model.pb").write_bytes(b"broken")
+            url = f"{endpoint.url}/v1/models/example"
+
+            def states():
+                status = httpx.get(url).json()["model_version_status"]
+                return {s["version"]: (s["state"], s["status"]) for s in status}
+
+            wait_for(lambda: states().get("3", ("",))[0] == "END")
+            seen = len(answers)
+            wait_for(lambda: len(answers) > seen + 10)
+            stop.set()
+            for thread in threads:
+                thread.join(30)
+            assert len(set(answers)) == 2
+            assert answers[-1] == 2
+            _, why = states()["3"]
+            assert why["error_code"] != "OK"
+            assert (
+                "Version 3 of model 'example' cannot be loaded"
+                in (why["error_message"])
+            )
+            wait_for(lambda: states()["1"][0] == "END")
+
+    def test_configuration_labels_reload_metrics_and_ids(self, model, tmp_path):
+        for version in (1, 2):
+            add_version(tmp_path / "colors", version, model)
+        add_version(tmp_path / "other", 5, model)
+        config = tmp_path / "models.config"
+        config.write_text(
+            f"""model_config_list {{ config {{
+              name: "colors" base_path: "{tmp_path}/colors" model_platform: "tensorflow"
+              model_version_policy {{ all {{}} }}
+              version_labels {{ key: "stable" value: 1 }}
+              version_labels {{ key: "canary" value: 2 }} }} }}"""
         )
-        with process:
-            try:
-                line = process.stdout.readline()
-                assert line.startswith("Serving version 3 of example at http://")
-                url = line.split()[-1]
-                response = httpx.post(
-                    f"{url}:predict",
-                    content=json.dumps({"instances": [b64(png(255, 255, 255))]}),
-                    timeout=30,
+        monitoring = tmp_path / "monitoring.config"
+        monitoring.write_text('prometheus_config { enable: true path: "/metrics" }')
+        options = ["--model-config-file", config, "--log-format", "json"]
+        options += ["--monitoring-config-file", monitoring]
+        with running_endpoint(*options) as endpoint, channel_to(endpoint.grpc) as stubs:
+            url = f"{endpoint.url}/v1/models/colors"
+            for label, version in (("stable", 1), ("canary", 2)):
+                reply = httpx.get(f"{url}/labels/{label}/metadata")
+                assert reply.json()["model_spec"]["version"] == str(version)
+                status = httpx.get(f"{url}/labels/{label}").json()
+                (only,) = status["model_version_status"]
+                assert only["version"] == str(version)
+                request = predict_request({"image_bytes": [png(0, 0, 0)]}, "colors")
+                request.model_spec.version_label = label
+                answer = stubs.prediction.Predict(request, timeout=30)
+                assert answer.model_spec.version.value == version
+            reply = httpx.post(
+                f"{url}/labels/stable:predict",
+                content=body(png(0, 255, 0)),
+                headers={"X-Request-Id": "id-of-the-test"},
+            )
+            assert reply.json() == {"predictions": [[0, 1, 0, 1]]}
+            assert reply.headers["X-Request-Id"] == "id-of-the-test"
+            _, call = stubs.prediction.Predict.with_call(
+                request, metadata=[("x-request-id", "id-by-grpc")]
+            )
+            assert ("x-request-id", "id-by-grpc") in call.trailing_metadata()
+            metrics = httpx.get(f"{endpoint.url}/metrics").text
+            assert (
+                ':tensorflow:serving:request_count{model_name="colors",status="OK"} 4'
+            ) in metrics
+            assert ':batching_session:queuing_latency_count{thread_pool_name="' in (
+                metrics
+            )
+
+            reload = model_management_pb2.ReloadConfigRequest()
+            reload.config.model_config_list.config.add(
+                name="other", base_path=str(tmp_path / "other")
+            )
+            response = stubs.model.HandleReloadConfigRequest(reload, timeout=60)
+            assert response.status.error_code == 0
+            other = httpx.get(f"{endpoint.url}/v1/models/other").json()
+            assert other["model_version_status"][0]["version"] == "5"
+            wait_for(
+                lambda: all(
+                    version["state"] == "END"
+                    for version in httpx.get(url).json()["model_version_status"]
                 )
-                assert response.json() == {"predictions": [[1, 1, 1, 1]]}
-                process.terminate()
-                assert process.wait(timeout=20) == 0
-                assert b64(png(255, 255, 255))["b64"] not in process.stderr.read()
-            finally:
-                process.kill()
+            )
+            assert httpx.post(f"{url}:predict", content=body()).status_code == 404
+        found = [json.loads(line) for line in endpoint.lines if line.startswith("{")]
+        requests = {
+            line["request_id"]: line for line in found if line["event"] == "request"
+        }
+        line = requests["id-of-the-test"]
+        assert (line["protocol"], line["call"], line["model"]) == (
+            "REST",
+            "predict",
+            "colors",
+        )
+        assert (line["version"], line["status"]) == (1, "OK")
+        assert requests["id-by-grpc"]["protocol"] == "GRPC"
+
+    def test_tls_and_tokens_guard_both_ports(self, model, tmp_path):
+        add_version(tmp_path / "example", 1, model)
+        authority = trustme.CA()
+        certificate = authority.issue_cert("127.0.0.1", "localhost")
+        pems = [certificate.private_key_pem, *certificate.cert_chain_pems]
+        key, *chain = (pem.bytes().decode() for pem in pems)
+        ssl_config = tmp_path / "ssl.config"
+        ssl_config.write_text(
+            f"server_key: {json.dumps(key)} server_cert: {json.dumps(''.join(chain))}"
+        )
+        tokens = tmp_path / "tokens"
+        tokens.write_text(TOKEN)
+        for file in (ssl_config, tokens):
+            file.chmod(0o600)
+        root = tmp_path / "ca.pem"
+        authority.cert_pem.write_to_path(str(root))
+        options = ["--model-name", "example", "--model-base-path"]
+        options += [tmp_path / "example", "--ssl-config-file", ssl_config]
+        with running_endpoint(*options, "--token-file", tokens) as endpoint:
+            assert endpoint.url.startswith("https://")
+            url = f"{endpoint.url}/v1/models/example:predict"
+            context = ssl.create_default_context(cafile=str(root))
+            with httpx.Client(verify=context) as client:
+                refused = client.post(url, content=body(png(0, 0, 0)))
+                assert refused.status_code == 401
+                assert refused.headers["www-authenticate"] == "Bearer"
+                client.headers["Authorization"] = f"Bearer {TOKEN}"
+                reply = client.post(url, content=body(png(0, 0, 255)))
+                assert reply.json() == {"predictions": [[0, 0, 1, 1]]}
+            with pytest.raises(httpx.ConnectError):
+                httpx.post(url, content=body(png(0, 0, 0)))
+            assert ask_by_grpc(endpoint.grpc, root, None) == "UNAUTHENTICATED"
+            assert ask_by_grpc(endpoint.grpc, root, "wrong" * 5) == "UNAUTHENTICATED"
+            assert ask_by_grpc(endpoint.grpc, root, TOKEN) == "OK"
+        log = "".join(endpoint.lines)
+        assert TOKEN not in log
+        assert "BEGIN" not in log
+        assert log.count("status=UNAUTHENTICATED") == 3
+
+    def test_bomb_is_refused_before_it_is_decoded(self, model, tmp_path):
+        add_version(tmp_path / "example", 1, model)
+        options = ["--model-name", "example", "--model-base-path"]
+        options += [tmp_path / "example", "--max-pixels", 63]
+        with running_endpoint(*options) as endpoint:
+            reply = httpx.post(
+                f"{endpoint.url}/v1/models/example:predict", content=body(png(1, 2, 3))
+            )
+            assert reply.status_code == 400
+            assert reply.json()["error"] == (
+                'Input "image_bytes", row 0: the picture has 8 x 8 pixels; at most 63 '
+                "are decoded."
+            )
+
+    def test_sigterm_lets_running_requests_of_both_protocols_end(self, tmp_path):
+        module = _Counting()
+        tf.saved_model.save(
+            module, str(tmp_path / "count" / "1"), signatures=module.count
+        )
+        options = ["--model-name", "count", "--model-base-path", tmp_path / "count"]
+        with running_endpoint(*options, "--no-batching") as endpoint:
+            address = f"{endpoint.url}/v1/models/count:predict"
+            with channel_to(endpoint.grpc) as stubs:
+                health = stubs.health.Check(health_pb2.HealthCheckRequest(), timeout=20)
+                assert health.status == health_pb2.HealthCheckResponse.SERVING
+                reply = httpx.post(address, json={"inputs": 7}, timeout=20)
+                assert reply.json() == {"outputs": 7}
+                steps = 200_000
+                request = predict_request({"steps": np.int64(steps)}, name="count")
+                call = stubs.prediction.Predict.future(request, timeout=60)
+                answers = []
+                rest = threading.Thread(
+                    target=lambda: answers.append(
+                        httpx.post(address, json={"inputs": steps}, timeout=60)
+                    )
+                )
+                rest.start()
+                time.sleep(0.5)
+                assert not call.done(), "let it count further"
+                endpoint.process.terminate()
+                assert list(call.result().outputs["sum"].int64_val) == [steps]
+                rest.join(60)
+                assert answers[0].json() == {"outputs": steps}
+            assert endpoint.process.wait(timeout=60) == 0
+
+    def test_killed_server_starts_again_at_once_on_the_same_ports(
+        self, model, tmp_path
+    ):
+        add_version(tmp_path / "example", 1, model)
+        options = ["--model-name", "example", "--model-base-path"]
+        options += [tmp_path / "example"]
+        with running_endpoint(*options) as endpoint:
+            ports = [
+                ("--port", endpoint.url.rpartition(":")[2]),
+                ("--grpc-port", endpoint.grpc.rpartition(":")[2]),
+            ]
+            with httpx.Client() as client:  # a connection that the kill cuts
+                client.get(f"{endpoint.url}/v1/models/example")
+                os.kill(endpoint.process.pid, signal.SIGKILL)
+                endpoint.process.wait(timeout=20)
+            again = [word for port in ports for word in port]
+            with running_endpoint(*options, *again) as second:
+                assert (second.url, second.grpc) == (endpoint.url, endpoint.grpc)
+                reply = httpx.get(f"{second.url}/v1/models/example")
+                assert reply.status_code == 200
+
+    def test_broken_model_ends_the_start_with_the_reason(self, tmp_path):
+        (tmp_path / "m" / "4").mkdir(parents=True)
+        (tmp_path / "m" / "4" / "saved_model.pb").write_bytes(b"broken")
+        with (
+            pytest.raises(AssertionError, match="Version 4 of model 'm' cannot be"),
+            running_endpoint("--model-name", "m", "--model-base-path", tmp_path / "m"),
+        ):
+            pass
+
+
+class _Counting(tf.Module):
+    @tf.function(input_signature=[tf.TensorSpec([], tf.int64, "steps")])
+    def count(self, steps):
+        total = tf.constant(0, tf.int64)
+        while total < steps:
+            total += 1
+        return {"sum": total}
+
+
+def ask_by_grpc(address, root, token):
+    credentials = grpc.ssl_channel_credentials(root.read_bytes())
+    metadata = [] if token is None else [("authorization", f"Bearer {token}")]
+    with grpc.secure_channel(address, credentials) as channel:
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        request = predict_request({"image_bytes": [png(0, 0, 0)]})
+        try:
+            stub.Predict(request, timeout=30, metadata=metadata)
+        except grpc.RpcError as error:
+            return error.code().name
+        return "OK"

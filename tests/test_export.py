@@ -1,11 +1,8 @@
 """The exported SavedModel: its signatures, and one picture, one embedding."""
 
-import io
 import json
-import socket
 import subprocess
 import sys
-import urllib.request
 
 import keras
 import numpy as np
@@ -15,19 +12,18 @@ from PIL import Image
 
 from serving.__main__ import main
 from serving.client import EndpointClient
-from serving.gallery import load_gallery
-from serving.indexing import index_images
+from serving.search.gallery import load_gallery
+from serving.search.indexing import index_images
+from tests.encoded_pictures import PICTURES, SIZE, VIEWS, cut_out, encoded, photograph
 from tests.search_fixtures import serve_model
-from tests.small_images import write_shapes
 from tfdml.embedder import build_embedder
-from tfdml.export import _training_form, export_embedder
-from tfdml.images import encode_png, read_image
+from tfdml.export import export_embedder, write_whole
+from tfdml.images import read_image
+from tfdml.model_description import read_description, update_description
 from tfdml.saved_embedder import SavedEmbedder
 from tfdml.views import View
 from training.data.data_set import DataSet
 from training.pictures import Pictures
-
-SIZE = 24
 
 
 @pytest.fixture(scope="module")
@@ -40,102 +36,12 @@ def exported(tmp_path_factory):
     return folder, embedder, tf.saved_model.load(folder / "model" / "1")
 
 
-def photograph(height=150, width=210):
-    """Return a picture with smooth areas, edges and noise, as photographs have."""
-    generator = np.random.default_rng(0)
-    y, x = np.mgrid[:height, :width]
-    smooth = np.stack([x * 255 / width, y * 255 / height, (x + y) % 256], axis=2)
-    smooth[40:90, 60:150] = [200, 30, 60]
-    noisy = smooth + generator.normal(0, 8, smooth.shape)
-    return Image.fromarray(np.clip(noisy, 0, 255).astype("uint8"))
-
-
-def encoded(image, kind, **options):
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
-
-
-def cut_out():
-    image = photograph().convert("RGBA")
-    alpha = Image.linear_gradient("L").resize(image.size)
-    image.putalpha(alpha)
-    return image
-
-
-PICTURES = {
-    "JPEG": encoded(photograph(), "JPEG", quality=90),
-    "progressive JPEG": encoded(photograph(), "JPEG", progressive=True),
-    "JPEG without chroma subsampling": encoded(photograph(), "JPEG", subsampling=0),
-    "grey JPEG": encoded(photograph().convert("L"), "JPEG"),
-    "PNG": encoded(photograph(), "PNG"),
-    "grey PNG": encoded(photograph().convert("L"), "PNG"),
-    "palette PNG": encoded(photograph().quantize(64), "PNG"),
-    "cut-out PNG": encoded(cut_out(), "PNG"),
-    "grey cut-out PNG": encoded(cut_out().convert("LA"), "PNG"),
-    "PNG smaller than the model": encoded(photograph(11, 17), "PNG"),
-    "PNG of the model's size": encoded(photograph(SIZE, SIZE), "PNG"),
-    "cut-out WebP": encoded(cut_out(), "WEBP", lossless=True, exact=True),
-    "GIF": encoded(photograph().quantize(64), "GIF"),
-    "BMP": encoded(photograph(), "BMP"),
-    # Of four bytes a pixel the last says nothing: often it is 0.
-    "BMP of 32 bits": encoded(cut_out(), "BMP"),
-}
-
-ANIMATED = encoded(
-    photograph(), "WEBP", save_all=True, append_images=[photograph().rotate(180)]
-)
-BIT_FIELDS = bytearray(PICTURES["BMP of 32 bits"])
-BIT_FIELDS[30] = 3  # compression: the order of the channels is that of masks
-
-
-VIEWS = {
-    "squash": View(SIZE),
-    "resize and cut": View(SIZE, resize=32),
-    "pad, resize and cut": View(SIZE, resize=29, pad=True),
-}
-ODD_SHAPES = {
-    **{f"{h} x {w}": encoded(photograph(h, w), "PNG") for h, w in [(301, 37), (5, 9)]},
-    "a line": encoded(photograph(1, 3000), "PNG"),
-    "a column": encoded(photograph(3000, 1), "PNG"),
-}
-
-
-def assert_graph_reads_as_training_does(data, view):
-    """docs/images.md states these bounds."""
-    in_graph = _training_form(tf.constant(data), view).numpy()
-    levels = np.abs(in_graph - view.central(read_image(data)))
-    assert levels.max() <= 1
-    assert levels.mean() <= 0.25
-
-
-@pytest.mark.parametrize("name", PICTURES)
-def test_graph_reads_a_picture_as_the_training_reader_does(exported, name):
-    _, embedder, model = exported
-    data = PICTURES[name]
-    assert_graph_reads_as_training_does(data, View(SIZE))
-    picture = View(SIZE).central(read_image(data))
-    expected = embedder.predict(picture[np.newaxis], verbose=0)
-    served = model.signatures["serving_default"](image_bytes=tf.constant([data]))
-    received = served["embedding"].numpy()
-    assert received.shape == (1, 8)
-    np.testing.assert_allclose(np.linalg.norm(received), 1, atol=1e-6)
-    assert float(np.sum(received * expected)) >= 0.9999  # cosine similarity
-
-
-@pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("name", [*PICTURES, *ODD_SHAPES])
-def test_graph_shows_the_view_of_the_training_reader(name, view):
-    assert_graph_reads_as_training_does({**PICTURES, **ODD_SHAPES}[name], VIEWS[view])
-
-
-def test_what_is_reduced_to_the_view_stays_as_it_is_in_the_graph():
-    """So the client's pictures get exactly the training embedding."""
-    for view in VIEWS.values():
-        picture = read_image(PICTURES["JPEG"])
-        data = encode_png(view.reduced(picture))
-        in_graph = _training_form(tf.constant(data), view).numpy()
-        np.testing.assert_array_equal(in_graph, view.central(picture))
+@pytest.fixture(scope="module")
+def flat():
+    """An embedder that is exported fast."""
+    inputs = keras.Input((SIZE, SIZE, 3))
+    rows = keras.layers.Dense(8)(keras.layers.Flatten()(inputs))
+    return keras.Model(inputs, keras.layers.UnitNormalization()(rows))
 
 
 def as_files(folder):
@@ -201,9 +107,9 @@ def test_one_picture_has_one_embedding_wherever_it_is_read(exported, name, tmp_p
             assert float(np.sum(served.numpy() * row)) >= 0.9999
 
 
-def test_view_signature_shows_what_the_model_sees(exported, tmp_path):
+def test_view_signature_shows_what_the_model_sees(flat, tmp_path):
     view = View(SIZE, resize=32, pad=True)
-    export_embedder(exported[1], tmp_path / "1", view)
+    export_embedder(flat, tmp_path / "1", view)
     model = tf.saved_model.load(tmp_path / "1")
     shown = model.signatures["view_32_padded"](
         image_bytes=tf.constant([PICTURES["JPEG"], PICTURES["GIF"]])
@@ -215,43 +121,12 @@ def test_view_signature_shows_what_the_model_sees(exported, tmp_path):
 
 
 def test_model_that_squashes_has_no_other_signature(exported):
-    assert set(exported[2].signatures) == {"serving_default", "tensors"}
+    assert set(exported[2].signatures) == {"serving_default", "tensors", "describe"}
 
 
-def test_view_of_another_size_is_refused(exported, tmp_path):
+def test_view_of_another_size_is_refused(flat, tmp_path):
     with pytest.raises(ValueError, match=r"size of the embedder's input, 24.*=25"):
-        export_embedder(exported[1], tmp_path / "1", View(25))
-
-
-@pytest.mark.parametrize(
-    ("recipe", "reason"),
-    [
-        ("{", "JSONDecodeError"),
-        ("[]", "AttributeError"),
-        ('{"pictures": {"resize": 32}}', "KeyError: 'pad'"),
-        ('{"pictures": {"resize": 8, "pad": false}}', "at least `image_size`"),
-    ],
-)
-def test_recipe_that_tells_no_view_is_refused(
-    exported, recipe, reason, tmp_path, capsys
-):
-    (tmp_path / "embedder.keras").write_bytes(
-        (exported[0] / "embedder.keras").read_bytes()
-    )
-    (tmp_path / "recipe.json").write_text(recipe)
-    assert main(["export", str(tmp_path), str(tmp_path / "m" / "1")]) == 1
-    error = capsys.readouterr().err
-    assert "recipe.json does not tell" in error
-    assert reason in error
-
-
-def test_run_of_a_recipe_without_pictures_squashed(exported, tmp_path):
-    (tmp_path / "embedder.keras").write_bytes(
-        (exported[0] / "embedder.keras").read_bytes()
-    )
-    (tmp_path / "recipe.json").write_text('{"embedder": {"image_size": 24}}')
-    assert main(["export", str(tmp_path), str(tmp_path / "m" / "1")]) == 0
-    assert SavedEmbedder(tmp_path / "m" / "1").view == View(SIZE)
+        export_embedder(flat, tmp_path / "1", View(25))
 
 
 def test_tensors_signature_gives_exactly_the_training_embedding(exported):
@@ -283,94 +158,6 @@ def test_batch_of_pictures_of_different_sizes_is_embedded(exported):
     np.testing.assert_allclose(together, np.concatenate(alone), atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"hello", "Unknown image file format"),
-        (b"", "Unknown image file format|empty"),
-        (PICTURES["JPEG"][:200], "jpeg|JPEG"),
-        (encoded(photograph().quantize(64), "BMP"), "24 or 32 bits a pixel"),
-        (bytes(BIT_FIELDS), "24 or 32 bits a pixel"),
-    ],
-    ids=["text", "empty", "half a JPEG", "palette BMP", "BMP with masks"],
-)
-def test_bytes_that_are_no_picture_are_refused(exported, data, reason):
-    signature = exported[2].signatures["serving_default"]
-    with pytest.raises(tf.errors.InvalidArgumentError, match=reason):
-        signature(image_bytes=tf.constant([data]))
-
-
-@pytest.mark.slow
-def test_animated_webp_is_refused_and_does_not_end_the_process(exported):
-    """TensorFlow 2.20 writes its RGBA frames over the end of an RGB buffer."""
-    code = (
-        "import sys, tensorflow as tf\n"
-        "model = tf.saved_model.load(sys.argv[1])\n"
-        "data = tf.constant([sys.stdin.buffer.read()])\n"
-        "try:\n"
-        "    model.signatures['serving_default'](image_bytes=data)\n"
-        "except tf.errors.InvalidArgumentError as error:\n"
-        "    print(error)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, exported[0] / "model" / "1"],
-        input=ANIMATED,
-        capture_output=True,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    assert b"animated WebP" in done.stdout
-
-
-@pytest.mark.slow
-def test_model_runs_where_there_is_neither_keras_nor_tfdml(exported, tmp_path):
-    folder, _, model = exported
-    (tmp_path / "picture.jpg").write_bytes(PICTURES["JPEG"])
-    code = (
-        "import sys\n"
-        "for name in ('keras', 'tf_keras', 'tfdml'): sys.modules[name] = None\n"
-        "import tensorflow as tf\n"
-        "model = tf.saved_model.load(sys.argv[1])\n"
-        "data = tf.constant([open(sys.argv[2], 'rb').read()])\n"
-        "served = model.signatures['serving_default'](image_bytes=data)\n"
-        "print(served['embedding'].numpy().tolist())\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, folder / "model" / "1", tmp_path / "picture.jpg"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    expected = model.signatures["serving_default"](
-        image_bytes=tf.constant([PICTURES["JPEG"]])
-    )["embedding"]
-    np.testing.assert_allclose(eval(done.stdout), expected.numpy(), atol=1e-5)  # noqa: S307
-
-
-def test_command_exports_an_embedder_file_and_never_overwrites(
-    exported, tmp_path, capsys
-):
-    source = str(exported[0] / "embedder.keras")
-    assert main(["export", source, str(tmp_path / "m" / "1")]) == 0
-    assert (tmp_path / "m" / "1" / "saved_model.pb").exists()
-    assert main(["export", source, str(tmp_path / "m" / "1")]) == 1
-    assert "exists already" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("destination", ["model", "0", "latest"])
-def test_destination_without_a_version_is_refused(
-    exported, destination, capsys, tmp_path
-):
-    source = str(exported[0] / "embedder.keras")
-    assert main(["export", source, str(tmp_path / destination)]) == 1
-    assert "must end with a version number" in capsys.readouterr().err
-
-
-def test_run_without_an_embedder_is_named(tmp_path, capsys):
-    assert main(["export", str(tmp_path), str(tmp_path / "1")]) == 1
-    assert "no trained embedder at" in capsys.readouterr().err
-
-
 def test_embedder_of_another_input_is_refused(tmp_path):
     inputs = keras.Input((8, 6, 3))
     model = keras.Model(inputs, keras.layers.Flatten()(inputs))
@@ -378,54 +165,169 @@ def test_embedder_of_another_input_is_refused(tmp_path):
         export_embedder(model, tmp_path / "1")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("pictures", ["", 'resize = 20\npad = true\ncrop = "position"'])
-def test_whole_chain_from_a_folder_to_hits(pictures, tmp_path):
-    """Fit, export, index, serve and search by commands, as `make demo` does."""
-    write_shapes(tmp_path / "images", classes=10, images_per_class=4)
-    (tmp_path / "recipe.toml").write_text(
-        f'[data]\nimages = "{tmp_path / "images"}"\nvalidation_fraction = 0.2\n'
-        f"[pictures]\n{pictures}\n[embedder]\nimage_size = 16\nwidths = [8]\n"
-        "[batches]\nclasses_per_batch = 3\n[fit]\nsteps = 4\nsteps_per_epoch = 2\n"
-    )
+def test_embedder_without_one_embedding_a_picture_is_refused(tmp_path):
+    inputs = keras.Input((8, 8, 3))
+    model = keras.Model(inputs, keras.layers.Conv2D(4, 3)(inputs))
+    with pytest.raises(ValueError, match=r"dimension\].*\(None, 6, 6, 4\)"):
+        export_embedder(model, tmp_path / "1")
 
-    def command(module, *arguments):
-        done = subprocess.run(
-            [sys.executable, "-m", module, *map(str, arguments)],
-            capture_output=True,
-            text=True,
+
+@pytest.mark.parametrize("rows", [0, 1, 3, 33])
+def test_any_number_of_rows_is_embedded(exported, rows):
+    _, embedder, model = exported
+    data = [PICTURES["JPEG"], PICTURES["GIF"], PICTURES["cut-out PNG"]] * 11
+    data = data[:rows]
+    served = model.signatures["serving_default"](
+        image_bytes=tf.constant(data, tf.string)
+    )
+    assert served["embedding"].shape == (rows, 8)
+    pixels = np.zeros((rows, SIZE, SIZE, 3), "uint8")
+    for row, picture in enumerate(data):
+        pixels[row] = View(SIZE).central(read_image(picture))
+    received = model.signatures["tensors"](images=tf.constant(pixels))["embedding"]
+    assert received.shape == (rows, 8)
+    if rows:
+        expected = embedder.predict(pixels, verbose=0)
+        np.testing.assert_allclose(received, expected, atol=1e-6)
+        assert np.sum(served["embedding"].numpy() * expected, axis=1).min() >= 0.9999
+    told = model.signatures["describe"](request=tf.fill([rows], "x"))["description"]
+    assert told.shape == (rows,)
+
+
+def test_embedding_of_mixed_precision_is_float32(tmp_path):
+    policy = keras.dtype_policies.DTypePolicy("mixed_float16")
+    inputs = keras.Input((8, 8, 3))
+    rows = keras.layers.Flatten(dtype=policy)(inputs)
+    rows = keras.layers.Dense(4, dtype=policy)(rows)
+    export_embedder(keras.Model(inputs, rows), tmp_path / "1")
+    model = tf.saved_model.load(tmp_path / "1")
+    for count in (0, 2):
+        images = tf.zeros([count, 8, 8, 3], tf.uint8)
+        received = model.signatures["tensors"](images=images)["embedding"]
+        assert received.dtype == tf.float32
+        assert received.shape == (count, 4)
+
+
+def test_description_is_read_when_it_is_asked_for(flat, tmp_path):
+    export_embedder(flat, tmp_path / "before")
+    folder = (tmp_path / "before").rename(tmp_path / "1")
+    describe = tf.saved_model.load(folder).signatures["describe"]
+    for fingerprint in ("a", "b"):
+        update_description(folder, fingerprint=fingerprint)
+        told = json.loads(describe(request=tf.constant([""]))["description"].numpy()[0])
+        assert told == read_description(folder)
+        assert told["fingerprint"] == fingerprint
+
+
+def test_sessions_tell_the_description_too(exported):
+    """TF Serving runs a SavedModel in a session."""
+    folder = exported[0] / "model" / "1"
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        loader = tf.compat.v1.saved_model.loader
+        definition = loader.load(session, ["serve"], str(folder))
+        signature = definition.signature_def["describe"]
+        (told,) = session.run(
+            signature.outputs["description"].name,
+            {signature.inputs["request"].name: [""]},
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    assert json.loads(told) == read_description(folder)
 
-    run, model, index = (tmp_path / name for name in ("run", "model", "index"))
-    said = command("training", "fit", tmp_path / "recipe.toml", "--run", run)
-    assert "before training" in said
-    command("serving", "export", run, model / "1")
-    only = ["--only", run / "test_images.txt"]
-    command("serving", "index", tmp_path / "images", index, "--model", model, *only)
-    demo = [sys.executable, "-m", "serving", "demo", run, index, "--model", model]
-    ports = ["--port", "0", "--endpoint-port", str(free_port())]
-    process = subprocess.Popen(
-        [*map(str, demo), *ports], stdout=subprocess.PIPE, text=True
+
+def test_description_tells_what_the_model_does(flat, tmp_path):
+    view = View(SIZE, resize=32, pad=True)
+    export_embedder(flat, tmp_path / "1", view, output_dtype="float16")
+    description = read_description(tmp_path / "1")
+    assert description["format"] == 1
+    assert View(**description["preprocessing"]["config"]) == view
+    assert description["embedding"] == {
+        "dimension": 8,
+        "metric": "cosine",
+        "signatures": {
+            "serving_default": "float32",
+            "tensors": "float32",
+            "embed_float16": "float16",
+        },
+    }
+    assert description["versions"]["tensorflow"] == tf.__version__
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("{", "must be JSON"), ("[]", "format 1"), ('{"format": 2}', "format 1.*'2'")],
+)
+def test_damaged_description_is_named(tmp_path, text, reason):
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets" / "tfdml.json").write_text(text)
+    with pytest.raises(ValueError, match=rf"tfdml.json is damaged: .*{reason}"):
+        read_description(tmp_path)
+
+
+def test_export_holds_no_path_of_the_machine(exported, tmp_path):
+    graph = (exported[0] / "model" / "1" / "saved_model.pb").read_bytes()
+    assert str(tmp_path.parent).encode() not in graph
+    assert str(exported[0]).encode() not in graph
+    assert b"/tmp" not in graph
+
+
+def test_folder_appears_when_it_is_complete(flat, tmp_path):
+    def look(folder):
+        assert (folder / "saved_model.pb").is_file()
+        assert not (tmp_path / "1").exists()
+        (folder / "added").touch()
+
+    export_embedder(flat, tmp_path / "1", complete=look)
+    assert (tmp_path / "1" / "added").is_file()
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
+def test_what_fails_leaves_nothing(tmp_path):
+    def write(folder):
+        folder.mkdir()
+        (folder / "saved_model.pb").touch()
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="the disk is full"):
+        write_whole(tmp_path / "1", write)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_model_runs_where_there_is_neither_keras_nor_tfdml_nor_scann(
+    exported, tmp_path
+):
+    _, embedder, _ = exported
+    export_embedder(embedder, tmp_path / "1", output_dtype="int8")
+    model = tf.saved_model.load(tmp_path / "1")
+    picture = tmp_path / "picture.jpg"
+    picture.write_bytes(PICTURES["JPEG"])
+    code = (
+        "import json, sys\n"
+        "for name in ('keras', 'tf_keras', 'tfdml', 'scann', 'serving'):\n"
+        "    sys.modules[name] = None\n"
+        "import tensorflow as tf\n"
+        "model = tf.saved_model.load(sys.argv[1])\n"
+        "data = tf.constant([open(sys.argv[2], 'rb').read()])\n"
+        "served = {}\n"
+        "for name in ('serving_default', 'embed_int8'):\n"
+        "    outputs = model.signatures[name](image_bytes=data)\n"
+        "    served[name] = outputs['embedding'].numpy().tolist()\n"
+        "images = tf.zeros([2, 24, 24, 3], tf.uint8)\n"
+        "outputs = model.signatures['tensors'](images=images)\n"
+        "served['tensors'] = outputs['embedding'].numpy().tolist()\n"
+        "print(json.dumps(served))\n"
     )
-    try:
-        lines = []
-        while not lines or "Image search: " not in lines[-1]:
-            lines.append(process.stdout.readline())
-            assert lines[-1], "the demo ended"
-        assert any("Precision@1 on 5 unseen classes" in line for line in lines)
-        url = lines[-1].split("Image search: ")[1].strip()
-        with urllib.request.urlopen(f"{url}/api/similar/0?k=3", timeout=30) as reply:
-            hits = json.load(reply)["hits"]
-        assert len(hits) == 3
-    finally:
-        process.terminate()
-        assert process.wait(30) == 0
-        process.stdout.close()
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "1", picture],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    served = json.loads(done.stdout)
+    data = tf.constant([PICTURES["JPEG"]])
+    for name in ("serving_default", "embed_int8"):
+        expected = model.signatures[name](image_bytes=data)["embedding"].numpy()
+        np.testing.assert_allclose(served[name], expected, atol=1e-6)
+    black = np.zeros((2, SIZE, SIZE, 3), "uint8")
+    expected = embedder.predict(black, verbose=0)
+    np.testing.assert_allclose(served["tensors"], expected, atol=1e-6)

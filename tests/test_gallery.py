@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.gallery import Gallery, load_gallery, read_image_list, save_gallery
+from serving.search.gallery import Gallery, load_gallery, read_image_list, save_gallery
 from tests.search_fixtures import write_gallery_images
 from tfdml.images import list_images
 from tfdml.index import ScannIndex

@@ -13,11 +13,11 @@ import pytest
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 
-from serving.endpoint import create_app
-from serving.servable import Servable
+from serving.models.servable import Servable
 from tests.example_model import png, write_example_model
 from tests.running_grpc import predict_request, refusal, running_grpc
 from tests.running_server import running
+from tests.served import rest_app
 from tests.test_grpc_tensor import ARRAYS
 
 MAX_MESSAGE_BYTES = 2_000_000
@@ -139,7 +139,7 @@ class TestPredict:
         images = generator.integers(0, 256, (3, 8, 8, 3), np.uint8)
         request = predict_request({"images": images}, signature="tensors")
         output = stubs.prediction.Predict(request).outputs["embedding"]
-        with running(create_app(servables[:2])) as url:
+        with running(rest_app(servables[:2])) as url:
             reply = httpx.post(
                 f"{url}/v1/models/example:predict",
                 json={"signature_name": "tensors", "instances": images.tolist()},

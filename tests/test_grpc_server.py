@@ -4,24 +4,26 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import grpc
 import httpx
-import numpy as np
 import pytest
-import tensorflow as tf
 from grpc_health.v1 import health_pb2
 from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2
 
-from serving.endpoint import create_app, run
-from serving.grpc_server import GrpcServer
-from serving.saved_model import ModelVersion
-from serving.servable import Signature, TensorSpec
+from serving.models.servable import Signature, TensorSpec
+from serving.models.served import ServedModels, VersionState, VersionStatus
 from serving.sockets import PortInUseError, open_socket
-from tests.running_grpc import channel_to, predict_request, refusal, running_grpc
+from tests.running_grpc import (
+    channel_to,
+    grpc_server,
+    predict_request,
+    refusal,
+    running_grpc,
+)
 from tests.running_server import running
+from tests.served import predictor, rest_app
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -82,14 +84,11 @@ class TestLimits:
             assert [answer_of(call) for call in calls] == [[2]] * 5
 
     def test_rest_and_grpc_share_the_turns(self, slow):
-        turns = threading.BoundedSemaphore(1)
+        shared = predictor(threads=1)
         with (
-            GrpcServer(port=0, turns=turns) as server,
-            channel_to(server.address) as stubs,
-            running(create_app([slow], turns=turns)) as url,
+            running_grpc([slow], run_by=shared) as stubs,
+            running(rest_app([slow], run_by=shared)) as url,
         ):
-            server.start()
-            server.loaded([slow])
             first = stubs.prediction.Predict.future(REQUEST, wait_for_ready=True)
             assert slow.started.acquire(timeout=10)
             answers = []
@@ -159,13 +158,16 @@ class TestLimits:
     @pytest.mark.parametrize("value", [0, 2**31])
     def test_limits_out_of_range_are_refused(self, name, value):
         with pytest.raises(ValueError, match=f"`{name}` must be 1 to"):
-            GrpcServer(port=0, turns=threading.Semaphore(), **{name: value})
+            grpc_server(ServedModels(), **{name: value})
 
 
 class TestHealth:
-    def test_server_is_healthy_once_its_model_is_loaded(self, slow, tmp_path):
-        with GrpcServer(port=0, turns=threading.Semaphore()) as server:
-            server.start([ModelVersion("slow", 1, tmp_path)])
+    def test_server_is_healthy_once_its_model_is_loaded(self, slow):
+        models = ServedModels()
+        models.configure({"slow": {}})
+        models.set_state("slow", VersionStatus(1, VersionState.LOADING))
+        with grpc_server(models) as server:
+            server.start()
             with channel_to(server.address) as stubs:
                 assert status_of(stubs) == NOT_SERVING
                 assert refusal(stubs.prediction.Predict, REQUEST) == (
@@ -176,7 +178,8 @@ class TestHealth:
                 request.model_spec.name = "slow"
                 (status,) = stubs.model.GetModelStatus(request).model_version_status
                 assert (status.version, status.state) == (1, status.LOADING)
-                server.loaded([slow])
+                models.make_available(slow)
+                server.ready()
                 assert status_of(stubs) == SERVING
                 (status,) = stubs.model.GetModelStatus(request).model_version_status
                 assert (status.version, status.state) == (1, status.AVAILABLE)
@@ -247,86 +250,17 @@ class TestStart:
         with open_socket("127.0.0.1", 0) as listener:
             port = listener.getsockname()[1]
             with pytest.raises(PortInUseError, match=f"Port {port} .* --grpc-port"):
-                GrpcServer(port=port, turns=threading.Semaphore())
+                grpc_server(ServedModels(), port=port)
 
     def test_two_servers_never_share_a_port(self, slow):
         with running_grpc([slow]) as stubs:
             port = int(stubs.server.address.rpartition(":")[2])
             with pytest.raises(PortInUseError):
-                GrpcServer(port=port, turns=threading.Semaphore())
-
-    def test_missing_model_frees_both_ports(self, tmp_path):
-        with (
-            open_socket("127.0.0.1", 0) as first,
-            open_socket("127.0.0.1", 0) as second,
-        ):
-            ports = [s.getsockname()[1] for s in (first, second)]
-        with pytest.raises(FileNotFoundError, match="numbered folder"):
-            run("example", tmp_path, port=ports[0], grpc_port=ports[1])
-        for port in ports:
-            open_socket("127.0.0.1", port).close()
+                grpc_server(ServedModels(), port=port)
 
     def test_import_does_not_load_tensorflow(self):
         script = (
-            "import serving.grpc_server, serving.grpc_services, sys; "
+            "import serving.rpc.server, serving.rpc.services, sys; "
             "assert 'tensorflow' not in sys.modules"
         )
         subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
-
-
-class _Counting(tf.Module):
-    @tf.function(input_signature=[tf.TensorSpec([], tf.int64, "steps")])
-    def count(self, steps):
-        total = tf.constant(0, tf.int64)
-        while total < steps:
-            total += 1
-        return {"sum": total}
-
-
-@pytest.mark.slow
-def test_process_serves_both_protocols_and_ends_running_calls_on_sigterm(tmp_path):
-    module = _Counting()
-    tf.saved_model.save(module, str(tmp_path / "count" / "1"), signatures=module.count)
-    command = [sys.executable, "-m", "serving", "run", "--port", "0"]
-    command += ["--grpc-port", "0", "--model-name", "count"]
-    command += ["--model-base-path", str(tmp_path / "count")]
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        cwd=Path(__file__).parents[1],
-    ) as process:
-        try:
-            url = process.stdout.readline().split()[-1]
-            address = process.stdout.readline().split()[-1]
-            with channel_to(address) as stubs:
-                assert status_of(stubs) == SERVING
-                reply = httpx.post(f"{url}:predict", json={"inputs": 7}, timeout=20)
-                assert reply.json() == {"outputs": 7}
-                steps = np.int64(200_000)
-                request = predict_request({"steps": steps}, name="count")
-                call = stubs.prediction.Predict.future(request, timeout=60)
-                time.sleep(0.3)
-                assert not call.done(), "let it count further"
-                process.terminate()
-                assert list(call.result().outputs["sum"].int64_val) == [steps]
-            assert process.wait(timeout=20) == 0
-        finally:
-            process.kill()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "port"),
-    [([], 8500), (["--grpc-port", "0"], 0), (["--no-grpc"], None)],
-)
-def test_command_line_chooses_the_port(monkeypatch, arguments, port):
-    import serving.__main__ as command_line
-
-    received = {}
-    monkeypatch.setattr("serving.endpoint.run", lambda *_, **kw: received.update(kw))
-    command = ["run", "--model-name", "m", "--model-base-path", "x", *arguments]
-    assert command_line.main(command) == 0
-    assert received["grpc_port"] == port
-    assert received["max_message_bytes"] == 64 * 2**20
-    assert received["max_concurrent_calls"] == 64

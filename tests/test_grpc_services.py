@@ -14,7 +14,7 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from serving.servable import Servable
+from serving.models.servable import Servable, ServableError, StatusCode
 from tests.example_model import write_example_model
 from tests.running_grpc import refusal, running_grpc
 
@@ -157,11 +157,11 @@ def status_request(name="example", version=None):
 
 
 class TestModelService:
-    def test_status_lists_all_versions_as_available(self, stubs):
+    def test_status_lists_all_versions_the_newest_first(self, stubs):
         response = stubs.model.GetModelStatus(status_request())
         found = [(s.version, s.state) for s in response.model_version_status]
         available = get_model_status_pb2.ModelVersionStatus.AVAILABLE
-        assert found == [(2, available), (3, available)]
+        assert found == [(3, available), (2, available)]
         assert all(s.status.error_code == 0 for s in response.model_version_status)
 
     def test_status_of_a_version_is_that_one(self, stubs):
@@ -192,15 +192,31 @@ class TestModelService:
     def test_status_of_what_is_not_there(self, stubs, request_, code, details):
         assert refusal(stubs.model.GetModelStatus, request_) == (code, details)
 
-    def test_reload_says_that_it_is_not_supported(self, stubs):
+    def test_reload_hands_the_models_on(self, servables):
+        asked = []
+        with running_grpc(servables, reload=asked.append) as stubs:
+            request = model_management_pb2.ReloadConfigRequest()
+            request.config.model_config_list.config.add(name="x", base_path="/models/x")
+            response = stubs.model.HandleReloadConfigRequest(request)
+        assert asked == [request.config]
+        assert (response.status.error_code, response.status.error_message) == (0, "")
+
+    def test_reload_without_a_list_of_models_is_refused(self, stubs):
         call = stubs.model.HandleReloadConfigRequest
-        request = model_management_pb2.ReloadConfigRequest()
-        assert refusal(call, request) == (
+        assert refusal(call, model_management_pb2.ReloadConfigRequest()) == (
             "INVALID_ARGUMENT",
             "ServerModelConfig type not supported by HandleReloadConfigRequest. Only "
             "ModelConfigList is currently supported",
         )
-        request.config.model_config_list.config.add(name="x", base_path="/models/x")
-        code, details = refusal(call, request)
-        assert code == "UNIMPLEMENTED"
-        assert "cannot change its models while it runs" in details
+
+    def test_reload_that_fails_has_code_and_text(self, servables):
+        def fail(config):
+            raise ServableError(StatusCode.NOT_FOUND, "no such folder")
+
+        with running_grpc(servables, reload=fail) as stubs:
+            request = model_management_pb2.ReloadConfigRequest()
+            request.config.model_config_list.SetInParent()
+            assert refusal(stubs.model.HandleReloadConfigRequest, request) == (
+                "NOT_FOUND",
+                "no such folder",
+            )

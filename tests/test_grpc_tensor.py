@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2, types_pb2
 
-from serving.grpc_tensor import decode_tensor, dtype_of, encode_tensor, unpacked_bytes
-from serving.servable import ServableError, StatusCode
+from serving.models.servable import ServableError, StatusCode
+from serving.rpc.tensor import decode_tensor, dtype_of, encode_tensor, unpacked_bytes
 
 ARRAYS = [
     np.array([[1.5, -0.0, np.inf], [1e-40, 3, np.nan]], np.float32),

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from serving.gallery import load_gallery
-from serving.indexing import index_images
-from serving.saved_model import model_fingerprint
+from serving.models.saved_model import model_fingerprint
+from serving.search.gallery import load_gallery
+from serving.search.indexing import index_images
 from tests.search_fixtures import (
     DIMENSION,
     PURE,

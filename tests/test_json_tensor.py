@@ -5,8 +5,8 @@ import base64
 import numpy as np
 import pytest
 
-from serving.json_tensor import parse_json, quote, tensor
-from serving.servable import ServableError, StatusCode
+from serving.models.servable import ServableError, StatusCode
+from serving.rest.json_tensor import parse_json, quote, tensor
 
 
 def message_of(call, *arguments):

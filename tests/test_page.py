@@ -12,12 +12,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from serving.client import EndpointClient, EndpointError
-from serving.gallery import load_gallery
-from serving.indexing import index_images
-from serving.page import create_app, run
-from serving.search import ImageSearch, open_search
+from serving.search.gallery import load_gallery
+from serving.search.image_search import ImageSearch, open_search
+from serving.search.indexing import index_images
+from serving.search.page import create_app, run
+from serving.search.web import read_body
 from serving.sockets import PortInUseError
-from serving.web import read_body
 from tests.running_server import running
 from tests.search_fixtures import (
     DIMENSION,

@@ -5,8 +5,8 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
-from serving.page import create_app
-from serving.search import open_search
+from serving.search.image_search import open_search
+from serving.search.page import create_app
 from tests.running_chromium import chromium
 from tests.running_server import running
 from tests.search_fixtures import build_search, serve_model, write_picture

@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from serving.request_body import BodyReader
+from serving.rest.body import BodyReader
 from tests.running_server import running
 
 MAX_BYTES = 100_000

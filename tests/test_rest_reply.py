@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from serving.rest_reply import encode_error, encode_predict_reply
-from serving.servable import ServableError
+from serving.models.servable import ServableError
+from serving.rest.reply import encode_error, encode_predict_reply
 
 
 def strings(*values):

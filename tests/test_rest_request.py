@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from serving.rest_request import decode_predict_request
-from serving.servable import ServableError, Signature, StatusCode, TensorSpec
+from serving.models.servable import ServableError, Signature, StatusCode, TensorSpec
+from serving.rest.request import decode_predict_request
 
 
 def signature(**dtypes):

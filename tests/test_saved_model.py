@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.saved_model import find_model_version, model_fingerprint
+from serving.models.saved_model import find_model_version, model_fingerprint
 from tests.search_fixtures import DIMENSION, SIZE, quarter_colors, write_color_model
 from tfdml.saved_embedder import SavedEmbedder
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.gallery import load_gallery
+from serving.search.gallery import load_gallery
 from tests.autodiff import BACKEND
 from tests.search_fixtures import write_color_model, write_gallery_images
 from tests.worker_processes import ROOT, free_addresses, run_together

@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.client import EndpointClient
-from serving.gallery import Gallery
-from serving.search import ImageSearch, MismatchError, open_search
+from serving.access import TokenAccess
+from serving.client import Credentials, EndpointClient, EndpointError
+from serving.search.gallery import Gallery
+from serving.search.image_search import ImageSearch, MismatchError, open_search
 from tests.search_fixtures import (
     DIMENSION,
     build_search,
@@ -48,6 +49,20 @@ def test_a_model_with_other_weights_is_refused(folder, tmp_path):
         open_search(folder / "index", url)
 
 
+def test_an_endpoint_that_asks_for_a_token_is_searched_with_it(folder, tmp_path):
+    file = tmp_path / "tokens"
+    file.write_text("0123456789abcdef")
+    file.chmod(0o600)
+    models = folder / "models" / "colors"
+    with serve_model(models, access=TokenAccess(file)) as url:
+        with pytest.raises(EndpointError, match="401"):
+            open_search(folder / "index", url)
+        credentials = Credentials(file.read_text())
+        with open_search(folder / "index", url, credentials=credentials) as search:
+            picture = next((folder / "images").rglob("*.png"))
+            assert search.nearest(picture.read_bytes(), 1)
+
+
 def test_a_model_of_another_dimension_is_refused(endpoint_url, tmp_path):
     index = ScannIndex.build(np.eye(3, dtype=np.float32), ids=["a", "b", "c"])
     gallery = Gallery(tmp_path, ("a", "b", "c"), "colors", 1, "f")
@@ -65,7 +80,7 @@ def test_a_gallery_whose_pictures_are_gone_is_refused(folder, endpoint_url, tmp_
 
 def test_nothing_of_the_search_loads_tensorflow_before_it_is_needed():
     program = (
-        "import sys, serving.page, serving.indexing; "
+        "import sys, serving.search.page, serving.search.indexing; "
         "sys.exit(bool({'tensorflow', 'keras', 'scann'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=PROJECT, check=False)

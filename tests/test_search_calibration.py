@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from serving.__main__ import main
-from serving.gallery import Gallery, load_gallery, save_gallery
-from serving.indexing import embed_shard, index_images, merge_shards
-from serving.page import create_app
-from serving.saved_calibration import calibration_of_model, save_calibration
-from serving.saved_model import model_fingerprint
-from serving.search import open_search
-from serving.shards import Part
+from serving.export.calibration import calibration_of_model, save_calibration
+from serving.models.saved_model import model_fingerprint
+from serving.search.gallery import Gallery, load_gallery, save_gallery
+from serving.search.image_search import open_search
+from serving.search.indexing import embed_shard, index_images, merge_shards
+from serving.search.page import create_app
+from serving.search.shards import Part
 from tests.running_server import running
 from tests.search_fixtures import (
     build_search,
@@ -72,7 +72,10 @@ def run(tmp_path):
 
 
 def test_export_copies_the_calibration_of_the_run(run, tmp_path, capsys):
-    assert main(["export", str(run), str(tmp_path / "m" / "1")]) == 0
+    assert (
+        main(["export", str(run), str(tmp_path / "m" / "1"), "--warm-up-count", "0"])
+        == 0
+    )
     assert calibration_of_model(tmp_path / "m" / "1") == KNOWN
     extra = tmp_path / "m/1/assets.extra"
     assert [file.name for file in extra.iterdir()] == ["calibration.json"]
@@ -80,13 +83,27 @@ def test_export_copies_the_calibration_of_the_run(run, tmp_path, capsys):
 
 
 def test_export_of_other_weights_has_no_calibration(run, tmp_path):
-    assert main(["export", str(run / "last.keras"), str(tmp_path / "m" / "1")]) == 0
+    assert (
+        main(
+            [
+                "export",
+                str(run / "last.keras"),
+                str(tmp_path / "m" / "1"),
+                "--warm-up-count",
+                "0",
+            ]
+        )
+        == 0
+    )
     assert calibration_of_model(tmp_path / "m" / "1") is None
 
 
 def test_export_of_a_run_without_a_calibration_has_none(run, tmp_path):
     (run / "calibration.json").unlink()
-    assert main(["export", str(run), str(tmp_path / "m" / "1")]) == 0
+    assert (
+        main(["export", str(run), str(tmp_path / "m" / "1"), "--warm-up-count", "0"])
+        == 0
+    )
     assert not (tmp_path / "m/1/assets.extra").exists()
 
 
@@ -94,7 +111,10 @@ def test_damaged_calibration_ends_the_export_before_anything_is_written(
     run, tmp_path, capsys
 ):
     (run / "calibration.json").write_text('{"threshold": NaN}')
-    assert main(["export", str(run), str(tmp_path / "m" / "1")]) == 1
+    assert (
+        main(["export", str(run), str(tmp_path / "m" / "1"), "--warm-up-count", "0"])
+        == 1
+    )
     assert "calibration.json holds no calibration" in capsys.readouterr().err
     assert not (tmp_path / "m").exists()
 

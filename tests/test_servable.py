@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from serving.servable import (
+from serving.models.servable import (
     Servable,
     ServableError,
     StatusCode,
@@ -225,7 +225,7 @@ def test_model_runs_where_keras_and_tfdml_cannot_be_imported(base_path):
         sys.modules["keras"] = sys.modules["tfdml"] = None
         import numpy as np
 
-        from serving.servable import load_servable
+        from serving.models.servable import load_servable
 
         servable = load_servable("example", sys.argv[1])
         images = np.zeros((1, 8, 8, 3), np.uint8)

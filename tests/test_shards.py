@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from serving.__main__ import main
-from serving.gallery import load_gallery
-from serving.indexing import embed_shard, index_images, merge_shards
-from serving.shards import Part, read_shards
+from serving.search.gallery import load_gallery
+from serving.search.indexing import embed_shard, index_images, merge_shards
+from serving.search.shards import Part, read_shards
 from tests.search_fixtures import (
     DIMENSION,
     PURE,
@@ -322,6 +322,6 @@ def test_wrong_folder_is_told_before_anything_is_embedded(
     else:
         folder.mkdir()
         (folder / "notes.txt").write_text("mine")
-    monkeypatch.setattr("serving.indexing._embed", None)  # is not called
+    monkeypatch.setattr("serving.search.indexing._embed", None)  # is not called
     with pytest.raises(ValueError, match=r"`folder`|mine"):
         embed_shard(images, folder, model, Part(1, 2))

@@ -76,7 +76,7 @@ def test_signal_ends_all_servers_after_the_requests_under_way(number):
         listeners = [open_socket("127.0.0.1", 0) for _ in apps]
         for listener in listeners:
             print(listener.getsockname()[1], flush=True)
-        serve(list(zip(apps, listeners)), access_log=False)
+        serve(list(zip(apps, listeners)))
     """
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(script)],

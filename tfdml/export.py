@@ -1,22 +1,43 @@
 """An embedder becomes a SavedModel: image bytes in, unit vectors out."""
 
 import shutil
+import tempfile
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import keras
 
+from tfdml.export_outputs import (
+    OutputType,
+    check_output_type,
+    compact_outputs,
+    compact_signature,
+)
+from tfdml.graph_images import training_form
+from tfdml.model_description import (
+    DESCRIBE,
+    DESCRIPTION_FILE,
+    description_text,
+    new_description,
+)
 from tfdml.views import View, signature_name
 
-__all__ = ["export_embedder"]
+__all__ = ["describing", "export_embedder", "write_whole"]
 
 
 def export_embedder(
-    embedder: keras.Model, folder: str | PathLike[str], view: View | None = None
+    embedder: keras.Model,
+    folder: str | PathLike[str],
+    view: View | None = None,
+    *,
+    output_dtype: OutputType = "float32",
+    complete: Callable[[Path], None] | None = None,
 ) -> None:
     """Write a SavedModel that needs neither Keras nor tfdml to run.
 
-    Its signatures:
+    Its signatures take any number of rows, also none:
 
     - `serving_default`: input `image_bytes`, DT_STRING `[batch]`, each an encoded
       JPEG, PNG, GIF (first frame), still WebP, or 24 or 32 bit BMP; output
@@ -27,10 +48,15 @@ def export_embedder(
       training form before you send them (`serving.client` does).
     - `tensors`: input `images`, uint8 `[batch, size, size, 3]`, upright RGB already of
       the embedder's size; output `embedding`.
+    - `embed_float16` or `embed_int8`, where that type was asked for: as
+      `serving_default`, its outputs those of `tfdml.export_outputs.compact_outputs`.
     - of another view than the squash, one more, such as `view_256` or
       `view_256_padded`: input `image_bytes`, output `images`, uint8
       `[batch, size, size, 3]`, what the embedder sees of them. Its name tells clients
       the view (`tfdml.views.signature_name`).
+    - `describe`: input `request`, DT_STRING `[batch]`, whose values say nothing; output
+      `description`, for each row the text of `assets/tfdml.json`
+      (`tfdml.model_description`).
 
     The folder appears when it is complete.
 
@@ -39,11 +65,16 @@ def export_embedder(
         folder: Where the SavedModel goes; it must not exist.
         view: What the embedder saw of its training pictures; by default they were
             squashed.
+        output_dtype: `"float16"` or `"int8"` adds a signature with embeddings of that
+            type. The default adds none.
+        complete: Is given the folder that holds the SavedModel before it gets its
+            name, to add files; what it raises undoes the export.
 
     Raises:
         FileExistsError: `folder` exists.
-        ValueError: The embedder's input is not a square RGB picture of a fixed size,
-            or `view` is of another size.
+        ValueError: The embedder's input is not a square RGB picture of a fixed size
+            or its output not one embedding a picture, `view` is of another size, or
+            there is no such type.
         RuntimeError: Keras does not run on TensorFlow.
     """
     if keras.backend.backend() != "tensorflow":
@@ -58,12 +89,39 @@ def export_embedder(
             "`embedder` must have one input of the shape [batch, size, size, 3]. "
             f"Received: {shape}."
         )
-    view = View(shape[1]) if view is None else view
-    if view.image_size != shape[1]:
+    if len(embedder.output_shape) != 2 or embedder.output_shape[1] is None:
+        raise ValueError(
+            "`embedder` must have one output of the shape [batch, dimension]. "
+            f"Received: {embedder.output_shape}."
+        )
+    checked_view = View(shape[1]) if view is None else view
+    if checked_view.image_size != shape[1]:
         raise ValueError(
             "`view` must have the size of the embedder's input, "
             f"{shape[1]}. Received: {view}."
         )
+    check_output_type(output_dtype)
+
+    def write(unfinished: Path) -> None:
+        _write(embedder, checked_view, output_dtype, unfinished)
+        if complete is not None:
+            complete(unfinished)
+
+    write_whole(folder, write)
+
+
+def write_whole(folder: str | PathLike[str], write: Callable[[Path], None]) -> None:
+    """Make the folder of a version appear with all that is in it, or not at all.
+
+    Servers watch for new folders: one that is found must be complete.
+
+    Args:
+        folder: Must not exist.
+        write: Writes into the folder that it is given, which does not exist yet.
+
+    Raises:
+        FileExistsError: `folder` exists.
+    """
     folder = Path(folder)
     if folder.exists():
         raise FileExistsError(
@@ -73,148 +131,100 @@ def export_embedder(
     unfinished = folder.with_name(f"{folder.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.parent.mkdir(parents=True, exist_ok=True)
-    _write(embedder, view, unfinished)
-    unfinished.rename(folder)
+    try:
+        write(unfinished)
+        unfinished.rename(folder)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
 
 
-def _write(embedder: keras.Model, view: View, folder: Path) -> None:
+def describing(asset: Any) -> Any:
+    """Make the function behind the signature `describe`.
+
+    The text is read at each call, not built into the graph: the fingerprint that it
+    holds is that of the graph.
+
+    Args:
+        asset: The `tf.saved_model.Asset` of the description. The module that is saved
+            must hold it.
+
+    Returns:
+        A `tf.function`.
+    """
     import tensorflow as tf
 
-    size = view.image_size
-    bytes_in = [tf.TensorSpec([None], tf.string, name="image_bytes")]
+    def describe(request: tf.Tensor) -> dict[str, tf.Tensor]:
+        text = tf.io.read_file(asset.asset_path)
+        # One row for each of the request's: servers split batches along the rows.
+        return {"description": tf.fill(tf.shape(request), text)}
+
+    rows = tf.TensorSpec([None], tf.string, name="request")
+    return tf.function(describe, input_signature=[rows], autograph=False)
+
+
+def _write(
+    embedder: keras.Model, view: View, output_dtype: OutputType, folder: Path
+) -> None:
+    import tensorflow as tf
+
+    size, dimension = view.image_size, embedder.output_shape[1]
+    bytes_in = tf.TensorSpec([None], tf.string, name="image_bytes")
+    pixels_in = tf.TensorSpec([None, size, size, 3], tf.uint8, name="images")
 
     def training_forms(image_bytes: tf.Tensor) -> tf.Tensor:
         return tf.map_fn(
-            lambda data: _training_form(data, view),
+            lambda data: training_form(data, view),
             image_bytes,
             fn_output_signature=tf.TensorSpec([size, size, 3], tf.float32),
         )
 
+    def embed(pixels: tf.Tensor) -> tf.Tensor:
+        # TensorFlow 2.20 fuses convolution and batch normalization on CPUs into an
+        # operation that fails on a batch of no rows.
+        return tf.cond(
+            tf.equal(tf.shape(pixels)[0], 0),
+            lambda: tf.zeros([0, dimension]),
+            # float32 also from a network of mixed precision
+            lambda: tf.cast(embedder(pixels, training=False), tf.float32),
+        )
+
     def embed_bytes(image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"embedding": embedder(training_forms(image_bytes), training=False)}
+        return {"embedding": embed(training_forms(image_bytes))}
+
+    def embed_compact(image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
+        return compact_outputs(embed(training_forms(image_bytes)), output_dtype)
 
     def show_view(image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"images": tf.cast(training_forms(image_bytes), tf.uint8)}
 
     def embed_tensors(images: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"embedding": embedder(tf.cast(images, tf.float32), training=False)}
+        return {"embedding": embed(tf.cast(images, tf.float32))}
 
-    archive = keras.export.ExportArchive()
-    archive.track(embedder)
-    archive.add_endpoint("serving_default", embed_bytes, input_signature=bytes_in)
-    archive.add_endpoint(
-        "tensors",
-        embed_tensors,
-        input_signature=[tf.TensorSpec([None, size, size, 3], tf.uint8, name="images")],
-    )
+    endpoints = {
+        "serving_default": (embed_bytes, bytes_in),
+        "tensors": (embed_tensors, pixels_in),
+    }
+    types = dict.fromkeys(endpoints, "float32")
+    if output_dtype != "float32":
+        name = compact_signature(output_dtype)
+        endpoints[name] = (embed_compact, bytes_in)
+        types[name] = output_dtype
     if view.resize:
-        archive.add_endpoint(signature_name(view), show_view, input_signature=bytes_in)
-    archive.write_out(folder, verbose=False)
+        endpoints[signature_name(view)] = (show_view, bytes_in)
 
-
-def _training_form(data, view: View):  # type: ignore[no-untyped-def]
-    """Decode one picture in the graph as `tfdml.images` does in Python.
-
-    Args:
-        data: Scalar string tensor.
-        view: What the result shows of it.
-
-    Returns:
-        float32 `[size, size, 3]` of whole numbers from 0 to 255.
-    """
-    import tensorflow as tf
-
-    picture = tf.cond(
-        tf.io.is_jpeg(data),
-        # The default, a faster transform, differs from libjpeg's own by a level.
-        lambda: tf.cast(
-            tf.io.decode_jpeg(data, channels=3, dct_method="INTEGER_ACCURATE"),
-            tf.float32,
-        ),
-        lambda: _decode_other(data),
-    )
-    picture.set_shape([None, None, 3])
-    return tf.clip_by_value(tf.round(_central(picture, view)), 0.0, 255.0)
-
-
-def _central(picture, view: View):  # type: ignore[no-untyped-def]
-    """Do in the graph what `View.central` does."""
-    import tensorflow as tf
-
-    size = [view.image_size, view.image_size]
-    if not view.resize:
-        return tf.image.resize(picture, size, "bilinear", antialias=True)
-    shape = tf.shape(picture, tf.int64)[:2]
-    if view.pad:
-        side = tf.reduce_max(shape)
-        # Of the black bands, only what is in the filter of a pixel that shows some of
-        # the picture: a line of pixels would become a square that fills the memory.
-        reach = 2 * (side // view.resize + 2)
-        before = (side - shape) // 2
-        kept = tf.minimum(before, reach)
-        after = tf.minimum(side - shape - before, reach)
-        bands = tf.concat([tf.stack([kept, after], axis=1), [[0, 0]]], axis=0)
-        picture = tf.pad(picture, bands)
-        # Where the picture with its bands begins in the square.
-        start = tf.cast(before - kept, tf.float32)
-        resized = tf.fill([2], tf.constant(view.resize, tf.int64))
-        scale = tf.fill([2], tf.cast(view.resize / side, tf.float32))
-    else:
-        start = tf.zeros([2])
-        resized = view.resize * shape // tf.reduce_min(shape)
-        scale = tf.cast(resized / shape, tf.float32)
-    cut = tf.cast((resized - view.image_size) // 2, tf.float32)
-    # The op behind tf.image.resize, which cannot cut.
-    return tf.raw_ops.ScaleAndTranslate(
-        images=picture[tf.newaxis],
-        size=size,
-        scale=scale,
-        translation=scale * start - cut,
-        kernel_type="triangle",
-        antialias=True,
-    )[0]
-
-
-def _decode_other(data):  # type: ignore[no-untyped-def]
-    import tensorflow as tf
-
-    header = tf.strings.substr(tf.strings.join([data, tf.fill([], "\0" * 34)]), 0, 34)
-
-    def header_is(start: int, *values: bytes):  # type: ignore[no-untyped-def]
-        field = tf.strings.substr(header, start, len(values[0]))
-        return tf.reduce_any(tf.equal(field, list(values)))
-
-    # decode_image reads the indices of a palette BMP as grey, without a word.
-    is_bmp = header_is(0, b"BM")
-    is_direct = header_is(28, b"\x18\0\0\0\0\0", b"\x20\0\0\0\0\0")
-    # decode_image of TensorFlow 2.20 writes the RGBA frames of an animated WebP over
-    # the end of an RGB buffer, which ends the process.
-    flags = tf.bitwise.bitwise_and(
-        tf.io.decode_raw(tf.strings.substr(header, 20, 1), tf.uint8)[0], 2
-    )
-    is_animated = header_is(8, b"WEBPVP8X") & tf.equal(flags, 2)
-    checks = [
-        tf.debugging.Assert(
-            tf.logical_or(tf.logical_not(is_bmp), is_direct),
-            ["A BMP must have 24 or 32 bits a pixel; send this picture as PNG."],
-        ),
-        tf.debugging.Assert(
-            tf.logical_not(is_animated),
-            ["An animated WebP is not decoded; send this picture as PNG."],
-        ),
-    ]
-    with tf.control_dependencies(checks):
-        image = tf.io.decode_image(data, channels=0, expand_animations=False)
-    image.set_shape([None, None, None])
-    image = tf.cast(image, tf.float32)
-    channels = tf.shape(image)[2]
-    is_even = tf.equal(channels % 2, 0)  # grey + alpha, RGB + alpha
-    color = tf.cond(is_even, lambda: image[:, :, :-1], lambda: image)
-    alpha = tf.cond(
-        # The fourth byte of a BMP has no meaning.
-        tf.logical_and(is_even, tf.logical_not(is_bmp)),
-        lambda: image[:, :, -1:],
-        lambda: tf.fill([1, 1, 1], 255.0),
-    )
-    color = tf.broadcast_to(color, [tf.shape(image)[0], tf.shape(image)[1], 3])
-    return tf.round(color * (alpha / 255.0) + 255.0 * (1.0 - alpha / 255.0))
+    # Not keras.export.ExportArchive: that of Keras 3.15 loses assets which it is told
+    # to track, and builds the path they had into the graph.
+    module = tf.Module()
+    module.variables_of_embedder = [variable.value for variable in embedder.variables]
+    signatures = {
+        name: tf.function(function, input_signature=[spec], autograph=False)
+        for name, (function, spec) in endpoints.items()
+    }
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place) / Path(DESCRIPTION_FILE).name
+        description = new_description(view, dimension, types)
+        file.write_text(description_text(description), encoding="utf-8")
+        module.description = tf.saved_model.Asset(str(file))
+        signatures[DESCRIBE] = describing(module.description)
+        tf.saved_model.save(module, str(folder), signatures=signatures)

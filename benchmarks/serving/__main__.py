@@ -1,0 +1,52 @@
+"""The endpoint under load: throughput, half an hour of it, new versions, a restart.
+
+    python -m benchmarks.serving throughput
+    python -m benchmarks.serving soak --minutes 30
+    python -m benchmarks.serving swap --seconds 300 --every 20
+    python -m benchmarks.serving restart
+
+Servers, clients and the floor share the cores of this machine, over its loopback
+address. Models have random weights, which changes neither work nor size.
+
+throughput: concurrent clients that ask for one picture each, against the SavedModel
+called directly with the best batch size and number of threads. The clients are h2load
+(Debian's nghttp2-client) where it is installed, which takes least of the cores.
+
+soak: mixed requests of which some are bad, each answer compared, and the server's
+memory. swap: new versions appear and old ones go under load. restart: the process is
+killed and started again at once, as a supervisor does.
+
+Exit status 1 means that an answer was wrong or missing.
+"""
+
+import importlib
+import os
+import sys
+from argparse import SUPPRESS
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.session import bare_parser
+
+__all__ = ["main"]
+
+_COMMANDS = ("throughput", "soak", "swap", "restart")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    made = bare_parser("serving", __doc__)
+    commands = made.add_subparsers(required=True, metavar="COMMAND")
+    for name in _COMMANDS:
+        module = importlib.import_module(f"benchmarks.serving.{name}")
+        command = commands.add_parser(name, help=module.__doc__)
+        module.add_options(command.add_argument)
+        # Also behind the name of the command, where the other options stand.
+        command.add_argument("--out", type=Path, default=SUPPRESS, help=SUPPRESS)
+        command.set_defaults(run=module.run)
+    options = made.parse_args(arguments)
+    return options.run(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

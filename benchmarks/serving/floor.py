@@ -1,0 +1,132 @@
+"""The floor under the endpoint: the SavedModel called directly, in its own process.
+
+    python -m benchmarks.serving.floor VERSION_FOLDER PICTURE...
+
+It reads requests from its input, one JSON object a line (`batch`, `threads`, `seconds`,
+`picture`), measures, and answers with one line each.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+__all__ = ["Floor", "main"]
+
+ROOT = Path(__file__).parents[2]
+
+
+class Floor:
+    """The process, from the side that asks.
+
+    Args:
+        version: Folder of the version.
+        pictures: Files of the pictures; `measure` names them by position.
+    """
+
+    def __init__(self, version: Path, pictures: Sequence[Path]) -> None:
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "benchmarks.serving.floor", str(version)),
+                *map(str, pictures),
+            ],
+            cwd=ROOT,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def measure(
+        self, batch: int, threads: int, seconds: float, picture: int = 0
+    ) -> dict[str, float]:
+        """Call the model for a while.
+
+        Args:
+            batch: Copies of the picture in each call.
+            threads: Threads that call at one time.
+            seconds: How long.
+            picture: Position of the picture.
+
+        Returns:
+            `rate`, images a second; `cpu_ms`, CPU time of an image; `p50_ms` and
+            `p99_ms` of a call.
+        """
+        asked = {
+            "batch": batch,
+            "threads": threads,
+            "seconds": seconds,
+            "picture": picture,
+        }
+        if self._process.stdin is None or self._process.stdout is None:
+            raise RuntimeError("The process of the floor has no pipes.")
+        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"The floor ended with status {self._process.wait()}.")
+        return json.loads(line)
+
+    def __enter__(self) -> Self:
+        """Return the floor itself; the end of the block ends its process."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()  # waits, and closes the pipes
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    import tensorflow as tf
+
+    folder, *files = sys.argv[1:] if arguments is None else arguments
+    model = tf.saved_model.load(folder)
+    embed = model.signatures["serving_default"]
+    pictures = [Path(file).read_bytes() for file in files]
+
+    def call(batch: list[bytes]) -> None:
+        embed(image_bytes=tf.constant(batch))["embedding"].numpy()
+
+    for line in sys.stdin:
+        asked = json.loads(line)
+        batch = [pictures[asked["picture"]]] * asked["batch"]
+        call(batch)
+        measured = _measure(lambda: call(batch), asked)  # noqa: B023
+        print(json.dumps(measured), flush=True)
+    return 0
+
+
+def _measure(call: Any, asked: dict[str, Any]) -> dict[str, float]:
+    times: list[float] = []
+    start, cpu = time.perf_counter(), time.process_time()
+    end = start + asked["seconds"]
+
+    def work() -> None:
+        while (before := time.perf_counter()) < end:
+            call()
+            times.append(time.perf_counter() - before)
+
+    threads = [threading.Thread(target=work) for _ in range(asked["threads"])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    images = len(times) * asked["batch"]
+    times.sort()
+    return {
+        "rate": images / seconds,
+        "cpu_ms": 1000 * cpu / images,
+        "p50_ms": 1000 * times[len(times) // 2],
+        "p99_ms": 1000 * times[int(0.99 * len(times))],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,274 @@
+"""Single-image requests a second, against the SavedModel called directly."""
+
+import argparse
+import contextlib
+import http.client
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+
+from benchmarks.serving.floor import Floor
+from benchmarks.serving.load import Load, has_h2load, put_load
+from benchmarks.serving.model import MODELS, export_model, photographs, references
+from benchmarks.serving.process import ServerProcess, running_server
+from benchmarks.serving.requests import (
+    PREDICT,
+    REST_PATH,
+    grpc_embeddings,
+    predict_message,
+    rest_body,
+    rest_embeddings,
+    rest_post,
+)
+from benchmarks.session import machine, write
+
+__all__ = ["add_options", "run", "summary"]
+
+SERVERS = {"batching": (), "no-batching": ("--no-batching",)}
+_BATCHES, _THREADS = (1, 2, 4, 8, 16, 32), (1, 2)
+_PICTURES = 5
+
+
+def add_options(add: Any) -> None:
+    """Add the options of the command."""
+    add("--models", nargs="+", choices=MODELS, default=["demo", "mobilenet"])
+    add("--servers", nargs="+", choices=SERVERS, default=list(SERVERS))
+    add("--clients", nargs="+", type=int, default=[1, 4, 16, 64])
+    add("--protocols", nargs="+", choices=("grpc", "rest"), default=["grpc", "rest"])
+    add("--rounds", type=int, default=5, help="of everything (5)")
+    add("--seconds", type=float, default=5, help="of each measurement (5)")
+    add("--batches", nargs="+", type=int, default=_BATCHES, help="of the floor")
+    tool = "h2load" if has_h2load() else "python"
+    add("--client", choices=("h2load", "python"), default=tool, help=f"({tool})")
+    add("--batching-parameters-file", help="of the server with batching")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, print and write; returns 1 if a request failed."""
+    about = {**machine(), "client": options.client}
+    print(about, flush=True)
+    errors = 0
+    for name in options.models:
+        with tempfile.TemporaryDirectory() as folder:
+            records = _measure(name, Path(folder), about, options)
+        errors += sum(record.get("errors", 0) for record in records)
+        for row in summary(records):
+            write(options.out, {**about, **row})
+    return int(errors > 0)
+
+
+def _measure(
+    name: str, folder: Path, about: dict[str, str], options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    version = folder / "models" / "1"
+    export_model(name, version)
+    files = []
+    for number, data in enumerate(photographs(_PICTURES)):
+        files.append(folder / f"{number}.jpg")
+        files[-1].write_bytes(data)
+    records: list[dict[str, Any]] = []
+
+    def note(**record: Any) -> None:
+        record = {"benchmark": "serving_throughput", "model": name, **record}
+        records.append(record)
+        write(options.out, {**about, **record})
+        print("  ".join(f"{k}={_short(v)}" for k, v in record.items()), flush=True)
+
+    with contextlib.ExitStack() as stack:
+        floor = stack.enter_context(Floor(version, files))
+        servers = {}
+        for kind in options.servers:
+            extra = [*SERVERS[kind]]
+            if kind == "batching" and options.batching_parameters_file:
+                extra += ["--batching-parameters-file"]
+                extra += [options.batching_parameters_file]
+            servers[kind] = stack.enter_context(running_server(version.parent, extra))
+        best = _best_floor(floor, note, options)
+        expected = references(version, [file.read_bytes() for file in files])
+        lengths = {
+            kind: [
+                _check(server, file.read_bytes(), row)
+                for file, row in zip(files, expected, strict=True)
+            ]
+            for kind, server in servers.items()
+        }
+        for number in range(options.rounds):
+            which = number % len(files)
+            picture = files[which].read_bytes()
+            for clients in options.clients:
+                for kind, batch, threads in (("best", *best), ("batch 1", 1, 1)):
+                    if kind == "best" or clients == 1:
+                        found = floor.measure(batch, threads, options.seconds, which)
+                        note(
+                            server="floor",
+                            floor=kind,
+                            clients=clients,
+                            batch=batch,
+                            threads=threads,
+                            round=number,
+                            **found,
+                        )
+                for protocol in options.protocols:
+                    for kind, server in servers.items():
+                        found = _served(
+                            server,
+                            protocol,
+                            picture,
+                            clients,
+                            lengths[kind][which],
+                            options,
+                        )
+                        note(
+                            server=kind,
+                            protocol=protocol,
+                            clients=clients,
+                            round=number,
+                            **found,
+                        )
+    return records
+
+
+def _best_floor(
+    floor: Floor, note: Any, options: argparse.Namespace
+) -> tuple[int, int]:
+    """Try batch sizes and threads; returns the pair of the highest rate."""
+    rates = {}
+    for batch in options.batches:
+        for threads in _THREADS:
+            found = floor.measure(batch, threads, options.seconds)
+            rates[batch, threads] = found["rate"]
+            note(server="floor", floor="search", batch=batch, threads=threads, **found)
+    return max(rates, key=lambda pair: rates[pair])
+
+
+def _check(server: ServerProcess, picture: bytes, expected: np.ndarray) -> int:
+    """Compare one answer of each protocol; returns the length of that of gRPC.
+
+    Raises:
+        RuntimeError: An answer is not the embedding of the picture.
+    """
+    from tensorflow_serving.apis import predict_pb2
+
+    with grpc.insecure_channel(server.grpc_address) as channel:
+        message = predict_message({"image_bytes": [picture]}).SerializeToString()
+        reply = channel.unary_unary(PREDICT)(message, timeout=60)
+    found = grpc_embeddings(predict_pb2.PredictResponse.FromString(reply))
+    connection = http.client.HTTPConnection(server.rest_address, timeout=60)
+    with contextlib.closing(connection):
+        status, body = rest_post(connection, rest_body([picture]))
+    if status != 200:
+        raise RuntimeError(f"The server answered {status}: {body[:500]!r}.")
+    for protocol, rows in (("gRPC", found), ("REST", rest_embeddings(body))):
+        if rows.shape != (1, len(expected)) or np.abs(rows[0] - expected).max() > 1e-5:
+            raise RuntimeError(f"The answer over {protocol} is not the embedding.")
+    return len(reply)
+
+
+def _served(
+    server: ServerProcess,
+    protocol: str,
+    picture: bytes,
+    clients: int,
+    reply_bytes: int,
+    options: argparse.Namespace,
+) -> dict[str, Any]:
+    grpc_asked = protocol == "grpc"
+    cpu = server.cpu_seconds()
+    load: Load = put_load(
+        protocol,
+        server.grpc_address if grpc_asked else server.rest_address,
+        PREDICT if grpc_asked else REST_PATH,
+        (
+            predict_message({"image_bytes": [picture]}).SerializeToString()
+            if grpc_asked
+            else rest_body([picture])
+        ),
+        clients=clients,
+        seconds=options.seconds,
+        reply_bytes=reply_bytes if grpc_asked else None,
+        tool=options.client,
+    )
+    cpu = server.cpu_seconds() - cpu
+    used = cpu + load.client_cpu_seconds
+    return {
+        "rate": load.rate,
+        "p50_ms": load.p50_ms,
+        "p99_ms": load.p99_ms,
+        "errors": load.errors,
+        "cpu_ms": 1000 * cpu / max(load.answers, 1),
+        "client_cpu_ms": 1000 * load.client_cpu_seconds / max(load.answers, 1),
+        "client_share": load.client_cpu_seconds / used,
+    }
+
+
+def summary(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Print a table of medians over the rounds, and return its rows.
+
+    A ratio is taken within a round, to the floor that was measured just before. "of
+    floor by CPU" compares the CPU time of an image in the floor's process with that of
+    a request in the server's: what the rates would be without the clients' share.
+    """
+    floors = {
+        (r["floor"], r["clients"], r["round"]): r
+        for r in records
+        if r["server"] == "floor" and r["floor"] != "search"
+    }
+    cases: dict[tuple[str, str, int], list[dict[str, Any]]] = {}
+    for record in records:
+        if record["server"] != "floor":
+            case = record["server"], record["protocol"], record["clients"]
+            cases.setdefault(case, []).append(record)
+    best = statistics.median(
+        floor["rate"] for key, floor in floors.items() if key[0] == "best"
+    )
+    alone = [floor["rate"] for key, floor in floors.items() if key[0] == "batch 1"]
+    print(f"\nfloor: {best:.1f} images a second", end="")
+    print(f", {statistics.median(alone):.1f} one by one" if alone else "")
+    print(
+        "| server | clients | a second | of floor | spread | of floor by CPU | ", end=""
+    )
+    print("p50 ms | p99 ms | errors | client's CPU |")
+    print("| --- |" + 9 * " ---: |")
+    rows = []
+    for (server, protocol, clients), rounds in cases.items():
+        beside = [floors["best", clients, r["round"]] for r in rounds]
+        pairs = list(zip(rounds, beside, strict=True))
+        of_floor = [r["rate"] / floor["rate"] for r, floor in pairs]
+        of_cpu = [floor["cpu_ms"] / r["cpu_ms"] for r, floor in pairs]
+        row = {
+            "benchmark": "serving_throughput_summary",
+            "model": rounds[0].get("model"),
+            "server": server,
+            "protocol": protocol,
+            "clients": clients,
+            "rounds": len(rounds),
+            "of_floor": statistics.median(of_floor),
+            "of_floor_least": min(of_floor),
+            "of_floor_most": max(of_floor),
+            "of_floor_by_cpu": statistics.median(of_cpu),
+            "errors": sum(r["errors"] for r in rounds),
+        }
+        if clients == 1:
+            row["of_batch_1"] = statistics.median(
+                r["rate"] / floors["batch 1", 1, r["round"]]["rate"] for r in rounds
+            )
+        for key in ("rate", "p50_ms", "p99_ms", "cpu_ms", "client_share"):
+            row[key] = statistics.median(r[key] for r in rounds)
+        rows.append(row)
+        one = f" ({row['of_batch_1']:.0%} of one by one)" if clients == 1 else ""
+        print(
+            f"| {protocol}, {server} | {clients} | {row['rate']:.1f} | "
+            f"{row['of_floor']:.0%}{one} | {min(of_floor):.0%} to {max(of_floor):.0%} "
+            f"| {row['of_floor_by_cpu']:.0%} | {row['p50_ms']:.1f} | "
+            f"{row['p99_ms']:.1f} | {row['errors']} | {row['client_share']:.1%} |"
+        )
+    print(flush=True)
+    return rows
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,1 @@
+"""Dynamic batching: requests that wait together run together."""

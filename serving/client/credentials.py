@@ -1,0 +1,112 @@
+"""What the client needs beside an address: its token, and whom it trusts."""
+
+import re
+import ssl
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from serving.client.address import ModelAddress
+
+__all__ = ["Credentials"]
+
+_TOKEN = re.compile(r"[\x21-\x7e]+")
+
+File = str | PathLike[str]
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """How the client and the endpoint know each other.
+
+    Args:
+        token: Sent with each request as `Authorization: Bearer TOKEN`; printable ASCII
+            without spaces. It stands in no error and no `repr`.
+        ca_file: Certificates (PEM) of those whose word for the endpoint counts, in the
+            place of the usual ones.
+        certificate_file: The client's own certificate (PEM), where the endpoint asks
+            for one.
+        key_file: The key (PEM, not encrypted) of that certificate.
+
+    Raises:
+        ValueError: The token cannot be sent, or of certificate and key one is missing.
+    """
+
+    token: str | None = field(default=None, repr=False)
+    ca_file: File | None = None
+    certificate_file: File | None = None
+    key_file: File | None = None
+
+    def __post_init__(self) -> None:
+        if self.token is not None and not _TOKEN.fullmatch(self.token):
+            raise ValueError(
+                "`token` must have at least one character, all of them printable ASCII "
+                "without spaces. It is not shown here."
+            )
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError(
+                "`certificate_file` and `key_file` must be given together. Received: "
+                f"certificate_file={self.certificate_file!r}, "
+                f"key_file={self.key_file!r}."
+            )
+
+    def check(self, address: ModelAddress) -> None:
+        """Make sure that what was given for TLS can be used.
+
+        Raises:
+            ValueError: The connection is not encrypted.
+        """
+        if address.is_encrypted:
+            return
+        for name in ("ca_file", "certificate_file"):
+            if (file := getattr(self, name)) is not None:
+                raise ValueError(
+                    f"`{name}` needs an encrypted connection: an address that begins "
+                    "with https:// or grpcs://. "
+                    f"Received: {name}={str(file)!r}, url={address.url!r}."
+                )
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The header that carries the token; empty without one."""
+        return {} if self.token is None else {"authorization": f"Bearer {self.token}"}
+
+    def for_rest(self) -> ssl.SSLContext:
+        """Return what an HTTP client checks certificates with.
+
+        Raises:
+            OSError: A file is missing.
+            ValueError: A file does not hold what it should.
+        """
+        context = ssl.create_default_context()
+        try:
+            if self.ca_file is not None:
+                # A context that is made with it trusts no one else.
+                data = Path(self.ca_file).read_text("ascii")
+                context = ssl.create_default_context(cadata=data)
+            if self.certificate_file is not None and self.key_file is not None:
+                for file in (self.certificate_file, self.key_file):
+                    Path(file).open().close()  # whose error names the file
+                context.load_cert_chain(self.certificate_file, self.key_file)
+        except (ssl.SSLError, UnicodeDecodeError) as error:
+            raise ValueError(
+                "Certificates and keys must be in PEM, and the key that of the "
+                f"certificate ({error}). Received: {self}."
+            ) from error
+        return context
+
+    def for_grpc(self) -> Any:
+        """Return the `grpc.ChannelCredentials` of an encrypted connection.
+
+        Raises:
+            OSError: A file is missing.
+            ValueError: A file does not hold what it should.
+        """
+        import grpc
+
+        self.for_rest()  # gRPC itself finds fault with a file when it connects
+        files = (self.ca_file, self.key_file, self.certificate_file)
+        return grpc.ssl_channel_credentials(
+            *(None if file is None else Path(file).read_bytes() for file in files)
+        )

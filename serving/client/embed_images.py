@@ -1,0 +1,208 @@
+"""Embedding a folder of pictures through an endpoint, into one NumPy file."""
+
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from serving.client import (
+    Credentials,
+    EndpointClient,
+    EndpointError,
+    ModelMetadata,
+    Picture,
+    Retries,
+    Unreadable,
+)
+from serving.client.journal import Journal
+from serving.search.shards import digest_of_list
+from tfdml.images import UnreadableImageError, list_images
+
+__all__ = ["EmbeddingReport", "embed_images"]
+
+PATIENCE = Retries(count=20, seconds=120.0)
+"""A long run outlasts the restart of an endpoint."""
+
+
+@dataclass(frozen=True)
+class EmbeddingReport:
+    """What `embed_images` did.
+
+    Attributes:
+        file: The file that it wrote.
+        count: How many embeddings are in it.
+        resumed: How many pictures an earlier run had already done.
+        skipped: Why a picture was left out, by its path.
+    """
+
+    file: Path
+    count: int
+    resumed: int
+    skipped: dict[str, str]
+
+    def __str__(self) -> str:
+        """Summarise it, with a line for each picture that was left out."""
+        lines = [f"Wrote {self.count} embeddings to {self.file}."]
+        if self.resumed:
+            lines.append(f"{self.resumed} pictures were done by an earlier run.")
+        if self.skipped:
+            lines.append(f"{len(self.skipped)} files could not be read:")
+            lines += [f"  {reason}" for reason in self.skipped.values()]
+        return "\n".join(lines)
+
+
+def embed_images(
+    images_folder: str | PathLike[str],
+    file: str | PathLike[str],
+    endpoint_url: str,
+    *,
+    batch_size: int = 32,
+    concurrency: int = 4,
+    skip_unreadable: bool = False,
+    retries: Retries = PATIENCE,
+    credentials: Credentials | None = None,
+) -> EmbeddingReport:
+    """Embed all pictures below a folder and write them to one `.npz` file.
+
+    The file appears when it is complete, in the place of one that was there before. It
+    holds `embeddings`, float32 `[N, dimension]`; `paths`, text `[N]`, relative to the
+    folder; `skipped_paths` and `skipped_reasons`; `model_name` and `model_version`.
+
+    What is done stands in `FILE.partial` meanwhile. If a run ends early, the next one
+    of the same pictures and the same version of the model goes on behind it; a picture
+    that it left out stays left out. All
+    pictures are embedded by one version, the one that the address means at the
+    beginning, although a new one may come up.
+
+    Args:
+        images_folder: Folder with pictures, at any depth.
+        file: The file to write; its name ends in `.npz`. Its folder is made if missing.
+        endpoint_url: Address of the model, as `serving.client.EndpointClient` takes it.
+        batch_size: Most pictures in one request, at least 1.
+        concurrency: Requests under way at one time, at least 1.
+        skip_unreadable: Leave pictures out that cannot be read, and list them. By
+            default the first one ends the run; what was done before it is kept.
+        retries: How often and how long a request is made again.
+        credentials: Token and certificates, where the endpoint asks for them.
+
+    Returns:
+        The report; as text it is a summary.
+
+    Raises:
+        UnreadableImageError: A file is no picture; the message names it.
+        NotADirectoryError, OSError: A folder or file is missing, or cannot be written.
+        EndpointError: The endpoint did not answer, or not with embeddings.
+        ValueError: There is no picture, or what an earlier run left is of other
+            pictures or another model.
+    """
+    file = Path(file)
+    if file.suffix != ".npz":
+        raise ValueError(f"The file must end in .npz. Received: {file}.")
+    root = Path(images_folder).resolve()
+    paths = list_images(root)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_name(f"{file.name}.partial")
+    with _client_of_one_version(
+        endpoint_url, batch_size, retries, credentials
+    ) as client:
+        metadata = client.metadata()
+        job = {
+            "root": str(root),
+            "images": len(paths),
+            "list": digest_of_list(paths),
+            "model_name": metadata.name,
+            "model_version": metadata.version,
+        }
+        with Journal(
+            partial, job, paths, remedy="Delete it to begin again from the first one."
+        ) as journal:
+            resumed = len(journal)
+            if journal.skipped and not skip_unreadable:
+                reason = next(iter(journal.skipped.values()))
+                raise UnreadableImageError(
+                    f"An earlier run left files out, and {partial} says so: {reason} "
+                    "Leave them out again with `--skip-unreadable`, or delete that "
+                    "file to begin again from the first one."
+                )
+            _embed(client, root, paths, journal, concurrency, skip_unreadable)
+            skipped = journal.skipped
+            if len(skipped) == len(paths):
+                raise UnreadableImageError(
+                    f"None of the {len(paths)} images in {str(root)!r} can be read. "
+                    f"The first: {next(iter(skipped.values()))}"
+                )
+            _write(file, journal, metadata)
+            partial.unlink()
+    return EmbeddingReport(file, len(paths) - len(skipped), resumed, skipped)
+
+
+@contextmanager
+def _client_of_one_version(
+    url: str, batch_size: int, retries: Retries, credentials: Credentials | None
+) -> Iterator[EndpointClient]:
+    with EndpointClient(
+        url, batch_size=batch_size, retries=retries, credentials=credentials
+    ) as client:
+        version = client.metadata().version
+        if version is None:
+            raise EndpointError(f"{url} does not tell the version of its model.")
+        with client.at_version(version) as pinned:
+            yield pinned
+
+
+def _embed(
+    client: EndpointClient,
+    root: Path,
+    paths: list[str],
+    journal: Journal,
+    concurrency: int,
+    skip_unreadable: bool,
+) -> None:
+    """Add the pictures to the journal that are not in it."""
+    with tqdm(
+        total=len(paths), initial=len(journal), desc="embedding", unit=" images"
+    ) as bar:
+
+        def leave_out(picture: Picture, reason: Unreadable) -> None:
+            journal.leave_out(str(reason))
+            bar.update()
+
+        stream = client.embed_stream(
+            (root / path for path in paths[len(journal) :]),
+            concurrency=concurrency,
+            on_unreadable=leave_out if skip_unreadable else None,
+        )
+        try:
+            with closing(stream):
+                for _, row in stream:
+                    journal.add(row)
+                    bar.update()
+        except UnreadableImageError as error:
+            raise UnreadableImageError(
+                f"{error} Repair or remove it, or leave such files out with "
+                "`--skip-unreadable`."
+            ) from error
+
+
+def _write(file: Path, journal: Journal, metadata: ModelMetadata) -> None:
+    """Write the `.npz` file, as a whole or not at all."""
+    unfinished = file.with_name(f"{file.name}.unfinished")
+    skipped = journal.skipped
+    with unfinished.open("wb") as stream:
+        np.savez(
+            stream,
+            embeddings=journal.embeddings,
+            paths=np.array(journal.embedded, dtype=np.str_),
+            skipped_paths=np.array(list(skipped), dtype=np.str_),
+            skipped_reasons=np.array(list(skipped.values()), dtype=np.str_),
+            model_name=np.array(metadata.name),
+            model_version=np.array(metadata.version),
+        )
+        stream.flush()
+        os.fsync(stream.fileno())
+    unfinished.replace(file)

@@ -1,0 +1,394 @@
+"""A client of the embedding endpoint: pictures in, embeddings out.
+
+It speaks the REST and the gRPC protocol of TF Serving, so the endpoint may be
+`python -m serving run` or the official `tensorflow/serving`. Each picture is brought
+into the form that training saw (upright, on white, as small as the view of the model
+allows) before it is sent: the exported graph cannot see an EXIF orientation.
+"""
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from serving.client.address import at_version, parse_address
+from serving.client.credentials import Credentials
+from serving.client.metadata import ModelMetadata, parse_metadata
+from serving.client.rest import RestConnection
+from serving.client.retries import EndpointError, Retries, ask
+from serving.client.rows import rows_of, split
+from serving.client.stream import in_order
+from tfdml.images import UnreadableImageError, encode_png, list_images, read_image
+
+__all__ = [
+    "Credentials",
+    "EndpointClient",
+    "EndpointError",
+    "FolderEmbeddings",
+    "ModelMetadata",
+    "Picture",
+    "Retries",
+    "Unreadable",
+]
+
+Picture = bytes | str | PathLike[str]
+Unreadable = UnreadableImageError | OSError
+
+
+@dataclass(frozen=True)
+class FolderEmbeddings:
+    """The embeddings of a folder.
+
+    Attributes:
+        paths: The pictures, below the folder, sorted.
+        embeddings: float32 `[len(paths), dimension]`.
+        skipped: Why a picture was left out, by its path.
+    """
+
+    paths: tuple[str, ...]
+    embeddings: np.ndarray
+    skipped: dict[str, str]
+
+
+class _Connection(Protocol):
+    """One protocol. Metadata are TF Serving's JSON, predictions rows or dicts."""
+
+    def metadata(self) -> dict[str, Any]: ...
+    def predict(self, input_name: str, encoded: Sequence[bytes]) -> list[Any]: ...
+    def close(self) -> None: ...
+
+
+class EndpointClient:
+    """Embeds pictures through a served model. May be used from several threads.
+
+    A request is made again, after a growing wait, where the endpoint is overloaded or
+    not ready (503, 429, UNAVAILABLE, RESOURCE_EXHAUSTED) or the connection failed
+    before anything was answered; never where it was refused for what is in it, and not
+    after a timeout.
+
+    Example:
+        >>> with EndpointClient("http://127.0.0.1:8501/v1/models/emoji") as client:
+        ...     embeddings = client.embed(["cat.jpg", "dog.png"])
+
+    Args:
+        url: Address of the model: `http://127.0.0.1:8501/v1/models/emoji` for REST,
+            `grpc://127.0.0.1:8500/emoji` for gRPC, https or grpcs for an encrypted
+            connection. With `/versions/N` or `/labels/LABEL` at its end, that version;
+            else the endpoint's latest.
+        timeout: Seconds to wait for one answer, above 0.
+        batch_size: Most pictures in one request, at least 1.
+        max_pixels: Width times height above which a picture is refused.
+        retries: How often and how long a request is made again.
+        credentials: Token and certificates, where the endpoint asks for them.
+        gzip_requests: Compress what is sent, REST only. It takes off what base64 adds,
+            a quarter of the body, and costs both sides processor time, so that only a
+            slow network is worth it. gRPC needs no base64 in the first place.
+
+    Raises:
+        ValueError: An argument is out of its range, or `url` is not the address of
+            a model.
+        OSError: A file of the credentials cannot be read.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float = 30.0,
+        batch_size: int = 32,
+        max_pixels: int = 100_000_000,
+        retries: Retries | None = None,
+        credentials: Credentials | None = None,
+        gzip_requests: bool = False,
+    ) -> None:
+        address = parse_address(url)
+        self.url = address.url
+        if not timeout > 0:
+            raise ValueError(f"`timeout` must be above 0. Received: timeout={timeout}.")
+        _check_at_least_1("batch_size", batch_size)
+        if gzip_requests and address.is_grpc:
+            raise ValueError(
+                "`gzip_requests` is for REST: gRPC sends pictures as they are, which "
+                f"no compression makes smaller. Received: url={url!r}."
+            )
+        self._timeout = timeout
+        self._batch_size = batch_size
+        self._max_pixels = max_pixels
+        self._retries = Retries() if retries is None else retries
+        self._credentials = Credentials() if credentials is None else credentials
+        self._credentials.check(address)
+        self._gzip_requests = gzip_requests
+        self._metadata: ModelMetadata | None = None
+        self._asking_metadata = threading.Lock()
+        self._closed = threading.Event()
+        self._connection: _Connection
+        if address.is_grpc:
+            from serving.client.rpc import GrpcConnection
+
+            self._connection = GrpcConnection(
+                address, timeout=timeout, credentials=self._credentials
+            )
+        else:
+            self._connection = RestConnection(
+                address,
+                timeout=timeout,
+                credentials=self._credentials,
+                gzip_requests=gzip_requests,
+            )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections. Whoever waits to ask again gets the last error."""
+        self._closed.set()
+        self._connection.close()
+
+    def at_version(self, version: int) -> Self:
+        """Return a client of one version of the same model, with the same settings."""
+        return type(self)(
+            at_version(self.url, version),
+            timeout=self._timeout,
+            batch_size=self._batch_size,
+            max_pixels=self._max_pixels,
+            retries=self._retries,
+            credentials=self._credentials,
+            gzip_requests=self._gzip_requests,
+        )
+
+    def metadata(self) -> ModelMetadata:
+        """Return what the endpoint says about its model; asked once, then kept.
+
+        Raises:
+            EndpointError: The endpoint did not answer, or answered something else.
+        """
+        with self._asking_metadata:
+            if self._metadata is None:
+                reply = self._ask(self._connection.metadata)
+                try:
+                    self._metadata = parse_metadata(reply)
+                except ValueError as error:
+                    raise self._wrong_reply(str(error)) from error
+            return self._metadata
+
+    def embed(self, images: Sequence[Picture]) -> np.ndarray:
+        """Embed pictures.
+
+        Args:
+            images: Paths of picture files, or their encoded bytes.
+
+        Returns:
+            float32 `[len(images), dimension]`; `[0, dimension]` for no pictures.
+
+        Raises:
+            UnreadableImageError: One is not a picture; the message names it.
+            FileNotFoundError: There is no such file.
+            EndpointError: The endpoint did not answer, or not with embeddings.
+        """
+        _check_is_list(images)
+        dimension = self.metadata().dimension
+        if not len(images):
+            return np.zeros((0, dimension or 0), np.float32)
+        return self._embed_prepared(self._prepare(image) for image in images)
+
+    def embed_stream(
+        self,
+        images: Iterable[Picture],
+        *,
+        batch_size: int | None = None,
+        concurrency: int = 4,
+        on_unreadable: Callable[[Picture, Unreadable], object] | None = None,
+    ) -> Generator[tuple[Picture, np.ndarray]]:
+        """Embed any number of pictures, with several requests under way at one time.
+
+        Pictures are read and prepared in the threads that send them. Of a long list no
+        more is in memory than `concurrency` batches of prepared pictures.
+
+        Args:
+            images: Paths of picture files, or their encoded bytes; taken as they are
+                needed.
+            batch_size: Most pictures in one request, at least 1; by default that of
+                the client.
+            concurrency: Requests under way at one time, at least 1. It is the number
+                of threads that prepare pictures, too.
+            on_unreadable: Called with a picture that cannot be read, and the reason;
+                it is left out then. By default it is raised when its turn comes.
+
+        Yields:
+            Each picture as it was given and its embedding, float32 `[dimension]`, in
+            the order of `images`.
+
+        Raises:
+            UnreadableImageError, OSError: A picture cannot be read.
+            EndpointError: The endpoint did not answer, or not with embeddings.
+            ValueError: An argument is out of range.
+        """
+        _check_is_list(images)
+        batch_size = self._batch_size if batch_size is None else batch_size
+        _check_at_least_1("batch_size", batch_size)
+        _check_at_least_1("concurrency", concurrency)
+        batches = in_order(
+            functools.partial(
+                self._embed_readable, is_lenient=on_unreadable is not None
+            ),
+            images,
+            batch_size=batch_size,
+            concurrency=concurrency,
+        )
+        return self._flattened(batches, on_unreadable)
+
+    def embed_folder(
+        self,
+        folder: str | PathLike[str],
+        *,
+        batch_size: int | None = None,
+        concurrency: int = 4,
+        skip_unreadable: bool = False,
+        progress: bool = True,
+    ) -> FolderEmbeddings:
+        """Embed all pictures below a folder.
+
+        Args:
+            folder: Folder with pictures, at any depth.
+            batch_size: As in `embed_stream`.
+            concurrency: As in `embed_stream`.
+            skip_unreadable: Leave pictures out that cannot be read, and list them. By
+                default the first one ends it.
+            progress: Show a progress bar.
+
+        Returns:
+            Paths, embeddings, and what was left out.
+
+        Raises:
+            UnreadableImageError, OSError: A picture cannot be read.
+            NotADirectoryError: There is no such folder.
+            EndpointError: The endpoint did not answer, or not with embeddings.
+            ValueError: There is no picture, or an argument is out of range.
+        """
+        from tqdm import tqdm
+
+        root = Path(folder)
+        paths = list_images(root)
+        dimension = self.metadata().dimension
+        skipped: dict[str, str] = {}
+        rows: dict[str, np.ndarray] = {}
+        with tqdm(
+            total=len(paths), desc="embedding", unit=" images", disable=not progress
+        ) as bar:
+
+            def skip(picture: Picture, reason: Unreadable) -> None:
+                skipped[_below(root, picture)] = str(reason)
+                bar.update()
+
+            for picture, row in self.embed_stream(
+                (root / path for path in paths),
+                batch_size=batch_size,
+                concurrency=concurrency,
+                on_unreadable=skip if skip_unreadable else None,
+            ):
+                rows[_below(root, picture)] = row
+                bar.update()
+        embeddings = (
+            np.stack(list(rows.values()))
+            if rows
+            else np.zeros((0, dimension or 0), np.float32)
+        )
+        return FolderEmbeddings(tuple(rows), embeddings, skipped)
+
+    def _flattened(
+        self,
+        batches: Generator[list[tuple[Picture, np.ndarray | Unreadable]]],
+        on_unreadable: Callable[[Picture, Unreadable], object] | None,
+    ) -> Generator[tuple[Picture, np.ndarray]]:
+        with contextlib.closing(batches):
+            for batch in batches:
+                for picture, result in batch:
+                    if isinstance(result, np.ndarray):
+                        yield picture, result
+                    elif on_unreadable is None:
+                        raise result
+                    else:
+                        on_unreadable(picture, result)
+
+    def _embed_readable(
+        self, images: list[Picture], *, is_lenient: bool
+    ) -> list[tuple[Picture, np.ndarray | Unreadable]]:
+        """Embed a batch; a picture that cannot be read has the reason in its place.
+
+        If that will end it all, the pictures behind it are not sent.
+        """
+        results: list[Any] = []
+        prepared: list[bytes] = []
+        for image in images:
+            try:
+                prepared.append(self._prepare(image))
+                results.append(None)
+            except (UnreadableImageError, OSError) as error:
+                results.append(error)
+                if not is_lenient:
+                    break
+        rows = iter(self._embed_prepared(prepared) if prepared else ())
+        return [
+            (image, next(rows) if result is None else result)
+            for image, result in zip(images, results, strict=False)
+        ]
+
+    def _prepare(self, image: Picture) -> bytes:
+        pixels = read_image(image, max_pixels=self._max_pixels)
+        view = self.metadata().view
+        return encode_png(pixels if view is None else view.reduced(pixels))
+
+    def _embed_prepared(self, prepared: Iterable[bytes]) -> np.ndarray:
+        dimension = self.metadata().dimension
+        rows = [self._predict(part) for part in split(prepared, self._batch_size)]
+        widths = {len(row) for part in rows for row in part}
+        if len(widths) > 1 or dimension not in (None, *widths):
+            raise self._wrong_reply(
+                f"embeddings of length {sorted(widths)}, the model says {dimension}"
+            )
+        return np.concatenate(rows)
+
+    def _predict(self, encoded: list[bytes]) -> np.ndarray:
+        input_name = self.metadata().input_name
+        predictions = self._ask(lambda: self._connection.predict(input_name, encoded))
+        try:
+            return rows_of(predictions)
+        except ValueError as error:
+            raise self._wrong_reply(str(error)) from error
+
+    def _ask(self, attempt: Callable[[], Any]) -> Any:
+        return ask(attempt, self._retries, wait=self._closed.wait)
+
+    def _wrong_reply(self, reason: str) -> EndpointError:
+        return EndpointError(
+            f"The embedding endpoint {self.url} gave an unexpected answer: {reason}."
+        )
+
+
+def _check_is_list(images: object) -> None:
+    if isinstance(images, bytes | str | PathLike):
+        raise TypeError(
+            "`images` must be a list of pictures; write [picture] for a single "
+            f"one. Received: {type(images).__name__}."
+        )
+
+
+def _check_at_least_1(name: str, value: int) -> None:
+    if value < 1:
+        raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}.")
+
+
+def _below(root: Path, picture: Picture) -> str:
+    return Path(str(picture)).relative_to(root).as_posix()

@@ -1,0 +1,143 @@
+"""Embeddings as they come, so that a run that was stopped goes on where it was.
+
+A journal is a file of JSON lines: the first says what is embedded and with what, each
+further one holds a picture. A line that was not finished when a run ended is dropped.
+"""
+
+import base64
+import fcntl
+import json
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Journal"]
+
+
+class Journal:
+    """The embeddings of a run so far. A context manager: its end closes the file.
+
+    One process at a time may have a journal open. A journal that is there already is
+    gone on with.
+
+    Args:
+        file: Where it is, or goes.
+        job: What is embedded and with what; values of JSON.
+        paths: All pictures of the job, in the order in which they are added.
+        remedy: What to do where the file is the journal of another job.
+
+    Raises:
+        ValueError: The file is the journal of another job, or no journal.
+        OSError: It cannot be read or written, or another process has it open.
+    """
+
+    def __init__(
+        self,
+        file: str | PathLike[str],
+        job: Mapping[str, Any],
+        paths: Sequence[str],
+        *,
+        remedy: str,
+    ) -> None:
+        self._paths = paths
+        self._rows: list[NDArray[np.float32] | None] = []
+        self._reasons: dict[int, str] = {}
+        self._file = Path(file).open("a+b")  # noqa: SIM115 - closed by `close`
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._file.close()
+            raise BlockingIOError(
+                f"Another process is writing {file}. Wait for it, or end it."
+            ) from error
+        try:
+            self._read(json.dumps(job, sort_keys=True), f"{file} {{}}. {remedy}")
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __len__(self) -> int:
+        """Count the pictures that are in it, those without an embedding too."""
+        return len(self._rows)
+
+    def add(self, embedding: NDArray[np.float32]) -> None:
+        """Add the embedding of the next picture, `[dimension]`."""
+        self._append({"embedding": base64.b64encode(embedding.tobytes()).decode()})
+        self._rows.append(embedding)
+
+    def leave_out(self, reason: str) -> None:
+        """Add, in the place of the next picture's embedding, why it has none."""
+        self._append({"reason": reason})
+        self._reasons[len(self._rows)] = reason
+        self._rows.append(None)
+
+    @property
+    def embedded(self) -> list[str]:
+        """The pictures that have an embedding."""
+        pairs = zip(self._paths, self._rows, strict=False)
+        return [path for path, row in pairs if row is not None]
+
+    @property
+    def embeddings(self) -> NDArray[np.float32]:
+        """Their embeddings, `[len(embedded), dimension]`; `[0, 0]` where none is."""
+        rows = [row for row in self._rows if row is not None]
+        return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """Why a picture has none, by its path."""
+        return {self._paths[place]: reason for place, reason in self._reasons.items()}
+
+    def _append(self, entry: dict[str, str]) -> None:
+        entry = {"path": self._paths[len(self._rows)], **entry}
+        self._file.write(json.dumps(entry).encode() + b"\n")
+        # In the hands of the system, a line outlives the process.
+        self._file.flush()
+
+    def _read(self, job: str, refusal: str) -> None:
+        self._file.seek(0)
+        first = self._file.readline()
+        if not first.endswith(b"\n"):
+            self._file.truncate(0)
+            self._file.write(job.encode() + b"\n")
+            self._file.flush()
+            return
+        if first.decode(errors="replace").rstrip("\n") != job:
+            raise ValueError(
+                refusal.format("was begun with other pictures or another model")
+            )
+        end = self._file.tell()
+        for line in self._file:
+            if not line.endswith(b"\n"):
+                break
+            end += len(line)
+            try:
+                self._take(json.loads(line))
+            except (IndexError, KeyError, TypeError, ValueError) as error:
+                raise ValueError(refusal.format("is damaged")) from error
+        self._file.truncate(end)
+
+    def _take(self, entry: dict[str, str]) -> None:
+        place = len(self._rows)
+        if entry["path"] != self._paths[place]:
+            raise ValueError(f"{entry['path']!r} is not picture {place}")
+        if "embedding" in entry:
+            content = base64.b64decode(entry["embedding"], validate=True)
+            self._rows.append(np.frombuffer(content, np.float32))
+        else:
+            self._reasons[place] = entry["reason"]
+            self._rows.append(None)

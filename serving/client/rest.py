@@ -1,0 +1,169 @@
+"""The client's way over REST."""
+
+import base64
+import datetime
+import email.utils
+import gzip
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+
+from serving.client.address import ModelAddress
+from serving.client.credentials import Credentials
+from serving.client.retries import EndpointError
+
+__all__ = ["RestConnection"]
+
+_MAY_PASS = (429, 503)
+_NOT_CONNECTED = (httpx.NetworkError, httpx.RemoteProtocolError)
+
+
+class RestConnection:
+    """Speaks TF Serving's REST protocol with one model. May be used from many threads.
+
+    Args:
+        address: The model.
+        timeout: Seconds to wait for each part of an answer.
+        credentials: Token and certificates.
+        gzip_requests: Whether the bodies of requests are compressed.
+    """
+
+    def __init__(
+        self,
+        address: ModelAddress,
+        *,
+        timeout: float,
+        credentials: Credentials,
+        gzip_requests: bool,
+    ) -> None:
+        self._url = address.url
+        self._timeout = timeout
+        self._gzip_requests = gzip_requests
+        self._http = httpx.Client(
+            timeout=timeout,
+            headers=credentials.headers,
+            verify=credentials.for_rest() if address.is_encrypted else True,
+            # A proxy from the environment cannot reach the loopback address.
+            trust_env=not address.is_loopback,
+            # Shorter than the 5 seconds after which uvicorn hangs up: a request on a
+            # connection that the server is just closing would fail.
+            limits=httpx.Limits(max_connections=None, keepalive_expiry=2.0),
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def metadata(self) -> dict[str, Any]:
+        """Return TF Serving's metadata, as its JSON.
+
+        Raises:
+            EndpointError: The endpoint did not answer, or not with a JSON object.
+        """
+        return self._request("GET", "/metadata")
+
+    def predict(self, input_name: str, encoded: Sequence[bytes]) -> list[Any]:
+        """Send encoded pictures to the signature `serving_default`.
+
+        Args:
+            input_name: Name of its only input, which the row format can do without.
+            encoded: At least one picture.
+
+        Returns:
+            A prediction for each, as it came; a dict if the model has several outputs.
+
+        Raises:
+            EndpointError: The endpoint did not answer, or not with one prediction a
+                picture.
+        """
+        instances = [{"b64": base64.b64encode(item).decode()} for item in encoded]
+        reply = self._request("POST", ":predict", {"instances": instances})
+        predictions = reply.get("predictions")
+        if not isinstance(predictions, list) or len(predictions) != len(encoded):
+            raise self._unexpected(
+                f"there must be {len(encoded)} `predictions`, there are "
+                f"{len(predictions) if isinstance(predictions, list) else 'none'}"
+            )
+        return predictions
+
+    def _request(self, method: str, suffix: str, body: object = None) -> dict[str, Any]:
+        response = self._send(method, suffix, body)
+        try:
+            reply = response.json()
+        except ValueError:  # bad JSON, or bytes that are no text
+            reply = None
+        if response.is_error:
+            stated = reply.get("error") if isinstance(reply, dict) else None
+            raise EndpointError(
+                f"The embedding endpoint {self._url} refused the request with status "
+                f"{response.status_code}: {stated or response.reason_phrase}",
+                status=response.status_code,
+                may_pass=response.status_code in _MAY_PASS,
+                retry_after=_retry_after(response.headers.get("retry-after")),
+            )
+        if not isinstance(reply, dict):
+            raise self._unexpected("the reply is not a JSON object")
+        return reply
+
+    def _send(self, method: str, suffix: str, body: object) -> httpx.Response:
+        headers, content = {}, None
+        if body is not None:
+            headers["content-type"] = "application/json"
+            content = json.dumps(body, separators=(",", ":")).encode()
+            if self._gzip_requests:
+                headers["content-encoding"] = "gzip"
+                # Base64 has no repetitions: more effort finds no more than level 1.
+                content = gzip.compress(content, compresslevel=1)
+        address = self._url + suffix
+        request = self._http.build_request(
+            method, address, content=content, headers=headers
+        )
+        has_answered = False
+        try:
+            response = self._http.send(request, stream=True)
+            has_answered = True
+            try:
+                response.read()
+            finally:
+                response.close()
+        except httpx.ReadTimeout as error:
+            raise self._timed_out() from error
+        except httpx.TimeoutException as error:
+            # Not connected, or nobody took the request: it has not been answered.
+            raise self._timed_out(may_pass=not has_answered) from error
+        except httpx.HTTPError as error:
+            raise EndpointError(
+                f"The embedding endpoint {self._url} cannot be reached ({error}). "
+                "Is it running? `python -m serving run` starts one.",
+                may_pass=isinstance(error, _NOT_CONNECTED) and not has_answered,
+            ) from error
+        return response
+
+    def _timed_out(self, *, may_pass: bool = False) -> EndpointError:
+        return EndpointError(
+            f"The embedding endpoint {self._url} did not answer within "
+            f"{self._timeout:g} seconds.",
+            may_pass=may_pass,
+        )
+
+    def _unexpected(self, reason: str) -> EndpointError:
+        return EndpointError(
+            f"The embedding endpoint {self._url} gave an unexpected answer: {reason}."
+        )
+
+
+def _retry_after(value: str | None) -> float | None:
+    """Read the header, which holds seconds or a date; None for anything else."""
+    if value is None:
+        return None
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        date = email.utils.parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=datetime.UTC)
+    return max(0.0, (date - datetime.datetime.now(datetime.UTC)).total_seconds())

@@ -1,0 +1,128 @@
+"""When the client asks again: after which failures, how often and after what wait."""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+__all__ = ["EndpointError", "Retries", "ask"]
+
+T = TypeVar("T")
+
+# Uncertain on purpose, so that clients that failed together do not return together;
+# drawn from the system, because a seed would have them return together again.
+_random = random.SystemRandom()
+
+
+class EndpointError(RuntimeError):
+    """The endpoint is down, refused the request or answered something else.
+
+    Attributes:
+        status: HTTP status (503) or gRPC code ("UNAVAILABLE") of a refusal; None where
+            the endpoint did not answer, or with something else than was asked for.
+        may_pass: Whether the same request may succeed later.
+        retry_after: Seconds after which the endpoint wants to be asked again, or None.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | str | None = None,
+        may_pass: bool = False,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.may_pass = may_pass
+        self.retry_after = retry_after
+
+
+@dataclass(frozen=True)
+class Retries:
+    """How often and how long a request is made again.
+
+    The wait before the n-th retry is drawn between half and the whole of
+    `first_wait * 2^(n-1)`, or of `longest_wait` where that is less. If the endpoint
+    says how long to wait (`Retry-After`), the wait is no shorter than that.
+
+    Args:
+        count: Retries after the first attempt, at least 0; 0 for none.
+        seconds: Time since the beginning of the first attempt after which no further
+            one begins, at least 0. Where the wait would last longer, there is none.
+        first_wait: Seconds, above 0.
+        longest_wait: Seconds, at least `first_wait`.
+
+    Raises:
+        ValueError: An argument is out of its range.
+    """
+
+    count: int = 4
+    seconds: float = 30.0
+    first_wait: float = 0.1
+    longest_wait: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not self.count >= 0:
+            raise ValueError(
+                f"`count` of retries must be at least 0. Received: count={self.count}."
+            )
+        if not self.seconds >= 0:
+            raise ValueError(
+                "`seconds` of retries must be at least 0. "
+                f"Received: seconds={self.seconds}."
+            )
+        if not 0 < self.first_wait <= self.longest_wait:
+            raise ValueError(
+                "`first_wait` must be above 0 and at most `longest_wait`. Received: "
+                f"first_wait={self.first_wait}, longest_wait={self.longest_wait}."
+            )
+
+
+def ask(
+    attempt: Callable[[], T],
+    retries: Retries,
+    *,
+    wait: Callable[[float], bool | None],
+    clock: Callable[[], float] = time.monotonic,
+    draw: Callable[[float, float], float] = _random.uniform,
+) -> T:
+    """Make a request, and make it again while it fails in a way that may pass.
+
+    Args:
+        attempt: Makes the request once.
+        retries: The bounds.
+        wait: Waits so many seconds; true if the client was closed meanwhile.
+        clock: Seconds that pass.
+        draw: A random number between two.
+
+    Returns:
+        What `attempt` returned.
+
+    Raises:
+        EndpointError: The last failure; it tells how often was tried, if not once.
+    """
+    start = clock()
+    tried = 0
+    while True:
+        try:
+            return attempt()
+        except EndpointError as error:
+            tried += 1
+            passed = clock() - start
+            if error.may_pass and tried <= retries.count:
+                longest = min(
+                    retries.longest_wait, retries.first_wait * 2.0 ** (tried - 1)
+                )
+                pause = max(draw(longest / 2, longest), error.retry_after or 0.0)
+                if passed + pause <= retries.seconds and not wait(pause):
+                    continue
+            if tried == 1:
+                raise
+            raise EndpointError(
+                f"{error} (Tried {tried} times in {passed:.1f} seconds.)",
+                status=error.status,
+                may_pass=error.may_pass,
+                retry_after=error.retry_after,
+            ) from error

@@ -1,0 +1,159 @@
+"""The client's way over gRPC. TensorFlow is imported, as the messages need it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+
+from serving.client.address import ModelAddress
+from serving.client.credentials import Credentials
+from serving.client.retries import EndpointError
+
+__all__ = ["GrpcConnection"]
+
+_SIGNATURE = "serving_default"
+_MAY_PASS = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
+_TOO_LARGE = ("larger than max", "at most")
+"""In the details of RESOURCE_EXHAUSTED: of a message that will be too large again."""
+
+_OPTIONS = [
+    # gRPC's own limit is 4 MB.
+    ("grpc.max_receive_message_length", 64 * 2**20),
+    ("grpc.max_send_message_length", -1),
+    # gRPC waits a second before it connects again, and ever longer; until then each
+    # call fails with the old error, so that no retry would reach a server that is back.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # Several servers behind one name share the calls.
+    ("grpc.lb_policy_name", "round_robin"),
+]
+
+
+class GrpcConnection:
+    """Speaks TF Serving's gRPC protocol with one model. May be used from many threads.
+
+    Args:
+        address: The model.
+        timeout: Seconds to wait for an answer.
+        credentials: Token and certificates.
+    """
+
+    def __init__(
+        self, address: ModelAddress, *, timeout: float, credentials: Credentials
+    ) -> None:
+        from tensorflow_serving.apis import model_pb2, prediction_service_pb2_grpc
+
+        self._url = address.url
+        self._timeout = timeout
+        self._headers = tuple(credentials.headers.items())
+        self._spec = model_pb2.ModelSpec(name=address.name)
+        if address.version is not None:
+            self._spec.version.value = address.version
+        elif address.label is not None:
+            self._spec.version_label = address.label
+        options = [*_OPTIONS, ("grpc.enable_http_proxy", int(not address.is_loopback))]
+        if address.is_encrypted:
+            self._channel = grpc.secure_channel(
+                address.target, credentials.for_grpc(), options
+            )
+        else:
+            self._channel = grpc.insecure_channel(address.target, options)
+        self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
+
+    def close(self) -> None:
+        """Close the connection; calls under way are cancelled."""
+        self._channel.close()
+
+    def metadata(self) -> dict[str, Any]:
+        """Return TF Serving's metadata, as the JSON that REST would give.
+
+        Raises:
+            EndpointError: The endpoint did not answer.
+        """
+        from google.protobuf import json_format
+        from tensorflow_serving.apis import get_model_metadata_pb2
+
+        request = get_model_metadata_pb2.GetModelMetadataRequest(
+            model_spec=self._spec, metadata_field=["signature_def"]
+        )
+        response = self._call(self._stub.GetModelMetadata, request)
+        signatures = get_model_metadata_pb2.SignatureDefMap()
+        response.metadata["signature_def"].Unpack(signatures)
+        spec, signature_defs = (
+            json_format.MessageToDict(message, preserving_proto_field_name=True)
+            for message in (response.model_spec, signatures)
+        )
+        return {"model_spec": spec, "metadata": {"signature_def": signature_defs}}
+
+    def predict(self, input_name: str, encoded: Sequence[bytes]) -> list[Any]:
+        """Send encoded pictures to the signature `serving_default`.
+
+        Args:
+            input_name: Name of its only input.
+            encoded: At least one picture.
+
+        Returns:
+            A prediction for each: a dict with an array for each output.
+
+        Raises:
+            EndpointError: The endpoint did not answer, or not with one row a picture.
+        """
+        import tensorflow as tf
+        from tensorflow_serving.apis import predict_pb2
+
+        request = predict_pb2.PredictRequest(model_spec=self._spec)
+        request.model_spec.signature_name = _SIGNATURE
+        proto = request.inputs[input_name]
+        proto.dtype = tf.string.as_datatype_enum
+        proto.tensor_shape.dim.add(size=len(encoded))
+        proto.string_val.extend(encoded)
+        response = self._call(self._stub.Predict, request)
+        try:
+            outputs = {
+                name: tf.make_ndarray(output)
+                for name, output in response.outputs.items()
+            }
+        except (TypeError, ValueError) as error:
+            raise self._unexpected(f"its tensors cannot be read: {error}") from error
+        for name, output in outputs.items():
+            if not output.ndim or len(output) != len(encoded):
+                raise self._unexpected(
+                    f"`{name}` must have {len(encoded)} rows, its shape is "
+                    f"{list(output.shape)}"
+                )
+        if not outputs:
+            raise self._unexpected("it has no outputs")
+        if len(outputs) == 1:
+            return list(next(iter(outputs.values())))
+        return [
+            {name: output[row] for name, output in outputs.items()}
+            for row in range(len(encoded))
+        ]
+
+    def _call(self, method: Any, request: Any) -> Any:
+        try:
+            return method(request, timeout=self._timeout, metadata=self._headers)
+        except grpc.RpcError as error:
+            code, details = error.code(), error.details() or ""
+            if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+                message = f"did not answer within {self._timeout:g} seconds."
+            elif code == grpc.StatusCode.UNAVAILABLE:
+                message = (
+                    f"cannot be reached or is not ready ({details}). Is it running? "
+                    "`python -m serving run` starts one."
+                )
+            else:
+                message = f"refused the request with status {code.name}: {details}"
+            is_too_large = code == grpc.StatusCode.RESOURCE_EXHAUSTED and any(
+                words in details for words in _TOO_LARGE
+            )
+            raise EndpointError(
+                f"The embedding endpoint {self._url} {message}",
+                status=code.name,
+                may_pass=code in _MAY_PASS and not is_too_large,
+            ) from error
+
+    def _unexpected(self, reason: str) -> EndpointError:
+        return EndpointError(
+            f"The embedding endpoint {self._url} gave an unexpected answer: {reason}."
+        )

@@ -1,0 +1,80 @@
+"""The calibration that an exported model carries with it.
+
+It lies at `VERSION/assets.extra/calibration.json`: `assets.extra` is where TF Serving
+looks for files of others and loads none of its own from but warm-up requests. The
+description of the model (`tfdml.model_description`) repeats it for those who ask the
+server.
+"""
+
+import json
+import os
+from os import PathLike
+from pathlib import Path
+
+from tfdml.calibration_record import Calibration, read_calibration
+from tfdml.model_description import read_description, update_description
+
+__all__ = ["calibration_of_model", "calibration_of_run", "save_calibration"]
+
+_NAME = "calibration.json"
+_FOLDER = "assets.extra"
+
+
+def calibration_of_run(embedder: str | PathLike[str]) -> Calibration | None:
+    """Read the calibration of a run's embedder.
+
+    Args:
+        embedder: The `.keras` file. Only `embedder.keras` was calibrated, and not
+            `last.keras` beside it.
+
+    Returns:
+        The calibration, or None where the run was not calibrated.
+
+    Raises:
+        ValueError: The file is damaged.
+    """
+    source = Path(embedder)
+    file = source.parent / _NAME
+    if source.name != "embedder.keras" or not file.is_file():
+        return None
+    return read_calibration(file)
+
+
+def save_calibration(
+    model_folder: str | PathLike[str], calibration: Calibration
+) -> None:
+    """Add a calibration to an exported model, whole or not at all.
+
+    The description of the model, where it has one, tells it too. The fingerprint of
+    the model stays what it was.
+
+    Args:
+        model_folder: Folder of one version.
+        calibration: What to keep.
+    """
+    folder = Path(model_folder) / _FOLDER
+    folder.mkdir(exist_ok=True)
+    part = folder / f"{_NAME}.part"
+    with part.open("w", encoding="utf-8") as file:
+        file.write(json.dumps(calibration.to_json(), indent=2) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(folder / _NAME)
+    if read_description(model_folder) is not None:
+        update_description(model_folder, calibration=calibration.to_json())
+
+
+def calibration_of_model(model_folder: str | PathLike[str]) -> Calibration | None:
+    """Read the calibration that an exported model carries.
+
+    Args:
+        model_folder: Folder of one version.
+
+    Returns:
+        The calibration, or None where there is none.
+
+    Raises:
+        ValueError: The file is damaged.
+    """
+    file = Path(model_folder) / _FOLDER / _NAME
+    return read_calibration(file) if file.is_file() else None

@@ -1,0 +1,294 @@
+"""One SavedModel that embeds and searches: image bytes in, names of images out.
+
+The signatures of the embedder stay; `search` joins. The index goes in as it is, number
+by number, so that the answers are those of the index by itself. ScaNN's TensorFlow
+operators do the search: a server must have them (docs/export.md).
+"""
+
+import math
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from serving.export.calibration import calibration_of_model, save_calibration
+from serving.export.exporting import check_destination, warm_up_with
+from serving.export.warm_up_images import synthetic_picture
+from serving.models.saved_model import find_model_version, model_fingerprint
+from serving.models.scann_operators import import_scann_operators
+from serving.models.servable import DEFAULT_SIGNATURE, Servable
+from serving.models.warm_up import read_warm_up_requests
+from serving.search.gallery import Gallery, load_gallery
+from tfdml.index import ScannIndex
+from tfdml.index_files import read_version
+from tfdml.model_description import (
+    DESCRIBE,
+    DESCRIPTION_FILE,
+    description_text,
+    read_description,
+    update_description,
+)
+from tfdml.neighbors import check_k
+from tfdml.views import View
+
+__all__ = ["SEARCH", "CombineReport", "combine"]
+
+SEARCH = "search"
+"""Name of the signature."""
+
+# Neighbours by codes that are scored again, as in `ScannIndex`.
+_REORDER = 10
+_REORDER_AT_LEAST = 100
+
+# The inputs of ScaNN's operator `tensors_to_scann` in its order, and the files that
+# ScaNN writes them to. The two without a file are of a quantised reordering, which
+# `ScannIndex` has not.
+_STATE = (
+    ("dataset", "dataset.npy", "float32"),
+    ("scann_config", "scann_config.pb", "string"),
+    ("serialized_partitioner", "serialized_partitioner.pb", "string"),
+    ("datapoint_to_token", "datapoint_to_token.npy", "int32"),
+    ("ah_codebook", "ah_codebook.pb", "string"),
+    ("hashed_dataset", "hashed_dataset.npy", "uint8"),
+    ("int8_dataset", "", "int8"),
+    ("int8_multipliers", "", "float32"),
+    ("dp_norms", "", "float32"),
+)
+
+
+@dataclass(frozen=True)
+class CombineReport:
+    """What was joined; as text, a summary.
+
+    Args:
+        gallery: What is searched.
+        destination: Folder of the version.
+        neighbors: How many images a query finds.
+        method: How ScaNN searches, see `tfdml.index.ScannSettings`.
+    """
+
+    gallery: Gallery
+    destination: Path
+    neighbors: int
+    method: str
+
+    def __str__(self) -> str:
+        """Say it in a line."""
+        return (
+            f"Joined version {self.gallery.model_version} of "
+            f"{self.gallery.model_name!r} and {len(self.gallery.paths)} images "
+            f"({self.method} search) in {self.destination}: the signature `{SEARCH}` "
+            f"returns the {self.neighbors} nearest."
+        )
+
+
+def combine(
+    model: str | PathLike[str],
+    index_folder: str | PathLike[str],
+    destination: str | PathLike[str],
+    *,
+    neighbors: int = 10,
+) -> CombineReport:
+    """Join an exported embedder and the index that it made into one SavedModel.
+
+    Its signature `search` takes `image_bytes`, DT_STRING `[batch]`, and returns `ids`,
+    the paths of the nearest images below the folder that was indexed, DT_STRING
+    `[batch, neighbors]`, and `scores`, their cosine similarities, float32, best first.
+
+    Args:
+        model: What `python -m serving export` wrote, base path or version.
+        index_folder: What `python -m serving index` wrote with that version.
+        destination: MODEL_BASE_PATH/VERSION, which must not exist.
+        neighbors: How many images a query finds, from 1 to all.
+
+    Returns:
+        The report.
+
+    Raises:
+        FileExistsError: The version exists.
+        FileNotFoundError: There is no model or no index.
+        ValueError: The index is of another model, or a file or argument is not as it
+            should be.
+        RuntimeError: ScaNN's TensorFlow operators cannot be had here.
+    """
+    destination = Path(destination)
+    check_destination(destination)
+    import_scann_operators()
+    version = find_model_version(model)
+    index, gallery = load_gallery(index_folder)
+    fingerprint = model_fingerprint(version.folder)
+    if gallery.model_fingerprint != fingerprint:
+        raise ValueError(
+            f"The index in {str(index_folder)!r} was built with another model than "
+            f"{version.folder}. Build it again with that version."
+        )
+    check_k(neighbors, len(index))
+    description = read_description(version.folder)
+    if description is None:
+        raise ValueError(
+            f"{version.folder} has no {DESCRIPTION_FILE}: an earlier version exported "
+            "it. Export it again and build the index with that."
+        )
+    description["search"] = {
+        "images": len(index),
+        "neighbors": neighbors,
+        "method": index.settings.method,
+        "embedder_fingerprint": fingerprint,
+    }
+
+    from tfdml.export import write_whole
+
+    def write(folder: Path) -> None:
+        _write(version.folder, index, neighbors, description, folder)
+        update_description(folder, fingerprint=model_fingerprint(folder))
+        calibration = calibration_of_model(version.folder)
+        if calibration is not None:
+            save_calibration(folder, calibration)
+        name = destination.resolve().parent.name.replace(":", "_") or "model"
+        servable = Servable(name, int(destination.name), folder)
+        view = View(**description["preprocessing"]["config"])
+        pictures, batch_size = _warm_up_pictures(version.folder)
+        if not pictures:
+            pictures = [synthetic_picture(view)]
+        warm_up_with(servable, folder, pictures, view, batch_size)
+
+    write_whole(destination, write)
+    return CombineReport(gallery, destination, neighbors, index.settings.method)
+
+
+def _write(
+    embedder_folder: Path,
+    index: ScannIndex,
+    neighbors: int,
+    description: dict[str, Any],
+    folder: Path,
+) -> None:
+    import tensorflow as tf
+
+    from tfdml.export import describing
+
+    embedder = tf.saved_model.load(str(embedder_folder))
+    signatures = {
+        name: function
+        for name, function in embedder.signatures.items()
+        if name != DESCRIBE
+    }
+    module = tf.Module()
+    # What the signatures above read; not the module itself, whose asset is the
+    # description of the embedder alone.
+    module.variables_of_embedder = embedder.variables_of_embedder
+    module.ids = tf.Variable(index.ids.astype(object), dtype=tf.string, trainable=False)
+    module.state = _state(index)
+    nearest = _nearest(module.state, index, neighbors)
+
+    def search(image_bytes: Any) -> dict[str, Any]:
+        found = signatures[DEFAULT_SIGNATURE](image_bytes=image_bytes)
+        rows, scores = nearest(found["embedding"])
+        return {"ids": tf.gather(module.ids, rows), "scores": scores}
+
+    spec = tf.TensorSpec([None], tf.string, name="image_bytes")
+    signatures[SEARCH] = tf.function(search, input_signature=[spec], autograph=False)
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place) / Path(DESCRIPTION_FILE).name
+        file.write_text(description_text(description), encoding="utf-8")
+        module.description = tf.saved_model.Asset(str(file))
+        signatures[DESCRIBE] = describing(module.description)
+        options = tf.saved_model.SaveOptions(namespace_whitelist=["Scann"])
+        tf.saved_model.save(module, str(folder), signatures, options)
+
+
+def _state(index: ScannIndex) -> list[Any]:
+    """Return what ScaNN saves of an index, as variables for its operator."""
+    import tensorflow as tf
+
+    def read(manifest: dict[str, Any], data: Path) -> list[Any]:
+        values: list[Any] = []
+        for _, name, dtype in _STATE:
+            if name not in manifest["files"]:
+                # The operator takes a scalar for what is not there.
+                values.append(b"" if dtype == "string" else np.zeros((), dtype))
+            elif dtype == "string":
+                values.append([(data / name).read_bytes()])
+            else:
+                values.append(np.load(data / name, allow_pickle=False))
+        return values
+
+    with tempfile.TemporaryDirectory() as place:
+        index.save(place)
+        values = read_version(place, read)
+    return [
+        tf.Variable(value, dtype=dtype, name=name, trainable=False)
+        for (name, _, dtype), value in zip(_STATE, values, strict=True)
+    ]
+
+
+def _nearest(
+    state: list[Any], index: ScannIndex, neighbors: int
+) -> Callable[[Any], tuple[Any, Any]]:
+    """Make the function that searches in the graph as `ScannIndex.search` does."""
+    import tensorflow as tf
+
+    scann = import_scann_operators()
+    settings, count = index.settings, len(index)
+    reordered, some, all_leaves = -1, -1, -1  # the operator's words for "not used"
+    if settings.method != "exact":
+        reordered = min(max(_REORDER * neighbors, _REORDER_AT_LEAST), count)
+    if settings.method == "tree":
+        all_leaves = settings.leaves
+        share = math.ceil(settings.leaves * reordered / count)
+        some = max(settings.leaves_to_search, share)
+
+    def search(queries: Any, leaves: int) -> tuple[Any, Any]:
+        searcher = scann.ScannSearcher(scann.tensors_to_scann(*state))
+        rows, scores = searcher.search_batched(queries, neighbors, reordered, leaves)
+        return rows, scores
+
+    def search_some(queries: Any) -> tuple[Any, Any]:
+        rows, scores = search(queries, some)
+        if some == all_leaves:
+            return rows, scores
+        # Where the leaves of a query hold too few rows, the operator fills up with the
+        # id 0 and NaN; where those of all queries do, it returns fewer columns.
+        is_short = tf.shape(rows)[1] < neighbors
+        return tf.cond(
+            is_short | tf.reduce_any(tf.math.is_nan(scores)),
+            lambda: search(queries, all_leaves),
+            lambda: (rows, scores),
+        )
+
+    def nearest(embeddings: Any) -> tuple[Any, Any]:
+        # In float64, as `ScannIndex` does: rounding decides which leaves are near.
+        exact = tf.cast(embeddings, tf.float64)
+        lengths = tf.norm(exact, axis=1, keepdims=True)
+        # ScaNN answers a NaN with the id 0 for all neighbours.
+        has_direction = tf.debugging.Assert(
+            tf.reduce_all(tf.math.is_finite(lengths) & (lengths > 0)),
+            ["An embedding has no direction: the model cannot search this picture."],
+        )
+        with tf.control_dependencies([has_direction]):
+            queries = tf.cast(exact / lengths, tf.float32)
+        rows, scores = tf.cond(
+            tf.equal(tf.shape(queries)[0], 0),  # which ScaNN refuses
+            lambda: (tf.zeros([0, neighbors], tf.int32), tf.zeros([0, neighbors])),
+            lambda: search_some(queries),
+        )
+        shape = [None, neighbors]
+        return tf.ensure_shape(rows, shape), tf.ensure_shape(scores, shape)
+
+    return nearest
+
+
+def _warm_up_pictures(folder: Path) -> tuple[list[bytes], int]:
+    """Return the pictures in the warm-up requests of an embedder, and their batch."""
+    pictures: dict[bytes, None] = {}
+    batch_size = 1
+    for request in read_warm_up_requests(folder):
+        if request.model_spec.signature_name == DEFAULT_SIGNATURE:
+            for tensor in request.inputs.values():
+                pictures.update(dict.fromkeys(tensor.string_val))
+                batch_size = max(batch_size, len(tensor.string_val))
+    return list(pictures), batch_size

@@ -1,0 +1,218 @@
+"""The work of `python -m serving export`: a run becomes a version to be served."""
+
+import hashlib
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from serving.export.calibration import calibration_of_run, save_calibration
+from serving.export.run_folder import view_of_run
+from serving.export.warm_up_images import (
+    encoded_pictures,
+    synthetic_picture,
+    training_pictures,
+    warm_up_requests,
+)
+from serving.models.saved_model import model_fingerprint
+from serving.models.servable import Servable
+from serving.models.warm_up import warm_up, write_warm_up_requests
+from tfdml.calibration_record import Calibration
+from tfdml.export_outputs import OutputType
+from tfdml.images import list_images
+from tfdml.model_description import update_description
+from tfdml.views import View
+
+__all__ = ["ExportReport", "check_destination", "export_run", "warm_up_with"]
+
+_MOST_IMAGES = 64
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What an export wrote; as text, a summary.
+
+    Args:
+        source: The `.keras` file.
+        destination: Folder of the version.
+        calibration: The threshold that went along.
+        warm_up: Number of warm-up requests.
+        warnings: What a person should know, a sentence or two each.
+    """
+
+    source: Path
+    destination: Path
+    calibration: Calibration | None
+    warm_up: int
+    warnings: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Say it in a few lines, the warnings left out."""
+        lines = [
+            f"Exported {self.source} to {self.destination}, with {self.warm_up} "
+            "warm-up requests."
+        ]
+        if self.calibration is not None:
+            lines.append(str(self.calibration))
+        return "\n".join(lines)
+
+
+def export_run(
+    run: str | PathLike[str],
+    destination: str | PathLike[str],
+    *,
+    output_dtype: OutputType = "float32",
+    warm_up_images: str | PathLike[str] | None = None,
+    warm_up_count: int = 8,
+) -> ExportReport:
+    """Export the embedder of a run, with all that a server and its clients need.
+
+    The version appears when it is complete: SavedModel, description, calibration, and
+    warm-up requests that it has answered. The warm-up requests hold pictures as they
+    are: the exported folder must not go where those may not.
+
+    Args:
+        run: Run folder, or a `.keras` file.
+        destination: MODEL_BASE_PATH/VERSION, which must not exist.
+        output_dtype: `"float16"` or `"int8"` adds a signature with such embeddings.
+        warm_up_images: Folder of pictures, or one, for the warm-up requests. By
+            default those that the run trained on; where they are gone, noise.
+        warm_up_count: How many pictures, 0 (no warm-up requests) to 64.
+
+    Returns:
+        The report.
+
+    Raises:
+        FileExistsError: The version exists.
+        UnreadableImageError: A picture in `warm_up_images` is broken.
+        ValueError: There is no embedder, or an argument or file is not as it should
+            be.
+    """
+    destination = Path(destination)
+    check_destination(destination)
+    _check_count(warm_up_images, warm_up_count)
+    source = Path(run)
+    if source.is_dir():
+        source = source / "embedder.keras"
+    if not source.is_file():
+        raise ValueError(f"There is no trained embedder at {source}.")
+    files = None if warm_up_images is None else _files_of(Path(warm_up_images))
+
+    from tfdml.embedder import load_embedder
+    from tfdml.export import export_embedder
+
+    calibration = calibration_of_run(source)
+    embedder = load_embedder(source)
+    view = view_of_run(source.parent, embedder.input_shape[1])
+    warnings: list[str] = []
+    if not (source.parent / "recipe.json").is_file():
+        warnings.append(
+            "there is no recipe.json beside the embedder, which tells what it sees of "
+            "a picture; pictures are squashed. Export the run folder if it was trained "
+            "otherwise."
+        )
+    written = 0
+    # As the server will call it; a name with a colon cannot be served.
+    name = destination.resolve().parent.name.replace(":", "_") or "model"
+
+    def complete(folder: Path) -> None:
+        nonlocal written
+        update_description(
+            folder, fingerprint=model_fingerprint(folder), source=_source(source)
+        )
+        if calibration is not None:
+            save_calibration(folder, calibration)
+        # Also without warm-up: a version that cannot be loaded does not appear.
+        model = Servable(name, int(destination.name), folder)
+        if warm_up_count:
+            shown = View(embedder.input_shape[1]) if view is None else view
+            pictures = _pictures(files, source.parent, warm_up_count, model, shown)
+            if not pictures:
+                warnings.append(
+                    "the images that the run trained on are not to be found; the "
+                    "warm-up requests hold noise. Name real ones with `--warm-up`."
+                )
+                pictures = [synthetic_picture(shown)]
+            written = warm_up_with(model, folder, pictures, shown, warm_up_count)
+
+    export_embedder(
+        embedder, destination, view, output_dtype=output_dtype, complete=complete
+    )
+    return ExportReport(source, destination, calibration, written, tuple(warnings))
+
+
+def check_destination(destination: Path) -> None:
+    """Refuse a folder that no server would take for a version.
+
+    Raises:
+        ValueError: Its name is no version number of at least 1.
+    """
+    name = destination.name
+    if not (name.isascii() and name.isdigit() and int(name) >= 1):
+        raise ValueError(
+            "The destination must end with a version number of at least 1, such as "
+            f"models/emoji/1. Received: {destination}."
+        )
+
+
+def warm_up_with(
+    servable: Servable,
+    folder: Path,
+    pictures: list[bytes],
+    view: View,
+    batch_size: int,
+) -> int:
+    """Write warm-up requests for a version that is being made, and try them.
+
+    Args:
+        servable: The model in `folder`.
+        folder: Folder of the version.
+        pictures: Encoded pictures.
+        view: The view of the model.
+        batch_size: Rows of the large requests.
+
+    Returns:
+        The number of requests.
+
+    Raises:
+        ValueError: The model does not answer one.
+    """
+    requests = warm_up_requests(servable, pictures, view, batch_size)
+    write_warm_up_requests(folder, requests)
+    return warm_up(servable, folder)
+
+
+def _check_count(images: str | PathLike[str] | None, count: int) -> None:
+    if not 0 <= count <= _MOST_IMAGES:
+        raise ValueError(
+            f"`warm_up_count` must be from 0 to {_MOST_IMAGES}. "
+            f"Received: warm_up_count={count}."
+        )
+    if images is not None and not count:
+        raise ValueError(
+            "`warm_up_count` must be at least 1 with `warm_up_images`. "
+            f"Received: warm_up_images={str(images)!r}, warm_up_count=0."
+        )
+
+
+def _pictures(
+    files: list[Path] | None, run: Path, count: int, model: Servable, view: View
+) -> list[bytes]:
+    if files is not None:
+        return encoded_pictures(files, count, model, view)
+    trained = training_pictures(run)
+    return encoded_pictures(trained, count, model, view, skip_unreadable=True)
+
+
+def _files_of(images: Path) -> list[Path]:
+    if images.is_file():
+        return [images]
+    return [images / path for path in list_images(images)]
+
+
+def _source(file: Path) -> dict[str, Any]:
+    """Tell which weights these were, without the path of this machine."""
+    with file.open("rb") as opened:
+        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+    run = file.resolve().parent.name
+    return {"run": run, "file": file.name, "sha256": digest}

@@ -1,0 +1,160 @@
+"""Pictures to warm an exported model up with: real ones, of its training if they exist.
+
+A server runs the requests before it answers others, so that the first client does not
+wait for what TensorFlow does once for each signature and size of batch.
+"""
+
+import csv
+import json
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from serving.models.servable import DEFAULT_SIGNATURE, Servable, ServableError
+from tfdml.images import UnreadableImageError, encode_png, list_images, read_image
+from tfdml.views import View
+
+__all__ = [
+    "encoded_pictures",
+    "synthetic_picture",
+    "training_pictures",
+    "warm_up_requests",
+]
+
+_MOST_BYTES = 1_000_000  # of a picture that is sent as it is
+_BYTES_IN = "image_bytes"
+_PIXELS_IN = "images"
+
+
+def training_pictures(run: str | PathLike[str]) -> list[Path]:
+    """Find the pictures that a run trained on, where they still are.
+
+    Args:
+        run: The run folder; `recipe.json` and `splits.json` in it tell.
+
+    Returns:
+        Files, perhaps none: the recipe is not there, or the pictures have gone.
+    """
+    try:
+        recipe = json.loads((Path(run) / "recipe.json").read_text("utf-8"))
+        images = Path(recipe["data"]["images"])
+        if images.suffix.lower() == ".csv":
+            with images.open(encoding="utf-8-sig", newline="") as file:
+                rows = [row for row in csv.DictReader(file) if row["split"] == "train"]
+            # Two boxes of one picture are two rows.
+            return list(dict.fromkeys(images.parent / row["path"] for row in rows))
+        splits = json.loads((Path(run) / "splits.json").read_text("utf-8"))
+        trained = set(splits["train"])
+        return [
+            images / path
+            for path in list_images(images)
+            if path.partition("/")[0] in trained
+        ]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def encoded_pictures(
+    files: Sequence[Path],
+    count: int,
+    servable: Servable,
+    view: View,
+    *,
+    skip_unreadable: bool = False,
+) -> list[bytes]:
+    """Read pictures as clients send them.
+
+    Args:
+        files: From which `count` are taken, from all over the list.
+        count: How many, at least 1; fewer where there are fewer.
+        servable: The model. A file that its graph does not decode, or that is larger
+            than 1 MB, becomes the PNG that `serving.client` makes of it.
+        view: The view of the model.
+        skip_unreadable: Leave out files that are broken or gone.
+
+    Returns:
+        The encoded pictures.
+
+    Raises:
+        UnreadableImageError: A file is no picture; the message names it.
+        FileNotFoundError: There is no such file.
+    """
+    count = min(count, len(files))
+    positions = [index * len(files) // count for index in range(count)]
+    pictures = []
+    for file in (files[position] for position in positions):
+        try:
+            pixels = read_image(file)
+            data = file.read_bytes()
+        except (OSError, UnreadableImageError):
+            if skip_unreadable:
+                continue
+            raise
+        if len(data) > _MOST_BYTES or not _is_decoded(data, servable):
+            data = encode_png(view.reduced(pixels))
+        pictures.append(data)
+    return pictures
+
+
+def _is_decoded(data: bytes, servable: Servable) -> bool:
+    try:
+        servable.predict({_BYTES_IN: _rows([data])})
+    except ServableError:
+        return False
+    return True
+
+
+def synthetic_picture(view: View) -> bytes:
+    """Make a picture that stands in for real ones: seeded noise, as a PNG."""
+    side = max(view.resize, view.image_size)
+    generator = np.random.default_rng(0)
+    return encode_png(generator.integers(0, 256, (side, side, 3), dtype=np.uint8))
+
+
+def warm_up_requests(
+    servable: Servable, pictures: Sequence[bytes], view: View, batch_size: int
+) -> list[Any]:
+    """Make requests for every signature that takes pictures.
+
+    Args:
+        servable: The model that is to be warmed up.
+        pictures: Encoded pictures, at least one, which its graph decodes.
+        view: The view of the model.
+        batch_size: Rows of the large requests; pictures repeat where they are fewer.
+
+    Returns:
+        `PredictRequest` messages: each picture alone for `serving_default`, and one
+        picture and a batch of them for each signature that takes pictures.
+    """
+    seen = [view.central(read_image(picture)) for picture in pictures]
+    order = np.arange(batch_size) % len(pictures)
+    together, pixels = _rows(pictures)[order], np.stack(seen)[order]
+    requests = [
+        _request(servable, DEFAULT_SIGNATURE, _BYTES_IN, _rows([picture]))
+        for picture in pictures[1:]
+    ]
+    batches = {_BYTES_IN: together, _PIXELS_IN: pixels}
+    for name, signature in servable.signatures.items():
+        for key, rows in batches.items():
+            if set(signature.inputs) == {key}:
+                requests.append(_request(servable, name, key, rows[:1]))
+                requests.append(_request(servable, name, key, rows))
+    return requests
+
+
+def _rows(pictures: Sequence[bytes]) -> np.ndarray:
+    return np.array(pictures, dtype=object)
+
+
+def _request(servable: Servable, signature: str, key: str, rows: np.ndarray) -> Any:
+    import tensorflow as tf
+    from tensorflow_serving.apis import predict_pb2
+
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name = servable.name
+    request.model_spec.signature_name = signature
+    request.inputs[key].CopyFrom(tf.make_tensor_proto(rows))
+    return request

@@ -1,0 +1,1 @@
+"""Models in memory: versions, their states, and what they are loaded from."""

@@ -1,0 +1,180 @@
+"""`python -m serving run`: its options, and what they mean for the endpoint.
+
+Files of configuration are TF Serving's own, in the text format of protocol buffers.
+"""
+
+import argparse
+from typing import Any
+
+__all__ = ["add_run_options", "run"]
+
+_MIB = 2**20
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `run`, other than its address for REST."""
+    models = parser.add_argument_group("models")
+    add = models.add_argument
+    add("--model-name", help="name in the addresses, with --model-base-path")
+    add("--model-base-path", help="folder of numbered versions; the highest is served")
+    add("--model-config-file", metavar="FILE", help="models.config, for several models")
+    add(
+        "--model-config-file-poll-wait-seconds",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="how often the file is read again; default: 0, never",
+    )
+    add(
+        "--file-system-poll-wait-seconds",
+        type=float,
+        default=1.0,
+        metavar="SECONDS",
+        help="how often folders are searched for versions; default: 1; 0 for never",
+    )
+
+    batching = parser.add_argument_group("batching")
+    add = batching.add_argument
+    add("--batching-parameters-file", metavar="FILE", help="sizes, times and threads")
+    add("--no-batching", action="store_true", help="run each request by itself")
+
+    grpc = parser.add_argument_group("gRPC")
+    add = grpc.add_argument
+    add(
+        "--grpc-port",
+        type=int,
+        default=8500,
+        help="default: 8500; 0 for any free one, which is printed",
+    )
+    add("--no-grpc", action="store_true", help="answer REST calls alone")
+    add(
+        "--grpc-message-bytes",
+        type=int,
+        default=64 * _MIB,
+        help="longest message, in both directions; default: 64 MiB",
+    )
+    add(
+        "--grpc-calls",
+        type=int,
+        default=64,
+        help="calls taken at one time; default: 64",
+    )
+
+    limits = parser.add_argument_group("limits and access")
+    add = limits.add_argument
+    add(
+        "--max-body-bytes",
+        type=int,
+        default=64 * _MIB,
+        help="longest REST body; default: 64 MiB",
+    )
+    add(
+        "--max-pixels",
+        type=int,
+        default=100_000_000,
+        help="width times height of a picture; default: 100,000,000",
+    )
+    add(
+        "--timeout-seconds",
+        type=float,
+        default=30.0,
+        help="for a prediction over REST; default: 30",
+    )
+    add(
+        "--ssl-config-file", metavar="FILE", help="key and certificates, for both ports"
+    )
+    add("--token-file", metavar="FILE", help="bearer tokens, one a line")
+
+    watching = parser.add_argument_group("watching it")
+    add = watching.add_argument
+    add("--monitoring-config-file", metavar="FILE", help="path of Prometheus metrics")
+    add(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="of the line that each request gets; default: text",
+    )
+
+
+def run(parsed: argparse.Namespace) -> None:
+    """Serve until SIGINT or SIGTERM.
+
+    Raises:
+        ValueError: Options contradict each other, or a file or value is wrong.
+        OSError: A file is missing, or a port is in use.
+    """
+    from serving import endpoint
+    from serving.request_log import configure
+
+    models = _models(parsed)
+    configure(parsed.log_format)
+    endpoint.run(
+        models,
+        host=parsed.host,
+        port=parsed.port,
+        grpc_port=None if parsed.no_grpc else parsed.grpc_port,
+        batching=_batching(parsed),
+        poll_seconds=parsed.file_system_poll_wait_seconds,
+        config_file=parsed.model_config_file,
+        config_file_seconds=parsed.model_config_file_poll_wait_seconds,
+        metrics_path=_metrics_path(parsed),
+        tls=_tls(parsed),
+        access=_access(parsed),
+        max_body_bytes=parsed.max_body_bytes,
+        max_pixels=parsed.max_pixels,
+        timeout_seconds=parsed.timeout_seconds,
+        max_message_bytes=parsed.grpc_message_bytes,
+        max_concurrent_calls=parsed.grpc_calls,
+    )
+
+
+def _models(parsed: argparse.Namespace) -> Any:
+    from serving.models.config import read_model_configs, single_model
+
+    single = parsed.model_name, parsed.model_base_path
+    if parsed.model_config_file is None:
+        if None in single:
+            raise ValueError(
+                "Give --model-name and --model-base-path, or --model-config-file."
+            )
+        return [single_model(*single)]
+    if single != (None, None):
+        raise ValueError(
+            "--model-config-file must stand without --model-name and --model-base-path."
+        )
+    return read_model_configs(parsed.model_config_file)
+
+
+def _batching(parsed: argparse.Namespace) -> Any:
+    from serving.batching.parameters import (
+        BatchingParameters,
+        read_batching_parameters,
+    )
+
+    if parsed.no_batching and parsed.batching_parameters_file is not None:
+        raise ValueError("--no-batching must stand without --batching-parameters-file.")
+    if parsed.no_batching:
+        return BatchingParameters.unbatched()
+    if parsed.batching_parameters_file is None:
+        return BatchingParameters()
+    return read_batching_parameters(parsed.batching_parameters_file)
+
+
+def _metrics_path(parsed: argparse.Namespace) -> str | None:
+    from serving.monitoring import read_monitoring_config
+
+    file = parsed.monitoring_config_file
+    return None if file is None else read_monitoring_config(file)
+
+
+def _tls(parsed: argparse.Namespace) -> Any:
+    from serving.tls import read_ssl_config
+
+    file = parsed.ssl_config_file
+    return None if file is None else read_ssl_config(file)
+
+
+def _access(parsed: argparse.Namespace) -> Any:
+    from serving.access import TokenAccess
+
+    return None if parsed.token_file is None else TokenAccess(parsed.token_file)

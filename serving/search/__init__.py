@@ -1,0 +1,1 @@
+"""Image search: galleries, their indexes, and the page."""

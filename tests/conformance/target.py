@@ -1,0 +1,188 @@
+"""The server that is checked: one that is named, or our own in a process of its own."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+__all__ = ["Target", "named_target", "own_target"]
+
+ROOT = Path(__file__).parents[2]
+SIZE, DIMENSION = 16, 8
+_START_SECONDS = 120
+
+MODELS_CONFIG = """
+model_config_list {{
+  config {{
+    name: "demo"
+    base_path: "{base_path}"
+    model_platform: "tensorflow"
+    model_version_policy {{ specific {{ versions: 1 versions: 2 }} }}
+    version_labels {{ key: "stable" value: 1 }}
+    version_labels {{ key: "canary" value: 2 }}
+  }}
+}}
+"""
+MONITORING_CONFIG = """
+prometheus_config { enable: true path: "/monitoring/prometheus/metrics" }
+"""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server, and the image embedder in it.
+
+    Attributes:
+        rest: Address of the REST port, such as `http://127.0.0.1:8501`.
+        grpc: Host and port of gRPC.
+        model: Name of the model.
+        version: The version that answers where none is named.
+        label: A label of the model; None if there is none.
+        labelled_version: The version that it means, where that is known.
+        size: Width and height of the model's pictures.
+        dimension: Length of its embeddings.
+        is_squashed: Whether all that the model does to a picture is to resize it.
+        is_own: Whether the test has started the server, with all that can be on.
+    """
+
+    rest: str
+    grpc: str
+    model: str
+    version: int
+    label: str | None
+    labelled_version: int | None
+    size: int
+    dimension: int
+    is_squashed: bool
+    is_own: bool
+
+    @property
+    def path(self) -> str:
+        """The path of the model over REST."""
+        return f"/v1/models/{self.model}"
+
+
+def named_target() -> Target | None:
+    """Read from the environment which server is checked; None if it names none."""
+    target = os.environ.get("CONFORMANCE_TARGET")
+    if not target:
+        return None
+    host = target.rpartition(":")[0]
+    if not host:
+        raise ValueError(
+            f"TARGET must be the server's HOST:PORT of REST. Received: {target!r}."
+        )
+    return _described(
+        target,
+        os.environ.get("CONFORMANCE_GRPC_TARGET") or f"{host}:8500",
+        os.environ.get("CONFORMANCE_MODEL") or "demo",
+        label=os.environ.get("CONFORMANCE_LABEL") or None,
+        labelled_version=None,
+        is_own=False,
+    )
+
+
+@contextlib.contextmanager
+def own_target(folder):
+    """Start our endpoint on free ports, with a small model in two versions."""
+    base_path = folder / "demo"
+    _write_models(base_path)
+    config, monitoring = folder / "models.config", folder / "monitoring.config"
+    config.write_text(MODELS_CONFIG.format(base_path=base_path))
+    monitoring.write_text(MONITORING_CONFIG)
+    port, grpc_port = _free_ports(2)
+    command = [sys.executable, "-m", "serving", "run"]
+    command += ["--model-config-file", str(config)]
+    command += ["--monitoring-config-file", str(monitoring)]
+    command += ["--port", str(port), "--grpc-port", str(grpc_port)]
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+        try:
+            _wait_until_available(
+                f"http://127.0.0.1:{port}/v1/models/demo", process, log
+            )
+            yield _described(
+                f"127.0.0.1:{port}",
+                f"127.0.0.1:{grpc_port}",
+                "demo",
+                label="stable",
+                labelled_version=1,
+                is_own=True,
+            )
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
+
+
+def _write_models(base_path):
+    import keras
+
+    from tfdml.embedder import build_embedder
+    from tfdml.export import export_embedder
+
+    for version in (1, 2):
+        keras.utils.set_random_seed(version)
+        embedder = build_embedder(SIZE, DIMENSION, widths=(8,), pooling="flatten")
+        export_embedder(embedder, base_path / str(version))
+
+
+def _free_ports(count):
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for opened in sockets:
+            opened.bind(("127.0.0.1", 0))
+        return [opened.getsockname()[1] for opened in sockets]
+
+
+def _wait_until_available(url, process, log):
+    """Readiness by TF Serving's own word for it: the status of each version."""
+    deadline = time.monotonic() + _START_SECONDS
+    with httpx.Client() as client:
+        while True:
+            with contextlib.suppress(httpx.HTTPError):
+                versions = client.get(url).json().get("model_version_status", [])
+                if [entry["state"] for entry in versions] == ["AVAILABLE"] * 2:
+                    return
+            if process.poll() is not None or time.monotonic() > deadline:
+                log.seek(0)
+                raise RuntimeError(f"The endpoint did not start:\n{log.read()}")
+            time.sleep(0.05)
+
+
+def _described(address, grpc, model, **known):
+    rest = f"http://{address}"
+    reply = httpx.get(f"{rest}/v1/models/{model}/metadata", timeout=30)
+    document = reply.raise_for_status().json()
+    signatures = document["metadata"]["signature_def"]["signature_def"]
+    for name, put, wanted in (
+        ("serving_default", "inputs", "image_bytes"),
+        ("serving_default", "outputs", "embedding"),
+        ("tensors", "inputs", "images"),
+    ):
+        if list(signatures.get(name, {}).get(put, ())) != [wanted]:
+            raise ValueError(
+                f"The suite needs an embedder that `python -m serving export` wrote. "
+                f"{model} has no signature {name!r} with `{wanted}` alone as {put}."
+            )
+
+    def sizes(name, put, tensor):
+        dims = signatures[name][put][tensor]["tensor_shape"]["dim"]
+        return [int(dim["size"]) for dim in dims]
+
+    return Target(
+        rest=rest,
+        grpc=grpc,
+        model=model,
+        version=int(document["model_spec"]["version"]),
+        size=sizes("tensors", "inputs", "images")[1],
+        dimension=sizes("serving_default", "outputs", "embedding")[1],
+        is_squashed=not any(name.startswith("view_") for name in signatures),
+        **known,
+    )

@@ -1,0 +1,115 @@
+"""REST and gRPC say the same, and concurrent requests do not touch each other."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from serving.client import EndpointClient
+from tests.conformance.pictures import b64, encoded, error_of, predict, rows_of
+from tests.running_grpc import predict_request, refusal
+
+pytestmark = pytest.mark.slow
+
+COUNT = 32
+BAD_PLACES = (5, 20)
+
+
+def by_rest(rest, target, picture):
+    """The row, or the name of the gRPC code that the HTTP status stands for."""
+    response = predict(rest, target.path, {"instances": [b64(picture)]})
+    if response.status_code == 400:
+        error_of(response, 400)
+        return "INVALID_ARGUMENT"
+    return rows_of(response)[0]
+
+
+def by_grpc(stubs, target, picture):
+    request = predict_request({"image_bytes": [picture]}, name=target.model)
+    try:
+        response = stubs.prediction.Predict(request, timeout=60)
+    except grpc.RpcError as error:
+        return error.code().name
+    return tf.make_ndarray(response.outputs["embedding"])[0]
+
+
+@pytest.fixture(params=["REST", "gRPC"])
+def embed(request, rest, stubs, target):
+    """Sends one picture by one of the protocols."""
+    if request.param == "REST":
+        return lambda picture: by_rest(rest, target, picture)
+    return lambda picture: by_grpc(stubs, target, picture)
+
+
+def test_both_protocols_give_the_same_embeddings(rest, stubs, target, pictures):
+    for picture in pictures:
+        np.testing.assert_allclose(
+            by_rest(rest, target, picture), by_grpc(stubs, target, picture), atol=1e-6
+        )
+
+
+def test_both_protocols_refuse_with_the_same_text(rest, stubs, target):
+    for name, version in (("no-such-model", None), (target.model, 987654321)):
+        end = "" if version is None else f"/versions/{version}"
+        path = f"/v1/models/{name}{end}"
+        text = error_of(predict(rest, path, {"instances": [b64(b"")]}), 404)
+        request = predict_request({"image_bytes": [b""]}, name=name, version=version)
+        assert refusal(stubs.prediction.Predict, request) == ("NOT_FOUND", text)
+
+
+def test_client_of_this_project_works_by_both_protocols(target, pictures):
+    urls = (f"{target.rest}{target.path}", f"grpc://{target.grpc}/{target.model}")
+    rows = []
+    for url in urls:
+        with EndpointClient(url) as client:
+            metadata = client.metadata()
+            assert (metadata.name, metadata.version) == (target.model, target.version)
+            assert metadata.dimension == target.dimension
+            assert metadata.image_size == target.size
+            rows.append(client.embed(pictures))
+    np.testing.assert_allclose(*rows, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def crowd(target):
+    """Pictures that all differ."""
+    shape = (COUNT, target.size, target.size, 3)
+    pixels = np.random.default_rng(1).integers(0, 256, shape, np.uint8)
+    return [encoded(image) for image in pixels]
+
+
+@pytest.fixture(scope="module")
+def alone(stubs, target, crowd):
+    """The embedding of each picture, sent when nothing else was under way."""
+    rows = np.stack([by_grpc(stubs, target, picture) for picture in crowd])
+    differences = np.abs(rows[:, None] - rows[None]).max(axis=2)
+    assert differences[~np.eye(COUNT, dtype=bool)].min() > 1e-4
+    return rows
+
+
+def at_once(embed, pictures):
+    with ThreadPoolExecutor(len(pictures)) as pool:
+        return list(pool.map(embed, pictures))
+
+
+def test_concurrent_requests_each_get_their_own_answer(embed, crowd, alone):
+    np.testing.assert_allclose(at_once(embed, crowd), alone, atol=1e-5)
+
+
+def test_bad_picture_fails_its_own_request_only(embed, target, crowd, alone):
+    """TF Serving with batching fails all requests of the batch: skipped there."""
+    pictures = list(crowd)
+    for place in BAD_PLACES:
+        pictures[place] = b"no picture"
+    answers = at_once(embed, pictures)
+    for place in BAD_PLACES:
+        assert answers[place] == "INVALID_ARGUMENT"
+    good = [place for place in range(COUNT) if place not in BAD_PLACES]
+    failed = [place for place in good if isinstance(answers[place], str)]
+    for place in set(good) - set(failed):
+        np.testing.assert_allclose(answers[place], alone[place], atol=1e-5)
+    if failed and not target.is_own:
+        pytest.skip(f"{len(failed)} good requests failed with a bad one beside them")
+    assert not failed
