@@ -42,6 +42,7 @@ EXTRAS = {
         "grpcio>=1.60",
         "grpcio-health-checking>=1.60",
         "prometheus-client>=0.20",
+        "pybase64>=1.4",
         "starlette>=0.40",
         # From here on it takes a ready TLS context.
         "uvicorn>=0.47",

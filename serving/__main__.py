@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from serving.run_options import add_run_options
@@ -127,8 +126,14 @@ def _add_client(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--endpoint", required=True, help=f"such as {ENDPOINT} or {GRPC_ENDPOINT}"
     )
-    parser.add_argument("--token-file", help="file with the endpoint's bearer token")
+    parser.add_argument(
+        "--token-file", help="file whose first token is sent to the endpoint"
+    )
     parser.add_argument("--ca-file", help="certificates (PEM) that the client trusts")
+    parser.add_argument(
+        "--certificate-file", help="the client's own certificate (PEM), with --key-file"
+    )
+    parser.add_argument("--key-file", help="the key (PEM) of that certificate")
 
 
 def _export(parsed: argparse.Namespace) -> None:
@@ -194,10 +199,14 @@ def _embed(parsed: argparse.Namespace) -> None:
 
 
 def _credentials(parsed: argparse.Namespace) -> "Credentials":
-    from serving.client.credentials import Credentials
+    from serving.client.credentials import Credentials, read_token
 
-    token = parsed.token_file and Path(parsed.token_file).read_text("utf-8").strip()
-    return Credentials(token, parsed.ca_file)
+    return Credentials(
+        None if parsed.token_file is None else read_token(parsed.token_file),
+        ca_file=parsed.ca_file,
+        certificate_file=parsed.certificate_file,
+        key_file=parsed.key_file,
+    )
 
 
 def _merge(parsed: argparse.Namespace) -> None:

@@ -17,7 +17,7 @@ from google.protobuf import (
     wrappers_pb2,
 )
 
-__all__ = ["message_class", "read_text_message"]
+__all__ = ["message_class", "parse_text_message", "read_text_message"]
 
 _INT64 = ".google.protobuf.Int64Value"
 _BOOL = ".google.protobuf.BoolValue"
@@ -72,9 +72,25 @@ def read_text_message(file: str | PathLike[str], kind: Any) -> Any:
         FileNotFoundError: There is no such file.
         ValueError: It is not such a message; the error tells the line.
     """
+    return parse_text_message(Path(file).read_bytes(), file, kind)
+
+
+def parse_text_message(content: bytes, file: str | PathLike[str], kind: Any) -> Any:
+    """Return the message that a file holds of which the bytes have been read.
+
+    Args:
+        content: The bytes.
+        file: The file, for the error.
+        kind: Class of the message.
+
+    Returns:
+        The message.
+
+    Raises:
+        ValueError: It is not such a message; the error tells the line.
+    """
     try:
-        text = Path(file).read_text("utf-8")
-        return text_format.Parse(text, kind())
+        return text_format.Parse(content.decode("utf-8"), kind())
     except (UnicodeDecodeError, text_format.ParseError) as error:
         raise ValueError(
             f"{file} must hold a `{kind.DESCRIPTOR.full_name}` in the text format of "

@@ -1,23 +1,27 @@
 """The endpoint: models from watched folders, answered over REST and gRPC."""
 
 import contextlib
+import functools
+import time
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from serving import limits
 from serving.access import TokenAccess
 from serving.batching.parameters import BatchingParameters
 from serving.batching.scheduler import BatchScheduler, OnBatch
+from serving.loopback import is_loopback
 from serving.models.config import ModelConfig, model_configs_of
 from serving.models.config_watch import ConfigWatch
-from serving.models.manager import ModelManager
 from serving.models.servable import Servable, StatusCode, refuse
+from serving.models.watched import WatchedModels
 from serving.monitoring import Monitoring
-from serving.predictor import MAX_PIXELS, Predictor
+from serving.predictor import Predictor
 from serving.request_observer import RequestObserver
-from serving.rest.api import MAX_BODY_BYTES, TIMEOUT_SECONDS, create_app
-from serving.rpc.server import MAX_CONCURRENT_CALLS, MAX_MESSAGE_BYTES, GrpcServer
+from serving.rest.api import create_app
+from serving.rpc.server import GrpcServer
 from serving.sockets import open_socket, serve, url_of
 from serving.tls import SslConfig, grpc_credentials, ssl_context_for_uvicorn
 
@@ -33,15 +37,16 @@ def run(
     batching: BatchingParameters | None = None,
     poll_seconds: float = 1.0,
     config_file: str | PathLike[str] | None = None,
+    config_content: bytes | None = None,
     config_file_seconds: float = 0.0,
     metrics_path: str | None = None,
     tls: SslConfig | None = None,
     access: TokenAccess | None = None,
-    max_body_bytes: int = MAX_BODY_BYTES,
-    max_pixels: int = MAX_PIXELS,
-    timeout_seconds: float = TIMEOUT_SECONDS,
-    max_message_bytes: int = MAX_MESSAGE_BYTES,
-    max_concurrent_calls: int = MAX_CONCURRENT_CALLS,
+    max_body_bytes: int = limits.MAX_BODY_BYTES,
+    max_pixels: int = limits.MAX_PIXELS,
+    timeout_seconds: float = limits.TIMEOUT_SECONDS,
+    max_message_bytes: int = limits.MAX_MESSAGE_BYTES,
+    max_concurrent_calls: int = limits.MAX_CONCURRENT_CALLS,
 ) -> None:
     """Serve models until SIGINT or SIGTERM.
 
@@ -55,6 +60,8 @@ def run(
         poll_seconds: Seconds between two looks at the folders for new versions; 0
             looks at the start only.
         config_file: The file that `configs` come from, to be watched.
+        config_content: What it held when `configs` were read from it, so that the
+            first look changes nothing where the file is still the same.
         config_file_seconds: Seconds between two looks at it; 0 looks at it no more.
         metrics_path: Path of the metrics for Prometheus; None for none.
         tls: Keys and certificates of both ports; None for ports without TLS.
@@ -73,18 +80,25 @@ def run(
     """
     monitoring = None if metrics_path is None else Monitoring()
     observer = RequestObserver(monitoring)
+    is_guarded = (
+        is_loopback(host)
+        or access is not None
+        or (tls is not None and tls.client_verify)
+    )
     parameters = batching or BatchingParameters()
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(open_socket(host, port))
-        scheduler = BatchScheduler(parameters, on_batch=_on_batch(monitoring))
+        scheduler = BatchScheduler(
+            parameters, on_batch=_on_batch(monitoring, parameters)
+        )
         predictor = Predictor(scheduler, max_pixels=max_pixels)
-        manager = ModelManager(
+        watched = WatchedModels(
             configs,
             poll_seconds=poll_seconds,
             on_warmed_up=_on_warmed_up(monitoring),
         )
         app = create_app(
-            manager.models,
+            watched.served,
             predictor,
             max_body_bytes=max_body_bytes,
             timeout_seconds=timeout_seconds,
@@ -92,17 +106,26 @@ def run(
             observer=observer,
             metrics_path=metrics_path,
         )
-        stack.callback(manager.close)
-        stack.callback(predictor.close)
+        # Left from the last line up: gRPC first, since its calls need all the others.
+        # What has not ended by then is refused, and ends with the process.
+        stop = _Stop(limits.GRACE_SECONDS)
+        stack.callback(lambda: watched.close(stop.seconds_left()))
+        stack.callback(lambda: predictor.close(stop.seconds_left()))
+        watch = None
+        if config_file is not None and config_file_seconds > 0:
+            watch = ConfigWatch(
+                config_file, config_file_seconds, watched.reload, applied=config_content
+            )
+            stack.callback(lambda: watch.close(stop.seconds_left()))
         grpc_server = None
         if grpc_port is not None:
             grpc_server = stack.enter_context(
                 GrpcServer(
-                    manager.models,
+                    watched.served,
                     predictor,
                     host=host,
                     port=grpc_port,
-                    reload=lambda config: _reload(manager, config),
+                    reload=functools.partial(_reload, watched, is_guarded),
                     access=access,
                     observer=observer,
                     credentials=None if tls is None else grpc_credentials(tls),
@@ -111,10 +134,10 @@ def run(
                 )
             )
             grpc_server.start()
-        manager.start()
+        watched.start()
         url = url_of(listener, is_secure=tls is not None)
-        for name in manager.models.names():
-            versions = sorted(manager.models.available_versions(name))
+        for name in watched.served.names():
+            versions = sorted(watched.served.available_versions(name))
             print(
                 f"Serving version {', '.join(map(str, versions))} of {name} at "
                 f"{url}/v1/models/{name}",
@@ -123,35 +146,80 @@ def run(
         if grpc_server is not None:
             grpc_server.ready()
             print(f"Serving by gRPC at {grpc_server.address}", flush=True)
-        if config_file is not None and config_file_seconds > 0:
-            stack.enter_context(
-                ConfigWatch(config_file, config_file_seconds, manager.reload)
-            )
+        if watch is not None:
+            watch.start()
+
+        def on_stop() -> None:
+            stop.begin()
+            if grpc_server is not None:
+                grpc_server.drain(stop.seconds_left())
+
         serve(
             [(app, listener)],
             tls=None if tls is None else ssl_context_for_uvicorn(tls),
-            on_stop=(lambda: None) if grpc_server is None else grpc_server.drain,
+            on_stop=on_stop,
         )
 
 
-def _reload(manager: ModelManager, message: Any) -> None:
-    """Serve the models of a `ModelServerConfig` from now on."""
+class _Stop:
+    """The time that all parts of the server together have to stop.
+
+    Args:
+        seconds: From the first call of `begin` or `seconds_left`.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until: float | None = None
+
+    def begin(self) -> None:
+        """Let the time run; a second call changes nothing."""
+        if self._until is None:
+            self._until = time.monotonic() + self._seconds
+
+    def seconds_left(self) -> float:
+        """Return what is left of it, at least 0."""
+        self.begin()
+        return max((self._until or 0.0) - time.monotonic(), 0.0)
+
+
+def _reload(watched: WatchedModels, is_guarded: bool, message: Any) -> None:
+    """Serve the models of a `ModelServerConfig` from now on.
+
+    A model is code that runs here, and any folder may be named: that is not for
+    everybody on the network.
+    """
+    if not is_guarded:
+        refuse(
+            "Models are changed by request only where the server listens to its own "
+            "machine alone or asks for a token or for certificates. Change the file of "
+            "--model-config-file instead.",
+            StatusCode.PERMISSION_DENIED,
+        )
     try:
         configs = model_configs_of(message)
     except ValueError as error:
         refuse(str(error))
-    manager.reload(configs)
+    watched.reload(configs)
 
 
-def _on_batch(monitoring: Monitoring | None) -> OnBatch | None:
+def _on_batch(
+    monitoring: Monitoring | None, parameters: BatchingParameters
+) -> OnBatch | None:
     if monitoring is None:
         return None
 
     def record(
-        servable: Servable, rows: int, waits: Sequence[float], seconds: float
+        servable: Servable,
+        rows: Sequence[int],
+        padding: int,
+        waits: Sequence[float],
+        seconds: float,
     ) -> None:
         for wait in waits:
-            monitoring.queuing(wait)
+            monitoring.queuing(wait, parameters.thread_pool_name)
+        if rows:
+            monitoring.batch(rows, padding)
         monitoring.runtime(servable.name, seconds)
 
     return record

@@ -30,7 +30,11 @@ class _EndlessHeaderError(Exception):
     """The header has more parts than that of any picture of its length."""
 
 
-def check_pixels(values: Any, most: int, input_name: str) -> None:
+class _RefusedError(Exception):
+    """The picture is not to be decoded, for the reason that the text tells."""
+
+
+def check_pixels(values: Any, most: int, input_name: str) -> int:
     """Refuse pictures that would unpack to too many pixels.
 
     Values that are no picture are left to the model. Animated WebP is refused at any
@@ -42,6 +46,9 @@ def check_pixels(values: Any, most: int, input_name: str) -> None:
         most: Most pixels of one picture, over all its frames, at least 1.
         input_name: Name of the input, for the error.
 
+    Returns:
+        The pixels of all pictures together, over all their frames.
+
     Raises:
         ServableError: INVALID_ARGUMENT; the first picture that is too large or is an
             animated WebP.
@@ -51,13 +58,16 @@ def check_pixels(values: Any, most: int, input_name: str) -> None:
         raise ValueError(f"`most` must be at least 1. Received: most={most}.")
     array = np.asarray(values, object)
     in_row = math.prod(array.shape[1:])
+    total = 0
     for index, picture in enumerate(array.ravel().tolist()):
-        reason = _refusal(picture, most)
-        if reason:
+        try:
+            total += _count_pixels(picture, most)
+        except _RefusedError as error:
             raise ServableError(
                 StatusCode.INVALID_ARGUMENT,
-                f'Input "{input_name}", row {index // in_row}: {reason}',
-            )
+                f'Input "{input_name}", row {index // in_row}: {error}',
+            ) from error
+    return total
 
 
 def picture_size(data: bytes) -> tuple[int, int] | None:
@@ -88,38 +98,41 @@ def is_animated_webp(data: bytes) -> bool:
     return is_extended and len(data) > 20 and bool(data[20] & 2)
 
 
-def _refusal(picture: bytes, most: int) -> str | None:
+def _count_pixels(picture: bytes, most: int) -> int:
     if is_animated_webp(picture):
-        return "An animated WebP is not decoded; send this picture as PNG."
+        raise _RefusedError(
+            "An animated WebP is not decoded; send this picture as PNG."
+        )
     try:
-        measured = _measure(picture)
-    except _EndlessHeaderError:
-        return "the header of the picture has too many parts."
+        measured = _measure(picture, most)
+    except _EndlessHeaderError as error:
+        raise _RefusedError("the header of the picture has too many parts.") from error
     if measured is None:
-        return None
+        return 0
     width, height, frames = measured
-    if width * height * frames <= most:
-        return None
-    several = "" if frames == 1 else f"{frames} frames of "
-    return (
-        f"the picture has {several}{width} x {height} pixels; at most {most} are "
-        "decoded."
-    )
+    pixels = width * height * frames
+    if pixels > most:
+        several = "" if frames == 1 else f"{frames} or more frames of "
+        raise _RefusedError(
+            f"the picture has {several}{width} x {height} pixels; at most {most} are "
+            "decoded."
+        )
+    return pixels
 
 
-def _measure(data: bytes) -> tuple[int, int, int] | None:
-    """Return width, height and number of frames."""
+def _measure(data: bytes, most: float = math.inf) -> tuple[int, int, int] | None:
+    """Return width, height and number of frames; none beyond `most` pixels."""
     for start, measure in _FORMATS:
         if data.startswith(start):
             try:
-                measured = measure(data)
+                measured = measure(data, most)
             except (IndexError, struct.error):
                 return None  # cut short
             return measured if measured and min(measured) >= 1 else None
     return None
 
 
-def _jpeg(data: bytes) -> tuple[int, int, int] | None:
+def _jpeg(data: bytes, most: float) -> tuple[int, int, int] | None:
     position = 2
     for _ in range(100 + len(data) // 64):
         found = _JPEG_MARKER.search(data, position + 1)
@@ -138,7 +151,7 @@ def _jpeg(data: bytes) -> tuple[int, int, int] | None:
     raise _EndlessHeaderError
 
 
-def _png(data: bytes) -> tuple[int, int, int] | None:
+def _png(data: bytes, most: float) -> tuple[int, int, int] | None:
     position = 8
     for _ in range(100 + len(data) // 64):
         # libpng skips unknown chunks before the header.
@@ -149,7 +162,7 @@ def _png(data: bytes) -> tuple[int, int, int] | None:
     raise _EndlessHeaderError
 
 
-def _gif(data: bytes) -> tuple[int, int, int] | None:
+def _gif(data: bytes, most: float) -> tuple[int, int, int] | None:
     # TensorFlow unpacks all frames, to the size of the largest and not of the screen,
     # and of a file that is cut short those that it finds.
     width = height = frames = 0
@@ -161,6 +174,8 @@ def _gif(data: bytes) -> tuple[int, int, int] | None:
                 size = struct.unpack_from("<HHB", data, position + 5)
                 width, height = max(width, size[0]), max(height, size[1])
                 frames += 1
+                if width * height * frames > most:
+                    break
                 position += 11 + _color_table(size[2])
             else:
                 position += 2
@@ -180,12 +195,12 @@ def _color_table(flags: int) -> int:
     return 3 * 2 ** ((flags & 7) + 1) if flags & 0x80 else 0
 
 
-def _bmp(data: bytes) -> tuple[int, int, int] | None:
+def _bmp(data: bytes, most: float) -> tuple[int, int, int] | None:
     width, height = struct.unpack_from("<ii", data, 18)
     return width, abs(height), 1
 
 
-def _webp(data: bytes) -> tuple[int, int, int] | None:
+def _webp(data: bytes, most: float) -> tuple[int, int, int] | None:
     if data[8:12] != b"WEBP":
         return None
     kind = data[12:16]
@@ -202,7 +217,8 @@ def _webp(data: bytes) -> tuple[int, int, int] | None:
     return width & 0x3FFF, height & 0x3FFF, 1
 
 
-_FORMATS: tuple[tuple[bytes, Callable[[bytes], tuple[int, int, int] | None]], ...] = (
+_Measure = Callable[[bytes, float], tuple[int, int, int] | None]
+_FORMATS: tuple[tuple[bytes, _Measure], ...] = (
     (b"\xff\xd8\xff", _jpeg),
     (b"\x89PNG\r\n\x1a\n", _png),
     (b"GIF8", _gif),

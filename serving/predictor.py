@@ -6,13 +6,18 @@ from concurrent.futures import Future
 import numpy as np
 
 from serving.batching.scheduler import BatchScheduler, Waiting
-from serving.models.servable import Servable
+from serving.limits import MAX_PIXELS
+from serving.models.servable import Servable, refuse
 from serving.picture_header import check_pixels
 
-__all__ = ["MAX_PIXELS", "Predictor"]
+__all__ = ["Predictor"]
 
-MAX_PIXELS = 100_000_000
-"""Width times height above which a picture is refused unless another limit is set."""
+_MOST_PICTURES = 4
+"""Pictures of the largest size that a request may hold.
+
+An exported model decodes two at a time, so that the memory is bounded without this; it
+bounds the time that one request takes from the others.
+"""
 
 
 class Predictor:
@@ -21,7 +26,8 @@ class Predictor:
     Args:
         scheduler: Runs them, in batches or each by itself. `close` closes it.
         max_pixels: Width times height above which a picture is refused before it is
-            decoded, at least 1. A small file may declare any size.
+            decoded, at least 1. A small file may declare any size. All pictures of a
+            request together may have four times as many.
 
     Raises:
         ValueError: The limit is out of range.
@@ -58,13 +64,27 @@ class Predictor:
             The outputs, once they are there; or the `ServableError` of the request.
 
         Raises:
-            ServableError: The queue is full, or a picture has too many pixels.
+            ServableError: The queue is full, or a picture or all together have too
+                many pixels.
         """
-        for name, array in inputs.items():
-            if array.dtype == object:
-                check_pixels(array, self._max_pixels, name)
+        pixels = sum(
+            check_pixels(array, self._max_pixels, name)
+            for name, array in inputs.items()
+            if array.dtype == object
+        )
+        most = _MOST_PICTURES * self._max_pixels
+        if pixels > most:
+            refuse(
+                f"The pictures of the request have {pixels} pixels together; at most "
+                f"{most} are decoded for one request. Send fewer at a time."
+            )
         return self._scheduler.submit(servable, signature_name, dict(inputs), waiting)
 
-    def close(self) -> None:
-        """Refuse further requests; those in the queue are run."""
-        self._scheduler.close()
+    def close(self, seconds: float | None = None) -> None:
+        """Refuse further requests; those in the queue are run.
+
+        Args:
+            seconds: How long to wait for that, at least 0; None for as long as it
+                takes. See `BatchScheduler.close`.
+        """
+        self._scheduler.close(seconds)

@@ -11,7 +11,7 @@ import re
 import sys
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
@@ -27,6 +27,7 @@ __all__ = [
 
 _ID = re.compile("[A-Za-z0-9._-]{1,128}")
 _PLAIN = re.compile(r"[^\s\"\\=]+")
+_PLAIN_MESSAGE = re.compile(r"[^\"\\=]+")
 _LONGEST_TEXT = 300
 _FIELDS = "request_fields"
 
@@ -168,7 +169,7 @@ class LogFormatter(logging.Formatter):
 
 
 def _request_fields(record: RequestRecord) -> dict[str, Any]:
-    fields = asdict(record)
+    fields = dict(vars(record))
     for name in ("request_id", "call", "model", "peer"):
         if fields[name] is not None and len(fields[name]) > _LONGEST_TEXT:
             fields[name] = f"{fields[name][:_LONGEST_TEXT]}..."
@@ -187,15 +188,15 @@ def _text_line(fields: Mapping[str, Any]) -> str:
     words = [fields["time"], fields["level"], fields["event"]]
     for name, value in fields.items():
         if name == "message":
-            words.append(_escape(value))
+            words.append(_quoted(value, _PLAIN_MESSAGE))
         elif name not in ("time", "level", "event") and value is not None:
             words.append(f"{name}={_quoted(str(value))}")
     return " ".join(words)
 
 
-def _quoted(text: str) -> str:
+def _quoted(text: str, plain: re.Pattern[str] = _PLAIN) -> str:
     """Put quotes round a text that could be read as several fields."""
-    if _PLAIN.fullmatch(text) and not _UNSAFE.search(text):
+    if plain.fullmatch(text) and not _UNSAFE.search(text):
         return text
     escaped = text.replace("\\", r"\\").replace('"', r"\"")
     return f'"{_escape(escaped)}"'

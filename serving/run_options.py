@@ -4,11 +4,12 @@ Files of configuration are TF Serving's own, in the text format of protocol buff
 """
 
 import argparse
+from pathlib import Path
 from typing import Any
 
-__all__ = ["add_run_options", "run"]
+from serving import limits
 
-_MIB = 2**20
+__all__ = ["add_run_options", "run"]
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
@@ -50,35 +51,35 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--grpc-message-bytes",
         type=int,
-        default=64 * _MIB,
-        help="longest message, in both directions; default: 64 MiB",
+        default=limits.MAX_MESSAGE_BYTES,
+        help="longest message, in both directions; default: %(default)s",
     )
     add(
         "--grpc-calls",
         type=int,
-        default=64,
-        help="calls taken at one time; default: 64",
+        default=limits.MAX_CONCURRENT_CALLS,
+        help="calls taken at one time; default: %(default)s",
     )
 
-    limits = parser.add_argument_group("limits and access")
-    add = limits.add_argument
+    access = parser.add_argument_group("limits and access")
+    add = access.add_argument
     add(
         "--max-body-bytes",
         type=int,
-        default=64 * _MIB,
-        help="longest REST body; default: 64 MiB",
+        default=limits.MAX_BODY_BYTES,
+        help="longest REST body, unpacked; default: %(default)s",
     )
     add(
         "--max-pixels",
         type=int,
-        default=100_000_000,
-        help="width times height of a picture; default: 100,000,000",
+        default=limits.MAX_PIXELS,
+        help="width times height of a picture; default: %(default)s",
     )
     add(
         "--timeout-seconds",
         type=float,
-        default=30.0,
-        help="for a prediction over REST; default: 30",
+        default=limits.TIMEOUT_SECONDS,
+        help="for a prediction over REST; default: %(default)s",
     )
     add(
         "--ssl-config-file", metavar="FILE", help="key and certificates, for both ports"
@@ -106,7 +107,7 @@ def run(parsed: argparse.Namespace) -> None:
     from serving import endpoint
     from serving.request_log import configure
 
-    models = _models(parsed)
+    models, config_content = _models(parsed)
     configure(parsed.log_format)
     endpoint.run(
         models,
@@ -116,6 +117,7 @@ def run(parsed: argparse.Namespace) -> None:
         batching=_batching(parsed),
         poll_seconds=parsed.file_system_poll_wait_seconds,
         config_file=parsed.model_config_file,
+        config_content=config_content,
         config_file_seconds=parsed.model_config_file_poll_wait_seconds,
         metrics_path=_metrics_path(parsed),
         tls=_tls(parsed),
@@ -128,21 +130,33 @@ def run(parsed: argparse.Namespace) -> None:
     )
 
 
-def _models(parsed: argparse.Namespace) -> Any:
-    from serving.models.config import read_model_configs, single_model
+def _models(parsed: argparse.Namespace) -> tuple[Any, bytes | None]:
+    """Return the models, and what their file held when it was read."""
+    from serving.models.config import parse_model_configs, single_model
 
     single = parsed.model_name, parsed.model_base_path
+    seconds = parsed.model_config_file_poll_wait_seconds
+    if seconds < 0:
+        raise ValueError(
+            "--model-config-file-poll-wait-seconds must be at least 0. "
+            f"Received: {seconds}."
+        )
+    if seconds and parsed.model_config_file is None:
+        raise ValueError(
+            "--model-config-file-poll-wait-seconds needs --model-config-file."
+        )
     if parsed.model_config_file is None:
         if None in single:
             raise ValueError(
                 "Give --model-name and --model-base-path, or --model-config-file."
             )
-        return [single_model(*single)]
+        return [single_model(*single)], None
     if single != (None, None):
         raise ValueError(
             "--model-config-file must stand without --model-name and --model-base-path."
         )
-    return read_model_configs(parsed.model_config_file)
+    content = Path(parsed.model_config_file).read_bytes()
+    return parse_model_configs(content, parsed.model_config_file), content
 
 
 def _batching(parsed: argparse.Namespace) -> Any:

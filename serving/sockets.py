@@ -17,11 +17,9 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from serving.http_protocol import PromptH11Protocol
+from serving.limits import GRACE_SECONDS
 
 __all__ = ["PortInUseError", "open_socket", "serve", "url_of"]
-
-_GRACE_SECONDS = 20
-"""How long requests under way may take after the first signal."""
 
 
 class PortInUseError(OSError):
@@ -116,7 +114,7 @@ async def _serve(
                 access_log=False,
                 log_config=None,  # what the process logs, and how, is its own affair
                 ssl_context_factory=None if tls is None else lambda *_: tls,
-                timeout_graceful_shutdown=_GRACE_SECONDS,
+                timeout_graceful_shutdown=int(GRACE_SECONDS),
                 ws="none",
                 http=PromptH11Protocol,
             )

@@ -64,9 +64,10 @@ def container(deployment):
 
 
 @functools.cache
-def compose():
-    """The compose file, its variables at their defaults."""
+def compose(version="1"):
+    """The compose file, VERSION set, its other variables at their defaults."""
     text = (FOLDER / "compose.yaml").read_text("utf-8")
+    text = text.replace("${VERSION:-1}", version)
     return yaml.safe_load(re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text))
 
 
@@ -77,8 +78,11 @@ def docker(word):
     return [json.loads(row) if row.startswith("[") else row.split() for row in rows]
 
 
-def our_commands():
-    """Every command line of `python -m serving` in these files, by its place."""
+def our_commands(version="1"):
+    """Every command line of `python -m serving` in these files, by its place.
+
+    `version` is what Compose has as VERSION.
+    """
     unit = (FOLDER / "tfdml-endpoint.service").read_text("utf-8").replace("\\\n", " ")
     (start,) = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
     words = shlex.split(start)
@@ -89,7 +93,7 @@ def our_commands():
         if tuple(command[:2]) != checks:
             commands[f"Dockerfile {command[0]}"] = command
     for name in ("endpoint", "search"):
-        commands[f"compose {name}"] = compose()["services"][name]["command"]
+        commands[f"compose {name}"] = compose(version)["services"][name]["command"]
         commands[f"kubernetes {name}"] = container(deployments()[name])["args"]
     return commands
 

@@ -1,20 +1,50 @@
 """A gRPC endpoint on a real socket, with the stubs of tensorflow-serving-api."""
 
 import contextlib
+import threading
 from types import SimpleNamespace
 
 import grpc
 import pytest
-from grpc_health.v1 import health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow_serving.apis import (
     model_service_pb2_grpc,
     predict_pb2,
     prediction_service_pb2_grpc,
 )
 
+from serving.models.servable import Signature, TensorSpec
 from serving.models.served import ServedModels
 from serving.rpc.server import GrpcServer
 from tests.served import predictor
+
+
+class StubModel:
+    """A model that answers when the test lets it."""
+
+    name = "stub"
+    version = 1
+
+    def __init__(self):
+        spec = TensorSpec("float32", (None,))
+        kind = "tensorflow/serving/predict"
+        self.signatures = {"serving_default": Signature(kind, {"x": spec}, {"y": spec})}
+        definition = meta_graph_pb2.SignatureDef(method_name=kind)
+        definition.inputs["x"].name = "x:0"
+        self.signature_defs = {"serving_default": definition}
+        self.started = threading.Semaphore(0)
+        self.release = threading.Event()
+        self.calls = 0
+
+    def signature(self, name):
+        return self.signatures[name]
+
+    def predict(self, inputs, signature_name):
+        self.calls += 1
+        self.started.release()
+        assert self.release.wait(20)
+        return {"y": inputs["x"] + 1}
 
 
 @contextlib.contextmanager
@@ -23,6 +53,7 @@ def channel_to(address):
     unlimited = [
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),
+        ("grpc.enable_http_proxy", 0),
     ]
     with grpc.insecure_channel(address, options=unlimited) as channel:
         yield SimpleNamespace(
@@ -75,3 +106,9 @@ def refusal(call, request, **options):
     with pytest.raises(grpc.RpcError) as caught:
         call(request, **{"timeout": 20, **options})
     return caught.value.code().name, caught.value.details()
+
+
+def status_of(stubs, service=""):
+    """Ask for the health of a service, by default the server's."""
+    request = health_pb2.HealthCheckRequest(service=service)
+    return stubs.health.Check(request, timeout=20).status

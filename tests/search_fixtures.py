@@ -12,10 +12,9 @@ import numpy as np
 from PIL import Image
 
 from serving.export.calibration import save_calibration
-from serving.models.servable import load_servable
 from serving.search.indexing import index_images
 from tests.running_server import running
-from tests.served import rest_app
+from tests.served import load_servable, rest_app
 from tfdml.calibration_record import Calibration
 
 SIZE = 16

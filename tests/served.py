@@ -2,9 +2,17 @@
 
 from serving.batching.parameters import BatchingParameters
 from serving.batching.scheduler import BatchScheduler
+from serving.models.saved_model import find_model_version
+from serving.models.servable import Servable
 from serving.models.served import ServedModels
 from serving.predictor import Predictor
 from serving.rest.api import create_app
+
+
+def load_servable(name, model):
+    """Load the latest version below the base path of a model."""
+    found = find_model_version(model)
+    return Servable(name, found.version, found.folder)
 
 
 def predictor(threads=2, batching=None, **options):

@@ -98,7 +98,10 @@ def strings(*values):
 
 
 class TestBatches:
-    def test_lone_request_runs_at_once(self):
+    def test_lone_request_runs_at_once(self, monkeypatch):
+        # A wait would be longer than the test.
+        monkeypatch.setattr("serving.batching.pace._MOST_OF_RUN", 1e12)
+        monkeypatch.setattr("serving.batching.pace._LONGEST_WAIT", 1e6)
         stub = _Stub()
         with BatchScheduler(BatchingParameters(num_batch_threads=1)) as scheduler:
             assert answers([submit(scheduler, stub, [1, 2])]) == [[2, 4]]
@@ -135,8 +138,8 @@ class TestBatches:
 
     def test_without_a_set_timeout_those_just_answered_may_come_back(self, monkeypatch):
         # However long the wait: the second request is what ends it.
-        monkeypatch.setattr("serving.batching.scheduler._MOST_OF_RUN", 1e12)
-        monkeypatch.setattr("serving.batching.scheduler._LONGEST_WAIT", 1e6)
+        monkeypatch.setattr("serving.batching.pace._MOST_OF_RUN", 1e12)
+        monkeypatch.setattr("serving.batching.pace._LONGEST_WAIT", 1e6)
         stub = _Stub()
         with batching(batch_timeout_micros=None) as scheduler:
             held(scheduler, stub)
@@ -148,13 +151,27 @@ class TestBatches:
         assert stub.sizes == [2, 2]
 
     def test_without_a_set_timeout_a_lone_client_never_waits(self, monkeypatch):
-        monkeypatch.setattr("serving.batching.scheduler._MOST_OF_RUN", 1e12)
-        monkeypatch.setattr("serving.batching.scheduler._LONGEST_WAIT", 1e6)
+        monkeypatch.setattr("serving.batching.pace._MOST_OF_RUN", 1e12)
+        monkeypatch.setattr("serving.batching.pace._LONGEST_WAIT", 1e6)
         stub = _Stub()
         with batching(batch_timeout_micros=None) as scheduler:
             # The first ever is not kept waiting either.
             for n in range(3):
                 assert answers([submit(scheduler, stub, [n])]) == [[2 * n]]
+
+    def test_without_a_set_timeout_a_model_does_not_wait_for_that_of_another(
+        self, monkeypatch
+    ):
+        monkeypatch.setattr("serving.batching.pace._MOST_OF_RUN", 1e12)
+        monkeypatch.setattr("serving.batching.pace._LONGEST_WAIT", 1e6)
+        popular, lone = _Stub(), _Stub()
+        with batching(batch_timeout_micros=None) as scheduler:
+            held(scheduler, popular)
+            futures = [submit(scheduler, popular, [n]) for n in (1, 2)]
+            popular.gate.set()
+            assert answers(futures) == [[2], [4]]
+            for n in range(3):
+                assert answers([submit(scheduler, lone, [n])]) == [[2 * n]]
 
     def test_queue_that_waits_does_not_keep_the_thread_from_another(self):
         patient, full = _Stub(), _Stub()
@@ -279,6 +296,39 @@ class TestSizes:
             assert answers(futures) == [[1], [4, 5]]
         expected = [[[1, 2, 3], [4, 4, 4], [5, 4, 4]]]
         assert [batch.tolist() for batch in stub.batches] == expected
+
+    def test_lengths_that_differ_too_much_are_not_filled_up(self):
+        # Together 3 x 2000 x 2000 values, of 4,001 that were sent.
+        stub = _Stub(
+            lambda inputs: {"y": inputs["x"][:, 0, 0]}, shape=(None, None, None)
+        )
+        arrays = [np.full(shape, 1) for shape in ((1, 2000, 1), (1, 1, 2000))]
+        arrays.append(np.full((1, 1, 1), 5))
+        told = []
+        parameters = BatchingParameters(
+            max_batch_size=8, pad_variable_length_inputs=True, batch_timeout_micros=0
+        )
+        with BatchScheduler(parameters, lambda *batch: told.append(batch)) as scheduler:
+            held(scheduler, stub)
+            futures = [submit(scheduler, stub, array) for array in arrays]
+            stub.gate.set()
+            assert answers(futures) == [[1], [1], [5]]
+        assert [batch.shape for batch in stub.batches] == [a.shape for a in arrays]
+        assert [batch[1] for batch in told[1:]] == [[1], [1], [1]]
+
+    @pytest.mark.parametrize(("long", "together"), [(400_000, True), (2**20, False)])
+    def test_values_of_a_batch_are_four_times_those_sent_and_2_20_more_at_most(
+        self, long, together
+    ):
+        # Filled up: 6 x long. Sent: long + 5.
+        stub = _Stub(lambda inputs: {"y": inputs["x"][:, 0]}, shape=(None, None))
+        with batching(pad_variable_length_inputs=True) as scheduler:
+            held(scheduler, stub)
+            arrays = [np.ones((1, long), np.int8)] + [np.ones((1, 1), np.int8)] * 5
+            futures = [submit(scheduler, stub, array) for array in arrays]
+            stub.gate.set()
+            assert answers(futures) == [[1]] * 6
+        assert stub.sizes == ([6] if together else [1] * 6)
 
     def test_lengths_of_the_signature_are_not_filled_up(self):
         stub = _Stub(lambda inputs: {"y": inputs["x"][:, 0]}, shape=(None, 2))
@@ -434,8 +484,22 @@ class TestErrors:
 
             assert list(clients.map(ask, range(16))) == [[]] * 16
 
+    @pytest.mark.parametrize("part", ["merge_inputs", "split_outputs", "join_outputs"])
+    def test_too_little_memory_for_a_batch_reaches_its_request(self, part, monkeypatch):
+        def fail(*_):
+            raise MemoryError
+
+        stub = _Stub()
+        with batching(2) as scheduler:
+            with monkeypatch.context() as patched:
+                patched.setattr(f"serving.batching.run.{part}", fail)
+                with pytest.raises(ServableError, match="too little memory") as caught:
+                    submit(scheduler, stub, [1, 2, 3]).result(SECONDS)
+            assert caught.value.code == StatusCode.RESOURCE_EXHAUSTED
+            assert answers([submit(scheduler, stub, [4])]) == [[8]]
+
     def test_failing_hook_is_logged_and_harms_nothing(self, caplog):
-        def hook(servable, rows, waits, seconds):
+        def hook(servable, rows, padding, waits, seconds):
             raise RuntimeError("no metrics")
 
         parameters = BatchingParameters(num_batch_threads=1)
@@ -458,9 +522,19 @@ class TestErrors:
             futures = [submit(scheduler, stub, x) for x in ([1], [2, 3])]
             stub.gate.set()
             wait(futures, SECONDS)
-        model, rows, waits, seconds = told[-1]
-        assert (model, rows, len(waits)) == (stub, 3, 2)
+        model, rows, padding, waits, seconds = told[-1]
+        assert (model, rows, padding, len(waits)) == (stub, [1, 2], 5, 2)
         assert min(*waits, seconds) >= 0
+
+    def test_hook_is_told_no_rows_of_a_request_that_runs_as_it_is(self):
+        # A client may send any number of them: each would be a series of its own.
+        told = []
+        stub = _Stub(out=())
+        parameters = BatchingParameters(max_batch_size=8, allowed_batch_sizes=(4, 8))
+        with BatchScheduler(parameters, lambda *batch: told.append(batch)) as scheduler:
+            assert answers([submit(scheduler, stub, [1, 2, 3])]) == [[2, 4, 6]]
+        ((model, rows, padding, waits, _),) = told
+        assert (model, rows, padding, len(waits)) == (stub, [], 0, 1)
 
 
 class TestLimits:
@@ -524,6 +598,24 @@ class TestLimits:
         assert (caught.value.code, caught.value.message) == (code, message)
         assert stub.sizes == [1]
 
+    @pytest.mark.parametrize("rows", [1, 5])
+    def test_cancelled_request_leaves_its_inputs_at_once(self, rows):
+        stub = _Stub()
+        with batching(2) as scheduler:
+            held(scheduler, stub)
+            array = np.full(rows, 3)
+            kept = weakref.ref(array)
+            gc.disable()  # a circle of references would wait for it
+            try:
+                future = submit(scheduler, stub, array)
+                del array
+                assert kept() is not None
+                assert future.cancel()
+                assert kept() is None
+            finally:
+                gc.enable()
+                stub.gate.set()
+
     def test_cancelled_future_is_not_run(self):
         stub = _Stub()
         with batching(2) as scheduler:
@@ -559,6 +651,24 @@ class TestLimits:
         assert held_up.done()
         assert answers(futures)[:3] == [[0], [2], [4]]
         assert all(future.done() for future in futures)
+
+    def test_close_with_a_limit_refuses_what_is_still_queued(self):
+        stub = _Stub()
+        scheduler = batching(2)
+        runs = held(scheduler, stub)
+        short, long = submit(scheduler, stub, [1]), submit(scheduler, stub, [2] * 5)
+        left = submit(scheduler, stub, [3])
+        assert left.cancel()
+        scheduler.close(0.01)
+        for future in (short, long):
+            with pytest.raises(ServableError, match="The server stops") as caught:
+                future.result(SECONDS)
+            assert caught.value.code == StatusCode.UNAVAILABLE
+        assert not runs.done()
+        stub.gate.set()
+        assert answers([runs]) == [[1]]
+        scheduler.close()
+        assert stub.sizes == []
 
     @pytest.mark.parametrize("outcome", ["answer", "refusal", "crash"])
     def test_answered_requests_do_not_keep_the_version_in_memory(
@@ -625,7 +735,7 @@ class TestSavedModel:
         assert received[8].message.startswith(
             'Input "image_bytes", row 0: Unknown image file format. One of '
         )
-        assert max(batch[1] for batch in told) > 1
+        assert max(len(batch[1]) for batch in told) > 1
 
     def test_bad_row_of_a_request_is_named(self, servable):
         pictures = [png(0, 0, 0), png(1, 1, 1), png(2, 2, 2), b"", png(4, 4, 4), b""]

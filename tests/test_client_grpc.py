@@ -16,7 +16,6 @@ from tensorflow_serving.apis import (
 )
 
 from serving.client import Credentials, EndpointClient, EndpointError, Retries
-from serving.models.servable import load_servable
 from tests.running_grpc import running_grpc
 from tests.search_fixtures import (
     DIMENSION,
@@ -25,9 +24,12 @@ from tests.search_fixtures import (
     serve_model,
     write_color_model,
 )
+from tests.served import load_servable
 from tests.test_client import png, random_pixels
 
 QUICK = Retries(first_wait=0.001, longest_wait=0.002)
+# A retry would begin in ten minutes.
+LATE = Retries(seconds=3600, first_wait=600, longest_wait=600)
 
 
 # With the real endpoint
@@ -292,8 +294,19 @@ def test_endpoint_with_a_certificate_of_the_given_authority_is_trusted(
     ):
         embed_one(address, "grpcs", credentials=credentials)
         assert service.headers[0]["authorization"] == "Bearer abc"
-        with pytest.raises(EndpointError, match="cannot be reached"):
-            embed_one(address, "grpcs", retries=Retries(count=0))
+
+
+def test_certificate_that_is_refused_is_not_asked_for_again(authority, tmp_path):
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    known = Credentials(ca_file=tmp_path / "ca.pem")
+    wanted = "is not trusted .*`--ca-file`"
+    with answering(ANSWER, credentials=server_credentials(authority)) as (address, _):
+        with pytest.raises(EndpointError, match=wanted) as caught:
+            embed_one(address, "grpcs", retries=LATE)
+        assert not caught.value.may_pass
+        elsewhere = address.replace("127.0.0.1", "localhost")
+        with pytest.raises(EndpointError, match=wanted):
+            embed_one(elsewhere, "grpcs", retries=LATE, credentials=known)
 
 
 def test_endpoint_that_asks_for_a_certificate_gets_it(authority, tmp_path):

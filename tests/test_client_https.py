@@ -18,6 +18,8 @@ from serving.sockets import open_socket
 from tests.test_client import METADATA, png, random_pixels
 
 NEVER = Retries(count=0)
+# A retry would begin in ten minutes.
+LATE = Retries(seconds=3600, first_wait=600, longest_wait=600)
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +72,8 @@ def serving_https(folder, **options):
         thread.join(timeout=10)
 
 
-def embed_one(url, credentials):
-    with EndpointClient(url, retries=NEVER, credentials=credentials) as client:
+def embed_one(url, credentials, retries=NEVER):
+    with EndpointClient(url, retries=retries, credentials=credentials) as client:
         return client.embed([png(random_pixels(5, 3, 4))])
 
 
@@ -79,8 +81,17 @@ def test_endpoint_with_a_certificate_of_the_given_authority_is_trusted(folder):
     with serving_https(folder) as url:
         rows = embed_one(url, Credentials(ca_file=folder / "ca.pem"))
         np.testing.assert_array_equal(rows, [[1, 0]])
-        with pytest.raises(EndpointError, match="certificate verify failed"):
-            embed_one(url, Credentials())
+
+
+def test_certificate_that_is_refused_is_not_asked_for_again(folder):
+    wanted = r"is not trusted \(.*certificate verify failed.*`--ca-file`"
+    with serving_https(folder) as url:
+        with pytest.raises(EndpointError, match=wanted) as caught:
+            embed_one(url, Credentials(), LATE)
+        assert not caught.value.may_pass
+        elsewhere = url.replace("127.0.0.1", "localhost")
+        with pytest.raises(EndpointError, match=r"not valid for 'localhost'.*host"):
+            embed_one(elsewhere, Credentials(ca_file=folder / "ca.pem"), LATE)
 
 
 def test_endpoint_that_asks_for_a_certificate_gets_it(folder):

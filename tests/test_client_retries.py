@@ -12,7 +12,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from serving.client import Credentials, EndpointClient, EndpointError, Retries
-from serving.client.retries import ask
+from serving.client.embed_images import PATIENCE
+from serving.client.retries import Waits, ask
 from tests.running_server import running
 from tests.test_client import METADATA, png, random_pixels
 
@@ -128,6 +129,33 @@ def test_client_that_is_closed_while_it_waits_gives_the_last_error():
     clock = Clock()
     with pytest.raises(EndpointError, match="busy"):
         ask(clock.failing(busy()), Retries(), wait=lambda seconds: True)
+
+
+@pytest.mark.parametrize("end", [min, max])
+def test_long_run_is_patient_for_two_minutes(end):
+    """As docs/client.md says, whatever is drawn, less one wait at most."""
+    clock = Clock()
+    with pytest.raises(EndpointError, match="busy"):
+        ask(
+            clock.failing(*[busy()] * 1000),
+            PATIENCE,
+            wait=clock.wait,
+            clock=clock,
+            draw=lambda low, high: end(low, high),
+        )
+    assert 120 - PATIENCE.longest_wait < sum(clock.waits) <= 120
+
+
+def test_part_of_the_waits_ends_with_the_whole_and_not_the_other_way():
+    whole = Waits()
+    first, second = Waits(whole), Waits(whole)
+    first.end()
+    assert first.wait(600)
+    assert not second.wait(0)
+    assert not whole.wait(0)
+    whole.end()
+    assert whole.wait(600)
+    assert second.wait(600)
 
 
 @pytest.mark.parametrize(

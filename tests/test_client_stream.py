@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -87,11 +88,25 @@ def test_error_comes_after_the_results_before_it_and_ends_the_work():
 
 def test_error_of_the_items_themselves_is_passed_on():
     def items():
+        yield from range(5)
+        raise OSError("the folder is gone")
+
+    found = []
+    with pytest.raises(OSError, match="the folder is gone"):
+        found.extend(in_order(sum, items(), batch_size=2, concurrency=2))
+    assert found == [0 + 1, 2 + 3, 4]
+
+
+def test_error_of_the_items_themselves_comes_after_that_of_an_item_before_it():
+    def items():
         yield 1
         raise OSError("the folder is gone")
 
-    with pytest.raises(OSError, match="the folder is gone"):
-        list(in_order(sum, items(), batch_size=1, concurrency=2))
+    def refuse(batch):
+        raise ValueError("bad item")
+
+    with pytest.raises(ValueError, match="bad item"):
+        list(in_order(refuse, items(), batch_size=1, concurrency=2))
 
 
 def test_threads_are_gone_when_the_stream_is_closed():
@@ -100,6 +115,24 @@ def test_threads_are_gone_when_the_stream_is_closed():
     next(results)
     results.close()
     assert threading.active_count() == before
+
+
+def test_work_is_told_when_the_stream_is_closed():
+    is_abandoned = threading.Event()
+    ends = []
+
+    def work(batch):
+        if batch[0]:
+            ends.append(is_abandoned.wait(10))
+        return batch
+
+    results = in_order(
+        work, range(9), batch_size=1, concurrency=2, abandon=is_abandoned.set
+    )
+    next(results)
+    results.close()
+    assert ends
+    assert all(ends)
 
 
 def test_nothing_gives_nothing():
@@ -137,6 +170,20 @@ def test_stream_is_the_same_as_single_requests(client, tmp_path):
     files = sorted(tmp_path.glob("*/*.png"))
     rows = [row for _, row in client.embed_stream(files)]
     np.testing.assert_allclose(rows, client.embed(files), atol=1e-6)
+
+
+def test_batch_of_a_stream_may_be_larger_than_that_of_the_client(client, monkeypatch):
+    sizes = []
+
+    def predict(name, encoded):
+        sizes.append(len(encoded))
+        return real(name, encoded)
+
+    real = client._connection.predict
+    monkeypatch.setattr(client._connection, "predict", predict)
+    encoded = [png(random_pixels(seed)) for seed in range(7)]
+    list(client.embed_stream(encoded, batch_size=6, concurrency=1))
+    assert sizes == [6, 1]  # the client's own is 4
 
 
 @pytest.fixture
@@ -216,6 +263,78 @@ def test_endpoint_that_is_gone_ends_a_stream(tmp_path):
         next(stream)
     with client, pytest.raises(EndpointError, match="cannot be reached"):
         list(stream)
+
+
+LONG = Retries(count=9, seconds=3600, first_wait=600, longest_wait=600)
+
+
+class Busy:
+    """A connection of a client that answers `good` predict calls, and is busy then."""
+
+    def __init__(self, connection, *, good):
+        self.connection, self.left = connection, good
+        self.is_busy = threading.Event()
+
+    def metadata(self):
+        return self.connection.metadata() if self.left else self.refuse()
+
+    def predict(self, name, encoded):
+        if not self.left:
+            self.refuse()
+        self.left -= 1
+        return self.connection.predict(name, encoded)
+
+    def refuse(self):
+        self.is_busy.set()
+        raise EndpointError("busy", may_pass=True)
+
+    def close(self):
+        self.connection.close()
+
+
+def busy_client(url, *, good):
+    client = EndpointClient(url, batch_size=1, retries=LONG)
+    client._connection = Busy(client._connection, good=good)
+    return client
+
+
+def test_stream_that_is_closed_waits_for_no_retry(endpoint_url):
+    picture = png(random_pixels(0))
+    with busy_client(endpoint_url, good=1) as client:
+        stream = client.embed_stream(itertools.repeat(picture), concurrency=1)
+        next(stream)
+        assert client._connection.is_busy.wait(10)
+        stream.close()  # would last ten minutes
+
+
+def test_stream_that_fails_waits_for_no_retry(endpoint_url):
+    picture = png(random_pixels(0))
+
+    def pictures():
+        yield b"no picture"
+        yield picture
+        assert client._connection.is_busy.wait(10)
+        yield picture
+
+    with busy_client(endpoint_url, good=0) as client:
+        stream = client.embed_stream(pictures(), concurrency=2)
+        with pytest.raises(UnreadableImageError):
+            next(stream)
+
+
+def test_client_that_is_closed_ends_the_waits_of_its_streams(endpoint_url):
+    client = busy_client(endpoint_url, good=0)
+    stream = client.embed_stream([png(random_pixels(0))] * 5, concurrency=2)
+
+    def close():
+        assert client._connection.is_busy.wait(10)
+        client.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        closing = pool.submit(close)
+        with pytest.raises(EndpointError, match="busy"):
+            next(stream)
+        closing.result()
 
 
 @pytest.mark.parametrize("option", ["batch_size", "concurrency"])

@@ -19,12 +19,13 @@ from serving.__main__ import main
 from serving.export.combined import combine
 from serving.export.exporting import export_run
 from serving.models.saved_model import model_fingerprint
-from serving.models.warm_up import read_warm_up_requests
+from serving.models.warm_up import read_warm_up_requests, write_warm_up_requests
 from serving.search.gallery import Gallery, load_gallery, save_gallery
 from serving.search.indexing import index_images
+from tests.running_grpc import predict_request
 from tests.search_fixtures import calibration_at, serve_model, write_gallery_images
 from tests.small_images import write_shapes
-from tfdml.images import read_image
+from tfdml.images import encode_png, read_image
 from tfdml.index import ScannIndex
 from tfdml.model_description import read_description
 from tfdml.neighbors import nearest_neighbors
@@ -151,6 +152,31 @@ def test_warm_up_searches_with_the_pictures_of_the_embedder(folder):
     ]
     assert set(pictures[1]) == {"serving_default", "search"}
     assert sorted(pictures[1]["search"]) == sorted(pictures[0]["serving_default"])
+
+
+def test_of_many_warm_up_pictures_the_first_64_are_kept(folder, tmp_path):
+    """By requests that somebody has written with more, and larger ones, than ours."""
+    shutil.copytree(folder / "models/shapes/3", tmp_path / "m/3")
+    generator = np.random.default_rng(0)
+    pictures = [
+        encode_png(generator.integers(0, 256, (SIZE, SIZE, 3), np.uint8))
+        for _ in range(70)
+    ]
+    write_warm_up_requests(
+        tmp_path / "m/3",
+        [
+            predict_request({"image_bytes": rows}, "m", "serving_default")
+            for rows in (pictures[:40], pictures[40:])
+        ],
+    )
+    combine(tmp_path / "m", folder / "index", tmp_path / "s/1", neighbors=4)
+    sent = [
+        list(tf.make_ndarray(request.inputs["image_bytes"]))
+        for request in read_warm_up_requests(tmp_path / "s/1")
+        if "image_bytes" in request.inputs
+    ]
+    assert {picture for rows in sent for picture in rows} == set(pictures[:64])
+    assert max(len(rows) for rows in sent) == 32
 
 
 def test_endpoint_answers_with_names_and_scores(folder):

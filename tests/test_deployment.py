@@ -1,19 +1,27 @@
 """The containers of serving/deployment agree with the code and each other."""
 
+import ast
 import itertools
 import re
 import runpy
+import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
+from importlib import metadata
 
 import pytest
+import trustme
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from serving.__main__ import _parser
+from serving.access import TokenAccess
 from serving.config_messages import message_class, read_text_message
+from serving.tls import read_ssl_config
 from tests.deployment_files import (
     CONFIG,
     DOCKERFILE,
@@ -111,12 +119,17 @@ def test_configuration_of_a_command_is_one_of_these_files():
     assert all((CONFIG / name).is_file() for name in named)
 
 
-def test_index_and_address_name_the_same_version():
-    for command in (c for c in our_commands().values() if c[0] == "search"):
-        text = " ".join(command)
-        versions = re.findall(r"/versions/(\d+)|/indexes/\w+/(\d+)", text)
-        numbers = {n for n in itertools.chain(*versions) if n}
-        assert numbers == {"1"}, text
+@pytest.mark.parametrize("version", ["1", "7"])
+def test_index_and_address_name_the_same_version(version):
+    """The variable of Compose moves both; the others say 1."""
+    commands = {p: c for p, c in our_commands(version).items() if c[0] == "search"}
+    assert len(commands) == 3
+    for place, command in commands.items():
+        index, *options = command[1:]
+        (address,) = (word for word in options if "/v1/models/" in word)
+        expected = version if place.startswith("compose") else "1"
+        assert re.fullmatch(rf"(/galleries)?/indexes/demo/{expected}", index), place
+        assert address.endswith(f"/v1/models/demo/versions/{expected}"), place
 
 
 @pytest.mark.parametrize("name", ["models.config", "models.canary.config"])
@@ -190,6 +203,48 @@ def test_dockerfile_copies_what_there_is_and_what_is_let_through():
     assert all((ROOT / path).exists() for path in copied)
     assert "*" in ignored
     assert "serving/deployment" in ignored
+
+
+def closure_of(requirements):
+    """Names of the installed packages that these requirements bring."""
+    waiting, found = [Requirement(text) for text in requirements], set()
+    while waiting:
+        needed = waiting.pop()
+        key = needed.name, *sorted(needed.extras)
+        if key in found:
+            continue
+        found.add(key)
+        for text in metadata.requires(needed.name) or ():
+            further = Requirement(text)
+            extras = ("", *needed.extras)
+            if further.marker is None or any(
+                further.marker.evaluate({"extra": extra}) for extra in extras
+            ):
+                waiting.append(further)
+    return {canonicalize_name(name) for name, *_ in found}
+
+
+def imports_of(folder):
+    """Top-level modules that the code of a folder imports, anywhere in it."""
+    for file in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                yield from (alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                yield node.module.partition(".")[0]
+
+
+def test_image_has_what_serving_imports(monkeypatch):
+    setup = setup_arguments(monkeypatch)
+    copied = {words[-2] for words in docker("COPY") if words[-1].endswith(words[-2])}
+    extras = setup["extras_require"]
+    needed = [*setup["install_requires"], *extras["serving"], *extras["search"]]
+    installed = closure_of(needed)
+    packages = metadata.packages_distributions()
+    for module in set(imports_of(ROOT / "serving")) - sys.stdlib_module_names:
+        brought = {canonicalize_name(name) for name in packages.get(module, ())}
+        assert module in copied or brought & installed, module
+    assert {"serving", "tfdml"} <= copied
 
 
 def test_dockerfile_installs_extras_that_there_are(monkeypatch):
@@ -279,6 +334,75 @@ def test_page_compares_every_option_of_the_endpoint(capsys):
     named = re.findall(r"--[a-z-]+[a-z]", " ".join(ours[2:]))
     assert set(named) | {"--no-batching"} == options
     assert "`--no-batching`" in table
+
+
+def test_commands_of_the_page_make_the_files_that_the_unit_names(tmp_path):
+    """Its lines run in a folder; those that install, fetch or start are left out."""
+    page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    section = page.partition("\n## One machine\n")[2]
+    script = section.partition("```bash\n")[2].partition("```")[0]
+    others = ("apt-get", "git clone", "python3 -m venv", "systemctl", "journalctl")
+    lines = [
+        line
+        for line in script.splitlines()
+        if not line.startswith((*others, "curl")) and " install --editable" not in line
+    ]
+    etc, work = tmp_path / "etc" / "tfdml", tmp_path / "work"
+    for path in ("etc/systemd/system", "srv", "opt/tfdml/.venv/bin", "work/demo/1"):
+        (tmp_path / path).mkdir(parents=True)
+    (tmp_path / "opt/tfdml/.venv/bin/python").symlink_to(sys.executable)
+    (tmp_path / "opt/tfdml/serving").symlink_to(ROOT / "serving")
+    (work / "demo/1/saved_model.pb").write_bytes(b"")
+    certificate = trustme.CA().issue_cert("host.example")
+    certificate.private_key_pem.write_to_path(work / "key.pem")
+    certificate.cert_chain_pems[0].write_to_path(work / "cert.pem")
+    moved = re.sub(r"(?<=[ '\"#])/(etc|opt|srv)/", rf"{tmp_path}/\1/", "\n".join(lines))
+    moved = re.sub(r"^/opt/", f"{tmp_path}/opt/", moved, flags=re.MULTILINE)
+    subprocess.run(["bash", "-euc", moved], cwd=work, check=True)
+
+    unit = (tmp_path / "etc/systemd/system/tfdml-endpoint.service").read_text("utf-8")
+    named = set(re.findall(r"[=:]/etc/tfdml/([\w.]+)", unit))
+    assert named == {
+        "models.config",
+        "batching_parameters.txt",
+        "monitoring.config",
+        "ssl.config",
+        "token",
+    }
+    assert all((etc / name).is_file() for name in named)
+    for name in ("ssl.config", "token"):
+        assert (etc / name).stat().st_mode & 0o777 == 0o600
+    TokenAccess(etc / "token").check(f"Bearer {(etc / 'token').read_text().strip()}")
+    tls = read_ssl_config(etc / "ssl.config")
+    assert tls.server_key == certificate.private_key_pem.bytes()
+    assert tls.server_cert == certificate.cert_chain_pems[0].bytes()
+    config = read_text_message(etc / "models.config", ModelServerConfig)
+    (model,) = config.model_config_list.config
+    assert (ROOT / model.base_path / "1" / "saved_model.pb").is_file()
+
+
+def test_unit_says_that_credentials_are_copies():
+    unit = (FOLDER / "tfdml-endpoint.service").read_text("utf-8")
+    before = unit.partition("\nLoadCredential=")[0].rpartition("\n\n")[2]
+    page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    for text in (before, page):
+        assert "stays valid" in text
+        assert "systemctl restart tfdml-endpoint" in text
+
+
+def test_files_that_the_page_names_are_there():
+    page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    named = set(re.findall(r"(?<![\w-])serving/deployment/[\w./-]*\w", page))
+    assert len(named) >= 5
+    assert all((ROOT / name).exists() for name in named)
+
+
+def test_every_command_of_the_page_parses():
+    page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    found = re.findall(r"python -m serving ((?:run|index|search) [^`\n]*)", page)
+    assert len(found) == 3
+    for command in found:
+        _parser().parse_args(shlex.split(command))
 
 
 def test_yaml_of_the_page_can_be_read():

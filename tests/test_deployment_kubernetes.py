@@ -9,6 +9,7 @@ from tests.deployment_files import (
     BASE,
     CONFIG,
     OVERLAY,
+    ROOT,
     container,
     deployments,
     objects,
@@ -64,6 +65,26 @@ def test_rollout_takes_no_pod_away_before_another_is_ready(name):
     pause = int(runs["lifecycle"]["preStop"]["exec"]["command"][1])
     # Our servers let requests run for 20 seconds after SIGTERM.
     assert spec["template"]["spec"]["terminationGracePeriodSeconds"] > pause + 20
+
+
+def test_calls_of_the_youngest_grpc_connection_end_before_the_kill():
+    """gRPC varies the age by 10 %; TF Serving answers until it is killed."""
+    deployment = deployments()["tfserving"]
+    (given,) = (
+        argument.partition("=")[2]
+        for argument in container(deployment)["args"]
+        if argument.startswith("--grpc_channel_arguments=")
+    )
+    milliseconds = {k: int(v) for k, v in (p.split("=") for p in given.split(","))}
+    pause = container(deployment)["lifecycle"]["preStop"]["exec"]["command"][1]
+    age = 1.1 * milliseconds["grpc.max_connection_age_ms"] / 1000
+    grace = milliseconds["grpc.max_connection_age_grace_ms"] / 1000
+    assert grace >= 30
+    pod = deployment["spec"]["template"]["spec"]
+    seconds = pod["terminationGracePeriodSeconds"]
+    assert int(pause) + age + grace + 10 <= seconds
+    page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    assert f"period of {seconds} seconds ends" in page
 
 
 @pytest.mark.parametrize("name", ["tfserving", "search", "endpoint"])

@@ -15,11 +15,11 @@ from PIL import Image
 import serving.__main__
 import tfdml
 import training.__main__
-from serving.models.servable import load_servable
 from tests.autodiff import value_and_gradient
 from tests.running_grpc import running_grpc
 from tests.running_server import running
 from tests.search_fixtures import endpoint_of, write_color_model, write_picture
+from tests.served import load_servable
 from tfdml.losses import LogRatioLoss
 
 ROOT = Path(__file__).parents[1]

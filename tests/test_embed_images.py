@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from tests.search_fixtures import (
     write_gallery_images,
     write_picture,
 )
-from tfdml.images import UnreadableImageError
+from tfdml.images import UnreadableImageError, read_image
 
 PATHS = sorted(f"{name}/{shade}.png" for name in PURE for shade in SHADES)
 
@@ -64,7 +65,7 @@ def test_command_writes_embeddings_and_paths(images, file, endpoint_url, capsys)
 
 
 def test_unreadable_file_ends_the_run_and_what_was_done_is_not_done_again(
-    images, file, endpoint_url
+    images, file, endpoint_url, monkeypatch
 ):
     broken = images / "green" / "notes.png"
     broken.write_text("no picture")
@@ -77,12 +78,18 @@ def test_unreadable_file_ends_the_run_and_what_was_done_is_not_done_again(
     assert "green/clear.png" in done
 
     write_picture(broken, (9, 9, 9))
-    for path in done:  # would be refused if they were read again
-        (images / path).write_text("no picture")
+    read = []
+    monkeypatch.setattr(
+        "serving.client.endpoint_client.read_image",
+        lambda image, **options: read.append(image) or read_image(image, **options),
+    )
     report = embed(images, file, endpoint_url)
     assert report.resumed == len(done)
     assert report.count == 10
     assert not partial.exists()
+    rest = sorted([*PATHS, "green/notes.png"])[len(done) :]
+    assert sorted(read[-len(rest) :]) == [images / path for path in rest]
+    assert len(read) <= len(rest) + 4  # a few to see that the model is the same
     with np.load(file) as data:
         assert data["embeddings"].shape == (10, DIMENSION)
         assert np.isfinite(data["embeddings"]).all()
@@ -155,6 +162,56 @@ def test_pictures_of_another_version_are_not_mixed_in(images, file, tmp_path):
         embed(images, file, url, skip_unreadable=True)
 
 
+def test_model_that_was_replaced_under_its_version_is_not_mixed_in(
+    images, file, tmp_path
+):
+    model = tmp_path / "colors"
+    write_color_model(model / "1")
+    (images / "green" / "notes.png").write_text("no picture")
+    with serve_model(model) as url, pytest.raises(UnreadableImageError):
+        embed(images, file, url)
+    partial = file.with_name("embeddings.npz.partial")
+    before = partial.read_bytes()
+    write_color_model(tmp_path / "replaced" / "colors" / "1", tint=(1, 0.5, 0.5))
+    with (
+        serve_model(tmp_path / "replaced" / "colors") as url,
+        pytest.raises(ValueError, match=r"partial holds.*another model.*Delete it"),
+    ):
+        embed(images, file, url, skip_unreadable=True)
+    assert partial.read_bytes() == before
+    with serve_model(model) as url:
+        assert embed(images, file, url, skip_unreadable=True).resumed
+
+
+@pytest.mark.parametrize("how", ["content", "size", "gone", "left out"])
+def test_picture_that_has_changed_since_it_was_done_is_refused(
+    images, file, endpoint_url, how
+):
+    done = images / "blue" / "clear.png"
+    left_out = images / "blue" / "a.png"
+    left_out.write_text("no picture")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("serving.client.embed_images._write", _fail)
+        with pytest.raises(OSError, match="disk full"):
+            embed(images, file, endpoint_url, skip_unreadable=True)
+    content, status = done.read_bytes(), done.stat()
+    if how == "content":  # of the same length
+        done.write_bytes(content[:-1] + b"x")
+        os.utime(done, ns=(status.st_atime_ns, status.st_mtime_ns + 1000))
+    elif how == "size":
+        done.write_bytes(content + b"x")
+        os.utime(done, ns=(status.st_atime_ns, status.st_mtime_ns))
+    elif how == "gone":
+        done.unlink()
+        done.symlink_to("nowhere.png")
+    else:
+        write_picture(left_out, (9, 9, 9))
+    name = "blue/a.png" if how == "left out" else "blue/clear.png"
+    with pytest.raises(ValueError, match=rf"'{name}', which has changed.*Delete it"):
+        embed(images, file, endpoint_url, skip_unreadable=True)
+    assert file.with_name("embeddings.npz.partial").exists()
+
+
 def test_earlier_file_stays_until_the_new_one_is_complete(images, file, endpoint_url):
     file.parent.mkdir()
     file.write_text("of before")
@@ -191,20 +248,41 @@ def test_other_file_name_is_refused(images, tmp_path, endpoint_url):
         embed(images, tmp_path / "embeddings.csv", endpoint_url)
 
 
-def test_command_takes_token_and_authority_from_files(tmp_path, monkeypatch):
+TOKENS = "# of the endpoint\n\n  s3cret  \nanother\n"
+
+
+@pytest.mark.parametrize("content", ["s3cret", "s3cret\n", TOKENS])
+def test_command_takes_token_and_certificates_from_files(
+    content, tmp_path, monkeypatch
+):
     calls = []
     monkeypatch.setattr(
         "serving.client.embed_images.embed_images", lambda *a, **k: calls.append((a, k))
     )
-    (tmp_path / "token").write_text("s3cret\n")
+    (tmp_path / "token").write_text(content)
     words = ["embed", "a", "b.npz", "--endpoint", "grpcs://h/m", "--concurrency", "7"]
     words += ["--token-file", str(tmp_path / "token"), "--ca-file", "ca.pem"]
+    words += ["--certificate-file", "own.pem", "--key-file", "own.key"]
     assert main(words) == 0
     ((where, options),) = calls
     assert where == ("a", "b.npz", "grpcs://h/m")
-    assert options["credentials"] == Credentials("s3cret", "ca.pem")
+    assert options["credentials"] == Credentials(
+        "s3cret", "ca.pem", "own.pem", "own.key"
+    )
     assert options["concurrency"] == 7
     assert not options["skip_unreadable"]
+
+
+@pytest.mark.parametrize("command", [["embed", "a", "b.npz"], ["search", "a"]])
+def test_file_without_a_token_and_certificate_without_a_key_are_refused(
+    command, tmp_path, capsys
+):
+    (tmp_path / "token").write_text("# none yet\n\n")
+    words = [*command, "--endpoint", "grpcs://h/m"]
+    assert main([*words, "--token-file", str(tmp_path / "token")]) == 1
+    assert "token must have at least one token" in capsys.readouterr().err
+    assert main([*words, "--certificate-file", "own.pem"]) == 1
+    assert "must be given together" in capsys.readouterr().err
 
 
 # The journal alone
@@ -213,8 +291,11 @@ JOB = {"model": "m", "images": 3}
 NAMES = ["a.png", "b.png", "c.png"]
 
 
-def open_journal(file, job=JOB):
-    return Journal(file, job, NAMES, remedy="Delete it.")
+STAMPS = [[1, 1], [1, 2], []]
+
+
+def open_journal(file, job=JOB, stamps=STAMPS):
+    return Journal(file, job, NAMES, stamps, remedy="Delete it.")
 
 
 @pytest.mark.parametrize("lost", [1, 5, 30])
@@ -234,12 +315,32 @@ def test_line_that_was_not_finished_is_dropped(tmp_path, lost):
         assert journal.skipped == {"b.png": "broken"}
 
 
-def test_first_line_that_was_not_finished_begins_anew(tmp_path):
-    (tmp_path / "j").write_bytes(b'{"model"')
+@pytest.mark.parametrize("kept", [0, 1, 9, -1])
+def test_first_line_that_was_not_finished_begins_anew(tmp_path, kept):
+    with open_journal(tmp_path / "j"):
+        pass
+    (tmp_path / "j").write_bytes((tmp_path / "j").read_bytes()[:kept])
     with open_journal(tmp_path / "j") as journal:
         assert len(journal) == 0
     with open_journal(tmp_path / "j") as journal:
         assert len(journal) == 0
+
+
+@pytest.mark.parametrize("content", [b"x", b'{"model"', b"a,b\n1,2", b"\xff" * 9])
+def test_file_of_somebody_else_is_refused_and_stays(tmp_path, content):
+    (tmp_path / "{j}").write_bytes(content)
+    with pytest.raises(ValueError, match=r"\{j\} was begun with other.*Delete it"):
+        open_journal(tmp_path / "{j}")
+    assert (tmp_path / "{j}").read_bytes() == content
+
+
+def test_picture_with_another_stamp_is_refused_and_one_that_is_to_come_is_not(tmp_path):
+    with open_journal(tmp_path / "j") as journal:
+        journal.add(np.ones(2, np.float32))
+    with open_journal(tmp_path / "j", stamps=[[1, 1], [5, 5], [5, 5]]) as journal:
+        assert len(journal) == 1
+    with pytest.raises(ValueError, match=r"'a.png', which has changed.*Delete it"):
+        open_journal(tmp_path / "j", stamps=[[1, 2], [1, 2], []])
 
 
 @pytest.mark.parametrize(
@@ -247,10 +348,11 @@ def test_first_line_that_was_not_finished_begins_anew(tmp_path):
     [
         b"text\n",
         b"[]\n",
-        b'{"path": "b.png", "reason": ""}\n',
-        b'{"path": "a.png"}\n',
-        b'{"path": "a.png", "embedding": "AAA"}\n',
-        b'{"path": "a.png", "embedding": "AAAA"}\n',
+        b'{"path": "b.png", "stamp": [1, 1], "reason": ""}\n',
+        b'{"path": "a.png", "stamp": [1, 1]}\n',
+        b'{"path": "a.png", "reason": ""}\n',
+        b'{"path": "a.png", "stamp": [1, 1], "embedding": "AAA"}\n',
+        b'{"path": "a.png", "stamp": [1, 1], "embedding": "AAAA"}\n',
     ],
 )
 def test_damaged_journal_is_refused_with_the_remedy(tmp_path, line):

@@ -13,7 +13,6 @@ import time
 
 import grpc
 import httpx
-import numpy as np
 import pytest
 import tensorflow as tf
 import trustme
@@ -30,7 +29,7 @@ from serving.models.config import single_model
 from serving.sockets import PortInUseError, open_socket
 from tests.example_model import png, write_example_model
 from tests.running_endpoint import running_endpoint
-from tests.running_grpc import channel_to, predict_request
+from tests.running_grpc import channel_to, predict_request, refusal
 
 TOKEN = "a-token-of-the-tests-0123456789"
 
@@ -110,7 +109,7 @@ class TestOptions:
         assert received["grpc_port"] == 8500
         assert received["batching"] == BatchingParameters()
         assert received["max_message_bytes"] == received["max_body_bytes"] == 2**26
-        assert received["max_concurrent_calls"] == 64
+        assert received["max_concurrent_calls"] == 128
         assert (received["poll_seconds"], received["timeout_seconds"]) == (1, 30)
         assert received["access"] is received["tls"] is received["metrics_path"] is None
 
@@ -141,6 +140,17 @@ class TestOptions:
             (
                 [*MODEL, "--no-batching", "--batching-parameters-file", "f"],
                 "--no-batching must stand without",
+            ),
+            (
+                [*MODEL, "--model-config-file-poll-wait-seconds", "5"],
+                "--model-config-file-poll-wait-seconds needs --model-config-file",
+            ),
+            (
+                [
+                    *("--model-config-file", "f"),
+                    *("--model-config-file-poll-wait-seconds", "-1"),
+                ],
+                "--model-config-file-poll-wait-seconds must be at least 0",
             ),
             ([*MODEL, "--monitoring-config-file", "no-such-file"], "no-such-file"),
             ([*MODEL, "--ssl-config-file", "no-such-file"], "no-such-file"),
@@ -251,9 +261,13 @@ class TestProcess:
             assert (
                 ':tensorflow:serving:request_count{model_name="colors",status="OK"} 4'
             ) in metrics
-            assert ':batching_session:queuing_latency_count{thread_pool_name="' in (
-                metrics
-            )
+            for sample in (
+                'queuing_latency_count{thread_pool_name="batch_threads"} 4',
+                "input_batch_size_sum{} 4",
+                "processed_batch_size_count{} 4",
+                'padding_size_sum{execution_batch_size="1"} 0',
+            ):
+                assert f":batching_session:{sample}" in metrics
 
             reload = model_management_pb2.ReloadConfigRequest()
             reload.config.model_config_list.config.add(
@@ -322,10 +336,11 @@ class TestProcess:
         assert "BEGIN" not in log
         assert log.count("status=UNAUTHENTICATED") == 3
 
-    def test_bomb_is_refused_before_it_is_decoded(self, model, tmp_path):
+    def test_open_server_refuses_bombs_and_changes_of_its_models(self, model, tmp_path):
         add_version(tmp_path / "example", 1, model)
         options = ["--model-name", "example", "--model-base-path"]
-        options += [tmp_path / "example", "--max-pixels", 63]
+        everywhere = "0.0.0.0"  # noqa: S104
+        options += [tmp_path / "example", "--max-pixels", 63, "--host", everywhere]
         with running_endpoint(*options) as endpoint:
             reply = httpx.post(
                 f"{endpoint.url}/v1/models/example:predict", content=body(png(1, 2, 3))
@@ -335,36 +350,45 @@ class TestProcess:
                 'Input "image_bytes", row 0: the picture has 8 x 8 pixels; at most 63 '
                 "are decoded."
             )
+            reload = model_management_pb2.ReloadConfigRequest()
+            reload.config.model_config_list.config.add(
+                name="other", base_path=str(tmp_path / "example")
+            )
+            port = endpoint.grpc.rpartition(":")[2]
+            with channel_to(f"127.0.0.1:{port}") as stubs:
+                code, text = refusal(stubs.model.HandleReloadConfigRequest, reload)
+            assert code == "PERMISSION_DENIED"
+            assert "asks for a token" in text
 
     def test_sigterm_lets_running_requests_of_both_protocols_end(self, tmp_path):
-        module = _Counting()
-        tf.saved_model.save(
-            module, str(tmp_path / "count" / "1"), signatures=module.count
-        )
-        options = ["--model-name", "count", "--model-base-path", tmp_path / "count"]
+        module = _Gate()
+        tf.saved_model.save(module, str(tmp_path / "gate" / "1"), signatures=module.go)
+        options = ["--model-name", "gate", "--model-base-path", tmp_path / "gate"]
         with running_endpoint(*options, "--no-batching") as endpoint:
-            address = f"{endpoint.url}/v1/models/count:predict"
+            address = f"{endpoint.url}/v1/models/gate:predict"
             with channel_to(endpoint.grpc) as stubs:
                 health = stubs.health.Check(health_pb2.HealthCheckRequest(), timeout=20)
                 assert health.status == health_pb2.HealthCheckResponse.SERVING
-                reply = httpx.post(address, json={"inputs": 7}, timeout=20)
-                assert reply.json() == {"outputs": 7}
-                steps = 200_000
-                request = predict_request({"steps": np.int64(steps)}, name="count")
+                request = predict_request({"path": str(tmp_path / "g")}, name="gate")
                 call = stubs.prediction.Predict.future(request, timeout=60)
                 answers = []
                 rest = threading.Thread(
                     target=lambda: answers.append(
-                        httpx.post(address, json={"inputs": steps}, timeout=60)
+                        httpx.post(
+                            address, json={"inputs": str(tmp_path / "r")}, timeout=60
+                        )
                     )
                 )
                 rest.start()
-                time.sleep(0.5)
-                assert not call.done(), "let it count further"
+                for name in ("g", "r"):
+                    wait_for((tmp_path / f"{name}.started").exists)
                 endpoint.process.terminate()
-                assert list(call.result().outputs["sum"].int64_val) == [steps]
+                wait_for(lambda: health_of(stubs) != "SERVING")
+                for name in ("g", "r"):
+                    (tmp_path / f"{name}.go").touch()
+                assert list(call.result().outputs["done"].bool_val) == [True]
                 rest.join(60)
-                assert answers[0].json() == {"outputs": steps}
+                assert answers[0].json() == {"outputs": True}
             assert endpoint.process.wait(timeout=60) == 0
 
     def test_killed_server_starts_again_at_once_on_the_same_ports(
@@ -398,13 +422,24 @@ class TestProcess:
             pass
 
 
-class _Counting(tf.Module):
-    @tf.function(input_signature=[tf.TensorSpec([], tf.int64, "steps")])
-    def count(self, steps):
-        total = tf.constant(0, tf.int64)
-        while total < steps:
-            total += 1
-        return {"sum": total}
+class _Gate(tf.Module):
+    """Says that it runs by one file and ends when there is another."""
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.string, "path")])
+    def go(self, path):
+        with tf.control_dependencies([tf.io.write_file(path + ".started", "")]):
+            found = tf.size(tf.io.matching_files(path + ".go"))
+        while found == 0:
+            found = tf.size(tf.io.matching_files(path + ".go"))
+        return {"done": found > 0}
+
+
+def health_of(stubs):
+    try:
+        answer = stubs.health.Check(health_pb2.HealthCheckRequest(), timeout=20)
+    except grpc.RpcError as error:
+        return error.code().name
+    return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
 
 
 def ask_by_grpc(address, root, token):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
+from tensorflow.core.protobuf import saved_model_pb2
 
 from serving.__main__ import main
 from serving.client import EndpointClient
@@ -267,6 +268,21 @@ def test_export_holds_no_path_of_the_machine(exported, tmp_path):
     assert str(tmp_path.parent).encode() not in graph
     assert str(exported[0]).encode() not in graph
     assert b"/tmp" not in graph
+
+
+def test_few_pictures_are_decoded_at_one_time(exported):
+    # A batch of the largest pictures must fit into memory.
+    content = (exported[0] / "model" / "1" / "saved_model.pb").read_bytes()
+    model = saved_model_pb2.SavedModel.FromString(content)
+    loops = [
+        node.attr["parallel_iterations"].i
+        for graph in model.meta_graphs
+        for function in graph.graph_def.library.function
+        for node in function.node_def
+        if node.op in ("While", "StatelessWhile")
+    ]
+    assert loops
+    assert set(loops) == {2}
 
 
 def test_folder_appears_when_it_is_complete(flat, tmp_path):

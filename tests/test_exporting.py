@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 import httpx
 import keras
@@ -13,8 +14,10 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+import serving
 from serving.__main__ import main
-from serving.export.exporting import export_run
+from serving.batching.parameters import read_batching_parameters
+from serving.export.exporting import check_destination, export_run
 from serving.models.saved_model import model_fingerprint
 from serving.models.warm_up import read_warm_up_requests
 from tests.encoded_pictures import PICTURES, SIZE
@@ -122,12 +125,51 @@ def test_command_exports_an_embedder_file_and_never_overwrites(
     assert "exists already" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("destination", ["model", "0", "latest"])
+@pytest.mark.parametrize(
+    "destination",
+    ["model", "0", "latest", str(2**63), "1" * 20, "1" * 5000, "\u0663"],
+)
 def test_destination_without_a_version_is_refused(
     embedder, destination, capsys, tmp_path
 ):
     assert main(["export", str(embedder), str(tmp_path / destination)]) == 1
     assert "must end with a version number" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_version_that_is_the_largest_of_64_bits_or_has_zeros_before_it_is_taken():
+    for name in (str(2**63 - 1), "007"):
+        check_destination(Path("models/shapes") / name)
+
+
+def test_servers_that_batch_as_the_shipped_settings_say_take_the_warm_up(run, tmp_path):
+    """TensorFlow Serving refuses a version with a request above its largest batch."""
+    settings = (
+        Path(serving.__file__).parent / "deployment/config/batching_parameters.txt"
+    )
+    most = read_batching_parameters(settings).max_batch_size
+    write_shapes(tmp_path / "images", classes=1, images_per_class=1)
+    export_run(
+        run, tmp_path / "m/1", warm_up_images=tmp_path / "images", warm_up_count=64
+    )
+    rows = [
+        tf.make_ndarray(tensor).shape[0]
+        for request in read_warm_up_requests(tmp_path / "m/1")
+        for tensor in request.inputs.values()
+    ]
+    assert most == 32
+    assert max(rows) == most
+
+
+@pytest.mark.parametrize("damage", ["long field", "no label"])
+def test_damaged_manifest_leaves_noise_and_a_warning(embedder, tmp_path, damage):
+    manifest = tmp_path / "manifest.csv"
+    text = 'path,label,split\n"a.png,a,train\n'
+    text += "b.png,b,train\n" * 20_000 if damage == "long field" else ""
+    manifest.write_text(text if damage == "long field" else "a\n1\n")
+    run = write_run(tmp_path / "run", embedder, data={"images": str(manifest)})
+    report = export_run(run, tmp_path / "m" / "1")
+    assert any("the warm-up requests hold noise" in said for said in report.warnings)
 
 
 def test_run_without_an_embedder_is_named(tmp_path, capsys):

@@ -1,76 +1,59 @@
 """Limits, health, start and stop of the gRPC server, over a real socket."""
 
+import queue
 import subprocess
 import sys
 import threading
-import time
+from concurrent.futures import CancelledError
 
 import grpc
 import httpx
 import pytest
 from grpc_health.v1 import health_pb2
-from tensorflow.core.protobuf import meta_graph_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2
 
-from serving.models.servable import Signature, TensorSpec
-from serving.models.served import ServedModels, VersionState, VersionStatus
+from serving.models.served import ServedModels
+from serving.models.version_states import VersionState, VersionStatus
 from serving.sockets import PortInUseError, open_socket
 from tests.running_grpc import (
+    StubModel,
     channel_to,
     grpc_server,
     predict_request,
     refusal,
     running_grpc,
+    status_of,
 )
 from tests.running_server import running
 from tests.served import predictor, rest_app
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-REQUEST = predict_request({"x": [1.0]}, name="slow")
+REQUEST = predict_request({"x": [1.0]}, name="stub")
 
 
-class _Slow:
-    """A model that answers when the test lets it."""
+class _SeenQueue:
+    """Runs predictions, and shows what is in the queue."""
 
-    name = "slow"
-    version = 1
+    def __init__(self, threads):
+        self._predictor = predictor(threads)
+        self.futures = queue.Queue()
 
-    def __init__(self):
-        spec = TensorSpec("float32", (None,))
-        kind = "tensorflow/serving/predict"
-        self.signatures = {"serving_default": Signature(kind, {"x": spec}, {"y": spec})}
-        definition = meta_graph_pb2.SignatureDef(method_name=kind)
-        definition.inputs["x"].name = "x:0"
-        self.signature_defs = {"serving_default": definition}
-        self.started = threading.Semaphore(0)
-        self.release = threading.Event()
-        self.calls = 0
-
-    def signature(self, name):
-        return self.signatures[name]
-
-    def predict(self, inputs, signature_name):
-        self.calls += 1
-        self.started.release()
-        assert self.release.wait(20)
-        return {"y": inputs["x"] + 1}
+    def submit(self, *arguments):
+        future = self._predictor.submit(*arguments)
+        self.futures.put(future)
+        return future
 
 
 @pytest.fixture
 def slow():
-    model = _Slow()
+    model = StubModel()
     yield model
     model.release.set()
 
 
 def answer_of(future):
     return list(future.result(timeout=20).outputs["y"].float_val)
-
-
-def status_of(stubs, service=""):
-    request = health_pb2.HealthCheckRequest(service=service)
-    return stubs.health.Check(request, timeout=20).status
 
 
 class TestLimits:
@@ -92,7 +75,7 @@ class TestLimits:
             first = stubs.prediction.Predict.future(REQUEST, wait_for_ready=True)
             assert slow.started.acquire(timeout=10)
             answers = []
-            body, address = '{"instances": [1]}', f"{url}/v1/models/slow:predict"
+            body, address = '{"instances": [1]}', f"{url}/v1/models/stub:predict"
             rest = threading.Thread(
                 target=lambda: answers.append(httpx.post(address, content=body))
             )
@@ -115,7 +98,7 @@ class TestLimits:
             )
             assert status_of(stubs) == SERVING
             request = get_model_status_pb2.GetModelStatusRequest()
-            request.model_spec.name = "slow"
+            request.model_spec.name = "stub"
             assert len(stubs.model.GetModelStatus(request).model_version_status) == 1
             slow.release.set()
             assert answer_of(first) == [2]
@@ -127,13 +110,25 @@ class TestLimits:
             assert slow.started.acquire(timeout=10)
             code, _ = refusal(stubs.prediction.Predict, REQUEST, timeout=0.2)
             assert code == "DEADLINE_EXCEEDED"
-            cancelled = stubs.prediction.Predict.future(REQUEST)
-            cancelled.cancel()
-            time.sleep(0.1)
             slow.release.set()
             assert answer_of(first) == [2]
             assert answer_of(stubs.prediction.Predict.future(REQUEST)) == [2]
             assert slow.calls == 2
+
+    def test_call_that_is_cancelled_leaves_the_queue_at_once(self, slow):
+        seen = _SeenQueue(threads=1)
+        with running_grpc([slow], run_by=seen, max_concurrent_calls=2) as stubs:
+            first = stubs.prediction.Predict.future(REQUEST)
+            assert slow.started.acquire(timeout=10)
+            assert seen.futures.get(timeout=10).running()
+            waiting = stubs.prediction.Predict.future(REQUEST)
+            queued = seen.futures.get(timeout=10)
+            waiting.cancel()
+            with pytest.raises(CancelledError):
+                queued.result(timeout=10)
+            slow.release.set()
+            assert answer_of(first) == [2]
+            assert slow.calls == 1
 
     def test_deadline_holds_while_the_model_runs(self, slow):
         with running_grpc([slow]) as stubs:
@@ -164,8 +159,8 @@ class TestLimits:
 class TestHealth:
     def test_server_is_healthy_once_its_model_is_loaded(self, slow):
         models = ServedModels()
-        models.configure({"slow": {}})
-        models.set_state("slow", VersionStatus(1, VersionState.LOADING))
+        models.configure({"stub": {}})
+        models.set_state("stub", VersionStatus(1, VersionState.LOADING))
         with grpc_server(models) as server:
             server.start()
             with channel_to(server.address) as stubs:
@@ -175,7 +170,7 @@ class TestHealth:
                     "The model is still being loaded. Retry.",
                 )
                 request = get_model_status_pb2.GetModelStatusRequest()
-                request.model_spec.name = "slow"
+                request.model_spec.name = "stub"
                 (status,) = stubs.model.GetModelStatus(request).model_version_status
                 assert (status.version, status.state) == (1, status.LOADING)
                 models.make_available(slow)
@@ -232,6 +227,44 @@ class TestStop:
                 grpc.StatusCode.UNAVAILABLE,
             )
             slow.release.set()
+
+    def test_time_for_the_last_calls_begins_at_the_drain(self, slow):
+        with running_grpc([slow]) as stubs:
+            first = stubs.prediction.Predict.future(REQUEST)
+            assert slow.started.acquire(timeout=10)
+            stubs.server.drain(seconds=0.1)
+            stubs.server.drain(seconds=1000)
+            closing = threading.Thread(target=stubs.server.close)
+            closing.start()
+            assert first.exception(timeout=10).code() in (
+                grpc.StatusCode.CANCELLED,
+                grpc.StatusCode.UNAVAILABLE,
+            )
+            closing.join(10)
+            assert not closing.is_alive()
+            slow.release.set()
+
+    def test_message_that_never_comes_does_not_outlast_the_stop(self, slow):
+        never = threading.Event()
+
+        def messages():
+            never.wait()
+            yield from ()
+
+        with running_grpc([slow], max_concurrent_calls=1) as stubs:
+            predict = stubs.channel.stream_unary(
+                "/tensorflow.serving.PredictionService/Predict"
+            )
+            calls = [predict.future(messages()) for _ in range(2)]
+            ended = queue.Queue()
+            for call in calls:
+                call.add_done_callback(ended.put)
+            assert ended.get(timeout=10).code().name == "RESOURCE_EXHAUSTED"
+            closing = threading.Thread(target=stubs.server.close, args=[0.1])
+            closing.start()
+            closing.join(10)
+            assert not closing.is_alive()
+        never.set()
 
     def test_port_is_free_after_the_stop(self, slow):
         with running_grpc([slow]) as stubs:

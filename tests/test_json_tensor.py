@@ -4,8 +4,11 @@ import base64
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from serving.models.servable import ServableError, StatusCode
+from serving.rest import json_tensor
 from serving.rest.json_tensor import parse_json, quote, tensor
 
 
@@ -234,3 +237,81 @@ class TestShapes:
         assert message_of(tensor, value, "int32") == (
             "Lists are nested deeper than 32 levels."
         )
+
+
+class TestRefusedQuickly:
+    """A refusal must not take much longer than an answer."""
+
+    @pytest.fixture
+    def converted(self, monkeypatch):
+        """Count the values that are given to the conversion."""
+        counts = []
+        convert = json_tensor._convert
+
+        def counting(value, shape, dtype):
+            counts.append(len(value) if type(value) is list else 1)
+            return convert(value, shape, dtype)
+
+        monkeypatch.setattr(json_tensor, "_convert", counting)
+        return counts
+
+    @pytest.mark.parametrize("bad", [0, 1, 4999, 9998, 9999])
+    def test_bad_value_is_found_in_few_steps(self, converted, bad):
+        values = [1.0] * 10_000
+        values[bad] = "x"
+        assert message_of(tensor, values, "float32") == (
+            'JSON Value: "x" Type: String is not of expected type: float'
+        )
+        assert len(converted) < 20
+        assert sum(converted) < 25_000
+
+    def test_first_of_several_bad_values_is_named(self):
+        values = [[1, 2]] * 1000
+        for place in (400, 401, 700, 999):
+            values[place] = [1, f"bad {place}"]
+        assert '"bad 400"' in message_of(tensor, values, "int32")
+
+    def test_rare_values_are_converted_at_once(self, converted):
+        values = parse_json(
+            b"[" + b"Infinity, 100000000000000000000, NaN, " * 999 + b"1]"
+        )
+        assert tensor(values, "float32").shape == (2998,)
+        assert len(converted) == 1
+
+    @given(
+        st.recursive(
+            st.sampled_from([0, 1.5, -3, "a", None, True, 2**24, 10**20, 1e39]),
+            lambda inner: st.lists(inner, max_size=4),
+            max_leaves=12,
+        ),
+        st.sampled_from(["float32", "int8", "string", "bool"]),
+    )
+    def test_error_is_that_of_the_first_value_that_does_not_fit(self, value, dtype):
+        sizes = []
+        inner = value
+        while type(inner) is list:
+            sizes.append(len(inner))
+            inner = inner[0] if inner else None
+
+        def reason(value, level):
+            """Walk through the values in their order."""
+            if type(value) is list:
+                if level == len(sizes):
+                    return f"Encountered list at unexpected level: {level}"
+                if len(value) != sizes[level]:
+                    return f"at unexpected size: {len(value)} at level: {level}"
+                reasons = (reason(item, level + 1) for item in value)
+                return next(filter(None, reasons), None)
+            if level != len(sizes):
+                return f"found at incorrect level: {level + 1} in"
+            try:
+                tensor(value, dtype)
+            except ServableError as error:
+                return error.message
+            return None
+
+        expected = reason(value, 0)
+        if expected is None:
+            assert tensor(value, dtype).shape == tuple(sizes)
+        else:
+            assert expected in message_of(tensor, value, dtype)

@@ -10,7 +10,7 @@ from serving.models.config import (
     ModelConfig,
     SpecificVersions,
     model_configs_of,
-    read_model_configs,
+    parse_model_configs,
     single_model,
 )
 
@@ -50,10 +50,8 @@ def one(fields):
     return parse(f'model_config_list {{ config {{ base_path: "/m" {fields} }} }}')
 
 
-def test_a_file_is_read_whole_and_in_its_order(tmp_path):
-    file = tmp_path / "models.config"
-    file.write_text(CONFIG)
-    assert read_model_configs(file) == [
+def test_a_file_is_read_whole_and_in_its_order():
+    assert parse_model_configs(CONFIG.encode(), "models.config") == [
         ModelConfig("latest", Path("/models/latest"), LatestVersions(1), {}),
         ModelConfig("two", Path("/models/two"), LatestVersions(2), {}),
         ModelConfig("all", Path("/models/all"), AllVersions(), {}),
@@ -135,24 +133,21 @@ def test_a_relative_base_path_and_a_name_twice_have_the_texts_of_tf_serving():
         model_configs_of(message)
 
 
-def test_only_a_list_of_models_is_a_configuration(tmp_path):
+def test_only_a_list_of_models_is_a_configuration():
     with pytest.raises(ValueError, match="Received: custom_model_config"):
         model_configs_of(parse("custom_model_config {}"))
     # A file that is being written is empty at first, and must not unload all models.
-    file = tmp_path / "models.config"
-    file.touch()
     with pytest.raises(ValueError, match=r"models\.config.*must have.*an empty one"):
-        read_model_configs(file)
+        parse_model_configs(b"", "models.config")
     assert model_configs_of(parse("model_config_list {}")) == []
 
 
-def test_a_file_that_is_no_configuration_is_refused_with_the_line(tmp_path):
-    file = tmp_path / "models.config"
-    file.write_text("model_config_list {\n  config { nome: 'm' }\n}")
+def test_a_file_that_is_no_configuration_is_refused_with_the_line():
+    content = b"model_config_list {\n  config { nome: 'm' }\n}"
     with pytest.raises(ValueError, match=r"models\.config.*2:12.*nome"):
-        read_model_configs(file)
-    with pytest.raises(FileNotFoundError):
-        read_model_configs(tmp_path / "none")
+        parse_model_configs(content, "models.config")
+    with pytest.raises(ValueError, match=r"models\.config must hold .*utf-8"):
+        parse_model_configs(b"\xff", "models.config")
 
 
 def test_a_single_model_may_have_a_relative_path(tmp_path, monkeypatch):

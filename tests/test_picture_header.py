@@ -330,9 +330,19 @@ def test_all_frames_of_a_gif_count():
     animation = np.array(gif((5, 4), (5, 4), (10, 10), (1, 1)), object)
     check_pixels(animation, 300, "image")
     with pytest.raises(
-        ServableError, match="row 0: the picture has 3 frames of 10 x 10 pixels"
+        ServableError, match="row 0: the picture has 3 or more frames of 10 x 10 pixel"
     ):
         check_pixels(animation, 299, "image")
+
+
+def test_frames_are_counted_no_further_than_to_the_limit():
+    # Behind the third frame the header would count as endless.
+    frames = gif((1, 1), *[(10, 10)] * 3, end=b"!\xfe\0" * 100_000)
+    animation = np.array(frames, object)
+    with pytest.raises(ServableError, match="3 or more frames of 10 x 10 pixels"):
+        check_pixels(animation, 299, "image")
+    with pytest.raises(ServableError, match="too many parts"):
+        check_pixels(animation, 300, "image")
 
 
 def test_animated_webp_is_refused_before_it_ends_the_process():

@@ -8,6 +8,8 @@ import threading
 import httpx
 import pytest
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
@@ -88,6 +90,52 @@ def test_hundred_megabytes_are_refused_and_not_held(url, announced):
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert (answer.status_code, answer.text) == (413, TOO_LONG)
     assert after - before < 20_000  # kilobytes
+
+
+def test_too_long_body_holds_nothing_while_its_rest_is_discarded():
+    async def check():
+        reader = BodyReader(100, max_total_bytes=100, seconds=5.0)
+        pieces = [b"x" * 60, b"x" * 60, b"x" * 60]
+        held = []
+
+        async def receive():
+            held.append(reader._held)
+            body = pieces.pop() if pieces else b""
+            return {"type": "http.request", "body": body, "more_body": bool(pieces)}
+
+        scope = {"type": "http", "headers": []}
+        with pytest.raises(HTTPException, match="at most 100 bytes"):
+            async with reader.read(Request(scope, receive)):
+                pass
+        return [*held, reader._held]
+
+    assert asyncio.run(check()) == [0, 60, 0, 0]
+
+
+def test_other_work_goes_on_while_a_body_is_decompressed():
+    async def check():
+        reader = BodyReader(10**8, max_total_bytes=10**8, seconds=60.0)
+        packed = gzip.compress(bytes(10 * 2**20), 1)
+        turns = 0
+
+        async def receive():
+            return {"type": "http.request", "body": packed, "more_body": False}
+
+        async def count():
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        scope = {"type": "http", "headers": [(b"content-encoding", b"gzip")]}
+        counting = asyncio.create_task(count())
+        async with reader.read(Request(scope, receive)) as body:
+            counting.cancel()
+            return len(body), turns
+
+    length, turns = asyncio.run(check())
+    assert length == 10 * 2**20
+    assert turns >= 9
 
 
 def test_client_that_asks_first_is_refused_before_it_sends(url):

@@ -159,6 +159,20 @@ def test_character_that_breaks_or_hides_a_line_is_escaped(log_format, character)
         assert "a\\" in line
 
 
+@pytest.mark.parametrize(
+    ("message", "written"),
+    [
+        ("Serving version 3 of demo.", "Serving version 3 of demo."),
+        ("Bad status=OK", '"Bad status=OK"'),
+        ('A "name"', r'"A \"name\""'),
+        ("a\nb", r'"a\nb"'),
+    ],
+)
+def test_message_that_could_be_read_as_fields_is_quoted(message, written):
+    event = logging.LogRecord("some", 20, "", 0, message, (), None)
+    assert LogFormatter("text").format(event).endswith(f" INFO some {written}")
+
+
 def test_forged_line_stays_inside_its_field():
     forged = 'x" status=OK\n2023-11-14T22:13:20.012Z INFO request model="admin'
     line = line_of(record_of(model=forged, status=StatusCode.NOT_FOUND), "text")

@@ -3,6 +3,7 @@
 Oracle: TF Serving's REST documentation and its C++ source, bodies by hand.
 """
 
+import asyncio
 import base64
 import gzip
 import json
@@ -17,10 +18,13 @@ import pytest
 
 from serving.access import TokenAccess
 from serving.batching.parameters import BatchingParameters
+from serving.batching.scheduler import BatchScheduler
 from serving.models.servable import Servable, Signature, TensorSpec
 from serving.models.served import ServedModels
 from serving.monitoring import Monitoring
+from serving.predictor import Predictor
 from serving.request_observer import RequestObserver
+from serving.rest import api
 from serving.rest.api import create_app
 from tests.example_model import png, write_example_model
 from tests.running_server import running
@@ -230,6 +234,27 @@ class TestPaths:
             "Was: tensorflow/serving/predict"
         )
 
+    def test_signature_that_classifies_is_not_supported(self):
+        class Classifier(_Stub):
+            signature_defs = {  # noqa: RUF012
+                "serving_default": Signature("tensorflow/serving/classify", {}, {}),
+                "other": Signature("tensorflow/serving/predict", {}, {}),
+            }
+
+        with running(rest_app([Classifier(None)])) as url:
+            address = f"{url}/v1/models/stub:classify"
+            assert error_of(httpx.post(address, content="{}"), 501) == (
+                'Signature "serving_default" takes tf.train.Example, which this server '
+                "does not support. Call Predict."
+            )
+            other = httpx.post(address, json={"signature_name": "other"})
+            assert error_of(other, 400).endswith("Was: tensorflow/serving/predict")
+            unknown = httpx.post(address, json={"signature_name": "unknown"})
+            assert error_of(unknown, 400) == (
+                "No signature was found with the name: unknown"
+            )
+            assert "JSON Parse error" in error_of(httpx.post(address), 400)
+
 
 class TestPredict:
     def test_rows_of_pictures_become_rows_of_embeddings(self, client):
@@ -417,6 +442,20 @@ class _Stub:
         self.predict = predict
 
 
+def statuses(caplog):
+    """Return how the requests in the log ended."""
+    records = [getattr(line, "request_fields", None) for line in caplog.records]
+    return [record.status.name for record in records if record is not None]
+
+
+def logged(caplog, count):
+    """Wait for the lines of requests: a client has its reply before that is logged."""
+    deadline = time.monotonic() + 10
+    while len(statuses(caplog)) < count and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return statuses(caplog)
+
+
 def post(url, text="a", timeout=20):
     return httpx.post(
         f"{url}/v1/models/stub:predict",
@@ -512,7 +551,9 @@ class TestLimits:
             release.set()
             assert post(url).status_code == 200
 
-    def test_request_of_a_client_that_went_is_never_run(self):
+    def test_request_of_a_client_that_went_is_never_run(self, monkeypatch, caplog):
+        monkeypatch.setattr(api, "_LOOK_SECONDS", 0.05)
+        caplog.set_level(logging.INFO, "serving.requests")
         release, started = threading.Event(), threading.Semaphore(0)
         seen = []
 
@@ -529,11 +570,82 @@ class TestLimits:
             assert started.acquire(timeout=10)
             with pytest.raises(httpx.ReadTimeout):
                 post(url, "gone", timeout=0.2)
-            time.sleep(1.5)  # how often the server looks, and more
+            deadline = time.monotonic() + 10
+            while "CANCELLED" not in statuses(caplog) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert "CANCELLED" in statuses(caplog)
             release.set()
             first.join()
             assert post(url, "last").status_code == 200
         assert seen == [[b"a"], [b"last"]]
+
+    def test_request_that_the_server_cuts_off_is_logged_as_cancelled(self, caplog):
+        release, started = threading.Event(), threading.Semaphore(0)
+
+        def predict_slowly(inputs, signature_name):
+            started.release()
+            assert release.wait(timeout=20)
+            return {"y": np.ones(1, np.float32)}
+
+        async def cut_off():
+            app = rest_app([_Stub(predict_slowly)])
+            messages = [{"type": "http.request", "body": b'{"instances": ["a"]}'}]
+
+            async def receive():
+                return messages.pop() if messages else await asyncio.Future()
+
+            async def send(message):
+                raise AssertionError(message)
+
+            path = "/v1/models/stub:predict"
+            scope = {"type": "http", "method": "POST", "path": path, "headers": []}
+            task = asyncio.create_task(app(scope, receive, send))
+            assert await asyncio.to_thread(started.acquire, timeout=10)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        with caplog.at_level(logging.INFO, "serving.requests"):
+            asyncio.run(cut_off())
+        release.set()
+        assert statuses(caplog) == ["CANCELLED"]
+
+    def test_time_of_a_prediction_begins_when_its_body_is_there(self):
+        model = _Stub(lambda inputs, signature_name: {"y": np.ones(1, np.float32)})
+        with running(rest_app([model], timeout_seconds=0.3)) as url:
+            blocked = threading.Event()
+
+            def slowly():
+                yield b'{"instances": '
+                blocked.wait(0.5)
+                yield b'["a"]}'
+
+            reply = httpx.post(f"{url}/v1/models/stub:predict", content=slowly())
+        assert reply.status_code == 200
+
+    def test_pictures_of_a_long_body_are_not_looked_at_in_the_event_loop(self):
+        threads = []
+
+        class Watched(Predictor):
+            def submit(self, *args):
+                threads.append(threading.current_thread().name)
+                return super().submit(*args)
+
+        model = _Stub(lambda inputs, signature_name: {"y": np.ones(1, np.float32)})
+        watched = Watched(BatchScheduler(BatchingParameters(runs_alone=True)))
+        with running(rest_app([model], run_by=watched)) as url:
+            assert post(url, "a" * 10**6).status_code == 200
+        assert [name.startswith("rest") for name in threads] == [True]
+
+    def test_long_body_whose_time_is_over_is_not_decoded(self, monkeypatch):
+        decoded = []
+        monkeypatch.setattr(
+            api, "decode_predict_request", lambda *args: decoded.append(args)
+        )
+        model = _Stub(lambda inputs, signature_name: {"y": np.ones(1, np.float32)})
+        with running(rest_app([model], timeout_seconds=1e-9)) as url:
+            assert "did not end within 1e-09" in error_of(post(url, "a" * 10**6), 504)
+        assert decoded == []
 
     def test_unexpected_failure_is_a_server_error_with_its_message(self, caplog):
         def fail(inputs, signature_name):
@@ -573,6 +685,10 @@ class TestBesideTheAnswer:
         assert reply.headers["content-encoding"] == "gzip"
         plain = client.post(address, json=rows, headers={"Accept-Encoding": "identity"})
         assert "content-encoding" not in plain.headers
+        refusing = {"Accept-Encoding": "gzip;q=0"}
+        refused = client.post(address, json=rows, headers=refusing)
+        assert "content-encoding" not in refused.headers
+        assert {reply.headers["vary"], plain.headers["vary"]} == {"Accept-Encoding"}
         assert gzip.decompress(packed) == plain.content
         assert len(packed) < len(plain.content) / 5
 
@@ -610,6 +726,7 @@ class TestBesideTheAnswer:
     def test_id_of_the_request_comes_back_and_stands_in_the_log(self, client, caplog):
         with caplog.at_level(logging.INFO, "serving.requests"):
             reply = client.get("/v1/models/example", headers={"X-Request-Id": "a.1_b"})
+            assert logged(caplog, 1) == ["OK"]
         assert reply.headers["X-Request-Id"] == "a.1_b"
         (line,) = caplog.records
         record = line.request_fields
@@ -628,8 +745,7 @@ class TestBesideTheAnswer:
         with caplog.at_level(logging.INFO, "serving.requests"):
             predict(client, {"instances": ["secret-text"]}, "other")
             predict(client, {"instances": ["secret-text"]})
-        codes = [line.request_fields.status.name for line in caplog.records]
-        assert codes == ["NOT_FOUND", "INVALID_ARGUMENT"]
+            assert logged(caplog, 2) == ["NOT_FOUND", "INVALID_ARGUMENT"]
         assert "secret-text" not in caplog.text
 
     def test_metrics_count_requests_of_served_models_only(self, base_path):

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from serving.models.servable import ServableError, Signature, StatusCode, TensorSpec
+from serving.rest import json_tensor
 from serving.rest.request import decode_predict_request
 
 
@@ -161,6 +162,29 @@ class TestRows:
         assert message_of({"instances": [[1, 2], [[3, 4]]]}) == (
             "Failed to process element: 1 of 'instances' list. Error: "
             "INVALID_ARGUMENT: Expecting shape [2] but got: [1,2]"
+        )
+
+    def test_first_of_many_bad_rows_is_named_after_few_conversions(self, monkeypatch):
+        calls = []
+        convert = json_tensor._convert
+        monkeypatch.setattr(
+            json_tensor, "_convert", lambda *args: calls.append(1) or convert(*args)
+        )
+        rows = [[1]] * 30_000
+        rows[29_000] = [1, 2]
+        rows[29_500] = ["x"]
+        assert message_of({"instances": rows}) == (
+            "Failed to process element: 29000 of 'instances' list. Error: "
+            "INVALID_ARGUMENT: Expecting tensor size: 1 but got: 2"
+        )
+        assert len(calls) < 30
+
+    def test_rows_of_as_many_dimensions_as_a_tensor_may_have_are_refused(self):
+        row = 1
+        for _ in range(32):
+            row = [row]
+        assert message_of({"instances": [row, row]}).endswith(
+            "Lists are nested deeper than 32 levels."
         )
 
     def test_wrong_value_is_named_with_its_row_and_input(self):

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from serving.models.graph_error import readable_error
 from serving.models.servable import (
     Servable,
     ServableError,
     StatusCode,
     TensorSpec,
-    _readable,
-    load_servable,
 )
 from tests.example_model import png, write_example_model
 
@@ -27,7 +26,7 @@ def base_path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def servable(base_path):
-    return load_servable("example", base_path)
+    return Servable("example", 3, base_path / "3")
 
 
 def strings(*values):
@@ -46,11 +45,6 @@ class TestLoading:
     def test_name_and_version_are_known(self, servable):
         assert (servable.name, servable.version) == ("example", 3)
 
-    def test_highest_version_is_loaded(self, base_path, tmp_path):
-        for version in ("9", "10"):
-            (tmp_path / version).symlink_to(base_path / "3")
-        assert load_servable("example", tmp_path).version == 10
-
     def test_signatures_have_names_dtypes_and_shapes(self, servable):
         assert set(servable.signatures) == {
             "serving_default",
@@ -67,21 +61,12 @@ class TestLoading:
         assert default.outputs == {"embedding": TensorSpec("float32", (None, 4))}
         assert tensors.inputs == {"images": TensorSpec("uint8", (None, 8, 8, 3))}
 
-    def test_missing_base_path_is_refused(self, tmp_path):
-        with pytest.raises(FileNotFoundError, match="numbered folder"):
-            load_servable("example", tmp_path / "nothing")
-
-    def test_base_path_without_version_is_refused(self, tmp_path):
-        (tmp_path / "latest").mkdir()
-        with pytest.raises(FileNotFoundError, match="numbered folder"):
-            load_servable("example", tmp_path)
-
     @pytest.mark.parametrize("content", [b"", b"no model", b"\x08\x01"])
     def test_broken_model_is_refused_with_its_folder(self, tmp_path, content):
         (tmp_path / "1").mkdir()
         (tmp_path / "1" / "saved_model.pb").write_bytes(content)
         with pytest.raises(ValueError, match="Version 1 of model 'm' cannot be") as e:
-            load_servable("m", tmp_path)
+            Servable("m", 1, tmp_path / "1")
         assert str(tmp_path / "1") in str(e.value)
 
     def test_model_with_lost_weights_is_refused(self, tmp_path):
@@ -94,12 +79,12 @@ class TestLoading:
         tf.saved_model.save(module, str(tmp_path / "1"), signatures=module.call)
         (tmp_path / "1" / "variables" / "variables.index").unlink()
         with pytest.raises(ValueError, match="cannot be loaded"):
-            load_servable("m", tmp_path)
+            Servable("m", 1, tmp_path / "1")
 
     def test_model_without_signature_is_refused(self, tmp_path):
         tf.saved_model.save(tf.Module(), str(tmp_path / "1"))
         with pytest.raises(ValueError, match="no signature to call"):
-            load_servable("m", tmp_path)
+            Servable("m", 1, tmp_path / "1")
 
     @pytest.mark.parametrize("name", ["", "a/b", "a:b"])
     def test_name_that_cannot_stand_in_an_address_is_refused(self, name, base_path):
@@ -215,7 +200,7 @@ class TestPredicting:
     ids=["plain", "function", "stack", "several"],
 )
 def test_graph_error_is_cut_down_to_its_sentence(message):
-    assert _readable(message) == "Bad picture."
+    assert readable_error(message) == "Bad picture."
 
 
 def test_model_runs_where_keras_and_tfdml_cannot_be_imported(base_path):
@@ -225,15 +210,15 @@ def test_model_runs_where_keras_and_tfdml_cannot_be_imported(base_path):
         sys.modules["keras"] = sys.modules["tfdml"] = None
         import numpy as np
 
-        from serving.models.servable import load_servable
+        from serving.models.servable import Servable
 
-        servable = load_servable("example", sys.argv[1])
+        servable = Servable("example", 3, sys.argv[1])
         images = np.zeros((1, 8, 8, 3), np.uint8)
         outputs = servable.predict({"images": images}, "tensors")
         assert outputs["embedding"].tolist() == [[0, 0, 0, 1]]
     """
     subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), str(base_path)],
+        [sys.executable, "-c", textwrap.dedent(script), str(base_path / "3")],
         check=True,
         timeout=120,
     )

@@ -1,3 +1,4 @@
+import contextlib
 import gc
 import threading
 from types import SimpleNamespace
@@ -6,7 +7,8 @@ import pytest
 
 from serving.models.info import model_status_json
 from serving.models.servable import ServableError, StatusCode
-from serving.models.served import ServedModels, VersionState, VersionStatus
+from serving.models.served import ServedModels
+from serving.models.version_states import VersionState, VersionStatus
 
 
 def servable(name, version):
@@ -74,11 +76,8 @@ def test_a_model_is_unavailable_until_its_first_version_has_been_loaded():
     assert failure(models, "m", 1) == still_loading
     assert failure(models, "m", label="stable") == still_loading
     assert failure(models, "x")[0] == StatusCode.NOT_FOUND
-    assert not models.is_ready()
     models.make_available(servable("m", 1))
-    assert models.is_ready()
     models.unload("m", 1)
-    assert not models.is_ready()
     assert failure(models, "m")[0] == StatusCode.NOT_FOUND
 
 
@@ -111,6 +110,22 @@ def test_a_version_in_use_stays_until_its_last_user_has_left(models):
     assert models.collect_idle() == [first]
     assert states(models, "m") == {3: "END", 1: "AVAILABLE"}
     assert models.collect_idle() == []
+
+
+def test_only_the_last_user_of_what_is_to_go_calls_for_a_collection(models):
+    called = []
+    models.call_when_idle(lambda: called.append(True))
+    with models.lease("m"), models.lease("m", 1):
+        pass
+    assert called == []
+    with models.lease("m"):
+        models.unload("m", 3)
+        called.clear()
+    assert called == [True]
+    with models.lease("m", 1):
+        models.make_available(servable("m", 1))
+        called.clear()
+    assert called == [True]
 
 
 def test_a_lease_ends_in_another_thread_and_on_errors(models):
@@ -197,3 +212,39 @@ def test_a_thousand_swaps_do_not_make_the_status_grow_without_end():
     assert set(found.values()) == {"AVAILABLE", "END"}
     assert len(found) == 101
     assert min(found) == 899
+
+
+def test_a_hundred_models_that_are_gone_still_have_a_status(models):
+    models.configure({"other": {}})
+    models.unload("m", 1)
+    models.unload("m", 3)
+    for number in range(150):
+        models.set_state(f"x{number}", VersionStatus(1, VersionState.END))
+        models.collect_idle()
+    assert states(models, "other") == {7: "AVAILABLE"}
+    # What failed again is young again.
+    models.set_state("x50", VersionStatus(1, VersionState.END))
+    models.set_state("new", VersionStatus(1, VersionState.END))
+    models.set_state("loading", VersionStatus(1, VersionState.LOADING))
+    models.collect_idle()
+    known = []
+    for name in ("m", "x49", "x50", "x51", "x52", "x149", "new", "loading"):
+        with contextlib.suppress(ServableError):
+            known.append((name, states(models, name)))
+    ended = {1: "END"}
+    assert known == [
+        *((name, ended) for name in ("x50", "x52", "x149", "new")),
+        ("loading", {1: "LOADING"}),
+    ]
+
+
+def test_a_model_that_is_gone_is_forgotten_after_those_that_went_before(models):
+    for number in range(100):
+        models.set_state(f"x{number}", VersionStatus(1, VersionState.END))
+    models.unload("m", 1)
+    models.unload("m", 3)
+    models.configure({"other": {}})
+    models.collect_idle()
+    assert states(models, "m") == {1: "END", 3: "END"}
+    with pytest.raises(ServableError):
+        models.status("x0")

@@ -5,13 +5,13 @@ from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from serving.models.servable import Servable
 from serving.models.warm_up import (
-    MOST_RECORDS,
     read_warm_up_requests,
     warm_up,
-    warm_up_file,
     write_warm_up_requests,
 )
 from tests.example_model import png, write_example_model
+
+FILE = "assets.extra/tf_serving_warmup_requests"
 
 
 class Recorder:
@@ -45,7 +45,7 @@ def request(*values, key="image_bytes", signature=""):
 
 
 def write_records(folder, records):
-    file = warm_up_file(folder)
+    file = folder / FILE
     file.parent.mkdir()
     with tf.io.TFRecordWriter(str(file)) as writer:
         for record in records:
@@ -127,7 +127,7 @@ def test_a_record_that_is_no_message_is_refused(tmp_path):
 @pytest.mark.parametrize("content", [b"no records at all, only text", b"cut"])
 def test_a_damaged_file_is_refused(tmp_path, content):
     write_warm_up_requests(tmp_path, [request(png(1, 2, 3))])
-    file = warm_up_file(tmp_path)
+    file = tmp_path / FILE
     whole = file.read_bytes()
     file.write_bytes(whole[:-10] if content == b"cut" else content)
     with pytest.raises(ValueError, match="must be a TFRecord file"):
@@ -136,20 +136,20 @@ def test_a_damaged_file_is_refused(tmp_path, content):
 
 def test_more_than_a_thousand_records_are_refused(tmp_path):
     record = log_of(request(b""))
-    write_records(tmp_path, [record] * (MOST_RECORDS + 1))
+    write_records(tmp_path, [record] * 1001)
     error = r"Number of warmup records exceeds the maximum \(1000\) at "
     with pytest.raises(ValueError, match=error):
         read_warm_up_requests(tmp_path)
     with pytest.raises(ValueError, match=r"must be 1 to 1000. Received: 1001"):
-        write_warm_up_requests(tmp_path, [request(b"")] * (MOST_RECORDS + 1))
+        write_warm_up_requests(tmp_path, [request(b"")] * 1001)
 
 
 def test_nothing_is_left_of_a_file_that_could_not_be_written(tmp_path):
     write_warm_up_requests(tmp_path, [request(png(1, 2, 3))])
-    before = warm_up_file(tmp_path).read_bytes()
+    before = (tmp_path / FILE).read_bytes()
     with pytest.raises(TypeError):
         write_warm_up_requests(tmp_path, [request(b""), "no request"])
-    assert warm_up_file(tmp_path).read_bytes() == before
+    assert (tmp_path / FILE).read_bytes() == before
     assert len(list((tmp_path / "assets.extra").iterdir())) == 1
     with pytest.raises(ValueError, match=r"must be 1 to 1000. Received: 0"):
         write_warm_up_requests(tmp_path, [])

@@ -177,6 +177,9 @@ def _write(
             lambda data: training_form(data, view),
             image_bytes,
             fn_output_signature=tf.TensorSpec([size, size, 3], tf.float32),
+            # Each picture that is being decoded takes 15 bytes a pixel (uint8 and then
+            # float32), 1.5 GB at the endpoint's limit. The default is ten at a time.
+            parallel_iterations=2,
         )
 
     def embed(pixels: tf.Tensor) -> tf.Tensor:

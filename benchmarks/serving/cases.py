@@ -23,7 +23,7 @@ from benchmarks.serving.requests import (
     rest_embeddings,
 )
 
-__all__ = ["Case", "bad_cases", "good_cases"]
+__all__ = ["Case", "bad_cases", "difference", "good_cases"]
 
 TOLERANCE = 1e-5
 _SIZES = (1, 1, 1, 2, 3, 5, 8, 16)
@@ -73,7 +73,7 @@ def good_cases(
             if code != "OK":
                 return f"{code} {reply!r}"
             found = grpc_embeddings(PredictResponse.FromString(reply))
-            return _difference(found, wanted[chosen])
+            return difference(found, wanted[chosen])
 
         return ask
 
@@ -95,7 +95,7 @@ def good_cases(
             status, reply = clients.http("POST", path, body, **headers)
             if status != 200:
                 return f"{status} {reply[:300]!r}"
-            return _difference(rest_embeddings(reply), wanted[chosen[:most]])
+            return difference(rest_embeddings(reply), wanted[chosen[:most]])
 
         return ask
 
@@ -256,7 +256,17 @@ def bad_cases(picture: bytes) -> list[Case]:
     ]
 
 
-def _difference(found: np.ndarray, expected: np.ndarray) -> str | None:
+def difference(found: np.ndarray, expected: np.ndarray) -> str | None:
+    """Compare embeddings.
+
+    Args:
+        found: What was answered.
+        expected: What it must be.
+
+    Returns:
+        None if they have one shape and each number is at most 1e-5 off, else what
+        differs. A NaN differs from everything.
+    """
     if found.shape != expected.shape:
         return f"an embedding of the shape {found.shape}, not {expected.shape}"
     apart = float(np.abs(found - expected).max())

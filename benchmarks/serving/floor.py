@@ -3,7 +3,7 @@
     python -m benchmarks.serving.floor VERSION_FOLDER PICTURE...
 
 It reads requests from its input, one JSON object a line (`batch`, `threads`, `seconds`,
-`picture`), measures, and answers with one line each.
+`picture`, `pause`), measures, and answers with one line each.
 """
 
 import json
@@ -15,6 +15,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
+
+from benchmarks.serving.latency import latency
 
 __all__ = ["Floor", "main"]
 
@@ -43,8 +45,13 @@ class Floor:
         )
 
     def measure(
-        self, batch: int, threads: int, seconds: float, picture: int = 0
-    ) -> dict[str, float]:
+        self,
+        batch: int,
+        threads: int,
+        seconds: float,
+        picture: int = 0,
+        pause: float = 0,
+    ) -> dict[str, Any]:
         """Call the model for a while.
 
         Args:
@@ -52,16 +59,20 @@ class Floor:
             threads: Threads that call at one time.
             seconds: How long.
             picture: Position of the picture.
+            pause: Seconds that a thread sleeps before each call. A server waits for
+                its client between two requests, and what TensorFlow had in the caches
+                and its threads that were awake are gone when the next one comes.
 
         Returns:
-            `rate`, images a second; `cpu_ms`, CPU time of an image; `p50_ms` and
-            `p99_ms` of a call.
+            `rate`, images a second, without the pauses; `cpu_ms`, CPU time of an
+            image; `samples`, `p50_ms` and `p99_ms` of the calls as `latency` has them.
         """
         asked = {
             "batch": batch,
             "threads": threads,
             "seconds": seconds,
             "picture": picture,
+            "pause": pause,
         }
         if self._process.stdin is None or self._process.stdout is None:
             raise RuntimeError("The process of the floor has no pipes.")
@@ -102,29 +113,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _measure(call: Any, asked: dict[str, Any]) -> dict[str, float]:
+def _measure(call: Any, asked: dict[str, Any]) -> dict[str, Any]:
     times: list[float] = []
+    pause, count = asked["pause"], asked["threads"]
     start, cpu = time.perf_counter(), time.process_time()
     end = start + asked["seconds"]
 
     def work() -> None:
-        while (before := time.perf_counter()) < end:
+        while time.perf_counter() < end:
+            if pause:
+                time.sleep(pause)
+            before = time.perf_counter()
             call()
             times.append(time.perf_counter() - before)
 
-    threads = [threading.Thread(target=work) for _ in range(asked["threads"])]
+    threads = [threading.Thread(target=work) for _ in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    if pause:
+        seconds = sum(times) / count
     images = len(times) * asked["batch"]
-    times.sort()
     return {
         "rate": images / seconds,
         "cpu_ms": 1000 * cpu / images,
-        "p50_ms": 1000 * times[len(times) // 2],
-        "p99_ms": 1000 * times[int(0.99 * len(times))],
+        **latency([1000 * took for took in times]),
     }
 
 

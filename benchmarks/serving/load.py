@@ -39,8 +39,7 @@ class Load:
         rate: Right answers a second.
         answers: Right answers.
         errors: Requests with another answer, or none.
-        p50_ms: Time that half of the answers took at most.
-        p99_ms: The same of 99 %.
+        times_ms: How long each right answer took.
         client_cpu_seconds: CPU time of the clients, all together.
         seconds: How long the load lasted.
     """
@@ -48,8 +47,7 @@ class Load:
     rate: float
     answers: int
     errors: int
-    p50_ms: float
-    p99_ms: float
+    times_ms: Sequence[float]
     client_cpu_seconds: float
     seconds: float
 
@@ -127,8 +125,8 @@ def _h2load(
     text, cpu = _run([*command, f"http://{address}{path}"], seconds)
     done, errors = _h2load_counts(text, reply_bytes if protocol == "grpc" else None)
     rows = [line.split("\t") for line in log.read_text("ascii").splitlines()]
-    times = sorted(int(took) / 1000 for _, status, took in rows if status == "200")
-    return _load(times, done, errors, seconds, cpu)
+    times = [int(took) / 1000 for _, status, took in rows if status == "200"]
+    return Load(done / seconds, done, errors, times, cpu, seconds)
 
 
 def _h2load_counts(text: str, reply_bytes: int | None) -> tuple[int, int]:
@@ -185,21 +183,6 @@ def _run(command: Sequence[str], seconds: float) -> tuple[str, float]:
     return run.stdout, cpu
 
 
-def _load(
-    times: Sequence[float], done: int, errors: int, seconds: float, cpu: float
-) -> Load:
-    nothing = float("nan")
-    return Load(
-        rate=done / seconds,
-        answers=done,
-        errors=errors,
-        p50_ms=times[len(times) // 2] if times else nothing,
-        p99_ms=times[int(0.99 * len(times))] if times else nothing,
-        client_cpu_seconds=cpu,
-        seconds=seconds,
-    )
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     made = argparse.ArgumentParser(prog="python -m benchmarks.serving.load")
     made.add_argument("protocol", choices=("grpc", "rest"))
@@ -218,23 +201,28 @@ async def _ask(options: argparse.Namespace) -> Load:
     counts = {"done": 0, "errors": 0}
     times: list[float] = []
     client = _grpc_client if options.protocol == "grpc" else _rest_client
-    start, cpu = time.perf_counter(), time.process_time()
-    end = start + options.seconds
 
-    async def work(number: int) -> None:
-        async with client(options, body, number) as ask:
-            while (before := time.perf_counter()) < end:
-                right = await ask()
-                took = time.perf_counter()
-                if took > end:
-                    return  # as h2load: what is under way at the end does not count
-                counts["done" if right else "errors"] += 1
-                if right:
-                    times.append(1000 * (took - before))
+    async def work(ask: _Ask, end: float) -> None:
+        while (before := time.perf_counter()) < end:
+            right = await ask()
+            after = time.perf_counter()
+            if after > end:
+                return  # as h2load: what is under way at the end does not count
+            counts["done" if right else "errors"] += 1
+            if right:
+                times.append(1000 * (after - before))
 
-    await asyncio.gather(*map(work, range(options.clients)))
-    cpu = time.process_time() - cpu
-    return _load(sorted(times), counts["done"], counts["errors"], options.seconds, cpu)
+    async with contextlib.AsyncExitStack() as stack:
+        # All have imported and connected before the time begins.
+        asks = [
+            await stack.enter_async_context(client(options, body, number))
+            for number in range(options.clients)
+        ]
+        cpu, end = time.process_time(), time.perf_counter() + options.seconds
+        await asyncio.gather(*(work(ask, end) for ask in asks))
+        cpu = time.process_time() - cpu
+    done, errors = counts["done"], counts["errors"]
+    return Load(done / options.seconds, done, errors, times, cpu, options.seconds)
 
 
 @contextlib.asynccontextmanager
@@ -246,6 +234,8 @@ async def _grpc_client(
     # Channels of the same options would share a connection.
     own = [("benchmark.client", number)]
     async with grpc.aio.insecure_channel(options.address, options=own) as channel:
+        async with asyncio.timeout(_SPARE_SECONDS):
+            await channel.channel_ready()
         call = channel.unary_unary(options.path)
         message = body[len(grpc_frame(b"")) :]  # gRPC puts its own prefix before it
 

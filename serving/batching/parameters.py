@@ -30,9 +30,10 @@ class BatchingParameters:
         batch_timeout_micros: How long, at least 0, the first request of a batch that
             is not full waits for others, in microseconds. With 0 the batch is what has
             queued up when a thread becomes free. None waits only where the batch before
-            was larger, at most a quarter of the time that one ran and at most 5 ms:
-            the clients that were just answered get the time to ask again, and a lone
-            client never waits. TF Serving has no such setting.
+            for the same signature of the same version was larger, at most a quarter of
+            the time that one ran and at most 5 ms: the clients that were just answered
+            get the time to ask again, and a lone client never waits. TF Serving has no
+            such setting.
         max_enqueued_batches: How many full batches may wait for each signature of each
             version, at least 1.
         num_batch_threads: Batches that run at one time, at least 1.

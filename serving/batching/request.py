@@ -31,7 +31,7 @@ class Request:
     Args:
         servable: The version that answers.
         signature_name: Which signature of it.
-        inputs: One array for each input.
+        inputs: One array for each input; not kept longer than it takes to answer.
         waiting: Tells whether the client still waits.
         rows: Rows that may be put together with those of other requests, at least 1;
             None for a request that is run as it is.
@@ -39,6 +39,7 @@ class Request:
 
     Attributes:
         future: Receives the outputs, or the error.
+        inputs: One array for each input; none once it is answered or cancelled.
         queued_at: When it was made, by `time.monotonic`.
     """
 
@@ -53,9 +54,13 @@ class Request:
     ) -> None:
         self.servable = servable
         self.signature_name = signature_name
-        self.inputs = inputs
+        self.inputs = dict(inputs)
         self.is_batched = rows is not None
         self.future: Future[Outputs] = Future()
+        # Not a method: the future would hold the request, which holds the future. That
+        # circle would keep the version in memory after it was unloaded.
+        held = self.inputs
+        self.future.add_done_callback(lambda _: held.clear())
         self.queued_at = time.monotonic()
         self._waiting = waiting
         self._lock = threading.Lock()
@@ -72,25 +77,23 @@ class Request:
         in memory after it was unloaded.
         """
         if self._rows is None or self._left == 1:
-            return [Piece(self, 0, 0, self._rows or 0, self.inputs)]
+            return [Piece(self, 0, 0, self._rows or 0)]
         most = self._max_rows
         return [
-            Piece(
-                self,
-                place,
-                start,
-                min(most, self._rows - start),
-                {name: a[start : start + most] for name, a in self.inputs.items()},
-            )
+            Piece(self, place, start, min(most, self._rows - start))
             for place, start in enumerate(range(0, self._rows, most))
         ]
 
     def is_needed(self, place: int) -> bool:
-        """Tell whether a piece is to be run: no piece before it has failed."""
+        """Tell whether a piece is to be run.
+
+        It is not where the request was cancelled or answered, or a piece before it has
+        failed.
+        """
         with self._lock:
             if self._is_taken is None:
                 self._is_taken = self.future.set_running_or_notify_cancel()
-            return self._is_taken and place < self._fails_at
+            return self._is_taken and place < self._fails_at and not self.future.done()
 
     def missed(self) -> ServableError | None:
         """Return the error for a client that no longer waits; None if it does."""
@@ -131,21 +134,21 @@ class Piece:
         place: Which of its pieces, from 0.
         start: Its first row in the request.
         rows: Number of its rows; 0 if the request is run as it is.
-        inputs: Its rows of the inputs.
     """
 
-    __slots__ = ("inputs", "place", "request", "rows", "start")
+    __slots__ = ("place", "request", "rows", "start")
 
-    def __init__(
-        self,
-        request: Request,
-        place: int,
-        start: int,
-        rows: int,
-        inputs: dict[str, np.ndarray],
-    ) -> None:
+    def __init__(self, request: Request, place: int, start: int, rows: int) -> None:
         self.request = request
         self.place = place
         self.start = start
         self.rows = rows
-        self.inputs = inputs
+
+    @property
+    def inputs(self) -> dict[str, np.ndarray]:
+        """Its rows of the inputs; all of them if the request is run as it is."""
+        stop = self.start + self.rows
+        return {
+            name: array[self.start : stop] if self.rows else array
+            for name, array in self.request.inputs.items()
+        }

@@ -1,6 +1,7 @@
 """Rows of several requests as one batch, and the rows of its outputs given back."""
 
 import itertools
+import math
 from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
@@ -8,44 +9,45 @@ import numpy as np
 from serving.models.servable import Signature, TensorSpec
 
 __all__ = [
-    "count_rows",
-    "is_batch_major",
     "join_outputs",
-    "likeness",
     "merge_inputs",
+    "mergeable",
     "padded_size",
+    "pads_too_much",
     "split_outputs",
 ]
 
 Arrays = Mapping[str, np.ndarray]
 
-
-def is_batch_major(signature: Signature) -> bool:
-    """Tell whether the first dimension of every input and output is the batch."""
-    return all(
-        specs and all(spec.shape and spec.shape[0] is None for spec in specs.values())
-        for specs in (signature.inputs, signature.outputs)
-    )
+_MOST_PADDED = 4
+_ALWAYS_PADDED = 2**20
 
 
-def count_rows(inputs: Arrays) -> int | None:
-    """Return the first dimension that all inputs share; None if they share none."""
-    sizes = {array.shape[0] if array.ndim else None for array in inputs.values()}
-    return sizes.pop() if len(sizes) == 1 else None
-
-
-def likeness(signature: Signature, inputs: Arrays, *, any_length: bool) -> Hashable:
-    """Return what must be equal in two requests that share a batch.
+def mergeable(
+    signature: Signature | None, inputs: Arrays, *, any_length: bool
+) -> tuple[int | None, Hashable]:
+    """Return the rows of a request, and what others in its batch must share with it.
 
     Args:
-        signature: The signature of both.
-        inputs: One array for each input of the signature.
+        signature: The signature that it is for; None if there is none.
+        inputs: One array for each input.
         any_length: Whether lengths that the signature leaves open may differ.
 
     Returns:
-        Dtypes and sizes of the inputs without their rows.
+        Rows and a key: equal in requests for the same signature that can be merged.
+        The rows are None for a request that is run as it is, such as one that does not
+        fit the signature: the model tells what is wrong with it.
     """
-    return tuple(
+    if (
+        signature is None
+        or inputs.keys() != signature.inputs.keys()
+        or not _is_batch_major(signature)
+    ):
+        return None, None
+    rows = _count_rows(inputs)
+    if not rows:
+        return None, None
+    return rows, tuple(
         (inputs[name].dtype, _fixed_sizes(spec, inputs[name], any_length))
         for name, spec in signature.inputs.items()
     )
@@ -55,7 +57,7 @@ def merge_inputs(parts: Sequence[Arrays], padded_rows: int) -> Arrays:
     """Put the rows of several requests into one batch, in their order.
 
     Args:
-        parts: Inputs of each, alike by `likeness`, at least one row each.
+        parts: Inputs of each, alike by `mergeable`, at least one row each.
         padded_rows: Rows of the batch, at least those of all parts. The first row of
             the last part fills it up.
 
@@ -64,11 +66,33 @@ def merge_inputs(parts: Sequence[Arrays], padded_rows: int) -> Arrays:
         arrays of different lengths, the shorter ones are filled up at the end with
         their own first value, as TF Serving does.
     """
-    if len(parts) == 1 and padded_rows == count_rows(parts[0]):
+    if len(parts) == 1 and padded_rows == _count_rows(parts[0]):
         return parts[0]
     return {
         name: _stack([part[name] for part in parts], padded_rows) for name in parts[0]
     }
+
+
+def pads_too_much(parts: Sequence[Arrays]) -> bool:
+    """Tell whether filling up shorter arrays would make a batch out of proportion.
+
+    One long row among many short ones, or arrays long in different dimensions, would
+    become far more than what the clients sent.
+
+    Args:
+        parts: Inputs of each request, alike by `mergeable`.
+
+    Returns:
+        Whether an input of the batch would have more than four times the values of all
+        parts together and another 2**20.
+    """
+    for name in parts[0]:
+        arrays = [part[name] for part in parts]
+        rows = sum(map(len, arrays))
+        padded = rows * math.prod(_longest(arrays))
+        if padded > _MOST_PADDED * sum(a.size for a in arrays) + _ALWAYS_PADDED:
+            return True
+    return False
 
 
 def split_outputs(
@@ -113,6 +137,20 @@ def padded_size(rows: int, allowed_sizes: Sequence[int]) -> int:
     return next((size for size in allowed_sizes if size >= rows), rows)
 
 
+def _is_batch_major(signature: Signature) -> bool:
+    """Tell whether the first dimension of every input and output is the batch."""
+    return all(
+        specs and all(spec.shape and spec.shape[0] is None for spec in specs.values())
+        for specs in (signature.inputs, signature.outputs)
+    )
+
+
+def _count_rows(inputs: Arrays) -> int | None:
+    """Return the first dimension that all inputs share; None if they share none."""
+    sizes = {array.shape[0] if array.ndim else None for array in inputs.values()}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
 def _fixed_sizes(
     spec: TensorSpec, array: np.ndarray, any_length: bool
 ) -> tuple[int | None, ...]:
@@ -129,12 +167,14 @@ def _fixed_sizes(
 
 def _stack(arrays: Sequence[np.ndarray], padded_rows: int) -> np.ndarray:
     if len({array.shape[1:] for array in arrays}) > 1:
-        lengths = tuple(
-            map(max, zip(*(array.shape[1:] for array in arrays), strict=True))
-        )
+        lengths = _longest(arrays)
         arrays = [_lengthened(array, lengths) for array in arrays]
     missing = padded_rows - sum(map(len, arrays))
     return np.concatenate([*arrays, np.repeat(arrays[-1][:1], missing, axis=0)])
+
+
+def _longest(arrays: Sequence[np.ndarray]) -> tuple[int, ...]:
+    return tuple(map(max, zip(*(array.shape[1:] for array in arrays), strict=True)))
 
 
 def _lengthened(array: np.ndarray, lengths: tuple[int, ...]) -> np.ndarray:

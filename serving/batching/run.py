@@ -10,43 +10,58 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from serving.batching.request import Outputs, Piece, Request
-from serving.batching.rows import join_outputs, merge_inputs, padded_size, split_outputs
+from serving.batching.rows import (
+    join_outputs,
+    merge_inputs,
+    padded_size,
+    pads_too_much,
+    split_outputs,
+)
 from serving.models.servable import Servable, ServableError, StatusCode
 
-__all__ = ["run_batch"]
+__all__ = ["run_batch", "settle"]
 
 _log = logging.getLogger(__name__)
 
-# Receives the pieces of a batch and the seconds of their first run.
+# Receives the pieces of a batch and the seconds of their run, before any halves.
 OnRun = Callable[[Sequence[Piece], float], None]
 
 
 def run_batch(
     pieces: Sequence[Piece], allowed_sizes: Sequence[int], on_run: OnRun
 ) -> None:
-    """Run a batch and answer the requests whose last piece it held. Raises nothing.
+    """Run a batch and answer the requests whose last piece it held.
+
+    What goes wrong reaches the requests, not the caller. Pieces of which the lengths
+    differ so much that filling them up would take far more memory than they do are run
+    one by one.
 
     Args:
-        pieces: Pieces of requests for one signature, alike by `likeness`; or the only
+        pieces: Pieces of requests for one signature, alike by `mergeable`; or the only
             piece of a request that is run as it is.
         allowed_sizes: Sizes to which a batch is filled up; empty for any.
-        on_run: Called after the first run, before the answers. It must not raise.
+        on_run: Called after each of these runs, before the answers. It must not raise.
     """
     pieces = _still_needed(pieces)
-    if pieces:
-        started = time.monotonic()
-        outcome = _run_together(pieces, allowed_sizes)
-        on_run(pieces, time.monotonic() - started)
-        _answer(pieces, outcome, allowed_sizes)
+    batches = [pieces] if pieces else []
+    if len(pieces) > 1 and pads_too_much([piece.inputs for piece in pieces]):
+        batches = [[piece] for piece in pieces]
+    for batch in batches:
+        needed = batch if batch is pieces else _still_needed(batch)
+        if needed:
+            started = time.monotonic()
+            outcome = _run_together(needed, allowed_sizes)
+            on_run(needed, time.monotonic() - started)
+            _answer(needed, outcome, allowed_sizes)
 
 
 def _still_needed(pieces: Sequence[Piece]) -> list[Piece]:
     needed = []
     for piece in pieces:
         if not piece.request.is_needed(piece.place):
-            _settle(piece, None)
+            settle(piece, None)
         elif (error := _missed(piece.request)) is not None:
-            _settle(piece, error)
+            settle(piece, error)
         else:
             needed.append(piece)
     return needed
@@ -83,24 +98,31 @@ def _answer(
 ) -> None:
     if not isinstance(outcome, BaseException):
         for piece, outputs in zip(pieces, outcome, strict=True):
-            _settle(piece, outputs)
+            settle(piece, outputs)
     elif not isinstance(outcome, ServableError):
         for piece in pieces:
-            _settle(piece, outcome)
+            settle(piece, outcome)
     elif len(pieces) > 1:
         _run_halves(pieces, allowed_sizes)
     else:
-        _settle(pieces[0], _with_row(pieces[0], outcome, allowed_sizes))
+        settle(pieces[0], _with_row(pieces[0], outcome, allowed_sizes))
 
 
-def _settle(piece: Piece, outcome: Outputs | BaseException | None) -> None:
+def settle(piece: Piece, outcome: Outputs | BaseException | None) -> None:
+    """Take in what became of a piece; answer its request if it was the last one.
+
+    Args:
+        piece: The piece.
+        outcome: Its outputs, its error, or None if it was not run or its outputs are
+            not rows.
+    """
     request = piece.request
     outcomes = request.settle(piece.place, outcome)
     if outcomes is None or request.future.done():
         return
     result: Outputs | BaseException | None = outcomes[-1]
     if len(outcomes) > 1 and isinstance(result, dict):
-        result = join_outputs([part for part in outcomes if isinstance(part, dict)])
+        result = _joined([part for part in outcomes if isinstance(part, dict)])
     if result is None:
         result = _run_whole(request)
     if isinstance(result, BaseException):
@@ -109,13 +131,22 @@ def _settle(piece: Piece, outcome: Outputs | BaseException | None) -> None:
         request.future.set_result(result)
 
 
+def _joined(parts: Sequence[Outputs]) -> Outputs | BaseException | None:
+    try:
+        return join_outputs(parts)
+    except MemoryError:
+        return _too_little_memory()
+    except Exception as error:
+        return _logged(error)
+
+
 def _run_whole(request: Request) -> Outputs | BaseException:
     """Run a request whose outputs are not rows, whatever its signature says."""
     if (error := _missed(request)) is not None:
         return error
     outcome = _predict(request.servable, request.signature_name, request.inputs)
     if isinstance(outcome, ServableError):
-        return _with_row(Piece(request, 0, 0, 0, request.inputs), outcome, ())
+        return _with_row(Piece(request, 0, 0, 0), outcome, ())
     return outcome
 
 
@@ -150,17 +181,21 @@ def _run_rows(
     size = padded_size(sum(counts), allowed_sizes)
     try:
         inputs = merge_inputs(parts, size)
+        outcome = _predict(servable, signature_name, inputs)
+        if isinstance(outcome, BaseException):
+            return outcome
+        outputs = split_outputs(outcome, counts, size)
     except MemoryError:
-        return ServableError(
-            StatusCode.RESOURCE_EXHAUSTED, "There is too little memory for the batch."
-        )
+        return _too_little_memory()
     except Exception as error:
         return _logged(error)
-    outcome = _predict(servable, signature_name, inputs)
-    if isinstance(outcome, BaseException):
-        return outcome
-    outputs = split_outputs(outcome, counts, size)
     return [None for _ in parts] if outputs is None else outputs
+
+
+def _too_little_memory() -> ServableError:
+    return ServableError(
+        StatusCode.RESOURCE_EXHAUSTED, "There is too little memory for the batch."
+    )
 
 
 def _predict(

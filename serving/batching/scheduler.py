@@ -3,7 +3,7 @@
 Requests for the same signature of the same version wait in one queue. A few threads
 take batches from all queues, first from the one whose first request has waited
 longest. Without a batch timeout a batch is what queued up while the threads were busy:
-a lone request runs at once, and under load batches grow by themselves.
+the only client of a signature never waits, and under load batches grow by themselves.
 
 The parameters and the text for a full queue are those of TF Serving. It differs here:
 
@@ -17,6 +17,7 @@ The parameters and the text for a full queue are those of TF Serving. It differs
 import logging
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
@@ -24,21 +25,20 @@ from types import TracebackType
 
 import numpy as np
 
+from serving.batching.pace import Pace, first_pace, next_pace
 from serving.batching.parameters import BatchingParameters
 from serving.batching.request import Piece, Request, Waiting
-from serving.batching.rows import count_rows, is_batch_major, likeness
-from serving.batching.run import run_batch
+from serving.batching.rows import mergeable, padded_size
+from serving.batching.run import run_batch, settle
 from serving.models.servable import Servable, ServableError, StatusCode
 
 __all__ = ["BatchScheduler", "OnBatch", "Waiting"]
 
-OnBatch = Callable[[Servable, int, Sequence[float], float], None]
-"""Told of each batch: the version, its rows, the seconds that each request in it (or
-piece of a long one) waited in the queue, and the seconds of its run."""
-
-# For a batch timeout of None; see `BatchingParameters`.
-_MOST_OF_RUN = 0.25
-_LONGEST_WAIT = 0.005
+OnBatch = Callable[[Servable, Sequence[int], int, Sequence[float], float], None]
+"""Told of each batch: the version, the rows of each request in it (or piece of a long
+one), the rows that fill it up, the seconds that each waited in the queue, and the
+seconds of its run. A request that ran alone as it was has waited, but has no rows: they
+may be any number, and a batch has at most `max_batch_size`."""
 
 _log = logging.getLogger(__name__)
 
@@ -74,10 +74,11 @@ class BatchScheduler:
         self._parameters = parameters
         self._on_batch = on_batch
         self._capacity = parameters.max_enqueued_batches * parameters.max_batch_size
-        # A batch of fewer rows waits for others, for so many seconds.
-        self._enough = parameters.max_batch_size
-        self._timeout = (parameters.batch_timeout_micros or 0) / 1e6
-        self._last_run = self._last_end = 0.0
+        self._first_pace = first_pace(parameters)
+        # By version, which they must not keep in memory, and signature.
+        self._paces: weakref.WeakKeyDictionary[Servable, dict[str, Pace]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._queues: dict[Hashable, _Queue] = {}
         self._sizes: dict[Hashable, int] = {}
         self._is_closed = False
@@ -130,7 +131,13 @@ class BatchScheduler:
             ServableError: The queue is full, or the scheduler is closed.
         """
         parameters = self._parameters
-        rows, alike = self._mergeable(servable, signature_name, inputs)
+        rows, alike = None, None
+        if not parameters.runs_alone:
+            rows, alike = mergeable(
+                servable.signatures.get(signature_name),
+                inputs,
+                any_length=parameters.pad_variable_length_inputs,
+            )
         request = Request(
             servable,
             signature_name,
@@ -146,9 +153,7 @@ class BatchScheduler:
         size = parameters.max_batch_size if rows is None else rows
         with self._changed:
             if self._is_closed:
-                raise ServableError(
-                    StatusCode.UNAVAILABLE, "The server stops and takes no requests."
-                )
+                raise _stopped()
             queued = self._sizes.get(group, 0)
             if queued >= self._capacity:
                 raise _full_queue(queued, parameters)
@@ -160,40 +165,33 @@ class BatchScheduler:
             queue.pieces.extend(pieces)
             queue.size += size
             # A worker that takes a batch wakes the next one if anything is left.
-            if not was_waiting or queue.size - size < self._enough <= queue.size:
+            enough = self._pace(queue).enough
+            if not was_waiting or queue.size - size < enough <= queue.size:
                 self._changed.notify()
         return request.future
 
-    def close(self) -> None:
-        """Refuse further requests, run those in the queues and end the threads."""
+    def close(self, seconds: float | None = None) -> None:
+        """Refuse further requests, run those in the queues and end the threads.
+
+        Args:
+            seconds: How long to wait for that, at least 0; then what is still in the
+                queues is refused, and what runs is left alone. None for as long as it
+                takes.
+        """
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
+        until = None if seconds is None else time.monotonic() + seconds
         for worker in self._workers:
             if worker is not threading.current_thread():
-                worker.join()
-
-    def _mergeable(
-        self, servable: Servable, signature_name: str, inputs: dict[str, np.ndarray]
-    ) -> tuple[int | None, Hashable]:
-        """Return the rows and what requests in the same batch must have in common.
-
-        The rows are None for a request that runs alone, such as one that does not fit
-        the signature: the model tells what is wrong with it.
-        """
-        signature = servable.signatures.get(signature_name)
-        if (
-            self._parameters.runs_alone
-            or signature is None
-            or inputs.keys() != signature.inputs.keys()
-            or not is_batch_major(signature)
-        ):
-            return None, None
-        rows = count_rows(inputs)
-        if not rows:
-            return None, None
-        any_length = self._parameters.pad_variable_length_inputs
-        return rows, likeness(signature, inputs, any_length=any_length)
+                worker.join(None if until is None else max(until - time.monotonic(), 0))
+        with self._changed:
+            left = [piece for queue in self._queues.values() for piece in queue.pieces]
+            self._queues.clear()
+            self._sizes.clear()
+        for piece in left:
+            is_needed = piece.request.is_needed(piece.place)
+            settle(piece, _stopped() if is_needed else None)
 
     def _work(self) -> None:
         while (taken := self._next_batch()) is not None:
@@ -211,22 +209,27 @@ class BatchScheduler:
             del taken, pieces
 
     def _run(self, pieces: Sequence[Piece], taken_at: float) -> None:
+        sizes = self._parameters.allowed_batch_sizes
+
         def on_run(needed: Sequence[Piece], seconds: float) -> None:
-            rows = sum(map(_rows, needed))
-            if self._parameters.batch_timeout_micros is None and needed[0].rows:
+            request = needed[0].request
+            rows = [piece.rows for piece in needed if piece.rows]
+            total = sum(rows)
+            if rows:
+                pace = next_pace(self._parameters, total, seconds, time.monotonic())
                 with self._changed:
-                    self._enough = rows
-                    self._timeout = min(_MOST_OF_RUN * seconds, _LONGEST_WAIT)
-                    self._last_run, self._last_end = seconds, time.monotonic()
+                    paces = self._paces.setdefault(request.servable, {})
+                    paces[request.signature_name] = pace
             if self._on_batch is None:
                 return
+            padding = padded_size(total, sizes) - total if rows else 0
             waits = [taken_at - piece.request.queued_at for piece in needed]
             try:
-                self._on_batch(needed[0].request.servable, rows, waits, seconds)
+                self._on_batch(request.servable, rows, padding, waits, seconds)
             except Exception:
                 _log.exception("`on_batch` failed.")
 
-        run_batch(pieces, self._parameters.allowed_batch_sizes, on_run)
+        run_batch(pieces, sizes, on_run)
 
     def _next_batch(self) -> tuple[list[Piece], float] | None:
         """Wait for a batch that is ready; None when the scheduler is closed."""
@@ -248,7 +251,7 @@ class BatchScheduler:
         for queue in self._queues.values():
             queued_at = queue.pieces[0].request.queued_at
             if queued_at < since and (
-                queue.size >= self._enough
+                queue.size >= self._pace(queue).enough
                 or now >= self._closes_at(queue)
                 or self._is_closed
             ):
@@ -256,16 +259,12 @@ class BatchScheduler:
         return oldest
 
     def _closes_at(self, queue: _Queue) -> float:
-        """Return when a queue is done waiting for more rows.
+        return self._pace(queue).closes_at(queue.pieces[0].request.queued_at)
 
-        A first request that came while a batch ran waits from the end of that run on.
-        Else it would leave alone, just before all those that the run has answered come
-        back, and they after it, and so on: half of the batches would be of one row. It
-        does so only once: runs of other queues must not hold it up again and again.
-        """
-        queued_at = queue.pieces[0].request.queued_at
-        last_end = min(self._last_end, queued_at + self._last_run)
-        return max(queued_at, last_end) + self._timeout
+    def _pace(self, queue: _Queue) -> Pace:
+        request = queue.pieces[0].request
+        paces = self._paces.get(request.servable, {})
+        return paces.get(request.signature_name, self._first_pace)
 
     def _seconds_to_wait(self, now: float) -> float | None:
         if not self._queues:
@@ -290,9 +289,10 @@ class BatchScheduler:
         return pieces
 
 
-def _rows(piece: Piece) -> int:
-    rows = piece.rows or count_rows(piece.inputs)
-    return 1 if rows is None else rows
+def _stopped() -> ServableError:
+    return ServableError(
+        StatusCode.UNAVAILABLE, "The server stops and takes no requests."
+    )
 
 
 def _full_queue(queued: int, parameters: BatchingParameters) -> ServableError:

@@ -1,11 +1,12 @@
 """Where the client finds a model: the address that a user writes, in its parts."""
 
-import ipaddress
 import re
 from dataclasses import dataclass
 from urllib.parse import unquote
 
 import httpx
+
+from serving.loopback import is_loopback
 
 __all__ = ["ModelAddress", "at_version", "parse_address"]
 
@@ -85,7 +86,7 @@ def parse_address(url: str) -> ModelAddress:
         name=unquote(match["name"]),
         version=None if match["version"] is None else int(match["version"]),
         label=match["label"],
-        is_loopback=_is_loopback(parsed.host),
+        is_loopback=is_loopback(parsed.host),
     )
 
 
@@ -101,10 +102,3 @@ def _no_address(url: str) -> ValueError:
         "http://127.0.0.1:8501/v1/models/emoji/versions/1 or "
         f"grpc://127.0.0.1:8500/emoji. Received: url={url!r}."
     )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

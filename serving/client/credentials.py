@@ -8,12 +8,44 @@ from pathlib import Path
 from typing import Any
 
 from serving.client.address import ModelAddress
+from serving.client.retries import EndpointError
 
-__all__ = ["Credentials"]
+__all__ = ["Credentials", "read_token", "refused_certificate"]
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 
 File = str | PathLike[str]
+
+
+def read_token(file: File) -> str:
+    """Read a token from a file, which may be the endpoint's own file of tokens.
+
+    Args:
+        file: Blank lines and lines that begin with # are skipped; the first other one
+            is the token, without the spaces around it.
+
+    Returns:
+        The token.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It has no token.
+    """
+    for line in Path(file).read_text("utf-8", "replace").split("\n"):
+        token = line.strip()
+        if token and not token.startswith("#"):
+            return token
+    raise ValueError(f"{file} must have at least one token.")
+
+
+def refused_certificate(url: str, reason: object) -> EndpointError:
+    """Return the error for an endpoint that is not trusted, which no retry changes."""
+    return EndpointError(
+        f"The certificate of the embedding endpoint {url} is not trusted ({reason}). "
+        "It must be issued for the host in the address, by an authority that is "
+        "trusted: name the endpoint's own with `--ca-file`, or "
+        "`Credentials(ca_file=...)`."
+    )
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,16 @@ from tfdml.images import UnreadableImageError, list_images
 
 __all__ = ["EmbeddingReport", "embed_images"]
 
-PATIENCE = Retries(count=20, seconds=120.0)
+PATIENCE = Retries(count=60, seconds=120.0)
 """A long run outlasts the restart of an endpoint."""
+
+_REMEDY = "Delete it to begin again from the first one."
+
+_PROBES = 4
+
+# Of the length of an embedding. The last digits depend on the batch and the machine,
+# in half precision a few thousandths; another model gives something else altogether.
+_MOST_DIFFERENCE = 0.01
 
 
 @dataclass(frozen=True)
@@ -75,9 +83,10 @@ def embed_images(
 
     What is done stands in `FILE.partial` meanwhile. If a run ends early, the next one
     of the same pictures and the same version of the model goes on behind it; a picture
-    that it left out stays left out. All
-    pictures are embedded by one version, the one that the address means at the
-    beginning, although a new one may come up.
+    that it left out stays left out. It first embeds a few pictures again, to see that
+    the version is still the same model, and compares size and time of change of those
+    that are done. All pictures are embedded by one version, the one that the address
+    means at the beginning, although a new one may come up.
 
     Args:
         images_folder: Folder with pictures, at any depth.
@@ -97,8 +106,8 @@ def embed_images(
         UnreadableImageError: A file is no picture; the message names it.
         NotADirectoryError, OSError: A folder or file is missing, or cannot be written.
         EndpointError: The endpoint did not answer, or not with embeddings.
-        ValueError: There is no picture, or what an earlier run left is of other
-            pictures or another model.
+        ValueError: There is no picture, or what an earlier run left is of other or
+            changed pictures or another model.
     """
     file = Path(file)
     if file.suffix != ".npz":
@@ -118,9 +127,8 @@ def embed_images(
             "model_name": metadata.name,
             "model_version": metadata.version,
         }
-        with Journal(
-            partial, job, paths, remedy="Delete it to begin again from the first one."
-        ) as journal:
+        stamps = [_stamp(root / path) for path in paths]
+        with Journal(partial, job, paths, stamps, remedy=_REMEDY) as journal:
             resumed = len(journal)
             if journal.skipped and not skip_unreadable:
                 reason = next(iter(journal.skipped.values()))
@@ -129,6 +137,7 @@ def embed_images(
                     "Leave them out again with `--skip-unreadable`, or delete that "
                     "file to begin again from the first one."
                 )
+            _check_model(client, root, journal, partial)
             _embed(client, root, paths, journal, concurrency, skip_unreadable)
             skipped = journal.skipped
             if len(skipped) == len(paths):
@@ -153,6 +162,35 @@ def _client_of_one_version(
             raise EndpointError(f"{url} does not tell the version of its model.")
         with client.at_version(version) as pinned:
             yield pinned
+
+
+def _stamp(file: Path) -> list[int]:
+    """Return size and time of change of a file; nothing of one that leads nowhere."""
+    try:
+        found = file.stat()
+    except OSError:
+        return []
+    return [found.st_size, found.st_mtime_ns]
+
+
+def _check_model(
+    client: EndpointClient, root: Path, journal: Journal, partial: Path
+) -> None:
+    """Refuse a model that embeds what is in the journal otherwise."""
+    before, paths = journal.embeddings, journal.embedded
+    places = sorted({len(paths) * part // _PROBES for part in range(_PROBES)})
+    if not paths:
+        return
+    before = before[places]
+    now = client.embed([root / paths[place] for place in places])
+    if now.shape == before.shape:
+        differences = np.linalg.norm(now - before, axis=1)
+        if (differences <= _MOST_DIFFERENCE * np.linalg.norm(before, axis=1)).all():
+            return
+    raise ValueError(
+        f"{partial} holds embeddings of another model than the one that {client.url} "
+        f"has now, although name and version are the same. {_REMEDY}"
+    )
 
 
 def _embed(

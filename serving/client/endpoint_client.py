@@ -21,7 +21,7 @@ from serving.client.address import at_version, parse_address
 from serving.client.credentials import Credentials
 from serving.client.metadata import ModelMetadata, parse_metadata
 from serving.client.rest import RestConnection
-from serving.client.retries import EndpointError, Retries, ask
+from serving.client.retries import EndpointError, Retries, Waits, ask
 from serving.client.rows import rows_of, split
 from serving.client.stream import in_order
 from tfdml.images import UnreadableImageError, encode_png, list_images, read_image
@@ -126,7 +126,7 @@ class EndpointClient:
         self._gzip_requests = gzip_requests
         self._metadata: ModelMetadata | None = None
         self._asking_metadata = threading.Lock()
-        self._closed = threading.Event()
+        self._waits = Waits()
         self._connection: _Connection
         if address.is_grpc:
             from serving.client.rpc import GrpcConnection
@@ -153,7 +153,7 @@ class EndpointClient:
 
     def close(self) -> None:
         """Close the connections. Whoever waits to ask again gets the last error."""
-        self._closed.set()
+        self._waits.end()
         self._connection.close()
 
     def at_version(self, version: int) -> Self:
@@ -174,9 +174,12 @@ class EndpointClient:
         Raises:
             EndpointError: The endpoint did not answer, or answered something else.
         """
+        return self._described(self._waits)
+
+    def _described(self, waits: Waits) -> ModelMetadata:
         with self._asking_metadata:
             if self._metadata is None:
-                reply = self._ask(self._connection.metadata)
+                reply = self._ask(self._connection.metadata, waits)
                 try:
                     self._metadata = parse_metadata(reply)
                 except ValueError as error:
@@ -201,7 +204,10 @@ class EndpointClient:
         dimension = self.metadata().dimension
         if not len(images):
             return np.zeros((0, dimension or 0), np.float32)
-        return self._embed_prepared(self._prepare(image) for image in images)
+        waits = self._waits
+        return self._embed_prepared(
+            (self._prepare(image, waits) for image in images), self._batch_size, waits
+        )
 
     def embed_stream(
         self,
@@ -214,7 +220,9 @@ class EndpointClient:
         """Embed any number of pictures, with several requests under way at one time.
 
         Pictures are read and prepared in the threads that send them. Of a long list no
-        more is in memory than `concurrency` batches of prepared pictures.
+        more is in memory than `concurrency` batches of prepared pictures. A stream that
+        is closed or fails waits for the requests that are under way, but makes none of
+        them again.
 
         Args:
             images: Paths of picture files, or their encoded bytes; taken as they are
@@ -239,13 +247,18 @@ class EndpointClient:
         batch_size = self._batch_size if batch_size is None else batch_size
         _check_at_least_1("batch_size", batch_size)
         _check_at_least_1("concurrency", concurrency)
+        waits = Waits(self._waits)
         batches = in_order(
             functools.partial(
-                self._embed_readable, is_lenient=on_unreadable is not None
+                self._embed_readable,
+                batch_size=batch_size,
+                waits=waits,
+                is_lenient=on_unreadable is not None,
             ),
             images,
             batch_size=batch_size,
             concurrency=concurrency,
+            abandon=waits.end,
         )
         return self._flattened(batches, on_unreadable)
 
@@ -323,7 +336,7 @@ class EndpointClient:
                         on_unreadable(picture, result)
 
     def _embed_readable(
-        self, images: list[Picture], *, is_lenient: bool
+        self, images: list[Picture], *, batch_size: int, waits: Waits, is_lenient: bool
     ) -> list[tuple[Picture, np.ndarray | Unreadable]]:
         """Embed a batch; a picture that cannot be read has the reason in its place.
 
@@ -333,26 +346,29 @@ class EndpointClient:
         prepared: list[bytes] = []
         for image in images:
             try:
-                prepared.append(self._prepare(image))
+                prepared.append(self._prepare(image, waits))
                 results.append(None)
             except (UnreadableImageError, OSError) as error:
                 results.append(error)
                 if not is_lenient:
                     break
-        rows = iter(self._embed_prepared(prepared) if prepared else ())
+        embed = self._embed_prepared
+        rows = iter(embed(prepared, batch_size, waits) if prepared else ())
         return [
             (image, next(rows) if result is None else result)
             for image, result in zip(images, results, strict=False)
         ]
 
-    def _prepare(self, image: Picture) -> bytes:
+    def _prepare(self, image: Picture, waits: Waits) -> bytes:
         pixels = read_image(image, max_pixels=self._max_pixels)
-        view = self.metadata().view
+        view = self._described(waits).view
         return encode_png(pixels if view is None else view.reduced(pixels))
 
-    def _embed_prepared(self, prepared: Iterable[bytes]) -> np.ndarray:
-        dimension = self.metadata().dimension
-        rows = [self._predict(part) for part in split(prepared, self._batch_size)]
+    def _embed_prepared(
+        self, prepared: Iterable[bytes], batch_size: int, waits: Waits
+    ) -> np.ndarray:
+        dimension = self._described(waits).dimension
+        rows = [self._predict(part, waits) for part in split(prepared, batch_size)]
         widths = {len(row) for part in rows for row in part}
         if len(widths) > 1 or dimension not in (None, *widths):
             raise self._wrong_reply(
@@ -360,16 +376,16 @@ class EndpointClient:
             )
         return np.concatenate(rows)
 
-    def _predict(self, encoded: list[bytes]) -> np.ndarray:
-        input_name = self.metadata().input_name
-        predictions = self._ask(lambda: self._connection.predict(input_name, encoded))
+    def _predict(self, encoded: list[bytes], waits: Waits) -> np.ndarray:
+        name = self._described(waits).input_name
+        predictions = self._ask(lambda: self._connection.predict(name, encoded), waits)
         try:
             return rows_of(predictions)
         except ValueError as error:
             raise self._wrong_reply(str(error)) from error
 
-    def _ask(self, attempt: Callable[[], Any]) -> Any:
-        return ask(attempt, self._retries, wait=self._closed.wait)
+    def _ask(self, attempt: Callable[[], Any], waits: Waits) -> Any:
+        return ask(attempt, self._retries, wait=waits.wait)
 
     def _wrong_reply(self, reason: str) -> EndpointError:
         return EndpointError(

@@ -1,7 +1,8 @@
 """Embeddings as they come, so that a run that was stopped goes on where it was.
 
 A journal is a file of JSON lines: the first says what is embedded and with what, each
-further one holds a picture. A line that was not finished when a run ended is dropped.
+further one holds a picture, and what tells whether the picture is still the same. A
+line that was not finished when a run ended is dropped.
 """
 
 import base64
@@ -28,10 +29,12 @@ class Journal:
         file: Where it is, or goes.
         job: What is embedded and with what; values of JSON.
         paths: All pictures of the job, in the order in which they are added.
-        remedy: What to do where the file is the journal of another job.
+        stamps: For each of them, numbers that change when it does.
+        remedy: What to do where the file cannot be gone on with.
 
     Raises:
-        ValueError: The file is the journal of another job, or no journal.
+        ValueError: The file is the journal of another job, or no journal, or a picture
+            in it has changed.
         OSError: It cannot be read or written, or another process has it open.
     """
 
@@ -40,13 +43,15 @@ class Journal:
         file: str | PathLike[str],
         job: Mapping[str, Any],
         paths: Sequence[str],
+        stamps: Sequence[list[int]],
         *,
         remedy: str,
     ) -> None:
-        self._paths = paths
+        self._paths, self._stamps = paths, stamps
         self._rows: list[NDArray[np.float32] | None] = []
         self._reasons: dict[int, str] = {}
-        self._file = Path(file).open("a+b")  # noqa: SIM115 - closed by `close`
+        self._path = Path(file)
+        self._file = self._path.open("a+b")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -55,7 +60,7 @@ class Journal:
                 f"Another process is writing {file}. Wait for it, or end it."
             ) from error
         try:
-            self._read(json.dumps(job, sort_keys=True), f"{file} {{}}. {remedy}")
+            self._read(json.dumps(job, sort_keys=True), remedy)
         except BaseException:
             self._file.close()
             raise
@@ -102,36 +107,43 @@ class Journal:
         """Why a picture has none, by its path."""
         return {self._paths[place]: reason for place, reason in self._reasons.items()}
 
-    def _append(self, entry: dict[str, str]) -> None:
-        entry = {"path": self._paths[len(self._rows)], **entry}
+    def _append(self, result: dict[str, str]) -> None:
+        place = len(self._rows)
+        entry = {"path": self._paths[place], "stamp": self._stamps[place], **result}
         self._file.write(json.dumps(entry).encode() + b"\n")
         # In the hands of the system, a line outlives the process.
         self._file.flush()
 
-    def _read(self, job: str, refusal: str) -> None:
+    def _read(self, job: str, remedy: str) -> None:
+        def refusal(reason: str) -> ValueError:
+            return ValueError(f"{self._path} {reason}. {remedy}")
+
         self._file.seek(0)
         first = self._file.readline()
-        if not first.endswith(b"\n"):
+        own = job.encode() + b"\n"
+        # Anything else without an end may be a file of somebody else.
+        if len(first) < len(own) and own.startswith(first):
             self._file.truncate(0)
-            self._file.write(job.encode() + b"\n")
+            self._file.write(own)
             self._file.flush()
             return
-        if first.decode(errors="replace").rstrip("\n") != job:
-            raise ValueError(
-                refusal.format("was begun with other pictures or another model")
-            )
+        if first != own:
+            raise refusal("was begun with other pictures or another model")
         end = self._file.tell()
         for line in self._file:
             if not line.endswith(b"\n"):
                 break
             end += len(line)
             try:
-                self._take(json.loads(line))
+                changed = self._take(json.loads(line))
             except (IndexError, KeyError, TypeError, ValueError) as error:
-                raise ValueError(refusal.format("is damaged")) from error
+                raise refusal("is damaged") from error
+            if changed is not None:
+                raise refusal(f"has {changed!r}, which has changed since then")
         self._file.truncate(end)
 
-    def _take(self, entry: dict[str, str]) -> None:
+    def _take(self, entry: dict[str, Any]) -> str | None:
+        """Take an entry; returns its picture if that has changed."""
         place = len(self._rows)
         if entry["path"] != self._paths[place]:
             raise ValueError(f"{entry['path']!r} is not picture {place}")
@@ -141,3 +153,5 @@ class Journal:
         else:
             self._reasons[place] = entry["reason"]
             self._rows.append(None)
+        is_same: bool = entry["stamp"] == self._stamps[place]
+        return None if is_same else self._paths[place]

@@ -5,13 +5,14 @@ import datetime
 import email.utils
 import gzip
 import json
+import ssl
 from collections.abc import Sequence
 from typing import Any
 
 import httpx
 
 from serving.client.address import ModelAddress
-from serving.client.credentials import Credentials
+from serving.client.credentials import Credentials, refused_certificate
 from serving.client.retries import EndpointError
 
 __all__ = ["RestConnection"]
@@ -134,6 +135,9 @@ class RestConnection:
             # Not connected, or nobody took the request: it has not been answered.
             raise self._timed_out(may_pass=not has_answered) from error
         except httpx.HTTPError as error:
+            refused = _certificate_error(error)
+            if refused is not None:
+                raise refused_certificate(self._url, refused) from error
             raise EndpointError(
                 f"The embedding endpoint {self._url} cannot be reached ({error}). "
                 "Is it running? `python -m serving run` starts one.",
@@ -152,6 +156,14 @@ class RestConnection:
         return EndpointError(
             f"The embedding endpoint {self._url} gave an unexpected answer: {reason}."
         )
+
+
+def _certificate_error(error: BaseException) -> ssl.SSLCertVerificationError | None:
+    """Find out whether it was the endpoint's certificate that ended a connection."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+        cause = cause.__cause__ or cause.__context__
+    return cause
 
 
 def _retry_after(value: str | None) -> float | None:

@@ -1,12 +1,13 @@
 """When the client asks again: after which failures, how often and after what wait."""
 
 import random
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Self, TypeVar
 
-__all__ = ["EndpointError", "Retries", "ask"]
+__all__ = ["EndpointError", "Retries", "Waits", "ask"]
 
 T = TypeVar("T")
 
@@ -80,6 +81,37 @@ class Retries:
             )
 
 
+class Waits:
+    """The waits of a client, or of a part of its work, which can be ended early.
+
+    Args:
+        whole: That of which this is a part: the part ends with it, it not with the
+            part.
+    """
+
+    def __init__(self, whole: Self | None = None) -> None:
+        self._whole = whole
+        self._has_ended = False
+        # One for all parts, so that the end of the whole wakes each of them.
+        self._changed: threading.Condition = (
+            threading.Condition() if whole is None else whole._changed
+        )
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so many seconds; true at once where it has ended, or when it does."""
+        with self._changed:
+            return self._changed.wait_for(self._is_over, seconds)
+
+    def end(self) -> None:
+        """End all waits, those to come too."""
+        with self._changed:
+            self._has_ended = True
+            self._changed.notify_all()
+
+    def _is_over(self) -> bool:
+        return self._has_ended or (self._whole is not None and self._whole._is_over())
+
+
 def ask(
     attempt: Callable[[], T],
     retries: Retries,
@@ -93,7 +125,7 @@ def ask(
     Args:
         attempt: Makes the request once.
         retries: The bounds.
-        wait: Waits so many seconds; true if the client was closed meanwhile.
+        wait: Waits so many seconds; true if no further attempt is wanted.
         clock: Seconds that pass.
         draw: A random number between two.
 

@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 
 from serving.client.address import ModelAddress
-from serving.client.credentials import Credentials
+from serving.client.credentials import Credentials, refused_certificate
 from serving.client.retries import EndpointError
 
 __all__ = ["GrpcConnection"]
@@ -15,6 +15,9 @@ _SIGNATURE = "serving_default"
 _MAY_PASS = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
 _TOO_LARGE = ("larger than max", "at most")
 """In the details of RESOURCE_EXHAUSTED: of a message that will be too large again."""
+
+_NOT_TRUSTED = ("CERTIFICATE_VERIFY_FAILED", "Hostname Verification Check failed")
+"""In the details of UNAVAILABLE: of a certificate that gRPC refuses."""
 
 _OPTIONS = [
     # gRPC's own limit is 4 MB.
@@ -135,9 +138,12 @@ class GrpcConnection:
             return method(request, timeout=self._timeout, metadata=self._headers)
         except grpc.RpcError as error:
             code, details = error.code(), error.details() or ""
+            is_down = code == grpc.StatusCode.UNAVAILABLE
+            if is_down and any(words in details for words in _NOT_TRUSTED):
+                raise refused_certificate(self._url, details) from error
             if code == grpc.StatusCode.DEADLINE_EXCEEDED:
                 message = f"did not answer within {self._timeout:g} seconds."
-            elif code == grpc.StatusCode.UNAVAILABLE:
+            elif is_down:
                 message = (
                     f"cannot be reached or is not ready ({details}). Is it running? "
                     "`python -m serving run` starts one."

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from serving.export.calibration import calibration_of_model, save_calibration
-from serving.export.exporting import check_destination, warm_up_with
+from serving.export.exporting import MOST_IMAGES, check_destination, warm_up_with
 from serving.export.warm_up_images import synthetic_picture
 from serving.models.saved_model import find_model_version, model_fingerprint
 from serving.models.scann_operators import import_scann_operators
@@ -283,7 +283,10 @@ def _nearest(
 
 
 def _warm_up_pictures(folder: Path) -> tuple[list[bytes], int]:
-    """Return the pictures in the warm-up requests of an embedder, and their batch."""
+    """Return pictures of an embedder's warm-up requests, and their largest batch.
+
+    The first 64 pictures are enough, however many requests somebody has written.
+    """
     pictures: dict[bytes, None] = {}
     batch_size = 1
     for request in read_warm_up_requests(folder):
@@ -291,4 +294,4 @@ def _warm_up_pictures(folder: Path) -> tuple[list[bytes], int]:
             for tensor in request.inputs.values():
                 pictures.update(dict.fromkeys(tensor.string_val))
                 batch_size = max(batch_size, len(tensor.string_val))
-    return list(pictures), batch_size
+    return list(pictures)[:MOST_IMAGES], batch_size

@@ -14,7 +14,7 @@ from serving.export.warm_up_images import (
     training_pictures,
     warm_up_requests,
 )
-from serving.models.saved_model import model_fingerprint
+from serving.models.saved_model import is_version, model_fingerprint
 from serving.models.servable import Servable
 from serving.models.warm_up import warm_up, write_warm_up_requests
 from tfdml.calibration_record import Calibration
@@ -23,9 +23,16 @@ from tfdml.images import list_images
 from tfdml.model_description import update_description
 from tfdml.views import View
 
-__all__ = ["ExportReport", "check_destination", "export_run", "warm_up_with"]
+__all__ = [
+    "MOST_IMAGES",
+    "ExportReport",
+    "check_destination",
+    "export_run",
+    "warm_up_with",
+]
 
-_MOST_IMAGES = 64
+MOST_IMAGES = 64
+"""Most pictures in the warm-up requests of a version."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,8 @@ def export_run(
         output_dtype: `"float16"` or `"int8"` adds a signature with such embeddings.
         warm_up_images: Folder of pictures, or one, for the warm-up requests. By
             default those that the run trained on; where they are gone, noise.
-        warm_up_count: How many pictures, 0 (no warm-up requests) to 64.
+        warm_up_count: How many pictures, 0 (no warm-up requests) to 64. At most 32 of
+            them are in one request.
 
     Returns:
         The report.
@@ -145,13 +153,13 @@ def check_destination(destination: Path) -> None:
     """Refuse a folder that no server would take for a version.
 
     Raises:
-        ValueError: Its name is no version number of at least 1.
+        ValueError: Its name is no version number from 1 to 2^63 - 1.
     """
     name = destination.name
-    if not (name.isascii() and name.isdigit() and int(name) >= 1):
+    if not (is_version(name) and int(name) >= 1):
         raise ValueError(
-            "The destination must end with a version number of at least 1, such as "
-            f"models/emoji/1. Received: {destination}."
+            "The destination must end with a version number from 1 to 2^63 - 1, such "
+            f"as models/emoji/1. Received: {destination}."
         )
 
 
@@ -169,7 +177,7 @@ def warm_up_with(
         folder: Folder of the version.
         pictures: Encoded pictures.
         view: The view of the model.
-        batch_size: Rows of the large requests.
+        batch_size: Rows of the large requests, which have 32 at most.
 
     Returns:
         The number of requests.
@@ -183,9 +191,9 @@ def warm_up_with(
 
 
 def _check_count(images: str | PathLike[str] | None, count: int) -> None:
-    if not 0 <= count <= _MOST_IMAGES:
+    if not 0 <= count <= MOST_IMAGES:
         raise ValueError(
-            f"`warm_up_count` must be from 0 to {_MOST_IMAGES}. "
+            f"`warm_up_count` must be from 0 to {MOST_IMAGES}. "
             f"Received: warm_up_count={count}."
         )
     if images is not None and not count:

@@ -18,11 +18,16 @@ from tfdml.images import UnreadableImageError, encode_png, list_images, read_ima
 from tfdml.views import View
 
 __all__ = [
+    "MOST_ROWS",
     "encoded_pictures",
     "synthetic_picture",
     "training_pictures",
     "warm_up_requests",
 ]
+
+MOST_ROWS = 32
+"""Most rows of a request: a server that batches refuses one above its `max_batch_size`,
+and then the version."""
 
 _MOST_BYTES = 1_000_000  # of a picture that is sent as it is
 _BYTES_IN = "image_bytes"
@@ -36,7 +41,8 @@ def training_pictures(run: str | PathLike[str]) -> list[Path]:
         run: The run folder; `recipe.json` and `splits.json` in it tell.
 
     Returns:
-        Files, perhaps none: the recipe is not there, or the pictures have gone.
+        Files, perhaps none: the recipe is not there or damaged, or the pictures have
+        gone.
     """
     try:
         recipe = json.loads((Path(run) / "recipe.json").read_text("utf-8"))
@@ -53,7 +59,7 @@ def training_pictures(run: str | PathLike[str]) -> list[Path]:
             for path in list_images(images)
             if path.partition("/")[0] in trained
         ]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, csv.Error):
         return []
 
 
@@ -123,14 +129,15 @@ def warm_up_requests(
         servable: The model that is to be warmed up.
         pictures: Encoded pictures, at least one, which its graph decodes.
         view: The view of the model.
-        batch_size: Rows of the large requests; pictures repeat where they are fewer.
+        batch_size: Rows of the large requests, which have 32 at most; pictures repeat
+            where they are fewer.
 
     Returns:
         `PredictRequest` messages: each picture alone for `serving_default`, and one
         picture and a batch of them for each signature that takes pictures.
     """
     seen = [view.central(read_image(picture)) for picture in pictures]
-    order = np.arange(batch_size) % len(pictures)
+    order = np.arange(min(batch_size, MOST_ROWS)) % len(pictures)
     together, pixels = _rows(pictures)[order], np.stack(seen)[order]
     requests = [
         _request(servable, DEFAULT_SIGNATURE, _BYTES_IN, _rows([picture]))

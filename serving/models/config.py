@@ -20,7 +20,7 @@ __all__ = [
     "SpecificVersions",
     "VersionPolicy",
     "model_configs_of",
-    "read_model_configs",
+    "parse_model_configs",
     "single_model",
     "unique_by_name",
 ]
@@ -149,24 +149,27 @@ def single_model(name: str, base_path: str | PathLike[str]) -> ModelConfig:
     return ModelConfig(name, Path(os.path.abspath(base_path)))
 
 
-def read_model_configs(file: str | PathLike[str]) -> list[ModelConfig]:
-    """Read a `models.config`: a `ModelServerConfig` in text format.
+def parse_model_configs(content: bytes, file: str | PathLike[str]) -> list[ModelConfig]:
+    """Read the content of a `models.config`: a `ModelServerConfig` in text format.
 
     Args:
-        file: The file, UTF-8.
+        content: What the file holds, UTF-8. `ConfigWatch` compares it with what the
+            file holds later, so it is read once and parsed from here.
+        file: The file, for the error.
 
     Returns:
         The models, in the order of the file.
 
     Raises:
-        FileNotFoundError: There is no such file.
         ValueError: It is no such message, or a model breaks a rule.
     """
     from tensorflow_serving.config import model_server_config_pb2
 
-    from serving.config_messages import read_text_message
+    from serving.config_messages import parse_text_message
 
-    message = read_text_message(file, model_server_config_pb2.ModelServerConfig)
+    message = parse_text_message(
+        content, file, model_server_config_pb2.ModelServerConfig
+    )
     try:
         return model_configs_of(message)
     except ValueError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from serving.models.config import ModelConfig, read_model_configs
+from serving.models.config import ModelConfig, parse_model_configs
 from serving.models.servable import ServableError
 
 __all__ = ["ConfigWatch"]
@@ -26,7 +26,9 @@ class ConfigWatch:
     Args:
         file: The file.
         seconds: Seconds between two looks, more than 0.
-        reload: Changes the models: `ModelManager.reload`.
+        reload: Changes the models: `WatchedModels.reload`.
+        applied: What the file held when the models were made as it says; None if they
+            were not. A file that still holds it at the first look changes nothing.
         retry_seconds: Seconds before a file that could not be followed is tried again
             unchanged, since a model may have been copied meanwhile.
 
@@ -40,6 +42,7 @@ class ConfigWatch:
         seconds: float,
         reload: Callable[[list[ModelConfig]], None],
         *,
+        applied: bytes | None = None,
         retry_seconds: float = 60.0,
     ) -> None:
         if seconds <= 0:
@@ -52,7 +55,7 @@ class ConfigWatch:
         self._seconds = seconds
         self._reload = reload
         self._retry_seconds = retry_seconds
-        self._applied: bytes | None = None
+        self._applied = applied
         self._failed: bytes | None = None
         self._next_try = 0.0
         self._told = ""
@@ -94,7 +97,7 @@ class ConfigWatch:
         if content == self._failed and time.monotonic() < self._next_try:
             return False
         try:
-            self._reload(read_model_configs(self._file))
+            self._reload(parse_model_configs(content, self._file))
         except (OSError, ValueError, ServableError) as error:
             self._failed = content
             self._next_try = time.monotonic() + self._retry_seconds
@@ -104,11 +107,15 @@ class ConfigWatch:
         _log.info("The models follow %s.", self._file)
         return True
 
-    def close(self) -> None:
-        """Stop looking; a change that is being made is waited for."""
+    def close(self, seconds: float | None = None) -> None:
+        """Stop looking, and wait for a change that is being made.
+
+        Args:
+            seconds: How long to wait, at least 0; None until it has been made.
+        """
         self._closed.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(seconds)
 
     def _run(self) -> None:
         while not self._closed.wait(self._seconds):

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from serving.models.servable import Servable
-from serving.models.served import VersionStatus
+from serving.models.version_states import VersionStatus
 
 __all__ = [
     "metadata_json",

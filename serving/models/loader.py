@@ -3,14 +3,17 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from serving.models.config import ModelConfig
+from serving.models.plan import ModelPlan, check_labels, older_versions
 from serving.models.saved_model import folder_stamp
 from serving.models.servable import Servable, ServableError, StatusCode
-from serving.models.served import ServedModels, VersionState, VersionStatus
+from serving.models.served import ServedModels
+from serving.models.version_states import VersionState, VersionStatus
 
 __all__ = ["VersionLoader"]
 
@@ -116,6 +119,90 @@ class VersionLoader:
         attempt.next_try = time.monotonic() + self._retry_seconds
         _log.error("Version %d of model %s: %s", version, name, failed.error_message)
         return failed
+
+    def load_several(
+        self, name: str, versions: Iterable[int], folders: Mapping[int, Path]
+    ) -> tuple[list[Servable], list[str]]:
+        """Load versions of a model.
+
+        Args:
+            name: Name of the model.
+            versions: Which versions, in the order in which they are loaded.
+            folders: Folder of each.
+
+        Returns:
+            Those that could be loaded, and what is wrong with the others.
+        """
+        loaded, failures = [], []
+        for version in versions:
+            result = self.load(name, version, folders[version])
+            if isinstance(result, VersionStatus):
+                failures.append(result.error_message)
+            else:
+                loaded.append(result)
+        return loaded, failures
+
+    def load_first(self, config: ModelConfig, plan: ModelPlan) -> list[Servable]:
+        """Load what a model needs when the server starts.
+
+        Args:
+            config: The model.
+            plan: What it calls for.
+
+        Returns:
+            The versions that could be loaded, at least one: the wanted ones, or an
+            older one where `older_versions` allows it.
+
+        Raises:
+            ValueError: There is none, or a label points at another version.
+        """
+        loaded, failures = self.load_several(config.name, plan.to_load, plan.folders)
+        for version in [] if loaded else older_versions(config, plan):
+            loaded, failed = self.load_several(config.name, [version], plan.folders)
+            if loaded:
+                break
+            failures += failed
+        if not loaded:
+            raise ValueError("\n".join(failures))
+        try:
+            check_labels(config, {servable.version for servable in loaded})
+        except ServableError as error:
+            raise ValueError(f"{error.message}.") from error
+        return loaded
+
+    def load_all(
+        self, plans: Mapping[str, ModelPlan], configured: Set[str]
+    ) -> dict[str, list[Servable]]:
+        """Load all that several models call for, or nothing.
+
+        Args:
+            plans: What each model calls for.
+            configured: Models that are looked at again if this fails.
+
+        Returns:
+            The versions of each model, not yet available.
+
+        Raises:
+            ServableError: A version cannot be loaded; all are given up.
+        """
+        staged: dict[str, list[Servable]] = {}
+        failures: list[str] = []
+        for name, plan in plans.items():
+            staged[name], failed = self.load_several(name, plan.to_load, plan.folders)
+            if failed:
+                failures.append(f"{{{name} due to error: {' '.join(failed)}}}, ")
+        if not failures:
+            return staged
+        for name, servables in staged.items():
+            while servables:
+                self.discard(servables.pop())
+            if name not in configured:
+                self.forget_others(name, set())
+        raise ServableError(
+            StatusCode.UNKNOWN,
+            f"{len(failures)} model(s) did not become available: "
+            f"{{{''.join(failures)}}}",
+        )
 
     def discard(self, servable: Servable) -> None:
         """Give up a loaded version that has never been available."""

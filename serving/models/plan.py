@@ -1,6 +1,6 @@
 """What a model calls for: its configuration, compared with its folder on disk.
 
-Nothing here changes anything; the model manager acts on it.
+Nothing here changes anything; `WatchedModels` acts on it.
 """
 
 from collections.abc import Mapping, Set

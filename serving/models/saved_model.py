@@ -16,6 +16,7 @@ __all__ = [
     "find_version_folders",
     "folder_stamp",
     "has_graph",
+    "is_version",
     "model_fingerprint",
 ]
 
@@ -47,7 +48,7 @@ def find_model_version(model: str | PathLike[str]) -> ModelVersion:
         FileNotFoundError: There is no exported model.
     """
     base = Path(model).resolve()
-    if has_graph(base) and _is_version(base.name):
+    if has_graph(base) and is_version(base.name):
         return ModelVersion(base.parent.name, int(base.name), base)
     folders = find_version_folders(base) if base.is_dir() else {}
     versions = {
@@ -78,9 +79,7 @@ def find_version_folders(base_path: str | PathLike[str]) -> dict[int, Path]:
     """
     with os.scandir(base_path) as entries:
         names = sorted(
-            entry.name
-            for entry in entries
-            if _is_version(entry.name) and entry.is_dir()
+            entry.name for entry in entries if is_version(entry.name) and entry.is_dir()
         )
     return {int(name): Path(base_path) / name for name in names}
 
@@ -113,7 +112,8 @@ def folder_stamp(folder: str | PathLike[str]) -> tuple[tuple[str, int, int, int]
     return tuple(sorted(stamp))
 
 
-def _is_version(name: str) -> bool:
+def is_version(name: str) -> bool:
+    """Whether a folder of this name is a version: digits, below 2^63."""
     if not (name.isascii() and name.isdigit()):
         return False
     return len(name) <= _MOST_DIGITS and int(name) < _FIRST_TOO_LARGE

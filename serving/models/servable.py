@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from serving.models.saved_model import find_model_version
+from serving.models.graph_error import readable_error
 from serving.models.scann_operators import register_scann_operators
 
 __all__ = [
@@ -25,14 +25,12 @@ __all__ = [
     "StatusCode",
     "TensorSpec",
     "input_mismatch",
-    "load_servable",
     "refuse",
     "type_name",
 ]
 
 DEFAULT_SIGNATURE = "serving_default"
 
-_LONGEST_MESSAGE = 1000
 _TYPE_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
 
 
@@ -123,9 +121,10 @@ class Servable:
             # Kept, because a signature alone does not hold its variables alive.
             self._model = tf.saved_model.load(str(folder), tags=["serve"])
         except Exception as error:  # the loader raises whatever it stumbles over
+            reason = f"{type(error).__name__}: {readable_error(str(error))}"
             raise ValueError(
                 f"Version {version} of model {name!r} cannot be loaded from "
-                f"{str(folder)!r} ({type(error).__name__}: {_readable(str(error))}). "
+                f"{str(folder)!r} ({reason}). "
                 "Export it again, or remove this version."
             ) from error
         self.signatures = {
@@ -184,7 +183,7 @@ class Servable:
             return {key: output.numpy() for key, output in outputs.items()}
         except tf.errors.OpError as error:
             raise ServableError(
-                StatusCode(error.error_code), _readable(error.message)
+                StatusCode(error.error_code), readable_error(error.message)
             ) from error
 
 
@@ -196,24 +195,6 @@ def refuse(message: str, code: StatusCode = StatusCode.INVALID_ARGUMENT) -> NoRe
 def type_name(dtype: str) -> str:
     """Return the name that TensorFlow's C++ code prints for a dtype."""
     return _TYPE_NAMES.get(dtype, dtype)
-
-
-def load_servable(name: str, model_base_path: str | PathLike[str]) -> Servable:
-    """Load the latest version of a model.
-
-    Args:
-        name: Name under which the model is served.
-        model_base_path: Folder with one numbered folder a version.
-
-    Returns:
-        The version with the highest number.
-
-    Raises:
-        FileNotFoundError: There is no exported model.
-        ValueError: The SavedModel is broken, or the name cannot stand in an address.
-    """
-    found = find_model_version(model_base_path)
-    return Servable(name, found.version, found.folder)
 
 
 def input_mismatch(sent: Iterable[str], wanted: Iterable[str]) -> ServableError:
@@ -282,27 +263,3 @@ def _check_inputs(
                 f'Input "{key}" must have the shape [{",".join(wanted_sizes)}] of the '
                 f"signature. Received: shape [{','.join(map(str, received))}].",
             )
-
-
-def _readable(message: str) -> str:
-    """Leave the sentence for a person of an error of a TensorFlow graph.
-
-    TensorFlow 2.20 puts a heading, the node and its stack trace before it, and the
-    names of nodes and functions behind it.
-    """
-    message = re.sub(r"\s*\[Op:[^\]]*\](?: name: \S*)?\s*$", "", message)
-    message = re.sub(r"^Graph execution error:\s*", "", message)
-    message = re.sub(
-        r"^Detected at node .*:\n(?:<stack traces unavailable>\n| .*\n|\n)*",
-        "",
-        message,
-        flags=re.MULTILINE,
-    )
-    message = re.sub(r"\n[ \t]*\[\[.*", "", message).strip()
-    # Where several nodes failed, the first one is told.
-    several = r"\d+ root error\(s\) found\.\n\s*\(0\) \w+:\s*(.*?)\n\s*\(1\) .*"
-    if first := re.fullmatch(several, message, re.DOTALL):
-        message = first[1]
-    if len(message) > _LONGEST_MESSAGE:
-        message = message[:_LONGEST_MESSAGE] + "..."
-    return message

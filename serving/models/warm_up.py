@@ -14,22 +14,13 @@ from typing import Any
 from serving.models.servable import Servable, ServableError
 
 __all__ = [
-    "MOST_RECORDS",
     "read_warm_up_requests",
     "warm_up",
-    "warm_up_file",
     "write_warm_up_requests",
 ]
 
-MOST_RECORDS = 1000
-"""Most records that TF Serving accepts in a file."""
-
+_MOST_RECORDS = 1000  # as many as TF Serving accepts
 _MAX_UNPACKED_BYTES = 2**31
-
-
-def warm_up_file(version_folder: str | PathLike[str]) -> Path:
-    """Return the path of the warm-up requests of a version."""
-    return Path(version_folder) / "assets.extra" / "tf_serving_warmup_requests"
 
 
 def read_warm_up_requests(version_folder: str | PathLike[str]) -> list[Any]:
@@ -65,16 +56,16 @@ def write_warm_up_requests(
     from tensorflow_serving.apis import prediction_log_pb2
 
     requests = list(requests)
-    if not 1 <= len(requests) <= MOST_RECORDS:
+    if not 1 <= len(requests) <= _MOST_RECORDS:
         raise ValueError(
-            f"`requests` must be 1 to {MOST_RECORDS}. Received: {len(requests)}."
+            f"`requests` must be 1 to {_MOST_RECORDS}. Received: {len(requests)}."
         )
     if not Path(version_folder).is_dir():
         raise FileNotFoundError(
             "`version_folder` must be the folder of a version. Received: "
             f"version_folder={str(version_folder)!r}."
         )
-    file = warm_up_file(version_folder)
+    file = _warm_up_file(version_folder)
     file.parent.mkdir(exist_ok=True)
     part = file.with_name(f"{file.name}.part")
     try:
@@ -112,10 +103,14 @@ def warm_up(servable: Servable, version_folder: str | PathLike[str]) -> int:
             predict(servable, request, max_unpacked_bytes=_MAX_UNPACKED_BYTES)
         except ServableError as error:
             raise ValueError(
-                f"Warm-up record {count} in {str(warm_up_file(version_folder))!r} "
+                f"Warm-up record {count} in {str(_warm_up_file(version_folder))!r} "
                 f"failed ({error.code.name}: {error.message})."
             ) from error
     return count
+
+
+def _warm_up_file(version_folder: str | PathLike[str]) -> Path:
+    return Path(version_folder) / "assets.extra" / "tf_serving_warmup_requests"
 
 
 def _requests(version_folder: str | PathLike[str]) -> Iterator[Any]:
@@ -123,14 +118,14 @@ def _requests(version_folder: str | PathLike[str]) -> Iterator[Any]:
     from google.protobuf.message import DecodeError
     from tensorflow_serving.apis import prediction_log_pb2
 
-    file = warm_up_file(version_folder)
+    file = _warm_up_file(version_folder)
     if not file.exists():
         return
     for number, record in enumerate(_records(file), start=1):
-        if number > MOST_RECORDS:
+        if number > _MOST_RECORDS:
             raise ValueError(
                 "Number of warmup records exceeds the maximum "
-                f"({MOST_RECORDS}) at {file}"
+                f"({_MOST_RECORDS}) at {file}"
             )
         try:
             log = prediction_log_pb2.PredictionLog.FromString(record)

@@ -6,79 +6,47 @@ texts.
 
 import asyncio
 import contextlib
+import gzip
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import NoReturn, TypeVar
-from urllib.parse import unquote
+from typing import TypeVar
 
 import numpy as np
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.routing import Router
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serving.access import TokenAccess
+from serving.limits import MAX_BODY_BYTES, TIMEOUT_SECONDS
 from serving.models.info import metadata_json, model_status_json
-from serving.models.servable import Servable, ServableError, StatusCode
+from serving.models.method import refuse_method
+from serving.models.servable import Servable, ServableError, StatusCode, refuse
 from serving.models.served import ServedModels
 from serving.predictor import Predictor
 from serving.request_log import request_id
 from serving.request_observer import Observed, RequestObserver
 from serving.rest.body import BodyReader
+from serving.rest.paths import find_asked, path_of
 from serving.rest.reply import encode_error, encode_predict_reply
-from serving.rest.request import PredictRequest, decode_predict_request
+from serving.rest.request import decode_predict_request, decode_signature_name
+from serving.rest.statuses import HTTP_STATUS, STATUS_CODE
 
-__all__ = ["MAX_BODY_BYTES", "TIMEOUT_SECONDS", "create_app"]
-
-MAX_BODY_BYTES = 64 * 2**20
-"""Longest request body that is accepted unless another limit is set."""
-
-TIMEOUT_SECONDS = 30.0
-"""How long a prediction may take, waiting included, as TF Serving's default."""
+__all__ = ["create_app"]
 
 _BODY_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
 _MUCH = 128 * 2**10  # bytes of JSON that take a few milliseconds
 _COMPRESSED_FROM = 32 * 2**10
-
-_MODEL = r"/v1/models/(?P<model>[^/:]+)"
-_VERSION = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
-_POST = re.compile(f"{_MODEL}{_VERSION}:(?P<method>classify|regress|predict)", re.I)
-_GET = re.compile(
-    f"/v1/models(?:/(?P<model>[^/:]+))?{_VERSION}(?P<metadata>/metadata)?", re.I
-)
-
-_HTTP_STATUS = {
-    StatusCode.CANCELLED: 499,
-    StatusCode.INVALID_ARGUMENT: HTTPStatus.BAD_REQUEST,
-    StatusCode.DEADLINE_EXCEEDED: HTTPStatus.GATEWAY_TIMEOUT,
-    StatusCode.NOT_FOUND: HTTPStatus.NOT_FOUND,
-    StatusCode.ALREADY_EXISTS: HTTPStatus.CONFLICT,
-    StatusCode.PERMISSION_DENIED: HTTPStatus.FORBIDDEN,
-    StatusCode.RESOURCE_EXHAUSTED: HTTPStatus.TOO_MANY_REQUESTS,
-    StatusCode.FAILED_PRECONDITION: HTTPStatus.BAD_REQUEST,
-    StatusCode.ABORTED: HTTPStatus.CONFLICT,
-    StatusCode.OUT_OF_RANGE: HTTPStatus.BAD_REQUEST,
-    StatusCode.UNIMPLEMENTED: HTTPStatus.NOT_IMPLEMENTED,
-    StatusCode.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
-    StatusCode.UNAUTHENTICATED: HTTPStatus.UNAUTHORIZED,
-}
+_GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))", re.I)
 
 _Result = TypeVar("_Result")
-
-_STATUS_CODE: dict[int, StatusCode] = {
-    HTTPStatus.NOT_FOUND: StatusCode.NOT_FOUND,
-    HTTPStatus.REQUEST_TIMEOUT: StatusCode.DEADLINE_EXCEEDED,
-    HTTPStatus.SERVICE_UNAVAILABLE: StatusCode.UNAVAILABLE,
-}
 
 _log = logging.getLogger(__name__)
 
@@ -92,7 +60,7 @@ def create_app(
     access: TokenAccess | None = None,
     observer: RequestObserver | None = None,
     metrics_path: str | None = None,
-) -> Starlette:
+) -> ASGIApp:
     """Make the web application that answers for the models.
 
     Args:
@@ -129,17 +97,9 @@ def create_app(
         observer or RequestObserver(),
         metrics_path,
     )
-    app = Starlette(
-        # Level 1, and long replies alone: floats compress to a half at best.
-        middleware=[
-            Middleware(GZipMiddleware, minimum_size=_COMPRESSED_FROM, compresslevel=1)
-        ],
-        lifespan=api.lifespan,
-    )
     # A route would answer what it cannot match, such as a path with %0A, itself, and
     # not in JSON.
-    app.router.default = api
-    return app
+    return Router(default=api, lifespan=api.lifespan, redirect_slashes=False)
 
 
 @dataclass
@@ -181,7 +141,7 @@ class _RestApi:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="rest")
 
     @contextlib.asynccontextmanager
-    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(self, app: Router) -> AsyncIterator[None]:
         yield
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -192,11 +152,15 @@ class _RestApi:
         )
         id_ = request_id(request.headers.get("x-request-id"))
         with self._observer.observe("REST", id_, peer) as observed:
-            response = await self._respond(request, observed)
-            if response is None:
-                return
-            response.headers["X-Request-Id"] = id_
-            await response(scope, receive, send)
+            try:
+                response = await self._respond(request, observed)
+                if response is None:
+                    return
+                response.headers["X-Request-Id"] = id_
+                await response(scope, receive, send)
+            except asyncio.CancelledError:  # the server stops
+                observed.status = StatusCode.CANCELLED
+                raise
 
     async def _respond(self, request: Request, observed: Observed) -> Response | None:
         """Answer, whatever happens; None if the client has gone."""
@@ -206,12 +170,12 @@ class _RestApi:
             return await self._answer(request, observed)
         except ServableError as error:
             observed.status, message = error.code, error.message
-            status = _HTTP_STATUS.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR)
+            status = HTTP_STATUS.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR)
             if status == HTTPStatus.INTERNAL_SERVER_ERROR:
                 _log.error("%s: %s", error.code.name, error.message)
         except HTTPException as error:
             status, message = error.status_code, error.detail
-            observed.status = _STATUS_CODE.get(status, StatusCode.INVALID_ARGUMENT)
+            observed.status = STATUS_CODE.get(status, StatusCode.INVALID_ARGUMENT)
         except ClientDisconnect:
             observed.status = StatusCode.CANCELLED
             return None
@@ -228,130 +192,116 @@ class _RestApi:
         return response
 
     async def _answer(self, request: Request, observed: Observed) -> Response:
-        path = request.scope.get("raw_path", request.scope["path"].encode()).decode(
-            "latin-1"
-        )
-        # HTTP lets a client send the whole address, as it does to a proxy.
-        path = re.sub("^https?://[^/]*", "", path, flags=re.I)
+        path = path_of(request.scope)
         if path == self._metrics_path and self._observer.monitoring is not None:
             observed.call = "metrics"
             text, content_type = self._observer.monitoring.exposition()
             return Response(text, headers={"Content-Type": content_type})
-        if not path.lower().startswith("/v1/"):
+        if path[:4].lower() != "/v1/":
             raise HTTPException(404, "Not found. Models answer at /v1/models/NAME.")
-        if request.method == "POST" and (match := _POST.fullmatch(path)):
-            observed.call = match["method"].lower()
-            with self._lease(match, observed) as servable:
-                if observed.call != "predict":
-                    _refuse_method(servable, observed.call)
-                return _json(await self._predict(servable, request, observed))
-        if request.method == "GET" and (match := _GET.fullmatch(path)):
-            observed.call = "metadata" if match["metadata"] else "status"
-            if match["model"] is None:
-                raise ServableError(
-                    StatusCode.INVALID_ARGUMENT, "Missing model name in request."
-                )
-            if match["metadata"]:
-                with self._lease(match, observed) as servable:
-                    return _json(metadata_json(servable))
-            observed.model, version, label = _model_of(match)
-            return _json(
-                model_status_json(self._models.status(observed.model, version, label))
-            )
-        raise ServableError(
-            StatusCode.INVALID_ARGUMENT, f"Malformed request: {request.method} {path}"
-        )
-
-    @contextlib.contextmanager
-    def _lease(self, match: re.Match[str], observed: Observed) -> Iterator[Servable]:
-        observed.model, observed.version, label = _model_of(match)
-        with self._models.lease(observed.model, observed.version, label) as servable:
+        asked = find_asked(request.method, path)
+        observed.call = asked.call
+        if asked.model is None:
+            refuse("Missing model name in request.")
+        observed.model, observed.version = asked.model, asked.version()
+        named = (observed.model, observed.version, asked.label)
+        if asked.call == "status":
+            return _json(model_status_json(self._models.status(*named)))
+        with self._models.lease(*named) as servable:
             observed.answered_by(servable)
-            yield servable
+            if asked.call == "metadata":
+                return _json(metadata_json(servable))
+            # The block holds on to the end: the inputs take as much as the body.
+            async with self._bodies.read(request) as body:
+                observed.request_bytes = len(body)
+                waiting = _Waiting(time.monotonic() + self._timeout_seconds)
+                try:
+                    if asked.call == "predict":
+                        return await self._predict(servable, request, body, waiting)
+                    name = await self._in_thread_if(
+                        len(body) > _MUCH, lambda: decode_signature_name(body), waiting
+                    )
+                    refuse_method(servable, name, asked.call)
+                finally:
+                    waiting.is_gone = True
 
     async def _predict(
-        self, servable: Servable, request: Request, observed: Observed
-    ) -> bytes:
-        waiting = _Waiting(time.monotonic() + self._timeout_seconds)
-        # The block holds on to the end, because the inputs take as much as the body.
-        async with self._bodies.read(request) as body:
-            observed.request_bytes = len(body)
-            asked = await self._in_thread_if(
-                len(body) > _MUCH,
-                lambda: decode_predict_request(body, servable.signatures),
+        self, servable: Servable, request: Request, body: bytearray, waiting: _Waiting
+    ) -> Response:
+        def submit() -> tuple[bool, Future[dict[str, np.ndarray]]]:
+            asked = decode_predict_request(body, servable.signatures)
+            # This looks at each picture, which can take as long as the decoding.
+            future = self._predictor.submit(
+                servable, asked.signature_name, asked.inputs, waiting
             )
-            outputs = await self._result(servable, asked, waiting, request)
-            return await self._in_thread_if(
-                sum(array.size for array in outputs.values()) > _MUCH // 10,
-                lambda: encode_predict_reply(outputs, row_format=asked.row_format),
-            )
+            return asked.row_format, future
+
+        row_format, future = await self._in_thread_if(
+            len(body) > _MUCH, submit, waiting
+        )
+        outputs = await self._result(future, waiting, request)
+        can_unpack = _GZIP.search(request.headers.get("accept-encoding", ""))
+
+        def encode() -> Response:
+            reply = encode_predict_reply(outputs, row_format=row_format)
+            if len(reply) < _COMPRESSED_FROM:
+                return _json(reply)
+            # Level 1, and long replies alone: floats compress to a half at best.
+            response = _json(gzip.compress(reply, 1) if can_unpack else reply)
+            response.headers["Vary"] = "Accept-Encoding"
+            if can_unpack:
+                response.headers["Content-Encoding"] = "gzip"
+            return response
+
+        values = sum(array.size for array in outputs.values())
+        return await self._in_thread_if(values > _MUCH // 10, encode, waiting)
 
     async def _result(
         self,
-        servable: Servable,
-        asked: PredictRequest,
+        outputs: Future[dict[str, np.ndarray]],
         waiting: _Waiting,
         request: Request,
     ) -> dict[str, np.ndarray]:
-        future = asyncio.wrap_future(
-            self._predictor.submit(
-                servable, asked.signature_name, asked.inputs, waiting
-            )
-        )
-        while True:
-            remaining = waiting.time_remaining()
-            done, _ = await asyncio.wait(
-                {future}, timeout=min(max(remaining, 0.0), _LOOK_SECONDS)
-            )
-            if done:
-                return future.result()
-            if await request.is_disconnected():
-                waiting.is_gone = True
-                future.cancel()
-                raise ClientDisconnect
-            if remaining <= 0:
-                future.cancel()
-                raise ServableError(
-                    StatusCode.DEADLINE_EXCEEDED,
-                    "The prediction did not end within "
-                    f"{self._timeout_seconds:g} seconds.",
+        future = asyncio.wrap_future(outputs)
+        try:
+            while not future.done():
+                remaining = waiting.time_remaining()
+                await asyncio.wait(
+                    {future}, timeout=min(max(remaining, 0.0), _LOOK_SECONDS)
                 )
+                if future.done():
+                    break
+                if await request.is_disconnected():
+                    raise ClientDisconnect
+                if remaining <= 0:
+                    raise self._too_late()
+            return future.result()
+        finally:
+            future.cancel()
+
+    def _too_late(self) -> ServableError:
+        return ServableError(
+            StatusCode.DEADLINE_EXCEEDED,
+            f"The prediction did not end within {self._timeout_seconds:g} seconds.",
+        )
 
     async def _in_thread_if(
-        self, is_long: bool, work: Callable[[], _Result]
+        self, is_long: bool, work: Callable[[], _Result], waiting: _Waiting
     ) -> _Result:
         """Do what takes long beside the requests that come in, all else at once."""
         if not is_long:
             return work()
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+        def work_if_awaited() -> _Result:
+            # Others may have been in the thread for long.
+            if waiting.is_gone or waiting.time_remaining() <= 0:
+                raise self._too_late()
+            return work()
+
+        return await asyncio.get_running_loop().run_in_executor(
+            self._pool, work_if_awaited
+        )
 
 
 def _json(body: bytes, status: int = HTTPStatus.OK) -> Response:
     return Response(body, status, headers={"Content-Type": "application/json"})
-
-
-def _model_of(match: re.Match[str]) -> tuple[str, int | None, str | None]:
-    """Return the name, version and label that a path names."""
-    label = None if match["label"] is None else unquote(match["label"])
-    return unquote(match["model"]), _version(match["version"]), label
-
-
-def _version(digits: str | None) -> int | None:
-    if digits is None:
-        return None
-    if len(digits) > 19 or int(digits) >= 2**63:
-        raise ServableError(
-            StatusCode.INVALID_ARGUMENT,
-            f"Failed to convert version: {digits} to numeric.",
-        )
-    return int(digits)
-
-
-def _refuse_method(servable: Servable, method: str) -> NoReturn:
-    kind = {"classify": "classification", "regress": "regression"}[method]
-    found = {signature.method_name for signature in servable.signatures.values()}
-    raise ServableError(
-        StatusCode.INVALID_ARGUMENT,
-        f"Expected {kind} signature method_name to be tensorflow/serving/{method}. "
-        f"Was: {', '.join(sorted(found))}",
-    )

@@ -11,6 +11,7 @@ from starlette.requests import Request
 __all__ = ["BodyReader"]
 
 _GZIP = 16 + zlib.MAX_WBITS
+_PIECE_BYTES = 2**20  # a few milliseconds of decompression
 _DISCARD_SECONDS = 10
 
 
@@ -71,16 +72,23 @@ class BodyReader:
                 await _discard(stream)
             raise self._too_long()
         async for chunk in stream:
-            if inflater is not None:
-                # At most one byte too many is unpacked, whatever the chunk holds.
-                chunk = _inflate(inflater, chunk, self._max_bytes - len(body) + 1)
-            if len(body) + len(chunk) > self._max_bytes:
-                await _discard(stream)
-                raise self._too_long()
-            if self._held + len(chunk) > self._max_total_bytes:
-                raise HTTPException(503, "The server holds too many requests. Retry.")
-            body += chunk
-            self._held += len(chunk)
+            while chunk:
+                plain, chunk = (
+                    (chunk, b"") if inflater is None else _inflate(inflater, chunk)
+                )
+                if len(body) + len(plain) > self._max_bytes:
+                    self._held -= len(body)
+                    body.clear()
+                    await _discard(stream)
+                    raise self._too_long()
+                if self._held + len(plain) > self._max_total_bytes:
+                    raise HTTPException(
+                        503, "The server holds too many requests. Retry."
+                    )
+                body += plain
+                self._held += len(plain)
+                if chunk:  # other requests have their turn between two pieces
+                    await asyncio.sleep(0)
         if inflater is not None and not inflater.eof:
             raise HTTPException(400, "The gzip data of the request body is cut short.")
 
@@ -104,13 +112,14 @@ async def _discard(stream: AsyncIterator[bytes]) -> None:
                 pass
 
 
-def _inflate(inflater: "zlib._Decompress", chunk: bytes, most: int) -> bytes:
+def _inflate(inflater: "zlib._Decompress", chunk: bytes) -> tuple[bytes, bytes]:
+    """Return the next piece, and what of the chunk is still to be decompressed."""
     try:
-        inflated = inflater.decompress(chunk, most)
+        inflated = inflater.decompress(chunk, _PIECE_BYTES)
     except zlib.error as error:
         raise HTTPException(
             400, f"The request body is not gzip data ({error})."
         ) from None
     if inflater.unused_data:
         raise HTTPException(400, "Something follows the gzip data of the request body.")
-    return inflated
+    return inflated, inflater.unconsumed_tail

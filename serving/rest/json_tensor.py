@@ -7,17 +7,19 @@ integer is refused instead of wrapped, strings must be valid UTF-8, and nesting 
 bounded (TF Serving 2.20 dies of a deeply nested request).
 """
 
-import base64
 import binascii
 import itertools
 import json
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import numpy as np
+import pybase64
 
 from serving.models.servable import ServableError, StatusCode, refuse, type_name
 
 __all__ = [
+    "first_misfit",
     "is_base64",
     "parse_json",
     "quote",
@@ -129,20 +131,44 @@ def tensor(value: Any, dtype: str) -> np.ndarray:
     if array is not None:
         return array
     shape = _shape(value)
-    leaves: list[Any] = []
     if len(shape) > _MOST_DIMENSIONS:
         refuse(f"Lists are nested deeper than {_MOST_DIMENSIONS} levels.")
-    _collect(value, 0, shape, dtype, leaves)
-    array = np.empty(len(leaves), object if dtype == "string" else dtype)
-    array[:] = leaves
-    return array.reshape(shape)
+    _refuse_first(value, shape, dtype)
 
 
 def try_tensor(value: Any, dtype: str) -> np.ndarray | None:
-    """Convert all values at once, which is quick; None where something is wrong."""
+    """Convert all values at once; None where something is wrong."""
     shape = _shape(value)
-    if len(shape) > _MOST_DIMENSIONS:
-        return None
+    return None if len(shape) > _MOST_DIMENSIONS else _convert(value, shape, dtype)
+
+
+def first_misfit(values: list[Any], shape: Sequence[int], dtype: str) -> int:
+    """Find the first value that is no tensor of a shape.
+
+    Halves are tried, so that it takes about as long as to convert all values, and not
+    as long as to look at each by itself.
+
+    Args:
+        values: At least one of them does not fit.
+        shape: Sizes that each must have.
+        dtype: TensorFlow's name of the wanted type.
+
+    Returns:
+        Its place in the list.
+    """
+    start, end = 0, len(values)
+    while end - start > 1:
+        middle = (start + end) // 2
+        half = values[start:middle]
+        if _convert(half, [len(half), *shape], dtype) is None:
+            end = middle
+        else:
+            start = middle
+    return start
+
+
+def _convert(value: Any, shape: Sequence[int], dtype: str) -> np.ndarray | None:
+    """Convert nested lists of known sizes; None where something is wrong."""
     leaves = [value]
     for size in shape:
         if not set(map(type, leaves)) <= {list} or not set(map(len, leaves)) <= {size}:
@@ -188,50 +214,55 @@ def _try_floats(
 ) -> np.ndarray | None:
     wide = np.array(leaves, np.float64)
     size = np.abs(wide)
-    # Rare values are left to the slow way: large whole numbers and infinities.
-    if (size == np.inf).any() or (
-        has_integers and (size > _LARGEST_EXACT[dtype]).any()
-    ):
-        return None
-    if (size > np.finfo(dtype).max).any():
-        return None
-    return wide.astype(dtype)
+    largest = np.where(np.isinf(size), np.inf, np.finfo(dtype).max)
+    # Of what is rare, each value is looked at: infinities and large whole numbers.
+    for index in np.flatnonzero(np.isinf(size)).tolist():
+        if not _is_infinity(leaves[index]):
+            return None
+    if has_integers:
+        for index in np.flatnonzero(size > _LARGEST_EXACT[dtype]).tolist():
+            if _is_exact_integer(leaves[index]):
+                return None
+    return None if (size > largest).any() else wide.astype(dtype)
 
 
-def _collect(
-    value: Any, level: int, shape: list[int], dtype: str, leaves: list[Any]
-) -> None:
-    if type(value) is not list:
-        if level != len(shape):
+def _is_infinity(value: int | float) -> bool:
+    return any(value is known for known in _INFINITIES)
+
+
+def _is_exact_integer(value: int | float) -> bool:
+    """Whether it is read as an integer: TF Serving reads longer ones as decimals."""
+    return type(value) is int and -(2**63) <= value < 2**64
+
+
+def _refuse_first(value: Any, shape: list[int], dtype: str) -> NoReturn:
+    """Raise the error of the first value that does not fit into the shape."""
+    for level in range(len(shape)):
+        if type(value) is not list:
             refuse(
                 f"JSON Value: {quote(value)} found at incorrect level: {level + 1} in "
                 f"the JSON DOM. Expected at level: {len(shape)}"
             )
-        leaves.append(_scalar(value, dtype))
-        return
-    if level >= len(shape):
-        refuse(f"Encountered list at unexpected level: {level} expected < {len(shape)}")
-    if len(value) != shape[level]:
-        refuse(
-            f"Encountered list at unexpected size: {len(value)} at level: {level} "
-            f"expected size: {shape[level]}"
-        )
-    for item in value:
-        _collect(item, level + 1, shape, dtype, leaves)
+        if len(value) != shape[level]:
+            refuse(
+                f"Encountered list at unexpected size: {len(value)} at level: {level} "
+                f"expected size: {shape[level]}"
+            )
+        if not value:
+            _refuse_value(value, dtype)
+        value = value[first_misfit(value, shape[level + 1 :], dtype)]
+    if type(value) is list:
+        level = len(shape)
+        refuse(f"Encountered list at unexpected level: {level} expected < {level}")
+    _refuse_value(value, dtype)
 
 
-def _scalar(value: Any, dtype: str) -> Any:
+def _refuse_value(value: Any, dtype: str) -> NoReturn:
     kind = type(value)
     if dtype in _LARGEST_EXACT and kind in (int, float):
-        return _float(value, dtype)
-    if dtype in _INTEGERS and kind is int:
-        limits = np.iinfo(dtype)
-        if limits.min <= value <= limits.max:
-            return value
-    if dtype == "bool" and kind is bool:
-        return value
+        _refuse_number(value, dtype)
     if dtype == "string" and kind in (str, dict):
-        return _bytes(value)
+        _bytes(value)
     known = dtype in _LARGEST_EXACT or dtype in _INTEGERS or dtype in ("bool", "string")
     if not known and kind is not dict:
         refuse(
@@ -245,25 +276,17 @@ def _scalar(value: Any, dtype: str) -> Any:
     )
 
 
-def _float(value: int | float, dtype: str) -> float:
+def _refuse_number(value: int | float, dtype: str) -> NoReturn:
     try:
-        number = float(value)
+        is_too_big = abs(float(value)) == float("inf")
     except OverflowError:
-        number = float("inf")
-    infinite = any(value is known for known in _INFINITIES)
-    if abs(number) == float("inf") and not infinite:
+        is_too_big = True
+    if is_too_big:
         refuse("JSON Parse error: Number too big to be stored in double.")
-    # A whole number of more than 64 bits is read as a decimal, as in TF Serving.
-    if type(value) is int and -(2**63) <= value < 2**64:
-        largest = float(_LARGEST_EXACT[dtype])
-    else:
-        largest = float(np.finfo(dtype).max)
-    if abs(number) > largest and not infinite:
-        refuse(
-            f"Cannot convert JSON value: {quote(value)} to {type_name(dtype)} without "
-            "loss of precision."
-        )
-    return number
+    refuse(
+        f"Cannot convert JSON value: {quote(value)} to {type_name(dtype)} without "
+        "loss of precision."
+    )
 
 
 def _bytes(value: str | dict[str, Any]) -> bytes:
@@ -274,13 +297,20 @@ def _bytes(value: str | dict[str, Any]) -> bytes:
             refuse("JSON Parse error: The surrogate pair in string is invalid.")
     if not is_base64(value):
         refuse(f"JSON Value: {quote(value)} not formatted correctly for base64 data")
-    digits = "".join(value["b64"].split())
+    try:
+        return pybase64.b64decode(value["b64"], validate=True)
+    except ValueError:
+        return _bytes_of_loose_base64(value["b64"])
+
+
+def _bytes_of_loose_base64(text: str) -> bytes:
+    digits = "".join(text.split())
     bare = digits.rstrip("=")
     padded = bare + "=" * (-len(bare) % 4)
     try:
         # Padding may be left out, but what is there must be right.
         if digits not in (bare, padded):
             raise binascii.Error
-        return base64.b64decode(padded, validate=True)
+        return pybase64.b64decode(padded, validate=True)
     except ValueError:
         refuse("Unable to base64 decode")

@@ -13,9 +13,16 @@ from serving.models.servable import (
     TensorSpec,
     refuse,
 )
-from serving.rest.json_tensor import is_base64, parse_json, quote, tensor, try_tensor
+from serving.rest.json_tensor import (
+    first_misfit,
+    is_base64,
+    parse_json,
+    quote,
+    tensor,
+    try_tensor,
+)
 
-__all__ = ["PredictRequest", "decode_predict_request"]
+__all__ = ["PredictRequest", "decode_predict_request", "decode_signature_name"]
 
 
 @dataclass(frozen=True)
@@ -51,15 +58,7 @@ def decode_predict_request(
     Raises:
         ServableError: The body is not JSON, or does not fit the signature.
     """
-    document = parse_json(body)
-    if not isinstance(document, dict):
-        refuse(f"JSON Value: {quote(document)} Is not object")
-    name = document.get("signature_name", "")
-    if not isinstance(name, str):
-        refuse(
-            f"JSON Value: {quote(document)} not formatted correctly. "
-            "'signature_name' key must be a string value."
-        )
+    document, name = _read(body)
     key = name or DEFAULT_SIGNATURE
     if key not in signatures:
         refuse(f'Serving signature name: "{key}" not found in signature def')
@@ -73,6 +72,29 @@ def decode_predict_request(
         inputs = _decode_columns(document["inputs"], specs)
         return PredictRequest(key, inputs, row_format=False)
     refuse("Missing 'inputs' or 'instances' key")
+
+
+def decode_signature_name(body: bytes | bytearray) -> str:
+    """Return which signature a body of any call names; "serving_default" if none.
+
+    Raises:
+        ServableError: The body is not JSON, or no such object.
+    """
+    return _read(body)[1] or DEFAULT_SIGNATURE
+
+
+def _read(body: bytes | bytearray) -> tuple[dict[str, Any], str]:
+    """Return the object and the name of the signature in it, which may be empty."""
+    document = parse_json(body)
+    if not isinstance(document, dict):
+        refuse(f"JSON Value: {quote(document)} Is not object")
+    name = document.get("signature_name", "")
+    if not isinstance(name, str):
+        refuse(
+            f"JSON Value: {quote(document)} not formatted correctly. "
+            "'signature_name' key must be a string value."
+        )
+    return document, name
 
 
 def _instances(document: dict[str, Any]) -> list[Any]:
@@ -123,11 +145,13 @@ def _decode_rows(
             name: _stack([row[name] for row in instances], spec.dtype, f" key: {name}")
             for name, spec in specs.items()
         }
-    for number, row in enumerate(instances):
-        if _has_names(row):
-            refuse(
-                f"Expecting value/list but got object at item {number} of input list"
-            )
+    if dict in set(map(type, instances)):
+        for number, row in enumerate(instances):
+            if _has_names(row):
+                refuse(
+                    "Expecting value/list but got object at item "
+                    f"{number} of input list"
+                )
     # As in TF Serving, {"b64": ...} rows go to the first of several inputs; running
     # the signature then says which inputs are missing.
     name = next(iter(specs))
@@ -161,23 +185,22 @@ def _stack(values: list[Any], dtype: str, key: str) -> np.ndarray:
     array = try_tensor(values, dtype)
     if array is not None:
         return array
-    rows: list[np.ndarray] = []
-    for number, value in enumerate(values):
-        try:
-            row = tensor(value, dtype)
-            if rows and row.size != rows[0].size:
-                refuse(f"Expecting tensor size: {rows[0].size} but got: {row.size}")
-            if rows and row.shape != rows[0].shape:
-                refuse(
-                    f"Expecting shape {_sizes(rows[0])} but got: {_sizes(row)}",
-                )
-        except ServableError as error:
-            refuse(
-                f"Failed to process element: {number}{key} of 'instances' list. "
-                f"Error: {error.code.name}: {error.message}"
-            )
-        rows.append(row)
-    return np.stack(rows)
+    number = 0
+    try:
+        first = tensor(values[0], dtype)
+        number = first_misfit(values, first.shape, dtype)
+        row = tensor(values[number], dtype)
+        if row.size != first.size:
+            refuse(f"Expecting tensor size: {first.size} but got: {row.size}")
+        if row.shape != first.shape:
+            refuse(f"Expecting shape {_sizes(first)} but got: {_sizes(row)}")
+        # Each row fits: what does not is one dimension more.
+        return tensor(values, dtype)
+    except ServableError as error:
+        refuse(
+            f"Failed to process element: {number}{key} of 'instances' list. "
+            f"Error: {error.code.name}: {error.message}"
+        )
 
 
 def _sizes(array: np.ndarray) -> str:

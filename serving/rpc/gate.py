@@ -31,7 +31,10 @@ class CallGate:
                 gate is closed.
         """
         with self._changed:
-            self._check_open()
+            if not self._is_open:
+                raise ServableError(
+                    StatusCode.UNAVAILABLE, "The server is shutting down."
+                )
             if self._inside >= self._most:
                 raise ServableError(
                     StatusCode.RESOURCE_EXHAUSTED,
@@ -45,16 +48,6 @@ class CallGate:
                 self._inside -= 1
                 self._changed.notify_all()
 
-    @contextlib.contextmanager
-    def pass_by(self) -> Iterator[None]:
-        """Run the block without counting as inside.
-
-        Raises:
-            ServableError: UNAVAILABLE, the gate is closed.
-        """
-        self._check_open()
-        yield
-
     def close(self) -> None:
         """Let nobody in any more; those inside stay."""
         self._is_open = False
@@ -63,7 +56,3 @@ class CallGate:
         """Wait, no longer than this, until nobody is inside; whether that is so."""
         with self._changed:
             return self._changed.wait_for(lambda: self._inside == 0, seconds)
-
-    def _check_open(self) -> None:
-        if not self._is_open:
-            raise ServableError(StatusCode.UNAVAILABLE, "The server is shutting down.")

@@ -1,5 +1,8 @@
 """The gRPC server: port, limits, health, and stopping without losing a call."""
 
+import math
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
@@ -7,25 +10,29 @@ from typing import Any, Self
 import grpc
 
 from serving.access import TokenAccess
+from serving.limits import GRACE_SECONDS, MAX_CONCURRENT_CALLS, MAX_MESSAGE_BYTES
 from serving.models.served import ServedModels
 from serving.predictor import Predictor
 from serving.request_observer import RequestObserver
+from serving.rpc.calls import CallRules
 from serving.rpc.gate import CallGate
+from serving.rpc.health import Health
+from serving.rpc.message import CallLimit
 from serving.rpc.services import ServiceCore, add_services
 from serving.sockets import open_socket
 
-__all__ = ["MAX_CONCURRENT_CALLS", "MAX_MESSAGE_BYTES", "GrpcServer"]
+__all__ = ["MESSAGE_SECONDS", "GrpcServer"]
 
-MAX_MESSAGE_BYTES = 64 * 2**20
-"""Longest message, in both directions, unless another limit is set."""
+MESSAGE_SECONDS = 60.0
+"""Time in which the message of a call must arrive unless another limit is set."""
 
-MAX_CONCURRENT_CALLS = 64
-"""Calls that are taken at one time unless another limit is set."""
+_STATUS_CALLS = 24
+_HEALTH_CALLS = 24
+_FURTHER_CALLS = _STATUS_CALLS + _HEALTH_CALLS + 16
+"""Calls beyond the limit that get a thread; the last ones to be told so."""
 
-_FURTHER_CALLS = 64
-"""Calls beyond the limit that get a thread: health, status, and to be told so."""
-
-_GRACE_SECONDS = 20.0
+_HEALTH_SECONDS = 5.0
+_LOOK_SECONDS = 1.0
 _LAST_REPLY_SECONDS = 1.0
 
 _SERVICES = (
@@ -55,6 +62,8 @@ class GrpcServer:
             of one request may take as much memory.
         max_concurrent_calls: Calls that are taken at one time, at least 1; most of
             them wait for their turn. Further ones get RESOURCE_EXHAUSTED.
+        message_seconds: Time in which the message of a call must arrive, more than 0;
+            else the call is ended.
 
     Raises:
         PortInUseError: Another program listens on the port.
@@ -75,6 +84,7 @@ class GrpcServer:
         credentials: grpc.ServerCredentials | None = None,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         max_concurrent_calls: int = MAX_CONCURRENT_CALLS,
+        message_seconds: float = MESSAGE_SECONDS,
     ) -> None:
         for name, value in (
             ("max_message_bytes", max_message_bytes),
@@ -84,13 +94,24 @@ class GrpcServer:
                 raise ValueError(
                     f"`{name}` must be 1 to 2147483647. Received: {name}={value}."
                 )
-        self._max_message_bytes = max_message_bytes
-        self._gate = CallGate(max_concurrent_calls)
+        if message_seconds <= 0:
+            raise ValueError(
+                "`message_seconds` must be more than 0. Received: "
+                f"message_seconds={message_seconds}."
+            )
+        self._predictions = CallGate(max_concurrent_calls)
+        self._others = CallGate(_STATUS_CALLS)
         self._core = ServiceCore(models, predictor, reload, max_message_bytes)
-        self._access = access
-        self._observer = observer or RequestObserver()
+        limit = CallLimit(message_seconds)
+        health_limit = CallLimit(min(message_seconds, _HEALTH_SECONDS), _HEALTH_CALLS)
+        self._limits = (limit, health_limit)
+        self._rules = CallRules(access, observer or RequestObserver(), limit)
         self._credentials = credentials
-        self._health: Any = None
+        self._health = Health(_SERVICES, health_limit)
+        self._is_started = False
+        self._look_seconds = min(_LOOK_SECONDS, message_seconds)
+        self._closed = threading.Event()
+        self._ends_at = math.inf
         self._pool = ThreadPoolExecutor(
             max_concurrent_calls + _FURTHER_CALLS, thread_name_prefix="grpc"
         )
@@ -99,6 +120,10 @@ class GrpcServer:
             options=[
                 ("grpc.max_receive_message_length", max_message_bytes),
                 ("grpc.max_send_message_length", max_message_bytes),
+                # A client that is gone without a word is noticed, and its calls end.
+                ("grpc.keepalive_time_ms", 30_000),
+                ("grpc.keepalive_timeout_ms", 10_000),
+                ("grpc.max_concurrent_streams", 256),
                 # Else a second server would share the port, and the calls, in silence.
                 ("grpc.so_reuseport", 0),
             ],
@@ -124,42 +149,59 @@ class GrpcServer:
 
     def start(self) -> None:
         """Answer from now on; health tells that the server is not ready."""
-        from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-
-        self._health = health.HealthServicer()
-        for service in _SERVICES:
-            self._health.set(service, health_pb2.HealthCheckResponse.NOT_SERVING)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        add_services(self._core, self._gate, self._access, self._observer, self._server)
+        self._health.add_to(self._server)
+        add_services(
+            self._core, self._predictions, self._others, self._rules, self._server
+        )
+        self._is_started = True
         self._server.start()
+        threading.Thread(
+            target=self._end_late_calls, name="grpc-limits", daemon=True
+        ).start()
 
     def ready(self) -> None:
         """Report from now on that the server is healthy."""
-        from grpc_health.v1 import health_pb2
+        self._health.set(True)
 
-        for service in _SERVICES:
-            self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+    def drain(self, seconds: float = GRACE_SECONDS) -> None:
+        """Refuse new calls and report as not serving; calls under way go on.
 
-    def drain(self) -> None:
-        """Refuse new calls and report as not serving; calls under way go on."""
-        self._gate.close()
-        if self._health is not None:
-            self._health.enter_graceful_shutdown()
+        Does not wait. `close` ends the calls that are still under way when the time is
+        over; when this is called again, the earliest end holds.
 
-    def close(self, seconds: float = _GRACE_SECONDS) -> None:
+        Args:
+            seconds: Time for the calls under way, from now on.
+        """
+        self._ends_at = min(self._ends_at, time.monotonic() + seconds)
+        self._predictions.close()
+        self._others.close()
+        self._health.set(False, is_final=True)
+
+    def close(self, seconds: float = GRACE_SECONDS) -> None:
         """Drain, wait for the calls under way, and free the port.
 
         Args:
-            seconds: Calls that take longer are ended.
+            seconds: Time for the calls under way, from now on; what is left of the time
+                that `drain` gave, if that is less.
         """
-        self.drain()
-        if self._health is None:
+        self.drain(seconds)
+        if not self._is_started:
             # gRPC 1.85 frees the port only of a server that has been started.
             self._server.start()
-        finished = self._gate.wait_until_empty(seconds)
+        finished = self._predictions.wait_until_empty(self._seconds_left())
         # The last replies may still be on their way; a watched health never ends.
-        self._server.stop(_LAST_REPLY_SECONDS if finished else None).wait()
+        last = min(_LAST_REPLY_SECONDS, self._seconds_left())
+        self._server.stop(last if finished else None).wait()
+        self._closed.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _seconds_left(self) -> float:
+        return max(0.0, self._ends_at - time.monotonic())
+
+    def _end_late_calls(self) -> None:
+        while not self._closed.wait(self._look_seconds):
+            for limit in self._limits:
+                limit.end_late_calls()
 
     def __enter__(self) -> Self:
         """Return the server itself; the end of the block closes it."""

@@ -4,45 +4,29 @@ Codes, texts and the order of the checks are those of TF Serving 2.20, so that a
 sees no difference. TensorFlow is imported when the services are made.
 """
 
-import functools
-import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from concurrent.futures import CancelledError, Future
 from typing import Any, NoReturn
 
 import grpc
+import numpy as np
 
-from serving.access import TokenAccess
 from serving.models.info import metadata_response
+from serving.models.method import KIND_OF_METHOD, METHOD_PREFIX, refuse_method
 from serving.models.servable import (
     DEFAULT_SIGNATURE,
-    Servable,
-    ServableError,
     StatusCode,
     refuse,
 )
 from serving.models.served import ServedModels
 from serving.predictor import Predictor
-from serving.request_log import request_id
-from serving.request_observer import Observed, RequestObserver
+from serving.request_observer import Observed
+from serving.rpc.calls import CallRules, Method, method_handler
 from serving.rpc.gate import CallGate
 from serving.rpc.models import lease, status
 from serving.rpc.predict import predict
 
 __all__ = ["ServiceCore", "add_services"]
-
-_LONGEST_DETAILS = 1000
-"""Details travel in a header, and clients refuse headers of more than 8 KiB."""
-
-_CODES = {code.value[0]: code for code in grpc.StatusCode}
-_METHOD = "tensorflow/serving/"
-_KINDS = {"classify": "classification", "regress": "regression"}
-_FAILURES = (StatusCode.INTERNAL, StatusCode.UNKNOWN, StatusCode.DATA_LOSS)
-
-_Method = Callable[[Any, Any, Observed], Any]
-_Entrance = Callable[[], AbstractContextManager[None]]
-
-_log = logging.getLogger(__name__)
 
 
 class ServiceCore:
@@ -73,9 +57,9 @@ class ServiceCore:
             return predict(
                 servable,
                 request,
-                run=lambda key, inputs: self._predictor.submit(
-                    servable, key, inputs, call
-                ).result(),
+                run=lambda key, inputs: _result(
+                    self._predictor.submit(servable, key, inputs, call), call
+                ),
                 max_unpacked_bytes=self._max_unpacked_bytes,
             )
 
@@ -109,13 +93,13 @@ class ServiceCore:
             key = task.model_spec.signature_name or DEFAULT_SIGNATURE
             if key not in servable.signature_defs:
                 refuse(f"Requested signature not found in model graph: {key}")
-            method = task.method_name.removeprefix(_METHOD)
-            if method not in _KINDS or method == task.method_name:
+            method = task.method_name.removeprefix(METHOD_PREFIX)
+            if method not in KIND_OF_METHOD or method == task.method_name:
                 refuse(
                     f"Unsupported signature method_name: {task.method_name}",
                     StatusCode.UNIMPLEMENTED,
                 )
-            _refuse_signature(servable, key, method)
+            refuse_method(servable, key, method)
 
     def model_status(self, request: Any, call: Any, observed: Observed) -> Any:
         """Answer a `GetModelStatusRequest`."""
@@ -138,89 +122,73 @@ class ServiceCore:
     def _refuse_kind(self, request: Any, method: str, observed: Observed) -> NoReturn:
         with lease(self._models, request, observed) as servable:
             key = request.model_spec.signature_name or DEFAULT_SIGNATURE
-            if key not in servable.signature_defs:
-                refuse(f"No signature was found with the name: {key}")
-            _refuse_signature(servable, key, method)
+            refuse_method(servable, key, method)
 
 
 def add_services(
     core: ServiceCore,
-    gate: CallGate,
-    access: TokenAccess | None,
-    observer: RequestObserver,
+    predictions: CallGate,
+    others: CallGate,
+    rules: CallRules,
     server: Any,
 ) -> None:
     """Register PredictionService and ModelService at a `grpc.Server`.
 
     Args:
         core: Answers the calls.
-        gate: Bounds those of PredictionService. The status of a model is told also
-            while the server is busy; both end when the gate is closed.
-        access: Checks the bearer token of each call; None lets everybody in.
-        observer: Logs and counts the calls.
+        predictions: Bounds those of PredictionService.
+        others: Bounds those of ModelService, so that the status of a model is told also
+            while the server is busy.
+        rules: What holds for all calls.
         server: Has not been started.
     """
     from tensorflow_serving.apis import (
-        model_service_pb2_grpc,
-        prediction_service_pb2_grpc,
+        classification_pb2,
+        get_model_metadata_pb2,
+        get_model_status_pb2,
+        inference_pb2,
+        model_management_pb2,
+        predict_pb2,
+        regression_pb2,
     )
 
-    def answering(method: _Method, name: str, entrance: _Entrance) -> Any:
-        @functools.wraps(method)
-        def answer(request: Any, call: Any) -> Any:
-            metadata = dict(call.invocation_metadata())
-            id_ = request_id(metadata.get("x-request-id"))
-            call.set_trailing_metadata((("x-request-id", id_),))
-            with observer.observe("GRPC", id_, call.peer()) as observed:
-                observed.call, observed.request_bytes = name, request.ByteSize()
-                try:
-                    if access is not None:
-                        access.check(metadata.get("authorization"))
-                    with entrance():
-                        return method(request, call, observed)
-                except ServableError as error:
-                    if error.code in _FAILURES:
-                        _log.error("%s: %s", error.code.name, error.message)
-                    observed.status, details = error.code, error.message
-                except Exception as error:
-                    _log.exception("A call failed.")
-                    observed.status = StatusCode.INTERNAL
-                    details = f"{type(error).__name__}: {error}"
-            if len(details) > _LONGEST_DETAILS:
-                details = details[:_LONGEST_DETAILS] + "..."
-            call.abort(_CODES[observed.status], details)
-
-        return staticmethod(answer)
-
-    class Prediction(prediction_service_pb2_grpc.PredictionServiceServicer):
-        Predict = answering(core.predict, "predict", gate.enter)
-        GetModelMetadata = answering(core.model_metadata, "metadata", gate.enter)
-        Classify = answering(core.classify, "classify", gate.enter)
-        Regress = answering(core.regress, "regress", gate.enter)
-        MultiInference = answering(core.multi_inference, "multi_inference", gate.enter)
-
-    class Model(model_service_pb2_grpc.ModelServiceServicer):
-        GetModelStatus = answering(core.model_status, "status", gate.pass_by)
-        HandleReloadConfigRequest = answering(
-            core.reload_config, "reload", gate.pass_by
+    classification = classification_pb2.ClassificationRequest
+    metadata = get_model_metadata_pb2.GetModelMetadataRequest
+    inference = inference_pb2.MultiInferenceRequest
+    status_ = get_model_status_pb2.GetModelStatusRequest
+    reload = model_management_pb2.ReloadConfigRequest
+    services = {
+        "PredictionService": [
+            ("Predict", "predict", predict_pb2.PredictRequest, core.predict),
+            ("GetModelMetadata", "metadata", metadata, core.model_metadata),
+            ("Classify", "classify", classification, core.classify),
+            ("Regress", "regress", regression_pb2.RegressionRequest, core.regress),
+            ("MultiInference", "multi_inference", inference, core.multi_inference),
+        ],
+        "ModelService": [
+            ("GetModelStatus", "status", status_, core.model_status),
+            ("HandleReloadConfigRequest", "reload", reload, core.reload_config),
+        ],
+    }
+    for name, methods in services.items():
+        service = f"tensorflow.serving.{name}"
+        gate = predictions if name == "PredictionService" else others
+        handlers = {
+            method[0]: method_handler(service, Method(*method, gate), rules)
+            for method in methods
+        }
+        server.add_generic_rpc_handlers(
+            [grpc.method_handlers_generic_handler(service, handlers)]
         )
 
-    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        Prediction(), server
-    )
-    model_service_pb2_grpc.add_ModelServiceServicer_to_server(Model(), server)
 
-
-def _refuse_signature(servable: Servable, key: str, method: str) -> NoReturn:
-    found = servable.signature_defs[key].method_name
-    wanted = f"{_METHOD}{method}"
-    if found != wanted:
-        refuse(
-            f"Expected {_KINDS[method]} signature method_name to be {wanted}. "
-            f"Was: {found}"
-        )
-    refuse(
-        f'Signature "{key}" takes tf.train.Example, which this server does not '
-        "support. Call Predict.",
-        StatusCode.UNIMPLEMENTED,
-    )
+def _result(
+    future: Future[dict[str, np.ndarray]], call: grpc.ServicerContext
+) -> dict[str, np.ndarray]:
+    """Wait for the outputs; a call that ends before its turn waits no longer."""
+    if not call.add_callback(future.cancel):
+        future.cancel()
+    try:
+        return future.result()
+    except CancelledError:
+        refuse("Cancelled", StatusCode.CANCELLED)

@@ -100,6 +100,16 @@ def decode_tensor(proto: Any, dtype: str) -> np.ndarray | None:
         The array, strings as objects of type bytes; None if the content does not fit
         the shape.
     """
+    shape = tuple(dim.size for dim in proto.tensor_shape.dim)
+    # What clients send nearly always. TensorFlow takes 0.1 ms for it.
+    if (
+        dtype == "string"
+        and not proto.tensor_content
+        and len(proto.string_val) == math.prod(shape)
+    ):
+        array = np.empty(len(proto.string_val), object)
+        array[:] = proto.string_val
+        return array.reshape(shape)
     import tensorflow as tf
 
     try:

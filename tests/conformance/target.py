@@ -45,10 +45,11 @@ class Target:
         model: Name of the model.
         version: The version that answers where none is named.
         label: A label of the model; None if there is none.
-        labelled_version: The version that it means, where that is known.
+        labelled_version: The version that its metadata name; None without a label.
         size: Width and height of the model's pictures.
         dimension: Length of its embeddings.
         is_squashed: Whether all that the model does to a picture is to resize it.
+        describes_itself: Whether it has the signature `describe`.
         is_own: Whether the test has started the server, with all that can be on.
     """
 
@@ -61,6 +62,7 @@ class Target:
     size: int
     dimension: int
     is_squashed: bool
+    describes_itself: bool
     is_own: bool
 
     @property
@@ -84,7 +86,6 @@ def named_target() -> Target | None:
         os.environ.get("CONFORMANCE_GRPC_TARGET") or f"{host}:8500",
         os.environ.get("CONFORMANCE_MODEL") or "demo",
         label=os.environ.get("CONFORMANCE_LABEL") or None,
-        labelled_version=None,
         is_own=False,
     )
 
@@ -113,7 +114,6 @@ def own_target(folder):
                 f"127.0.0.1:{grpc_port}",
                 "demo",
                 label="stable",
-                labelled_version=1,
                 is_own=True,
             )
         finally:
@@ -144,7 +144,7 @@ def _free_ports(count):
 def _wait_until_available(url, process, log):
     """Readiness by TF Serving's own word for it: the status of each version."""
     deadline = time.monotonic() + _START_SECONDS
-    with httpx.Client() as client:
+    with httpx.Client(trust_env=False) as client:
         while True:
             with contextlib.suppress(httpx.HTTPError):
                 versions = client.get(url).json().get("model_version_status", [])
@@ -156,10 +156,18 @@ def _wait_until_available(url, process, log):
             time.sleep(0.05)
 
 
-def _described(address, grpc, model, **known):
+def _metadata(rest, model, choice=""):
+    url = f"{rest}/v1/models/{model}{choice}/metadata"
+    reply = httpx.get(url, timeout=30, trust_env=False)
+    return reply.raise_for_status().json()
+
+
+def _described(address, grpc, model, *, label, is_own):
     rest = f"http://{address}"
-    reply = httpx.get(f"{rest}/v1/models/{model}/metadata", timeout=30)
-    document = reply.raise_for_status().json()
+    document = _metadata(rest, model)
+    labelled = None
+    if label is not None:
+        labelled = _metadata(rest, model, f"/labels/{label}")["model_spec"]["version"]
     signatures = document["metadata"]["signature_def"]["signature_def"]
     for name, put, wanted in (
         ("serving_default", "inputs", "image_bytes"),
@@ -181,8 +189,11 @@ def _described(address, grpc, model, **known):
         grpc=grpc,
         model=model,
         version=int(document["model_spec"]["version"]),
+        label=label,
+        labelled_version=None if labelled is None else int(labelled),
         size=sizes("tensors", "inputs", "images")[1],
         dimension=sizes("serving_default", "outputs", "embedding")[1],
         is_squashed=not any(name.startswith("view_") for name in signatures),
-        **known,
+        describes_itself="describe" in signatures,
+        is_own=is_own,
     )

@@ -1,5 +1,6 @@
 """REST and gRPC say the same, and concurrent requests do not touch each other."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -70,6 +71,23 @@ def test_client_of_this_project_works_by_both_protocols(target, pictures):
             assert metadata.image_size == target.size
             rows.append(client.embed(pictures))
     np.testing.assert_allclose(*rows, atol=1e-6)
+
+
+def test_model_says_over_the_wire_what_it_is(rest, stubs, target):
+    """One row a row, whatever is in it, and the same text by both protocols."""
+    if not target.describes_itself and not target.is_own:
+        pytest.skip("the model was exported without the signature `describe`")
+    document = {"signature_name": "describe", "instances": ["", "anything"]}
+    reply = predict(rest, target.path, document)
+    assert reply.status_code == 200, reply.text
+    texts = reply.json()["predictions"]
+    request = predict_request({"request": [""]}, target.model, "describe")
+    output = stubs.prediction.Predict(request, timeout=60).outputs["description"]
+    (text,) = tf.make_ndarray(output)
+    assert texts == [text.decode()] * 2
+    description = json.loads(text)
+    assert description["embedding"]["dimension"] == target.dimension
+    assert description["preprocessing"]["config"]["image_size"] == target.size
 
 
 @pytest.fixture(scope="module")

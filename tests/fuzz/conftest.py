@@ -32,7 +32,10 @@ def example_server(tmp_path_factory):
             "inputs": {"number": [6, 9], "text": ["ab", {"b64": "Y2Q="}]},
         }
         response = httpx.post(
-            f"{server.url}:predict", json=document, timeout=ANSWER_SECONDS
+            f"{server.url}:predict",
+            json=document,
+            timeout=ANSWER_SECONDS,
+            trust_env=False,
         )
         assert response.status_code == 200, response.text
         assert response.json()["outputs"] == {
@@ -64,6 +67,7 @@ def embedder_server(tmp_path_factory):
             f"{server.url}:predict",
             json={"inputs": {"image_bytes": [picture]}},
             timeout=ANSWER_SECONDS,
+            trust_env=False,
         )
         assert response.status_code == 200, response.text
         answers.append(response.json()["outputs"][0])

@@ -136,7 +136,7 @@ class ServerProcess:
 
     def _is_available(self) -> bool:
         try:
-            response = httpx.get(self.url, timeout=ANSWER_SECONDS)
+            response = httpx.get(self.url, timeout=ANSWER_SECONDS, trust_env=False)
         except httpx.TransportError:
             return False
         return response.status_code == 200 and "AVAILABLE" in response.text

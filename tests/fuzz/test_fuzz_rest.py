@@ -26,7 +26,7 @@ PREDICT = b"/v1/models/example:predict"
 
 @pytest.fixture(scope="module")
 def client():
-    with httpx.Client(timeout=ANSWER_SECONDS) as connection:
+    with httpx.Client(timeout=ANSWER_SECONDS, trust_env=False) as connection:
         yield connection
 
 

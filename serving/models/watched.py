@@ -11,33 +11,32 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from serving.models.config import ModelConfig, unique_by_name
+from serving.models.garbage import set_objects_aside
 from serving.models.loader import VersionLoader
 from serving.models.plan import (
     ModelPlan,
     check_labels,
     no_version_text,
-    older_versions,
     plan_model,
     plan_or_refuse,
     versions_to_unload,
 )
 from serving.models.servable import Servable, ServableError, StatusCode
-from serving.models.served import ServedModels, VersionState, VersionStatus
+from serving.models.served import ServedModels
+from serving.models.version_states import VersionState, VersionStatus
 from serving.models.warm_up import warm_up
 
-__all__ = ["ModelManager"]
+__all__ = ["WatchedModels"]
 
 _log = logging.getLogger(__name__)
 
 
-class ModelManager:
+class WatchedModels:
     """Keeps the versions in memory equal to those that configuration and disk want.
 
-    Loading runs in the thread of the manager, or in that of `start` and `reload`, never
+    Loading runs in the thread of its own, or in that of `start` and `reload`, never
     in that of a request. One version is loaded at a time. A swap takes the memory of
     one more version; `reload` that of all new ones, since it is all or nothing.
 
@@ -46,7 +45,7 @@ class ModelManager:
     all requests for the time that it takes to visit those of TensorFlow.
 
     Attributes:
-        models: The table that requests read.
+        served: The table that requests read.
 
     Args:
         configs: The models.
@@ -55,9 +54,6 @@ class ModelManager:
         load: Loads a version from its name, number and folder.
         warm_up: Is given each loaded version and its folder; raises if it does not
             work, and returns how many requests it has answered.
-        on_loaded: Is called with each version before it becomes available.
-        on_unloaded: Is called with each version that has no users any more, before it
-            leaves the memory; must not keep it.
         on_warmed_up: Is called with folder, seconds and error (None if it succeeded) of
             each warm-up that had requests.
         load_retries: How often a version that could not be loaded is tried again, at
@@ -75,8 +71,6 @@ class ModelManager:
         poll_seconds: float = 1.0,
         load: Callable[[str, int, Path], Servable] = Servable,
         warm_up: Callable[[Servable, Path], int] = warm_up,
-        on_loaded: Callable[[Servable], None] | None = None,
-        on_unloaded: Callable[[Servable], None] | None = None,
         on_warmed_up: Callable[[Path, float, str | None], None] | None = None,
         load_retries: int = 5,
         load_retry_seconds: float = 60.0,
@@ -88,13 +82,11 @@ class ModelManager:
         }.items():
             if value < 0:
                 raise ValueError(f"`{name}` must be at least 0. Received: {value}.")
-        self.models = ServedModels()
+        self.served = ServedModels()
         self._configs = unique_by_name(configs)
         self._poll_seconds = poll_seconds
-        self._on_loaded = on_loaded
-        self._on_unloaded = on_unloaded
         self._loader = VersionLoader(
-            self.models, load, warm_up, on_warmed_up, load_retries, load_retry_seconds
+            self.served, load, warm_up, on_warmed_up, load_retries, load_retry_seconds
         )
         # Held while versions are loaded and configurations change; never by requests.
         self._work = threading.Lock()
@@ -105,18 +97,7 @@ class ModelManager:
         self._loaded: dict[str, dict[int, Path]] = {}
         self._told: dict[str, str] = {}
         self._set_configs(self._configs)
-        self.models.call_when_idle(self._wake.set)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+        self.served.call_when_idle(self._wake.set)
 
     def start(self) -> None:
         """Load the models and return when each has an available version.
@@ -133,13 +114,13 @@ class ModelManager:
                 policy wants.
             ValueError: No version of a model that may serve can be loaded, or a label
                 points at a version that is not available.
-            RuntimeError: The manager has been started or closed before.
+            RuntimeError: It has been started or closed before.
         """
         with self._work:
             if self._is_started or self._is_closed:
                 raise RuntimeError("`start` must be called once, and before `close`.")
             self._is_started = True
-            _set_objects_aside()
+            set_objects_aside()
             try:
                 plans = {
                     name: plan_or_refuse(config, self._loaded.get(name, {}))
@@ -149,25 +130,14 @@ class ModelManager:
                 raise FileNotFoundError(f"{error.message}.") from error
             for name, plan in plans.items():
                 for version in plan.to_load:
-                    self.models.set_state(
+                    self.served.set_state(
                         name, VersionStatus(version, VersionState.START)
                     )
             for name, plan in plans.items():
-                loaded, failures = self._load(name, plan.to_load, plan.folders)
-                older = older_versions(self._configs[name], plan)
-                while not loaded and older:
-                    loaded, more = self._load(name, [older.pop(0)], plan.folders)
-                    failures += more
-                if not loaded:
-                    raise ValueError("\n".join(failures))
-                versions = {servable.version for servable in loaded}
-                try:
-                    check_labels(self._configs[name], versions)
-                except ServableError as error:
-                    raise ValueError(f"{error.message}.") from error
+                loaded = self._loader.load_first(self._configs[name], plan)
                 self._publish(loaded, plan.folders)
             self._thread = threading.Thread(
-                target=self._run, name="model-manager", daemon=True
+                target=self._run, name="watched-models", daemon=True
             )
             self._thread.start()
 
@@ -187,33 +157,18 @@ class ModelManager:
             new = unique_by_name(configs)
         except ValueError as error:
             raise ServableError(StatusCode.INVALID_ARGUMENT, str(error)) from error
+        # Before the lock, which `start` holds until the models are there.
+        if self._thread is None:
+            raise ServableError(
+                StatusCode.UNAVAILABLE, "The server is starting. Retry."
+            )
         with self._work:
             if self._is_closed:
                 raise ServableError(StatusCode.UNAVAILABLE, "The server is stopping.")
-            plans = {
-                name: plan_or_refuse(config, self._loaded.get(name, {}))
-                for name, config in new.items()
-                if not self._keeps_versions(config)
-            }
-            for name, config in new.items():
-                reachable = self.models.available_versions(name)
-                if name in plans:
-                    reachable &= plans[name].wanted
-                    reachable |= set(plans[name].to_load)
-                check_labels(config, reachable)
-            staged = self._load_all(plans)
-            # In this order each label points at an available version all the time.
-            for name, plan in plans.items():
-                self._publish(staged[name], plan.folders)
-            removed = self._configs.keys() - new.keys()
-            self._set_configs(new)
-            for name, plan in plans.items():
-                self._unload(name, plan)
-            for name in removed:
-                self._unload(name, ModelPlan({}, set(), set(), []))
-                self._loader.forget_others(name, set())
-                self._told.pop(name, None)
-        self._wake.set()
+            try:
+                self._change(new)
+            finally:
+                self._wake.set()
 
     def poll_now(self) -> None:
         """Look at all base paths once, and load and unload what that calls for.
@@ -225,17 +180,20 @@ class ModelManager:
             self._poll()
         self._collect()
 
-    def close(self) -> None:
-        """Stop watching; a version that is being loaded is waited for.
+    def close(self, seconds: float | None = None) -> None:
+        """Stop watching, and wait for a version that is being loaded.
 
         What is available stays so, for the requests that are still answered.
+
+        Args:
+            seconds: How long to wait, at least 0; None until it has been loaded.
         """
         if self._is_closed:
             return
         self._is_closed = True
         self._wake.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(seconds)
         if self._is_started:
             gc.unfreeze()
 
@@ -259,6 +217,31 @@ class ModelManager:
             except Exception:  # the models must be looked after as long as they serve
                 _log.exception("Looking after the models failed.")
 
+    def _change(self, new: dict[str, ModelConfig]) -> None:
+        plans = {
+            name: plan_or_refuse(config, self._loaded.get(name, {}))
+            for name, config in new.items()
+            if not self._keeps_versions(config)
+        }
+        for name, config in new.items():
+            reachable = self.served.available_versions(name)
+            if name in plans:
+                reachable &= plans[name].wanted
+                reachable |= set(plans[name].to_load)
+            check_labels(config, reachable)
+        staged = self._loader.load_all(plans, self._configs.keys())
+        # In this order each label points at an available version all the time.
+        for name, plan in plans.items():
+            self._publish(staged[name], plan.folders)
+        removed = self._configs.keys() - new.keys()
+        self._set_configs(new)
+        for name, plan in plans.items():
+            self._unload(name, plan)
+        for name in removed:
+            self._unload(name, ModelPlan({}, set(), set(), []))
+            self._loader.forget_others(name, set())
+            self._told.pop(name, None)
+
     def _poll(self) -> None:
         for name, config in self._configs.items():
             if self._is_closed:
@@ -274,79 +257,39 @@ class ModelManager:
                 self._tell(name, no_version_text(config))
             for version in plan.to_load:
                 if self._loader.is_due(name, version, plan.folders[version]):
-                    loaded, _ = self._load(name, [version], plan.folders)
+                    loaded, _ = self._loader.load_several(name, [version], plan.folders)
                     self._publish(loaded, plan.folders)
             self._unload(name, plan)
             folders = {plan.folders[version] for version in plan.wanted}
             self._loader.forget_others(name, folders)
-
-    def _load(
-        self, name: str, versions: Iterable[int], folders: Mapping[int, Path]
-    ) -> tuple[list[Servable], list[str]]:
-        """Load versions; return them, and what is wrong with those that failed."""
-        loaded, failures = [], []
-        for version in versions:
-            result = self._loader.load(name, version, folders[version])
-            if isinstance(result, VersionStatus):
-                failures.append(result.error_message)
-            else:
-                loaded.append(result)
-        return loaded, failures
-
-    def _load_all(self, plans: Mapping[str, ModelPlan]) -> dict[str, list[Servable]]:
-        """Load what the plans call for, without making it available.
-
-        Raises:
-            ServableError: A version cannot be loaded.
-        """
-        staged: dict[str, list[Servable]] = {}
-        failures: list[str] = []
-        for name, plan in plans.items():
-            staged[name], failed = self._load(name, plan.to_load, plan.folders)
-            if failed:
-                failures.append(f"{{{name} due to error: {' '.join(failed)}}}, ")
-        if not failures:
-            return staged
-        for name, servables in staged.items():
-            while servables:
-                self._loader.discard(servables.pop())
-            if name not in self._configs:
-                self._loader.forget_others(name, set())
-        raise ServableError(
-            StatusCode.UNKNOWN,
-            f"{len(failures)} model(s) did not become available: "
-            f"{{{''.join(failures)}}}",
-        )
 
     def _publish(
         self, servables: Iterable[Servable], folders: Mapping[int, Path]
     ) -> None:
         for servable in servables:
             name, version = servable.name, servable.version
-            _call(self._on_loaded, servable)
-            self.models.make_available(servable)
+            self.served.make_available(servable)
             self._loaded.setdefault(name, {})[version] = folders[version]
             _log.info("Version %d of model %s is available.", version, name)
 
     def _unload(self, name: str, plan: ModelPlan) -> None:
-        available = self.models.available_versions(name)
+        available = self.served.available_versions(name)
         for version in versions_to_unload(
             available, plan.expected, plan.folders.keys()
         ):
-            self.models.unload(name, version)
+            self.served.unload(name, version)
             del self._loaded[name][version]
             _log.info("Version %d of model %s takes no more requests.", version, name)
 
     def _collect(self) -> None:
         """Free the memory of what nobody uses any more."""
-        servables = self.models.collect_idle()
+        servables = self.served.collect_idle()
         is_garbage = self._loader.take_garbage() or bool(servables)
         while servables:
             servable = servables.pop()
             _log.info(
                 "Version %d of model %s is unloaded.", servable.version, servable.name
             )
-            _call(self._on_unloaded, servable)
             del servable
         if is_garbage:
             # TensorFlow's graphs and variables refer to each other in circles.
@@ -361,32 +304,10 @@ class ModelManager:
 
     def _set_configs(self, configs: dict[str, ModelConfig]) -> None:
         self._configs = configs
-        self.models.configure({name: config.labels for name, config in configs.items()})
+        self.served.configure({name: config.labels for name, config in configs.items()})
 
     def _tell(self, name: str, text: str) -> None:
         """Log a warning about a model, but not at every look."""
         if self._told.get(name) != text:
             self._told[name] = text
             _log.warning("%s", text)
-
-
-def _call(hook: Callable[[Servable], None] | None, servable: Servable) -> None:
-    """Call a hook whose failure must not leave the models half changed."""
-    try:
-        if hook is not None:
-            hook(servable)
-    except Exception:
-        _log.exception(
-            "A hook for version %d of model %s failed.", servable.version, servable.name
-        )
-
-
-def _set_objects_aside() -> None:
-    """Leave the garbage collector only the objects that will come.
-
-    TensorFlow brings several hundred thousand. Visiting them takes tenths of a second,
-    during which no other thread runs.
-    """
-    import tensorflow  # noqa: F401  # its objects are nearly all of them
-
-    gc.freeze()

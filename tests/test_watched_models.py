@@ -1,9 +1,11 @@
+import contextlib
 import gc
 import logging
 import shutil
 import threading
 import time
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,15 +17,16 @@ from serving.models.config import (
     LatestVersions,
     ModelConfig,
     SpecificVersions,
+    parse_model_configs,
     single_model,
 )
 from serving.models.config_watch import ConfigWatch
-from serving.models.manager import ModelManager
 from serving.models.plan import versions_to_unload
 from serving.models.saved_model import find_version_folders, folder_stamp
 from serving.models.servable import Servable, ServableError, StatusCode
-from serving.models.served import VersionState
+from serving.models.version_states import VersionState
 from serving.models.warm_up import write_warm_up_requests
+from serving.models.watched import WatchedModels
 from tests.example_model import png, write_example_model
 
 WAIT_SECONDS = 60
@@ -45,54 +48,54 @@ def base(tmp_path, example):
 
 @pytest.fixture
 def managed():
-    """Make managers that only look at the disk when told, and close them."""
-    managers = []
+    """Make models that are only looked for on disk when told, and close them."""
+    made = []
 
     def make(*configs, **options):
-        manager = ModelManager(configs, **{"poll_seconds": 0, **options})
-        managers.append(manager)
-        return manager
+        watched = WatchedModels(configs, **{"poll_seconds": 0, **options})
+        made.append(watched)
+        return watched
 
     yield make
-    for manager in managers:
-        manager.close()
+    for watched in made:
+        watched.close()
 
 
-def started(manager):
-    manager.start()
-    return manager
+def started(watched):
+    watched.start()
+    return watched
 
 
 def add(example, base, version):
     shutil.copytree(example, base / str(version))
 
 
-def poll(manager):
+def poll(watched):
     """Look twice: a version is taken up when its files have not changed between."""
-    manager.poll_now()
-    manager.poll_now()
+    watched.poll_now()
+    watched.poll_now()
 
 
-def states(manager, name="m"):
+def states(watched, name="m"):
     return {
         status.version: VersionState(status.state).name
-        for status in manager.models.status(name).model_version_status
+        for status in watched.served.status(name).model_version_status
     }
 
 
-def error_of(manager, version, name="m"):
-    (status,) = manager.models.status(name, version).model_version_status
+def error_of(watched, version, name="m"):
+    (status,) = watched.served.status(name, version).model_version_status
     return StatusCode(status.status.error_code), status.status.error_message
 
 
-def latest(manager, name="m"):
-    with manager.models.lease(name) as servable:
+def latest(watched, name="m"):
+    with watched.served.lease(name) as servable:
         return servable.version
 
 
-def refusal(manager, *configs):
+def refusal(watched, *configs):
     with pytest.raises(ServableError) as caught:
-        manager.reload(configs)
+        watched.reload(configs)
     return caught.value.code, caught.value.message
 
 
@@ -108,35 +111,25 @@ def test_start_returns_with_the_latest_version_available(managed, base, example)
     add(example, base, 3)
     (base / "notes").mkdir()
     (base / "7").touch()
-    manager = managed(single_model("m", base))
+    watched = managed(single_model("m", base))
     with pytest.raises(ServableError, match="still being loaded"):
-        latest(manager)
-    manager.start()
-    assert latest(manager) == 3
-    assert states(manager) == {3: "AVAILABLE"}
-    assert manager.models.is_ready()
+        latest(watched)
+    watched.start()
+    assert latest(watched) == 3
+    assert states(watched) == {3: "AVAILABLE"}
 
 
 def test_the_thread_swaps_to_a_new_version_and_unloads_the_old_one(
     managed, base, example
 ):
-    loaded, unloaded = threading.Event(), threading.Event()
-    manager = managed(
-        single_model("m", base),
-        poll_seconds=0.01,
-        on_loaded=lambda servable: servable.version == 2 and loaded.set(),
-        on_unloaded=lambda servable: servable.version == 1 and unloaded.set(),
-    )
-    manager.start()
+    watched = started(managed(single_model("m", base), poll_seconds=0.01))
     add(example, base, 2)
-    assert loaded.wait(WAIT_SECONDS)
-    assert unloaded.wait(WAIT_SECONDS)
-    assert latest(manager) == 2
-    assert states(manager) == {2: "AVAILABLE", 1: "END"}
+    wait_until(lambda: states(watched) == {2: "AVAILABLE", 1: "END"})
+    assert latest(watched) == 2
 
 
 def test_no_request_fails_while_versions_are_swapped(managed, base, example):
-    manager = started(managed(single_model("m", base)))
+    watched = started(managed(single_model("m", base)))
     stop = threading.Event()
     failures, answered = [], []
 
@@ -145,7 +138,7 @@ def test_no_request_fails_while_versions_are_swapped(managed, base, example):
         count = 0
         while not stop.is_set():
             try:
-                with manager.models.lease("m") as servable:
+                with watched.served.lease("m") as servable:
                     servable.predict({"image_bytes": picture})
                 count += 1
             except Exception as error:
@@ -158,7 +151,7 @@ def test_no_request_fails_while_versions_are_swapped(managed, base, example):
     try:
         for version in range(2, 6):
             add(example, base, version)
-            poll(manager)
+            poll(watched)
             shutil.rmtree(base / str(version - 1))
     finally:
         stop.set()
@@ -167,7 +160,7 @@ def test_no_request_fails_while_versions_are_swapped(managed, base, example):
     assert failures == []
     assert len(answered) == 4
     assert min(answered) > 0
-    assert latest(manager) == 5
+    assert latest(watched) == 5
 
 
 def test_the_old_version_answers_until_the_new_one_has_been_warmed_up(
@@ -180,36 +173,30 @@ def test_the_old_version_answers_until_the_new_one_has_been_warmed_up(
             reached.set()
             assert go_on.wait(WAIT_SECONDS)
 
-    manager = started(
+    watched = started(
         managed(single_model("m", base), warm_up=warm_up, poll_seconds=0.01)
     )
     add(example, base, 2)
     assert reached.wait(WAIT_SECONDS)
-    assert states(manager) == {2: "LOADING", 1: "AVAILABLE"}
-    assert latest(manager) == 1
+    assert states(watched) == {2: "LOADING", 1: "AVAILABLE"}
+    assert latest(watched) == 1
     go_on.set()
-    wait_until(lambda: latest(manager) == 2)
+    wait_until(lambda: latest(watched) == 2)
 
 
 def test_a_version_is_unloaded_when_its_last_lease_ends(managed, base, example):
-    unloaded = threading.Event()
-    manager = managed(
-        single_model("m", base), on_unloaded=lambda servable: unloaded.set()
-    )
-    manager.start()
+    watched = started(managed(single_model("m", base)))
     add(example, base, 2)
-    with manager.models.lease("m") as servable:
-        poll(manager)
-        assert latest(manager) == 2
-        assert states(manager) == {2: "AVAILABLE", 1: "UNLOADING"}
-        assert not unloaded.is_set()
+    with watched.served.lease("m") as servable:
+        poll(watched)
+        assert latest(watched) == 2
+        assert states(watched) == {2: "AVAILABLE", 1: "UNLOADING"}
         pictures = np.array([png(255, 0, 0)], object)
         outputs = servable.predict({"image_bytes": pictures})
         assert outputs["embedding"].shape == (1, 4)
         gone = weakref.ref(servable)
         del servable
-    assert unloaded.wait(WAIT_SECONDS)
-    assert states(manager)[1] == "END"
+    wait_until(lambda: states(watched)[1] == "END")
     wait_until(lambda: gone() is None)
 
 
@@ -221,26 +208,25 @@ def test_a_broken_version_never_replaces_a_good_one(
         if servable.version == 2 and harm == "hook":
             raise ServableError(StatusCode.DATA_LOSS, "no answer")
 
-    manager = started(managed(single_model("m", base), warm_up=warm_up))
+    watched = started(managed(single_model("m", base), warm_up=warm_up))
     add(example, base, 2)
     if harm == "graph":
         (base / "2" / "saved_model.pb").write_bytes(b"\x0fno model")
     if harm == "weights":
         shutil.rmtree(base / "2" / "variables")
-    poll(manager)
-    poll(manager)
-    assert latest(manager) == 1
-    assert states(manager) == {2: "END", 1: "AVAILABLE"}
-    code, message = error_of(manager, 2)
+    poll(watched)
+    poll(watched)
+    assert latest(watched) == 1
+    assert states(watched) == {2: "END", 1: "AVAILABLE"}
+    code, message = error_of(watched, 2)
     if harm == "hook":
         assert (code, message) == (StatusCode.DATA_LOSS, "no answer")
     else:
         assert code == StatusCode.INVALID_ARGUMENT
         assert "Version 2 of model 'm' cannot be loaded" in message
     with pytest.raises(ServableError, match=r"request: Specific\(m, 2\)"):
-        manager.models.lease("m", 2).__enter__()
+        watched.served.lease("m", 2).__enter__()
     assert message in caplog.text
-    assert manager.models.is_ready()
 
 
 def warm_up_request(content):
@@ -251,51 +237,51 @@ def warm_up_request(content):
 
 def test_a_failing_warm_up_request_keeps_its_version_out(managed, base, example):
     runs = []
-    manager = managed(
+    watched = managed(
         single_model("m", base),
         on_warmed_up=lambda folder, seconds, error: runs.append(
             (folder, seconds >= 0, error)
         ),
     )
     write_warm_up_requests(base / "1", [warm_up_request(png(1, 2, 3))])
-    manager.start()
+    watched.start()
     assert runs == [(base / "1", True, None)]
     add(example, base, 2)
     write_warm_up_requests(base / "2", [warm_up_request(b"no picture")])
-    poll(manager)
-    assert latest(manager) == 1
-    code, message = error_of(manager, 2)
+    poll(watched)
+    assert latest(watched) == 1
+    code, message = error_of(watched, 2)
     assert code == StatusCode.INVALID_ARGUMENT
     assert message.startswith("Warm-up record 1 in ")
     assert runs[1:] == [(base / "2", True, message)]
     add(example, base, 3)
-    poll(manager)
-    assert latest(manager) == 3
+    poll(watched)
+    assert latest(watched) == 3
     assert len(runs) == 2  # version 3 has no requests
 
 
 def test_a_version_after_a_broken_one_is_served(managed, base, example):
-    manager = started(managed(single_model("m", base)))
+    watched = started(managed(single_model("m", base)))
     add(example, base, 2)
     (base / "2" / "saved_model.pb").write_bytes(b"\x0f")
-    poll(manager)
+    poll(watched)
     add(example, base, 3)
-    poll(manager)
-    assert states(manager) == {3: "AVAILABLE", 2: "END", 1: "END"}
+    poll(watched)
+    assert states(watched) == {3: "AVAILABLE", 2: "END", 1: "END"}
 
 
 def test_a_broken_version_is_served_once_its_files_are_replaced(managed, base, example):
-    manager = started(managed(single_model("m", base), load_retries=0))
+    watched = started(managed(single_model("m", base), load_retries=0))
     add(example, base, 2)
     whole = (base / "2" / "saved_model.pb").read_bytes()
     (base / "2" / "saved_model.pb").write_bytes(b"\x0f" * len(whole))
-    poll(manager)
-    poll(manager)
-    assert states(manager)[2] == "END"
+    poll(watched)
+    poll(watched)
+    assert states(watched)[2] == "END"
     (base / "2" / "saved_model.pb").write_bytes(whole)
-    poll(manager)
-    assert states(manager) == {2: "AVAILABLE", 1: "END"}
-    assert error_of(manager, 2) == (StatusCode.OK, "")
+    poll(watched)
+    assert states(watched) == {2: "AVAILABLE", 1: "END"}
+    assert error_of(watched, 2) == (StatusCode.OK, "")
 
 
 def test_a_broken_version_is_tried_again_as_often_as_set(managed, base, example):
@@ -310,17 +296,17 @@ def test_a_broken_version_is_tried_again_as_often_as_set(managed, base, example)
     other = base.parent / "other"
     add(example, other, 1)
     configs = [single_model("m", base), single_model("other", other)]
-    manager = started(
+    watched = started(
         managed(*configs, load=load, load_retries=2, load_retry_seconds=0)
     )
     add(example, base, 2)
     add(example, other, 2)
     for _ in range(6):
-        manager.poll_now()
+        watched.poll_now()
     assert tried.count(("m", 2)) == 3
     assert tried.count(("other", 2)) == 1
-    assert error_of(manager, 2) == (StatusCode.INTERNAL, "no connection")
-    assert (latest(manager), latest(manager, "other")) == (1, 2)
+    assert error_of(watched, 2) == (StatusCode.INTERNAL, "no connection")
+    assert (latest(watched), latest(watched, "other")) == (1, 2)
 
 
 def test_a_further_try_waits_and_holds_up_no_other_model(managed, base, example):
@@ -335,55 +321,55 @@ def test_a_further_try_waits_and_holds_up_no_other_model(managed, base, example)
     other = base.parent / "other"
     add(example, other, 1)
     configs = [single_model("m", base), single_model("other", other)]
-    manager = started(managed(*configs, load=load, load_retry_seconds=3600))
+    watched = started(managed(*configs, load=load, load_retry_seconds=3600))
     add(example, base, 2)
-    poll(manager)
+    poll(watched)
     add(example, other, 2)
-    poll(manager)
+    poll(watched)
     assert tried.count(("m", 2)) == 1
-    assert latest(manager, "other") == 2
+    assert latest(watched, "other") == 2
 
 
 def test_a_folder_that_is_being_copied_is_left_alone(managed, base, example, caplog):
-    manager = started(managed(single_model("m", base)))
+    watched = started(managed(single_model("m", base)))
     part = base / "2"
     shutil.copytree(example / "variables", part / "variables")
-    poll(manager)
-    assert states(manager) == {1: "AVAILABLE"}
+    poll(watched)
+    assert states(watched) == {1: "AVAILABLE"}
     shutil.copy(example / "saved_model.pb", part)
-    manager.poll_now()
-    assert states(manager) == {2: "START", 1: "AVAILABLE"}
+    watched.poll_now()
+    assert states(watched) == {2: "START", 1: "AVAILABLE"}
     (part / "assets.extra").mkdir()
     (part / "assets.extra" / "more").touch()
-    manager.poll_now()
-    assert states(manager) == {2: "START", 1: "AVAILABLE"}
-    manager.poll_now()
-    assert states(manager) == {2: "AVAILABLE", 1: "END"}
+    watched.poll_now()
+    assert states(watched) == {2: "START", 1: "AVAILABLE"}
+    watched.poll_now()
+    assert states(watched) == {2: "AVAILABLE", 1: "END"}
     assert not [
         record for record in caplog.records if record.levelno >= logging.WARNING
     ]
 
 
 def test_a_copy_that_is_given_up_ends(managed, base, example):
-    manager = started(managed(single_model("m", base)))
+    watched = started(managed(single_model("m", base)))
     add(example, base, 2)
-    manager.poll_now()
+    watched.poll_now()
     shutil.rmtree(base / "2")
-    manager.poll_now()
-    assert states(manager) == {2: "END", 1: "AVAILABLE"}
+    watched.poll_now()
+    assert states(watched) == {2: "END", 1: "AVAILABLE"}
 
 
 def test_the_old_version_serves_while_its_successor_is_being_copied(
     managed, base, example
 ):
-    manager = started(managed(single_model("m", base)))
+    watched = started(managed(single_model("m", base)))
     shutil.rmtree(base / "1")
     (base / "2").mkdir()
-    poll(manager)
-    assert latest(manager) == 1
+    poll(watched)
+    assert latest(watched) == 1
     shutil.copytree(example, base / "2", dirs_exist_ok=True)
-    poll(manager)
-    assert states(manager) == {2: "AVAILABLE", 1: "END"}
+    poll(watched)
+    assert states(watched) == {2: "AVAILABLE", 1: "END"}
 
 
 @pytest.mark.parametrize(
@@ -396,43 +382,43 @@ def test_the_old_version_serves_while_its_successor_is_being_copied(
 )
 def test_each_policy_serves_its_versions(managed, base, example, policy, before, after):
     add(example, base, 2)
-    manager = started(managed(ModelConfig("m", base, policy)))
-    assert manager.models.available_versions("m") == before
+    watched = started(managed(ModelConfig("m", base, policy)))
+    assert watched.served.available_versions("m") == before
     add(example, base, 5)
-    poll(manager)
-    assert manager.models.available_versions("m") == after
+    poll(watched)
+    assert watched.served.available_versions("m") == after
 
 
 def test_a_version_that_is_removed_from_disk_is_unloaded(managed, base, example):
     add(example, base, 2)
-    manager = started(managed(ModelConfig("m", base, AllVersions())))
+    watched = started(managed(ModelConfig("m", base, AllVersions())))
     shutil.rmtree(base / "1")
-    poll(manager)
-    assert states(manager) == {2: "AVAILABLE", 1: "END"}
+    poll(watched)
+    assert states(watched) == {2: "AVAILABLE", 1: "END"}
 
 
 def test_the_version_before_comes_back_when_the_latest_is_removed(
     managed, base, example
 ):
     add(example, base, 2)
-    manager = started(managed(single_model("m", base)))
+    watched = started(managed(single_model("m", base)))
     shutil.rmtree(base / "2")
-    manager.poll_now()
-    assert latest(manager) == 2
-    manager.poll_now()
-    assert states(manager) == {2: "END", 1: "AVAILABLE"}
+    watched.poll_now()
+    assert latest(watched) == 2
+    watched.poll_now()
+    assert states(watched) == {2: "END", 1: "AVAILABLE"}
 
 
 def test_a_base_path_that_vanishes_leaves_what_is_served(managed, base, caplog):
-    manager = started(managed(single_model("m", base)))
+    watched = started(managed(single_model("m", base)))
     base.rename(base.with_name("elsewhere"))
     for _ in range(3):
-        poll(manager)
-    assert latest(manager) == 1
+        poll(watched)
+    assert latest(watched) == 1
     assert caplog.text.count("Model m stays as it is") == 1
     base.with_name("elsewhere").rename(base)
-    poll(manager)
-    assert states(manager) == {1: "AVAILABLE"}
+    poll(watched)
+    assert states(watched) == {1: "AVAILABLE"}
 
 
 @pytest.mark.parametrize(
@@ -486,8 +472,8 @@ def _ignore(servable, folder):
 def test_start_is_content_with_one_good_version_of_several(managed, base, example):
     add(example, base, 2)
     (base / "2" / "saved_model.pb").write_bytes(b"\x0f")
-    manager = started(managed(ModelConfig("m", base, LatestVersions(2))))
-    assert states(manager) == {2: "END", 1: "AVAILABLE"}
+    watched = started(managed(ModelConfig("m", base, LatestVersions(2))))
+    assert states(watched) == {2: "END", 1: "AVAILABLE"}
 
 
 def test_a_start_beside_a_broken_newest_version_serves_the_one_before(
@@ -497,15 +483,15 @@ def test_a_start_beside_a_broken_newest_version_serves_the_one_before(
         add(example, base, version)
     for version in (3, 4):
         (base / str(version) / "saved_model.pb").write_bytes(b"\x0f")
-    manager = started(managed(single_model("m", base)))
-    assert latest(manager) == 2
-    assert states(manager) == {4: "END", 3: "END", 2: "AVAILABLE"}
-    poll(manager)
-    assert latest(manager) == 2
+    watched = started(managed(single_model("m", base)))
+    assert latest(watched) == 2
+    assert states(watched) == {4: "END", 3: "END", 2: "AVAILABLE"}
+    poll(watched)
+    assert latest(watched) == 2
     add(example, base, 5)
-    poll(manager)
-    assert latest(manager) == 5
-    assert states(manager)[2] == "END"
+    poll(watched)
+    assert latest(watched) == 5
+    assert states(watched)[2] == "END"
 
 
 def test_a_start_whose_chosen_version_is_broken_serves_no_other(managed, base, example):
@@ -519,18 +505,17 @@ def test_a_start_whose_chosen_version_is_broken_serves_no_other(managed, base, e
 def test_a_reload_adds_and_removes_models(managed, base, example):
     other = base.parent / "other"
     add(example, other, 4)
-    manager = started(managed(single_model("m", base)))
-    manager.reload([single_model("m", base), single_model("other", other)])
-    assert (latest(manager), latest(manager, "other")) == (1, 4)
-    manager.reload([single_model("other", other)])
-    manager.poll_now()
-    assert states(manager) == {1: "END"}
-    assert latest(manager, "other") == 4
-    assert manager.models.is_ready()
+    watched = started(managed(single_model("m", base)))
+    watched.reload([single_model("m", base), single_model("other", other)])
+    assert (latest(watched), latest(watched, "other")) == (1, 4)
+    watched.reload([single_model("other", other)])
+    watched.poll_now()
+    assert states(watched) == {1: "END"}
+    assert latest(watched, "other") == 4
     with pytest.raises(ServableError, match=r"request: Latest\(m\)"):
-        latest(manager)
-    manager.reload([single_model("m", base)])
-    assert latest(manager) == 1
+        latest(watched)
+    watched.reload([single_model("m", base)])
+    assert latest(watched) == 1
 
 
 def test_a_reload_follows_another_base_path_and_policy(managed, base, example):
@@ -543,16 +528,16 @@ def test_a_reload_follows_another_base_path_and_policy(managed, base, example):
         loaded.append(folder)
         return Servable(name, version, folder)
 
-    manager = started(managed(single_model("m", base), load=load))
-    with manager.models.lease("m") as old:
-        manager.reload([ModelConfig("m", moved, AllVersions())])
-        with manager.models.lease("m", 1) as new:
+    watched = started(managed(single_model("m", base), load=load))
+    with watched.served.lease("m") as old:
+        watched.reload([ModelConfig("m", moved, AllVersions())])
+        with watched.served.lease("m", 1) as new:
             assert new is not old
     assert loaded == [base / "1", moved / "2", moved / "1"]
-    assert states(manager) == {2: "AVAILABLE", 1: "AVAILABLE"}
-    manager.reload([single_model("m", moved)])
-    manager.poll_now()
-    assert states(manager) == {2: "AVAILABLE", 1: "END"}
+    assert states(watched) == {2: "AVAILABLE", 1: "AVAILABLE"}
+    watched.reload([single_model("m", moved)])
+    watched.poll_now()
+    assert states(watched) == {2: "AVAILABLE", 1: "END"}
     assert len(loaded) == 3
 
 
@@ -562,77 +547,76 @@ def test_a_reload_that_fails_changes_nothing(managed, base, example):
         add(example, folder, 1)
     (broken / "1" / "saved_model.pb").write_bytes(b"\x0f")
     add(example, base, 2)
-    manager = started(managed(ModelConfig("m", base, labels={"stable": 2})))
+    watched = started(managed(ModelConfig("m", base, labels={"stable": 2})))
     wanted = single_model("good", good)
 
-    code, text = refusal(manager, wanted, single_model("broken", broken))
+    code, text = refusal(watched, wanted, single_model("broken", broken))
     assert code == StatusCode.UNKNOWN
     assert text.startswith(
         "1 model(s) did not become available: {{broken due to error: Version 1 of "
     )
-    assert error_of(manager, 1, "broken")[0] == StatusCode.INVALID_ARGUMENT
-    code, text = refusal(manager, wanted, single_model("none", base.parent / "none"))
+    assert error_of(watched, 1, "broken")[0] == StatusCode.INVALID_ARGUMENT
+    code, text = refusal(watched, wanted, single_model("none", base.parent / "none"))
     assert code == StatusCode.INVALID_ARGUMENT
     assert text.startswith(f"Could not find base path {base.parent / 'none'} for")
     (base.parent / "empty").mkdir()
-    assert refusal(manager, wanted, single_model("empty", base.parent / "empty")) == (
+    assert refusal(watched, wanted, single_model("empty", base.parent / "empty")) == (
         StatusCode.NOT_FOUND,
         "Unable to find a numerical version path for servable empty at: "
         f"{base.parent / 'empty'}",
     )
-    assert refusal(manager, wanted, wanted) == (
+    assert refusal(watched, wanted, wanted) == (
         StatusCode.INVALID_ARGUMENT,
         "Illegal to list model good multiple times in config list",
     )
 
-    poll(manager)
-    assert latest(manager) == 2
-    with manager.models.lease("m", label="stable") as servable:
+    poll(watched)
+    assert latest(watched) == 2
+    with watched.served.lease("m", label="stable") as servable:
         assert servable.version == 2
-    assert manager.models.names() == ["m"]
-    assert manager.models.is_ready()
+    assert watched.served.names() == ["m"]
     with pytest.raises(ServableError, match=r"request: Latest\(good\)"):
-        latest(manager, "good")
+        latest(watched, "good")
 
 
 def test_a_label_may_only_point_at_an_available_version(managed, base, example):
     add(example, base, 2)
     both = ModelConfig("m", base, AllVersions(), {"stable": 1})
-    manager = started(managed(both))
+    watched = started(managed(both))
     refused = ModelConfig("m", base, AllVersions(), {"stable": 2, "canary": 3})
-    assert refusal(manager, refused) == (
+    assert refusal(watched, refused) == (
         StatusCode.FAILED_PRECONDITION,
         "Request to assign label to version 3 of model m, which is not currently "
         "available for inference",
     )
-    with manager.models.lease("m", label="stable") as servable:
+    with watched.served.lease("m", label="stable") as servable:
         assert servable.version == 1
-    manager.reload([ModelConfig("m", base, AllVersions(), {"stable": 2})])
-    with manager.models.lease("m", label="stable") as servable:
+    watched.reload([ModelConfig("m", base, AllVersions(), {"stable": 2})])
+    with watched.served.lease("m", label="stable") as servable:
         assert servable.version == 2
     # The version would be unloaded by this very reload.
-    code, _ = refusal(manager, ModelConfig("m", base, labels={"stable": 1}))
+    code, _ = refusal(watched, ModelConfig("m", base, labels={"stable": 1}))
     assert code == StatusCode.FAILED_PRECONDITION
     add(example, base, 3)
-    manager.reload([ModelConfig("m", base, LatestVersions(1), {"stable": 3})])
-    with manager.models.lease("m", label="stable") as servable:
+    watched.reload([ModelConfig("m", base, LatestVersions(1), {"stable": 3})])
+    with watched.served.lease("m", label="stable") as servable:
         assert servable.version == 3
 
 
 def test_a_label_moves_without_a_gap(managed, base, example):
     seen = []
 
-    def look(servable):
+    def look(servable, folder=None):
         if servable.version == 2:
-            with manager.models.lease("m", label="stable") as leased:
+            with watched.served.lease("m", label="stable") as leased:
                 seen.append(leased.version)
 
-    manager = managed(
-        ModelConfig("m", base, LatestVersions(1), {"stable": 1}), on_loaded=look
+    watched = managed(
+        ModelConfig("m", base, LatestVersions(1), {"stable": 1}), warm_up=look
     )
-    manager.start()
+    watched.start()
     add(example, base, 2)
-    manager.reload([ModelConfig("m", base, LatestVersions(2), {"stable": 2})])
+    watched.reload([ModelConfig("m", base, LatestVersions(2), {"stable": 2})])
     look(Servable("m", 2, example))
     assert seen == [1, 2]
 
@@ -640,14 +624,14 @@ def test_a_label_moves_without_a_gap(managed, base, example):
 def test_a_broken_version_of_one_model_does_not_stop_a_reload_of_others(
     managed, base, example
 ):
-    manager = started(managed(single_model("m", base)))
+    watched = started(managed(single_model("m", base)))
     add(example, base, 2)
     (base / "2" / "saved_model.pb").write_bytes(b"\x0f")
-    poll(manager)
+    poll(watched)
     other = base.parent / "other"
     add(example, other, 1)
-    manager.reload([single_model("m", base), single_model("other", other)])
-    assert (latest(manager), latest(manager, "other")) == (1, 1)
+    watched.reload([single_model("m", base), single_model("other", other)])
+    assert (latest(watched), latest(watched, "other")) == (1, 1)
 
 
 def test_the_models_follow_a_file_and_ignore_a_broken_one(
@@ -657,22 +641,74 @@ def test_the_models_follow_a_file_and_ignore_a_broken_one(
     file = tmp_path / "models.config"
     config = 'config {{ name: "{0}" base_path: "{1}" }}'
     both = config.format("m", base) + config.format("other", other)
-    manager = started(managed(single_model("m", base)))
-    watch = ConfigWatch(file, 3600, manager.reload, retry_seconds=0)
+    watched = started(managed(single_model("m", base)))
+    watch = ConfigWatch(file, 3600, watched.reload, retry_seconds=0)
     assert not watch.look_now()
     file.write_text(f"model_config_list {{ {both} }}")
     assert not watch.look_now()  # the model has not been copied yet
-    assert manager.models.names() == ["m"]
+    assert watched.served.names() == ["m"]
     add(example, other, 1)
     assert watch.look_now()
-    assert latest(manager, "other") == 1
+    assert latest(watched, "other") == 1
     for broken in ("", "model_config_list {", "model_config_list { config {} }"):
         file.write_text(broken)
         assert not watch.look_now()
         assert not watch.look_now()
-    assert manager.models.names() == ["m", "other"]
+    assert watched.served.names() == ["m", "other"]
     errors = [record for record in caplog.records if record.name.endswith("_watch")]
     assert len([record for record in errors if record.levelname == "ERROR"]) == 5
+
+
+def test_the_first_look_does_not_undo_a_reload_by_request(managed, base, example):
+    other = base.parent / "other"
+    add(example, other, 4)
+    file = base.parent / "models.config"
+    file.write_text(
+        f'model_config_list {{ config {{ name: "m" base_path: "{base}" }} }}'
+    )
+    content = file.read_bytes()
+    watched = started(managed(*parse_model_configs(content, file)))
+    watch = ConfigWatch(file, 3600, watched.reload, applied=content)
+    watched.reload([single_model("other", other)])
+    assert watch.look_now()
+    assert watched.served.names() == ["other"]
+    file.write_bytes(content + b"\n")
+    assert watch.look_now()
+    assert watched.served.names() == ["m"]
+
+
+def test_a_file_is_parsed_from_the_bytes_that_are_remembered(tmp_path, monkeypatch):
+    file = tmp_path / "models.config"
+    config = 'model_config_list {{ config {{ name: "{0}" base_path: "/m" }} }}'
+    reads = iter([config.format("first").encode(), config.format("second").encode()])
+    monkeypatch.setattr(Path, "read_bytes", lambda path: next(reads))
+    monkeypatch.setattr(Path, "read_text", lambda path, *_: next(reads).decode())
+    reloaded = []
+    watch = ConfigWatch(file, 3600, reloaded.append)
+    assert watch.look_now()
+    assert watch.look_now()
+    assert [config.name for (config,) in reloaded] == ["first", "second"]
+
+
+def test_a_close_with_a_limit_does_not_wait_for_a_reload(tmp_path):
+    file = tmp_path / "models.config"
+    file.write_text("model_config_list {}")
+    reached, go_on = threading.Event(), threading.Event()
+
+    def reload(configs):
+        reached.set()
+        assert go_on.wait(WAIT_SECONDS)
+
+    watch = ConfigWatch(file, 0.01, reload)
+    watch.start()
+    assert reached.wait(WAIT_SECONDS)
+    closing = threading.Thread(target=watch.close, args=[0.01])
+    closing.start()
+    closing.join(WAIT_SECONDS)
+    has_ended = not closing.is_alive()
+    go_on.set()
+    closing.join()
+    assert has_ended
 
 
 def test_a_file_that_stays_the_same_is_not_followed_twice(tmp_path):
@@ -697,49 +733,100 @@ def test_the_thread_of_a_watch_looks_at_the_file(tmp_path):
         ConfigWatch(file, 0, reloaded.set)
 
 
-def test_a_reload_after_close_is_refused(managed, base):
-    manager = started(managed(single_model("m", base)))
-    manager.close()
-    assert refusal(manager, single_model("m", base))[0] == StatusCode.UNAVAILABLE
-    assert latest(manager) == 1
+@pytest.mark.parametrize("moment", ["before", "during"])
+def test_a_reload_is_refused_until_the_start_has_ended(managed, base, moment):
+    refused = []
+
+    def load(name, version, folder):
+        if moment == "during":
+            refused.append(refusal(watched, single_model("m", base)))
+        return Servable(name, version, folder)
+
+    watched = managed(single_model("m", base), load=load)
+    if moment == "before":
+        refused.append(refusal(watched, single_model("m", base)))
+    watched.start()
+    assert refused == [(StatusCode.UNAVAILABLE, "The server is starting. Retry.")]
+    watched.reload([single_model("m", base)])
+    assert latest(watched) == 1
 
 
-def test_a_hook_that_fails_stops_nothing(managed, base, example, caplog):
-    def fail(servable):
-        raise KeyError("hook")
+def test_a_close_with_a_limit_does_not_wait_for_a_load(managed, base, example):
+    reached, go_on = threading.Event(), threading.Event()
 
-    manager = managed(single_model("m", base), on_loaded=fail, on_unloaded=fail)
-    manager.start()
+    def warm_up(servable, folder):
+        if servable.version == 2:
+            reached.set()
+            assert go_on.wait(WAIT_SECONDS)
+
+    watched = started(
+        managed(single_model("m", base), warm_up=warm_up, poll_seconds=0.01)
+    )
     add(example, base, 2)
-    poll(manager)
-    wait_until(lambda: states(manager) == {2: "AVAILABLE", 1: "END"})
-    assert caplog.text.count("A hook for version") == 3
+    assert reached.wait(WAIT_SECONDS)
+    closing = threading.Thread(target=watched.close, args=[0.01])
+    closing.start()
+    closing.join(WAIT_SECONDS)
+    has_ended = not closing.is_alive()
+    go_on.set()
+    closing.join()
+    assert has_ended
+
+
+def test_failed_reloads_do_not_make_the_table_grow_without_end(managed, base):
+    def load(name, version, folder):
+        if name != "m":
+            raise OSError("no connection")
+        return Servable(name, version, folder)
+
+    watched = started(managed(single_model("m", base), load=load))
+    for number in range(130):
+        refusal(watched, single_model(f"x{number}", base))
+
+    def known():
+        names = []
+        for number in range(130):
+            with contextlib.suppress(ServableError):
+                states(watched, f"x{number}")
+                names.append(number)
+        return names
+
+    # The thread looks after it, though no base path is watched.
+    wait_until(lambda: known() == list(range(30, 130)))
+    assert latest(watched) == 1
+
+
+def test_a_reload_after_close_is_refused(managed, base):
+    watched = started(managed(single_model("m", base)))
+    watched.close()
+    assert refusal(watched, single_model("m", base))[0] == StatusCode.UNAVAILABLE
+    assert latest(watched) == 1
 
 
 @pytest.mark.parametrize("name", ["poll_seconds", "load_retries", "load_retry_seconds"])
 def test_numbers_out_of_range_are_refused(base, name):
     with pytest.raises(ValueError, match=f"`{name}` must be at least 0. Received: -1"):
-        ModelManager([single_model("m", base)], **{name: -1})
+        WatchedModels([single_model("m", base)], **{name: -1})
 
 
 def test_twenty_swaps_leave_nothing_in_memory(managed, base, example):
-    gone = []
-    manager = managed(
-        single_model("m", base),
-        on_unloaded=lambda servable: gone.append(
-            (weakref.ref(servable), weakref.ref(servable._model))
-        ),
-    )
-    manager.start()
+    loaded = []
+
+    def load(name, version, folder):
+        servable = Servable(name, version, folder)
+        loaded.append((weakref.ref(servable), weakref.ref(servable._model)))
+        return servable
+
+    watched = started(managed(single_model("m", base), load=load))
     counts = []
-    gc.disable()  # so that all that goes is let go by the manager
+    gc.disable()  # so that all that goes is let go by `WatchedModels`
     try:
         for version in range(2, 22):
             (base / str(version - 1)).rename(base / str(version))
-            poll(manager)
-            assert latest(manager) == version
-            wait_until(lambda version=version: len(gone) == version - 1)
-            wait_until(lambda: all(ref() is None for pair in gone for ref in pair))
+            poll(watched)
+            assert latest(watched) == version
+            assert len(loaded) == version
+            wait_until(lambda: all(ref() is None for p in loaded[:-1] for ref in p))
             counts.append(len(gc.get_objects()))
     finally:
         gc.enable()

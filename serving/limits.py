@@ -1,0 +1,28 @@
+"""The limits of the endpoint unless others are set."""
+
+__all__ = [
+    "GRACE_SECONDS",
+    "MAX_BODY_BYTES",
+    "MAX_CONCURRENT_CALLS",
+    "MAX_MESSAGE_BYTES",
+    "MAX_PIXELS",
+    "TIMEOUT_SECONDS",
+]
+
+MAX_BODY_BYTES = 64 * 2**20
+"""Longest REST body, unpacked."""
+
+MAX_MESSAGE_BYTES = 64 * 2**20
+"""Longest gRPC message, in both directions."""
+
+MAX_CONCURRENT_CALLS = 128
+"""gRPC calls that are taken at one time."""
+
+MAX_PIXELS = 64_000_000
+"""Width times height of a picture. TensorFlow takes 15 bytes for each pixel."""
+
+TIMEOUT_SECONDS = 30.0
+"""How long a prediction over REST may take, waiting included, as in TF Serving."""
+
+GRACE_SECONDS = 20.0
+"""How long requests under way may take after SIGTERM."""
