@@ -36,7 +36,8 @@ class BatchingParameters:
             such setting.
         max_enqueued_batches: How many full batches may wait for each signature of each
             version, at least 1.
-        num_batch_threads: Batches that run at one time, at least 1.
+        num_batch_threads: Batches that run at one time, at least 1. With two, one is
+            decoded while the other one is embedded.
         allowed_batch_sizes: Sizes, ascending, the last of them `max_batch_size`. A
             batch is filled up to the next one with copies of a row. Empty for any.
         pad_variable_length_inputs: Whether inputs of different lengths go into one
@@ -52,13 +53,13 @@ class BatchingParameters:
 
     Example:
         >>> BatchingParameters(max_batch_size=8).num_batch_threads
-        1
+        2
     """
 
     max_batch_size: int = 32
     batch_timeout_micros: int | None = None
     max_enqueued_batches: int = 64
-    num_batch_threads: int = 1
+    num_batch_threads: int = 2
     allowed_batch_sizes: tuple[int, ...] = ()
     pad_variable_length_inputs: bool = False
     thread_pool_name: str = "batch_threads"
