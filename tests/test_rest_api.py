@@ -509,7 +509,10 @@ class TestLimits:
             return {"y": np.ones(1, np.float32)}
 
         one_waits = BatchingParameters(
-            max_batch_size=1, max_enqueued_batches=1, runs_alone=True
+            max_batch_size=1,
+            max_enqueued_batches=1,
+            num_batch_threads=1,
+            runs_alone=True,
         )
         app = rest_app([_Stub(predict_slowly)], run_by=predictor(batching=one_waits))
         with running(app) as url:
