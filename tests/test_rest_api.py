@@ -448,12 +448,20 @@ def statuses(caplog):
     return [record.status.name for record in records if record is not None]
 
 
-def logged(caplog, count):
-    """Wait for the lines of requests: a client has its reply before that is logged."""
+def logged(caplog, *ids):
+    """Return what is logged of requests, each of which has one line, by their ids.
+
+    A client has its reply before that is logged: these are waited for, and the line of
+    an earlier test that comes late is not one of them.
+    """
     deadline = time.monotonic() + 10
-    while len(statuses(caplog)) < count and time.monotonic() < deadline:
+    while True:
+        records = [getattr(line, "request_fields", None) for line in caplog.records]
+        found = [r for r in records if r is not None and r.request_id in ids]
+        if len(found) >= len(ids) or time.monotonic() > deadline:
+            assert [record.request_id for record in found] == list(ids)
+            return found
         time.sleep(0.01)
-    return statuses(caplog)
 
 
 def post(url, text="a", timeout=20):
@@ -729,10 +737,8 @@ class TestBesideTheAnswer:
     def test_id_of_the_request_comes_back_and_stands_in_the_log(self, client, caplog):
         with caplog.at_level(logging.INFO, "serving.requests"):
             reply = client.get("/v1/models/example", headers={"X-Request-Id": "a.1_b"})
-            assert logged(caplog, 1) == ["OK"]
+            (record,) = logged(caplog, "a.1_b")
         assert reply.headers["X-Request-Id"] == "a.1_b"
-        (line,) = caplog.records
-        record = line.request_fields
         assert (record.request_id, record.call) == ("a.1_b", "status")
         assert (record.model, record.status.name) == ("example", "OK")
 
@@ -746,9 +752,14 @@ class TestBesideTheAnswer:
         self, client, caplog
     ):
         with caplog.at_level(logging.INFO, "serving.requests"):
-            predict(client, {"instances": ["secret-text"]}, "other")
-            predict(client, {"instances": ["secret-text"]})
-            assert logged(caplog, 2) == ["NOT_FOUND", "INVALID_ARGUMENT"]
+            for id_, model in (("first", "other"), ("second", "example")):
+                client.post(
+                    f"/v1/models/{model}:predict",
+                    json={"instances": ["secret-text"]},
+                    headers={"X-Request-Id": id_},
+                )
+            codes = [r.status.name for r in logged(caplog, "first", "second")]
+            assert codes == ["NOT_FOUND", "INVALID_ARGUMENT"]
         assert "secret-text" not in caplog.text
 
     def test_metrics_count_requests_of_served_models_only(self, base_path):
