@@ -150,9 +150,9 @@ def run(
             watch.start()
 
         def on_stop() -> None:
-            stop.begin()
+            seconds = stop.seconds_left()
             if grpc_server is not None:
-                grpc_server.drain(stop.seconds_left())
+                grpc_server.drain(seconds)
 
         serve(
             [(app, listener)],
@@ -165,22 +165,19 @@ class _Stop:
     """The time that all parts of the server together have to stop.
 
     Args:
-        seconds: From the first call of `begin` or `seconds_left`.
+        seconds: From the first call of `seconds_left` on.
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._until: float | None = None
 
-    def begin(self) -> None:
-        """Let the time run; a second call changes nothing."""
-        if self._until is None:
-            self._until = time.monotonic() + self._seconds
-
     def seconds_left(self) -> float:
         """Return what is left of it, at least 0."""
-        self.begin()
-        return max((self._until or 0.0) - time.monotonic(), 0.0)
+        now = time.monotonic()
+        if self._until is None:
+            self._until = now + self._seconds
+        return max(self._until - now, 0.0)
 
 
 def _reload(watched: WatchedModels, is_guarded: bool, message: Any) -> None:

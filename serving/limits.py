@@ -1,6 +1,7 @@
 """The limits of the endpoint unless others are set."""
 
 __all__ = [
+    "ARRIVAL_SECONDS",
     "GRACE_SECONDS",
     "MAX_BODY_BYTES",
     "MAX_CONCURRENT_CALLS",
@@ -8,6 +9,9 @@ __all__ = [
     "MAX_PIXELS",
     "TIMEOUT_SECONDS",
 ]
+
+ARRIVAL_SECONDS = 60.0
+"""Time in which a REST body or a gRPC message must arrive."""
 
 MAX_BODY_BYTES = 64 * 2**20
 """Longest REST body, unpacked."""

@@ -94,7 +94,7 @@ def request_id(given: str | bytes | None) -> str:
 
 def log_request(record: RequestRecord) -> None:
     """Write the line of a request; failures of the server itself as errors."""
-    level = logging.ERROR if _is_failure(record.status) else logging.INFO
+    level = logging.ERROR if record.status.is_failure else logging.INFO
     _log.log(level, "request", extra={_FIELDS: record})
 
 
@@ -206,7 +206,3 @@ def _escape(text: str) -> str:
     return _UNSAFE.sub(
         lambda found: found[0].encode("unicode_escape").decode("ascii"), text
     )
-
-
-def _is_failure(status: StatusCode) -> bool:
-    return status in (StatusCode.INTERNAL, StatusCode.UNKNOWN, StatusCode.DATA_LOSS)

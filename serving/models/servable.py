@@ -55,6 +55,11 @@ class StatusCode(enum.IntEnum):
     DATA_LOSS = 15
     UNAUTHENTICATED = 16
 
+    @property
+    def is_failure(self) -> bool:
+        """Whether the server itself is at fault, which its log tells as an error."""
+        return self in (StatusCode.INTERNAL, StatusCode.UNKNOWN, StatusCode.DATA_LOSS)
+
 
 class ServableError(Exception):
     """A request that cannot be answered, with the code and text for the client."""

@@ -24,7 +24,7 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serving.access import TokenAccess
-from serving.limits import MAX_BODY_BYTES, TIMEOUT_SECONDS
+from serving.limits import ARRIVAL_SECONDS, MAX_BODY_BYTES, TIMEOUT_SECONDS
 from serving.models.info import metadata_json, model_status_json
 from serving.models.method import refuse_method
 from serving.models.servable import Servable, ServableError, StatusCode, refuse
@@ -40,7 +40,6 @@ from serving.rest.statuses import HTTP_STATUS, STATUS_CODE
 
 __all__ = ["create_app"]
 
-_BODY_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
 _MUCH = 128 * 2**10  # bytes of JSON that take a few milliseconds
 _COMPRESSED_FROM = 32 * 2**10
@@ -91,7 +90,7 @@ def create_app(
     api = _RestApi(
         models,
         predictor,
-        BodyReader(max_body_bytes, 4 * max_body_bytes, _BODY_SECONDS),
+        BodyReader(max_body_bytes, 4 * max_body_bytes, ARRIVAL_SECONDS),
         timeout_seconds,
         access,
         observer or RequestObserver(),
@@ -171,7 +170,7 @@ class _RestApi:
         except ServableError as error:
             observed.status, message = error.code, error.message
             status = HTTP_STATUS.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR)
-            if status == HTTPStatus.INTERNAL_SERVER_ERROR:
+            if error.code.is_failure:
                 _log.error("%s: %s", error.code.name, error.message)
         except HTTPException as error:
             status, message = error.status_code, error.detail

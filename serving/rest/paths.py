@@ -6,6 +6,7 @@ from urllib.parse import unquote
 
 from starlette.types import Scope
 
+from serving.models.saved_model import is_version
 from serving.models.servable import refuse
 
 __all__ = ["Asked", "find_asked", "path_of"]
@@ -43,7 +44,7 @@ class Asked:
         """
         if self.digits is None:
             return None
-        if len(self.digits) > 19 or int(self.digits) >= 2**63:
+        if not is_version(self.digits):
             refuse(f"Failed to convert version: {self.digits} to numeric.")
         return int(self.digits)
 

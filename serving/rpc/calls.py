@@ -21,7 +21,6 @@ _LONGEST_DETAILS = 1000
 """Details travel in a header, and clients refuse headers of more than 8 KiB."""
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
-_FAILURES = (StatusCode.INTERNAL, StatusCode.UNKNOWN, StatusCode.DATA_LOSS)
 
 _log = logging.getLogger(__name__)
 
@@ -102,7 +101,7 @@ def method_handler(service: str, method: Method, rules: CallRules) -> Any:
                         return method.answer(request, call, observed)
                     except ServableError as error:
                         refusal = error
-                        if error.code in _FAILURES:
+                        if error.code.is_failure:
                             _log.error("%s: %s", error.code.name, error.message)
                     except Exception as error:
                         _log.exception("A call failed.")

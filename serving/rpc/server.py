@@ -10,7 +10,12 @@ from typing import Any, Self
 import grpc
 
 from serving.access import TokenAccess
-from serving.limits import GRACE_SECONDS, MAX_CONCURRENT_CALLS, MAX_MESSAGE_BYTES
+from serving.limits import (
+    ARRIVAL_SECONDS,
+    GRACE_SECONDS,
+    MAX_CONCURRENT_CALLS,
+    MAX_MESSAGE_BYTES,
+)
 from serving.models.served import ServedModels
 from serving.predictor import Predictor
 from serving.request_observer import RequestObserver
@@ -21,10 +26,7 @@ from serving.rpc.message import CallLimit
 from serving.rpc.services import ServiceCore, add_services
 from serving.sockets import open_socket
 
-__all__ = ["MESSAGE_SECONDS", "GrpcServer"]
-
-MESSAGE_SECONDS = 60.0
-"""Time in which the message of a call must arrive unless another limit is set."""
+__all__ = ["GrpcServer"]
 
 _STATUS_CALLS = 24
 _HEALTH_CALLS = 24
@@ -84,7 +86,7 @@ class GrpcServer:
         credentials: grpc.ServerCredentials | None = None,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         max_concurrent_calls: int = MAX_CONCURRENT_CALLS,
-        message_seconds: float = MESSAGE_SECONDS,
+        message_seconds: float = ARRIVAL_SECONDS,
     ) -> None:
         for name, value in (
             ("max_message_bytes", max_message_bytes),
