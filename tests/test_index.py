@@ -465,6 +465,21 @@ def test_threads_that_save_to_one_folder_take_turns(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_folder_that_another_saves_to_first_is_not_taken_for_foreign(
+    tmp_path, monkeypatch
+):
+    list_folder = Path.iterdir
+
+    def saved_meanwhile(path):
+        monkeypatch.setattr(Path, "iterdir", list_folder)
+        ExactIndex.build(np.eye(2)).save(tmp_path)
+        return list_folder(path)
+
+    monkeypatch.setattr(Path, "iterdir", saved_meanwhile)
+    index_files.check_destination(tmp_path)
+    assert len(load_index(tmp_path)) == 2
+
+
 def test_load_during_a_save_gets_the_new_index(tmp_path, monkeypatch):
     ExactIndex.build(np.eye(2)).save(tmp_path)
     check_file = index_files._check_file

@@ -183,8 +183,9 @@ def _refuse_foreign(folder: Path) -> None:
         except (ValueError, KeyError, TypeError):
             known = False
     else:  # nothing, or the leavings of a first save that was killed
+        # The manifest may have appeared meanwhile; whoever saves looks again.
         known = all(
-            path.name == _NEW_MANIFEST or _DATA.fullmatch(path.name)
+            path.name in (_MANIFEST, _NEW_MANIFEST) or _DATA.fullmatch(path.name)
             for path in folder.iterdir()
         )
     if not known:
