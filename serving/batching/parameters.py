@@ -26,7 +26,8 @@ class BatchingParameters:
     1000 rows a batch, the last request of a long queue would wait for seconds.
 
     Attributes:
-        max_batch_size: Rows a batch, at least 1. A longer request is split.
+        max_batch_size: Rows a batch, at least 1. A longer request is split. Above 16,
+            what a network of some size computes falls out of a processor's caches.
         batch_timeout_micros: How long, at least 0, the first request of a batch that
             is not full waits for others, in microseconds. With 0 the batch is what has
             queued up when a thread becomes free. None waits only where the batch before
@@ -56,7 +57,7 @@ class BatchingParameters:
         2
     """
 
-    max_batch_size: int = 32
+    max_batch_size: int = 16
     batch_timeout_micros: int | None = None
     max_enqueued_batches: int = 64
     num_batch_threads: int = 2
