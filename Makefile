@@ -68,7 +68,7 @@ bench: $(INSTALLED) bench-peers ## time and memory of every loss, and of its pee
 	$(BIN)/python -m benchmarks.memory --out build/memory.jsonl
 	$(BIN)/python -m benchmarks.report build/losses.jsonl build/memory.jsonl
 
-bench-peers: .peers/pml/installed .peers/tfa/installed ## environments of the peers
+bench-peers: .peers/pml/installed .peers/tfa/installed .peers/search/installed ## environments of the peers
 
 .peers/%/installed: benchmarks/peer_%.txt
 	$(PYTHON) -m venv .peers/$* && .peers/$*/bin/pip install --quiet --requirement $<
@@ -77,7 +77,7 @@ bench-peers: .peers/pml/installed .peers/tfa/installed ## environments of the pe
 figures: $(INSTALLED) ## draw the pictures of the documentation
 	$(BIN)/python docs/figures.py
 
-demo: runs/$(DEMO)/metrics.json models/$(DEMO)/1 indexes/$(DEMO)/gallery.json ## train, export, index, and search images in the browser
+demo: runs/$(DEMO)/metrics.json models/$(DEMO)/1 indexes/$(DEMO)/manifest.json ## train, export, index, and search images in the browser
 	$(BIN)/python -m serving demo runs/$(DEMO) indexes/$(DEMO) --model models/$(DEMO) --port $(DEMO_PORT) --endpoint-port $(DEMO_ENDPOINT_PORT)
 
 data/emoji/manifest.csv: | $(INSTALLED)
@@ -94,8 +94,10 @@ models/$(DEMO)/1: runs/$(DEMO)/metrics.json $(wildcard runs/$(DEMO)/calibration.
 	rm -rf models/$(DEMO)
 	KERAS_BACKEND=tensorflow $(BIN)/python -m serving export runs/$(DEMO) $@
 
-indexes/$(DEMO)/gallery.json: models/$(DEMO)/1
-	$(BIN)/python -m serving index $(IMAGES) indexes/$(DEMO) --model models/$(DEMO) --only runs/$(DEMO)/test_images.txt
+# An index of an earlier version has a gallery.json, and is built anew.
+indexes/$(DEMO)/manifest.json: models/$(DEMO)/1
+	test ! -f indexes/$(DEMO)/gallery.json || rm -rf indexes/$(DEMO)
+	$(BIN)/python -m serving index build $(IMAGES) indexes/$(DEMO) --model models/$(DEMO) --only runs/$(DEMO)/test_images.txt
 
 clean: ## delete what the demo made; the environment and other runs stay
 	rm -rf data/emoji runs/demo* models/demo* indexes/demo*

@@ -50,7 +50,10 @@ EXTRAS = {
         "python-multipart>=0.0.18",
         "httpx>=0.27",
     ],
-    "search": ["scann[tf]==1.4.2"],
+    # scikit-learn lays out the map of a gallery.
+    "search": ["scann[tf]==1.4.2", *EVALUATION],
+    # milvus-lite is the server of the tests, and of a path as the address.
+    "milvus": ["pymilvus>=3.0,<4", "milvus-lite>=3.2,<4"],
     "evaluation": EVALUATION,
     "test": [
         "fonttools>=4.28",

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["added_memory"]
+__all__ = ["added_memory", "resident_bytes"]
 
 
 def added_memory(function: Callable[[], Any]) -> tuple[Any, int]:
@@ -13,9 +13,14 @@ def added_memory(function: Callable[[], Any]) -> tuple[Any, int]:
     gc.collect()
     # Sets the peak back to what is in use now.
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    before = _status("VmRSS")
+    before = resident_bytes()
     result = function()
     return result, _status("VmHWM") - before
+
+
+def resident_bytes() -> int:
+    """Return the memory that the process has in use now."""
+    return _status("VmRSS")
 
 
 def _status(name: str) -> int:

@@ -33,7 +33,7 @@ def run(
 
     Args:
         run_folder: What `python -m training fit` wrote; its measurements are printed.
-        index_folder: What `python -m serving index` wrote.
+        index_folder: What `python -m serving index build` wrote.
         model_base_path: Folder with one numbered folder a version.
         host: Address of the page.
         port: Port of the page.

@@ -5,14 +5,17 @@ The model embeds a picture as the average colours of its four quarters, scaled t
 """
 
 import contextlib
+import io
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import numpy as np
 from PIL import Image
 
 from serving.export.calibration import save_calibration
 from serving.search.indexing import index_images
+from serving.search.page import create_app
 from tests.running_server import running
 from tests.served import load_servable, rest_app
 from tfdml.calibration_record import Calibration
@@ -112,3 +115,20 @@ def serve_model(base_path: Path, **options) -> Iterator[str]:
     """Serve an exported model on the real endpoint; gives the address of the model."""
     with running(endpoint_of(base_path, **options)) as address:
         yield f"{address}/v1/models/{base_path.name}"
+
+
+@contextlib.contextmanager
+def page_of(search, **options) -> Iterator[httpx.Client]:
+    """Serve the page of a search; gives a client of it."""
+    with (
+        running(create_app(search, **options)) as address,
+        httpx.Client(base_url=address, timeout=60) as client,
+    ):
+        yield client
+
+
+def encoded(color, kind="PNG", size=(30, 40)) -> bytes:
+    """A picture of one colour."""
+    buffer = io.BytesIO()
+    Image.new("RGB", size, color).save(buffer, format=kind)
+    return buffer.getvalue()

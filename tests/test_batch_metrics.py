@@ -148,6 +148,7 @@ def test_metrics_equal_the_definition_with_ties_singletons_and_one_class():
                 assert received == pytest.approx(expected, abs=1e-12), (name, rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES, ids=str)
 def test_batches_of_any_size_count_by_their_queries(mode):
     # 25 rows in batches of 8, the last of one row.

@@ -135,7 +135,8 @@ def answering(*answers, credentials=None):
     if credentials is None:
         port = server.add_insecure_port("127.0.0.1:0")
     else:
-        port = server.add_secure_port("127.0.0.1:0", credentials)
+        # At both addresses of the name: gRPC tells the failure of either.
+        port = server.add_secure_port("localhost:0", credentials)
     server.start()
     try:
         yield f"127.0.0.1:{port}/colors", service

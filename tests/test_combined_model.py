@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import serving.export.combined
-import tfdml.scann_search
 from serving.__main__ import main
 from serving.export.combined import combine
 from serving.export.exporting import export_run
@@ -26,7 +24,7 @@ from tests.running_grpc import predict_request
 from tests.search_fixtures import calibration_at, serve_model, write_gallery_images
 from tests.small_images import write_shapes
 from tfdml.images import encode_png, read_image
-from tfdml.index import ScannIndex
+from tfdml.index import ScannIndex, scann_search
 from tfdml.model_description import read_description
 from tfdml.neighbors import nearest_neighbors
 from tfdml.saved_embedder import SavedEmbedder
@@ -95,18 +93,17 @@ def test_answers_are_those_of_the_index_by_itself(folder, combined):
 def test_answers_are_the_exact_ones(folder, combined):
     data = encoded_images(folder)
     queries = embeddings_of(folder, data)
-    _, known = load_gallery(folder / "index")
+    index, known = load_gallery(folder / "index")
+    paths = index.ids.tolist()
     embedder = SavedEmbedder(folder / "models/shapes/3")
-    pixels = [
-        embedder.view.central(read_image(known.root / path)) for path in known.paths
-    ]
+    pixels = [embedder.view.central(read_image(known.root / path)) for path in paths]
     rows = embedder.embed(np.stack(pixels))
     _, scores = nearest_neighbors(queries, rows, 4)
     found = combined.signatures["search"](image_bytes=data)
     np.testing.assert_allclose(found["scores"], scores, atol=1e-6)
     # Which of two images comes first whose scores nearly tie is not said.
     for query, ids, seen in zip(queries, found["ids"].numpy(), scores, strict=True):
-        items = [known.paths.index(name.decode()) for name in ids]
+        items = [paths.index(name.decode()) for name in ids]
         assert len(set(items)) == 4
         np.testing.assert_allclose(rows[items] @ query, seen, atol=1e-6)
 
@@ -195,12 +192,12 @@ def gallery_of(folder, vectors, monkeypatch):
 
     Thresholds are lowered so that few rows are searched as many are.
     """
-    monkeypatch.setattr(tfdml.scann_search, "_HASHING_FROM", 400)
-    monkeypatch.setattr(tfdml.scann_search, "_TREE_ABOVE", 1000)
+    monkeypatch.setattr(scann_search, "_HASHING_FROM", 400)
+    monkeypatch.setattr(scann_search, "_TREE_ABOVE", 1000)
     paths = [f"a/{number}.png" for number in range(len(vectors))]
     fingerprint = model_fingerprint(folder / "models/shapes/3")
     index = ScannIndex.build(vectors, ids=paths, model_fingerprint=fingerprint)
-    gallery = Gallery(folder / "images", tuple(paths), "shapes", 3, fingerprint)
+    gallery = Gallery(folder / "images", "shapes", 3)
     return index, gallery
 
 
@@ -222,16 +219,35 @@ def test_approximate_indexes_answer_as_by_themselves(
     np.testing.assert_allclose(found["scores"], alone.scores, atol=1e-5)
 
 
+def test_pictures_added_and_removed_since_the_build_count(folder, tmp_path):
+    shutil.copytree(folder / "index", tmp_path / "index")
+    index, _ = load_gallery(tmp_path / "index")
+    ids = index.ids.tolist()
+    with index:
+        embedding = -index.get(ids[:1]).embeddings
+        index.add(embedding, ["added.png"])
+        index.remove(ids[5:7])
+    before = {path.name for path in (tmp_path / "index").iterdir()}
+    combine(folder / "models/shapes", tmp_path / "index", tmp_path / "1", neighbors=19)
+    model = tf.saved_model.load(tmp_path / "1")
+    data = encoded_images(folder)
+    found = model.signatures["search"](image_bytes=data)
+    alone = load_gallery(tmp_path / "index")[0].search(embeddings_of(folder, data), 19)
+    for row, expected in zip(found["ids"].numpy().astype(str), alone.ids, strict=True):
+        assert set(row) == set(expected) == {*ids[:5], *ids[7:], "added.png"}
+    np.testing.assert_allclose(found["scores"], alone.scores, atol=1e-6)
+    assert {path.name for path in (tmp_path / "index").iterdir()} == before
+
+
 def test_no_answer_is_filled_up_with_the_first_image(folder, tmp_path, monkeypatch):
     """Leaves that hold too few rows make ScaNN add the id 0 with a score of NaN.
 
     The margins that make this rare are taken away: three leaves of 45 are searched.
     """
-    monkeypatch.setattr(serving.export.combined, "_REORDER", 1)
     vectors = np.random.default_rng(0).normal(size=(2000, 8))
     index, gallery = gallery_of(folder, vectors, monkeypatch)
-    settings = dataclasses.replace(index.settings, leaves_to_search=1)
-    index._searcher.settings = settings
+    settings = dataclasses.replace(index.settings, leaves_to_search=1, reorder=1)
+    index._table.snapshot.searcher.settings = settings
     save_gallery(tmp_path / "index", index, gallery)
     combine(folder / "models/shapes", tmp_path / "index", tmp_path / "1", neighbors=130)
     model = tf.saved_model.load(tmp_path / "1")

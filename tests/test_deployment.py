@@ -122,7 +122,7 @@ def test_configuration_of_a_command_is_one_of_these_files():
 @pytest.mark.parametrize("version", ["1", "7"])
 def test_index_and_address_name_the_same_version(version):
     """The variable of Compose moves both; the others say 1."""
-    commands = {p: c for p, c in our_commands(version).items() if c[0] == "search"}
+    commands = {p: c for p, c in our_commands(version).items() if c[0] == "page"}
     assert len(commands) == 3
     for place, command in commands.items():
         index, *options = command[1:]
@@ -281,7 +281,7 @@ def test_images_have_version_tags(monkeypatch):
 
 def test_ports_of_the_image_are_those_of_the_commands():
     assert docker("EXPOSE") == [["8000"], ["8500", "8501"]]
-    for name, options in (("run", ("port", "grpc_port")), ("search", ("port",))):
+    for name, options in (("run", ("port", "grpc_port")), ("page", ("port",))):
         (command,) = (c for c in docker("CMD") if c[0] == name)
         parsed = vars(_parser().parse_args(command))
         exposed = set(itertools.chain(*docker("EXPOSE")))
@@ -399,7 +399,7 @@ def test_files_that_the_page_names_are_there():
 
 def test_every_command_of_the_page_parses():
     page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
-    found = re.findall(r"python -m serving ((?:run|index|search) [^`\n]*)", page)
+    found = re.findall(r"python -m serving ((?:run|index|page) [^`\n]*)", page)
     assert len(found) == 3
     for command in found:
         _parser().parse_args(shlex.split(command))

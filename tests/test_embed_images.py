@@ -273,13 +273,19 @@ def test_command_takes_token_and_certificates_from_files(
     assert not options["skip_unreadable"]
 
 
-@pytest.mark.parametrize("command", [["embed", "a", "b.npz"], ["search", "a"]])
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (["embed", "a", "b.npz"], "--token-file"),
+        (["page", "a"], "--endpoint-token-file"),
+    ],
+)
 def test_file_without_a_token_and_certificate_without_a_key_are_refused(
-    command, tmp_path, capsys
+    command, option, tmp_path, capsys
 ):
     (tmp_path / "token").write_text("# none yet\n\n")
     words = [*command, "--endpoint", "grpcs://h/m"]
-    assert main([*words, "--token-file", str(tmp_path / "token")]) == 1
+    assert main([*words, option, str(tmp_path / "token")]) == 1
     assert "token must have at least one token" in capsys.readouterr().err
     assert main([*words, "--certificate-file", "own.pem"]) == 1
     assert "must be given together" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 import keras
@@ -317,7 +318,8 @@ def test_whole_chain_from_a_folder_to_hits(pictures, tmp_path):
     assert "before training" in said
     command("serving", "export", run, model / "1")
     only = ["--only", run / "test_images.txt"]
-    command("serving", "index", tmp_path / "images", index, "--model", model, *only)
+    building = ["index", "build", tmp_path / "images", index, "--model", model]
+    command("serving", *building, *only)
     demo = [sys.executable, "-m", "serving", "demo", run, index, "--model", model]
     ports = ["--port", "0", "--endpoint-port", str(free_port())]
     process = subprocess.Popen(
@@ -330,7 +332,10 @@ def test_whole_chain_from_a_folder_to_hits(pictures, tmp_path):
             assert lines[-1], "the demo ended"
         assert any("Precision@1 on 5 unseen classes" in line for line in lines)
         url = lines[-1].split("Image search: ")[1].strip()
-        with urllib.request.urlopen(f"{url}/api/similar/0?k=3", timeout=30) as reply:
+        with urllib.request.urlopen(f"{url}/api/images?limit=1", timeout=30) as reply:
+            (first,) = json.load(reply)["images"]
+        similar = f"{url}/api/similar?k=3&id={quote(first['id'], safe='')}"
+        with urllib.request.urlopen(similar, timeout=30) as reply:
             hits = json.load(reply)["hits"]
         assert len(hits) == 3
     finally:

@@ -10,6 +10,7 @@ from tests.autodiff import BACKEND
 pytestmark = pytest.mark.backend
 
 
+@pytest.mark.slow
 def test_library_needs_neither_scann_nor_serving():
     code = (
         "import sys, tfdml.losses, tfdml.layers, tfdml.metrics, tfdml.embedder\n"

@@ -1,85 +1,23 @@
-"""Indexes against exact neighbours, and their folders through moves and kills."""
+"""Indexes that are built and searched, against exact neighbours."""
 
 import doctest
-import json
-import shutil
-import subprocess
-import sys
-import textwrap
-import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tfdml import index as index_module
-from tfdml import index_files, neighbors, scann_search
-from tfdml.index import (
-    ExactIndex,
-    IndexFileError,
-    ScannIndex,
-    SearchResult,
-    load_index,
-)
+from tests.index_examples import BOTH, METHODS, METRICS, clustered, recall
+from tests.saved_indexes import run_python
+from tests.saved_indexes import use_method as make_scann_use
+from tfdml import neighbors
+from tfdml.index import ExactIndex, ScannIndex, SearchResult, exact, scann, scann_search
+from tfdml.index.scann_search import choose_settings
 from tfdml.neighbors import nearest_neighbors
-from tfdml.scann_search import choose_settings
-
-BOTH = pytest.mark.parametrize("index_class", [ExactIndex, ScannIndex])
-METRICS = pytest.mark.parametrize("metric", ["cosine", "dot_product"])
-METHODS = pytest.mark.parametrize("method", ["exact", "hashing", "tree"])
-
-
-def clustered(rows, dimension, clusters, queries=0):
-    """Draw a gallery from Gaussian clusters, and queries from the same ones."""
-    rng = np.random.default_rng(0)
-    centers = rng.normal(size=(clusters, dimension))
-    noise = 0.5 * rng.normal(size=(rows + queries, dimension))
-    points = centers[rng.integers(clusters, size=rows + queries)] + noise
-    points = points.astype(np.float32)
-    return (points[:rows], points[rows:]) if queries else points
 
 
 @pytest.fixture
 def use_method(monkeypatch):
     """Return a function that makes ScaNN use a method for galleries of any size."""
-
-    def use(method):
-        hashing_from, tree_above = {
-            "exact": (10**9, 10**9),
-            "hashing": (0, 10**9),
-            "tree": (0, 0),
-        }[method]
-        monkeypatch.setattr(scann_search, "_HASHING_FROM", hashing_from)
-        monkeypatch.setattr(scann_search, "_TREE_ABOVE", tree_above)
-
-    return use
-
-
-def recall(found, true):
-    hits = [len(set(a) & set(b)) for a, b in zip(found, true, strict=True)]
-    return sum(hits) / true.size
-
-
-def run_python(code, *arguments):
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), *arguments],
-        capture_output=True,
-        text=True,
-        env={"PYTHONPATH": str(Path(index_module.__file__).parents[1])},
-    )
-
-
-def snapshot(folder):
-    return {p: p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
-
-
-def rewrite_manifest(folder, **changes):
-    """Change a manifest as its writer could have, with a SHA-256 that fits."""
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_text()) | changes
-    manifest.pop("sha256")
-    manifest["sha256"] = index_files._digest(manifest)
-    path.write_text(json.dumps(manifest))
+    return lambda method: make_scann_use(method, monkeypatch.setattr)
 
 
 # Search
@@ -136,7 +74,7 @@ def test_blocks_of_queries_do_not_change_the_answer(method, use_method, monkeypa
 @pytest.mark.parametrize("metric", ["cosine", "dot_product"])
 def test_hashing_keeps_recall(metric):
     gallery, queries = clustered(25_000, 32, 500, queries=200)
-    index = ScannIndex.build(gallery, metric=metric)
+    index = ScannIndex.build(gallery, metric=metric, target_recall=None)
     assert index.settings.method == "hashing"
     true, _ = nearest_neighbors(queries, gallery, 10, metric=metric)
     assert recall(index.search(queries, k=10).ids, true) > 0.98
@@ -154,7 +92,7 @@ def test_tree_keeps_recall(metric, use_method):
 @pytest.mark.slow
 def test_gallery_above_100000_rows_gets_a_tree_that_keeps_recall():
     gallery, queries = clustered(100_001, 32, 1000, queries=100)
-    index = ScannIndex.build(gallery)
+    index = ScannIndex.build(gallery, target_recall=None)
     assert index.settings.method == "tree"
     true, _ = nearest_neighbors(queries, gallery, 10)
     assert recall(index.search(queries, k=10).ids, true) > 0.95
@@ -196,8 +134,8 @@ def test_settings_follow_from_the_size():
     assert [settings.method for settings in chosen] == [
         "exact", "exact", "hashing", "hashing", "tree", "tree",
     ]  # fmt: skip
-    assert [settings.leaves for settings in chosen] == [0, 0, 0, 0, 316, 1000]
-    assert [settings.leaves_to_search for settings in chosen[4:]] == [32, 100]
+    assert [settings.leaves for settings in chosen] == [0, 0, 0, 0, 632, 2000]
+    assert [settings.leaves_to_search for settings in chosen[4:]] == [64, 200]
     for settings in chosen[2:]:
         assert settings.dimensions_per_block == 2
         assert settings.anisotropic_threshold == 0.2
@@ -237,67 +175,6 @@ def test_gallery_is_neither_modified_nor_shared(index_class, metric):
     np.testing.assert_array_equal(again.scores, first.scores)
 
 
-# Ids
-
-
-@BOTH
-@pytest.mark.parametrize(
-    ("ids", "kind"),
-    [
-        (["cat/1.png", "Straße/ü.jpg", ""], "U"),
-        (np.array(["a", "bb", "ccc"]), "U"),
-        (np.array(["a", "bb", "ccc"], dtype=object), "U"),
-        ([7, -3, 2**62], "i"),
-        (np.array([3, 1, 2], dtype=np.uint8), "i"),
-        (range(5, 8), "i"),
-    ],
-)
-def test_ids_come_back_after_a_save(index_class, ids, kind, tmp_path):
-    index_class.build(np.eye(3), ids=ids).save(tmp_path / "index")
-    index = index_class.load(tmp_path / "index")
-    assert index.ids.tolist() == list(ids)
-    assert index.ids.dtype.kind == kind
-    found = index.search(np.eye(3), k=1).ids
-    assert found[:, 0].tolist() == list(ids)
-    assert found.dtype == index.ids.dtype
-
-
-@BOTH
-def test_ids_are_rows_by_default(index_class):
-    index = index_class.build(np.eye(3))
-    assert index.ids.tolist() == [0, 1, 2]
-    assert index.ids.dtype == np.int64
-
-
-def test_ids_are_copied_and_read_only():
-    ids = np.array([4, 5])
-    index = ExactIndex.build(np.eye(2), ids=ids)
-    ids[:] = 0
-    assert index.ids.tolist() == [4, 5]
-    with pytest.raises(ValueError, match="read-only"):
-        index.ids[0] = 1
-
-
-@pytest.mark.parametrize(
-    ("ids", "message"),
-    [
-        (["a"], r"`ids` must hold one id for each of the 2 rows.*1 ids"),
-        (["a", 1], r"all strings or all integers.*int, str"),
-        ([1.0, 2.0], r"all strings or all integers.*float"),
-        ([True, False], r"all strings or all integers.*bool"),
-        ([b"a", b"b"], r"all strings or all integers.*bytes"),
-        (np.array([[1], [2]]), r"all strings or all integers.*list"),
-        ([1, 2**63], r"`ids` must fit int64"),
-        (["a", "a\0"], r"`ids` must not contain the character NUL"),
-        (["a", "a"], r"`ids` must not repeat.*'a' 2 times"),
-        ([3, 3], r"`ids` must not repeat.*3 2 times"),
-    ],
-)
-def test_bad_ids_are_refused(ids, message):
-    with pytest.raises(ValueError, match=message):
-        ExactIndex.build(np.eye(2), ids=ids)
-
-
 # Arguments
 
 
@@ -309,294 +186,102 @@ def test_properties_say_what_was_built(index_class):
 
 
 @BOTH
-def test_bad_arguments_of_build_are_refused(index_class):
-    with pytest.raises(ValueError, match=r"`metric` must be one of.*'squared_l2'"):
-        index_class.build(np.eye(2), metric="squared_l2")
-    with pytest.raises(ValueError, match="`embeddings` must have at least one row"):
-        index_class.build(np.empty((0, 2)))
-    with pytest.raises(ValueError, match=r"`embeddings`.*shape=\(2,\)"):
-        index_class.build(np.ones(2))
-    with pytest.raises(ValueError, match="`model_fingerprint` must be a string"):
-        index_class.build(np.eye(2), model_fingerprint=7)
+@pytest.mark.parametrize(
+    ("embeddings", "options", "message"),
+    [
+        (np.eye(2), {"metric": "squared_l2"}, r"`metric` must be one of.*'squared_l2'"),
+        (np.eye(2), {"metric": None}, r"`metric` must be one of.*None"),
+        (np.ones(2), {}, r"`embeddings`.*shape=\(2,\).*vector\[None, :\]"),
+        (np.empty((3, 0)), {}, r"`embeddings` must have the shape \[rows, D\]"),
+        ([], {}, r"`embeddings` must have the shape \[rows, D\]"),
+        ([[1, 2], [3]], {}, r"`embeddings` must be an array \[rows, D\]"),
+        (None, {}, "`embeddings` must hold real numbers"),
+        ([["a", "b"]], {}, "`embeddings` must hold real numbers"),
+        ([[1, np.nan]], {}, "`embeddings` must be finite.*row 0"),
+        ([[1, 2], [0, 0]], {}, "`embeddings` must not have a row of zeros.*row 1"),
+        (np.eye(2), {"model_fingerprint": 7}, "`model_fingerprint` must be a string"),
+        (np.eye(2), {"embed": "model"}, "`embed` must be a function of images"),
+        (np.eye(2), {"ids": 7}, r"`ids` must be a sequence of ids.*\[7\]"),
+        (np.eye(2), {"attributes": ["a", "b"]}, "`attributes` must be a dictionary"),
+    ],
+)
+def test_bad_arguments_of_build_are_refused(index_class, embeddings, options, message):
+    with pytest.raises(ValueError, match=message):
+        index_class.build(embeddings, **options)
 
 
 @BOTH
-@pytest.mark.parametrize("k", [0, -1, 4, 10**9])
-def test_k_out_of_range_is_refused(index_class, k):
-    with pytest.raises(ValueError, match=rf"`k` must be from 1 to 3.*k={k}"):
+@pytest.mark.parametrize("k", [4, 10**9, 2**63, 10**30, np.int64(4), 4.0])
+def test_more_than_there_are_gives_fewer_columns(index_class, k):
+    index = index_class.build(np.eye(3))
+    result = index.search(np.eye(3), k=k)
+    assert result.ids.shape == result.scores.shape == (3, 3)
+    assert np.sort(result.ids).tolist() == [[0, 1, 2]] * 3
+    index.add(np.eye(3)[:1], [3])
+    index.remove([1])
+    result = index.search(np.eye(3), k=k, exclude=[[0], [2], [3]])
+    assert np.sort(result.ids).tolist() == [[2, 3], [0, 3], [0, 2]]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "k", [0, -1, 0.5, float("nan"), float("inf"), "3", None, True, [3], np.bool_(True)]
+)
+def test_k_that_is_no_number_of_items_is_refused(index_class, k):
+    with pytest.raises(ValueError, match="`k` must be a whole number of at least 1"):
         index_class.build(np.eye(3)).search(np.eye(3), k=k)
 
 
 @BOTH
-def test_k_must_be_an_integer(index_class):
-    with pytest.raises(TypeError, match="`k` must be an integer"):
-        index_class.build(np.eye(3)).search(np.eye(3), k=2.0)
+@pytest.mark.parametrize(
+    ("queries", "message"),
+    [
+        (np.ones(3), r"`queries`.*vector\[None, :\]"),
+        (np.ones((2, 4)), r"dimension of the index, 3.*shape=\(2, 4\)"),
+        (np.zeros((1, 3)), "`queries` must not have a row of zeros"),
+        (np.full((1, 3), np.inf), "`queries` must be finite"),
+        (None, "`queries` must hold real numbers"),
+    ],
+)
+def test_bad_queries_are_refused(index_class, queries, message):
+    with pytest.raises(ValueError, match=message):
+        index_class.build(np.eye(3)).search(queries, k=1)
 
 
 @BOTH
-def test_single_query_is_refused_with_the_remedy(index_class):
-    with pytest.raises(ValueError, match=r"`queries`.*vector\[None, :\]"):
-        index_class.build(np.eye(3)).search(np.ones(3), k=1)
-
-
-# Files
-
-
 @METRICS
-@METHODS
-def test_loaded_scann_index_answers_as_before(metric, method, use_method, tmp_path):
-    use_method(method)
-    gallery = clustered(2000, 8, 40)
-    built = ScannIndex.build(gallery, metric=metric, model_fingerprint="m1")
-    built.save(tmp_path / "index")
-    use_method("exact")  # the saved settings count, not those of today
-    loaded = load_index(tmp_path / "index", model_fingerprint="m1")
-    assert type(loaded) is ScannIndex
-    assert loaded.settings == built.settings
-    assert (len(loaded), loaded.dimension, loaded.metric) == (2000, 8, metric)
-    for k in (1, 10, 500):
-        before, after = built.search(gallery[:30], k), loaded.search(gallery[:30], k)
-        np.testing.assert_array_equal(after.ids, before.ids)
-        np.testing.assert_array_equal(after.scores, before.scores)
-
-
-@METRICS
-def test_loaded_exact_index_answers_as_before(metric, tmp_path):
-    gallery = clustered(200, 8, 40)
-    built = ExactIndex.build(gallery, metric=metric, model_fingerprint="m1")
-    built.save(tmp_path / "index")
-    loaded = load_index(str(tmp_path / "index"))
-    assert type(loaded) is ExactIndex
-    assert loaded.model_fingerprint == "m1"
-    before, after = built.search(gallery[:30], 10), loaded.search(gallery[:30], 10)
-    np.testing.assert_array_equal(after.ids, before.ids)
-    np.testing.assert_array_equal(after.scores, before.scores)
-
-
-@METHODS
-def test_copy_outlives_its_original(method, use_method, tmp_path):
-    use_method(method)
-    gallery = clustered(500, 8, 20)
-    index = ScannIndex.build(gallery)
-    index.save(tmp_path / "original")
-    true = index.search(gallery[:20], k=5)
-    shutil.copytree(tmp_path / "original", tmp_path / "copy")
-    for path in (tmp_path / "original").rglob("*.npy"):
-        path.write_bytes(b"changed")
-    copied = load_index(tmp_path / "copy")
-    shutil.rmtree(tmp_path / "original")
-    (tmp_path / "copy").rename(tmp_path / "moved")
-    moved = load_index(tmp_path / "moved")
-    shutil.rmtree(tmp_path / "moved")  # a loaded index needs its files no more
-    for loaded in (copied, moved):
-        np.testing.assert_array_equal(loaded.search(gallery[:20], k=5).ids, true.ids)
-
-
-def test_saved_index_names_no_machine_path(tmp_path, use_method):
-    use_method("tree")
-    ScannIndex.build(clustered(500, 8, 20)).save(tmp_path / "index")
-    for content in snapshot(tmp_path / "index").values():
-        assert str(tmp_path).encode() not in content
-
-
-def test_saved_index_has_no_pickle(tmp_path):
-    ScannIndex.build(np.eye(3), ids=list("abc")).save(tmp_path / "index")
-    names = {path.name for path in snapshot(tmp_path / "index")}
-    assert names == {
-        "manifest.json", "ids.npy", "dataset.npy", "scann_assets.pbtxt",
-        "scann_config.pb",
-    }  # fmt: skip
+def test_empty_gallery_is_built_and_finds_nothing(index_class, metric):
+    index = index_class.build(np.empty((0, 3)), metric=metric)
+    assert (len(index), index.dimension) == (0, 3)
+    assert index.ids.shape == (0,)
+    result = index.search(np.eye(3), k=5)
+    assert result.ids.shape == result.scores.shape == (3, 0)
+    assert 0 not in index
+    assert "a" not in index
+    with pytest.raises(KeyError, match="'a'"):
+        index.get(["a"])
+    with pytest.raises(ValueError, match="dimension of the index, 3"):
+        index.search(np.eye(4))
 
 
 @BOTH
-def test_index_is_replaced_by_a_later_save(index_class, tmp_path):
-    index_class.build(np.eye(3)).save(tmp_path)
-    later = ExactIndex.build(np.eye(4), ids=list("abcd"))
-    later.save(tmp_path)
-    assert load_index(tmp_path).ids.tolist() == list("abcd")
-    assert len(list(tmp_path.iterdir())) == 2  # nothing of the first is left
-    load_index(tmp_path).save(tmp_path)
-    assert load_index(tmp_path).ids.tolist() == list("abcd")
-
-
-def test_folder_of_something_else_is_refused_and_unharmed(tmp_path):
-    (tmp_path / "thesis.txt").write_text("years of work")
-    (tmp_path / "data-0123456789abcdef").mkdir()
-    with pytest.raises(IndexFileError, match="must be empty or hold an index"):
-        ExactIndex.build(np.eye(2)).save(tmp_path)
-    assert (tmp_path / "data-0123456789abcdef").is_dir()
-    (tmp_path / "manifest.json").write_text('{"name": "a web page"}')
-    with pytest.raises(IndexFileError, match="must be empty or hold an index"):
-        ExactIndex.build(np.eye(2)).save(tmp_path)
-    with pytest.raises(IndexFileError, match="must be a folder"):
-        ExactIndex.build(np.eye(2)).save(tmp_path / "thesis.txt")
-
-
-def test_files_beside_an_index_stay(tmp_path):
-    ExactIndex.build(np.eye(2)).save(tmp_path)
-    (tmp_path / "classes.json").write_text("{}")
-    ExactIndex.build(np.eye(3)).save(tmp_path)
-    assert (tmp_path / "classes.json").read_text() == "{}"
-    assert len(load_index(tmp_path)) == 3
-
-
-def test_failed_save_leaves_the_old_index(tmp_path, monkeypatch):
-    ExactIndex.build(np.eye(2)).save(tmp_path)
-    before = snapshot(tmp_path)
-
-    def full(*args, **kwargs):
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(index_module.np, "save", full)
-    with pytest.raises(OSError, match="No space left"):
-        ExactIndex.build(np.eye(3)).save(tmp_path)
-    assert snapshot(tmp_path) == before
-    assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_threads_that_save_to_one_folder_take_turns(tmp_path):
-    indexes = [ExactIndex.build(np.eye(n)) for n in range(1, 9)]
-    threads = [threading.Thread(target=i.save, args=(tmp_path,)) for i in indexes]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert 1 <= len(load_index(tmp_path)) <= 8
-    assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_folder_that_another_saves_to_first_is_not_taken_for_foreign(
-    tmp_path, monkeypatch
-):
-    list_folder = Path.iterdir
-
-    def saved_meanwhile(path):
-        monkeypatch.setattr(Path, "iterdir", list_folder)
-        ExactIndex.build(np.eye(2)).save(tmp_path)
-        return list_folder(path)
-
-    monkeypatch.setattr(Path, "iterdir", saved_meanwhile)
-    index_files.check_destination(tmp_path)
-    assert len(load_index(tmp_path)) == 2
-
-
-def test_load_during_a_save_gets_the_new_index(tmp_path, monkeypatch):
-    ExactIndex.build(np.eye(2)).save(tmp_path)
-    check_file = index_files._check_file
-
-    def replaced_meanwhile(path, measure):
-        monkeypatch.setattr(index_files, "_check_file", check_file)
-        ExactIndex.build(np.eye(3)).save(tmp_path)
-        check_file(path, measure)
-
-    monkeypatch.setattr(index_files, "_check_file", replaced_meanwhile)
-    assert len(load_index(tmp_path)) == 3
-
-
-def test_missing_index_is_named(tmp_path):
-    with pytest.raises(IndexFileError, match=r"holds no index.*manifest\.json"):
-        load_index(tmp_path / "nowhere")
+def test_images_are_searched_with_what_embeds_them(index_class):
+    index = index_class.build(np.eye(3), ids=["x", "y", "z"])
+    with pytest.raises(ValueError, match="`embed` must be set"):
+        index.search_images(["x.png"])
+    embed = {"x.png": [1, 0, 0], "y.png": [0, 1, 0]}
+    index.embed = lambda images: np.array([embed[image] for image in images])
+    result = index.search_images(["y.png", "x.png"], 1, exclude=[[], ["x"]])
+    assert result.ids[0].tolist() == ["y"]
+    assert result.ids[1].tolist() != ["x"]
 
 
 @BOTH
-def test_index_of_another_model_is_refused(index_class, tmp_path):
-    index_class.build(np.eye(2), model_fingerprint="m1").save(tmp_path)
-    assert index_class.load(tmp_path, model_fingerprint="m1").model_fingerprint == "m1"
-    for load in (load_index, index_class.load):
-        with pytest.raises(IndexFileError, match=r"`model_fingerprint`.*'m1'.*'m2'"):
-            load(tmp_path, model_fingerprint="m2")
-
-
-def test_index_of_another_class_is_refused(tmp_path):
-    ExactIndex.build(np.eye(2)).save(tmp_path)
-    with pytest.raises(IndexFileError, match=r"must hold a ScannIndex.*`load_index`"):
-        ScannIndex.load(tmp_path)
-    rewrite_manifest(tmp_path, **{"class": "OtherIndex"})
-    with pytest.raises(IndexFileError, match=r"must hold one of.*a OtherIndex"):
-        load_index(tmp_path)
-
-
-def test_unknown_format_version_is_refused(tmp_path):
-    ExactIndex.build(np.eye(2)).save(tmp_path)
-    rewrite_manifest(tmp_path, format_version=2)
-    with pytest.raises(IndexFileError, match=r"format version 2.*reads version 1"):
-        load_index(tmp_path)
-
-
-def test_edited_manifest_is_refused(tmp_path):
-    ExactIndex.build(np.eye(2)).save(tmp_path)
-    path = tmp_path / "manifest.json"
-    path.write_text(path.read_text().replace('"cosine"', '"dot_product"'))
-    with pytest.raises(IndexFileError, match="does not match its own SHA-256"):
-        load_index(tmp_path)
-
-
-def test_manifest_cannot_lead_outside_its_folder(tmp_path):
-    ExactIndex.build(np.eye(2)).save(tmp_path)
-    manifest = json.loads((tmp_path / "manifest.json").read_text())
-    for changes in (
-        {"data": "../elsewhere"},
-        {"files": {"../ids.npy": {}}},
-        {"files": manifest["files"] | {"scann_docids.pkl": {}}},
-    ):
-        rewrite_manifest(tmp_path, **changes)
-        with pytest.raises(IndexFileError, match="names files that an index does not"):
-            load_index(tmp_path)
-        rewrite_manifest(tmp_path, **manifest)
-
-
-KILLED_SAVES = """
-    import os, shutil, sys
-    from pathlib import Path
-    import numpy as np
-    from tfdml.index import ExactIndex, load_index
-
-    folder = Path(sys.argv[1])
-    old, new = ExactIndex.build(np.eye(2)), ExactIndex.build(np.eye(3))
-    left, armed = 0, False
-
-    def die(event, args):
-        # Python reports each step on files before it is done.
-        global left
-        if armed and event.split(".")[0] in ("open", "os", "shutil", "fcntl"):
-            left -= 1
-            if left < 0:
-                os._exit(9)
-
-    sys.addaudithook(die)
-    steps, lengths = 0, []
-    while True:
-        shutil.rmtree(folder, ignore_errors=True)
-        if sys.argv[2] == "replace":
-            old.save(folder)
-        if (child := os.fork()) == 0:
-            left, armed = steps, True
-            new.save(folder)
-            os._exit(0)
-        killed = os.waitpid(child, 0)[1] != 0
-        try:
-            lengths.append(len(load_index(folder)))
-        except ValueError:
-            lengths.append(0)
-        old.save(folder)  # the leavings are in nobody's way
-        assert len(load_index(folder)) == 2
-        assert len(list(folder.iterdir())) == 2
-        if not killed:
-            break
-        steps += 1
-    print(*lengths)
-"""
-
-
-@pytest.mark.parametrize(("mode", "before"), [("replace", 2), ("create", 0)])
-def test_save_that_is_killed_at_any_step_leaves_the_old_index(mode, before, tmp_path):
-    result = run_python(KILLED_SAVES, str(tmp_path / "index"), mode)
-    assert result.returncode == 0, result.stderr
-    lengths = [int(number) for number in result.stdout.split()]
-    switch = lengths.index(3)
-    assert lengths == [before] * switch + [3] * (len(lengths) - switch)
-    assert switch >= 10  # steps before the rename were indeed killed
-    assert len(lengths) > switch + 1
+def test_index_is_closed_at_the_end_of_a_with(index_class):
+    with index_class.build(np.eye(3)) as index:
+        index.add(2 * np.eye(3), [3, 4, 5])
+        assert len(index) == 6
+    index.close()  # once more is let pass
 
 
 # Imports
@@ -607,7 +292,10 @@ def test_exact_index_imports_neither_scann_nor_tensorflow():
         import sys
         import numpy as np
         from tfdml.index import ExactIndex
-        ExactIndex.build(np.eye(2)).search(np.eye(2), k=1)
+        index = ExactIndex.build(np.eye(2))
+        index.add(np.eye(2), [2, 3], {"class": ["a", "b"]})
+        index.search(np.eye(2), k=1, where={"class": "a"})
+        index.compact()
         assert not {"scann", "tensorflow", "keras"} & set(sys.modules)
     """)
     assert result.returncode == 0, result.stderr
@@ -640,7 +328,7 @@ def test_missing_or_broken_scann_is_explained(scann, reason, tmp_path):
     assert "pip install 'tfdml[search]'" in result.stdout
 
 
-@pytest.mark.parametrize("module", [index_module, neighbors])
+@pytest.mark.parametrize("module", [exact, scann, neighbors])
 def test_examples_in_docstrings_are_right(module):
     failed, tried = doctest.testmod(module)
     assert tried > 0

@@ -102,6 +102,7 @@ np.savez(folder + "/outputs.npz", **outputs)
 """
 
 
+@pytest.mark.slow
 def test_models_are_loaded_in_a_fresh_process(tmp_path):
     models = {name: model_of(*layer) for name, layer in LAYERS.items()}
     inputs = {name: some(shape) for name, (_, shape) in LAYERS.items()}

@@ -150,6 +150,7 @@ def test_scores_that_float32_cannot_compare_are_refused():
         positive_ranks(rows[:1], rows, [[1]], metric="squared_euclidean", exclude=[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scatter", [0.0, 0.01])
 def test_collapsed_embeddings_take_no_more_memory(scatter):
     # Each of 600 positives of a query ties, or nearly ties, with all 1,200 rows.

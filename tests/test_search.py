@@ -8,7 +8,8 @@ import pytest
 from serving.access import TokenAccess
 from serving.client import Credentials, EndpointClient, EndpointError
 from serving.search.gallery import Gallery
-from serving.search.image_search import ImageSearch, MismatchError, open_search
+from serving.search.image_search import ImageSearch, open_search
+from serving.search.model_check import MismatchError, check_model
 from tests.search_fixtures import (
     DIMENSION,
     build_search,
@@ -65,12 +66,12 @@ def test_an_endpoint_that_asks_for_a_token_is_searched_with_it(folder, tmp_path)
 
 def test_a_model_of_another_dimension_is_refused(endpoint_url, tmp_path):
     index = ScannIndex.build(np.eye(3, dtype=np.float32), ids=["a", "b", "c"])
-    gallery = Gallery(tmp_path, ("a", "b", "c"), "colors", 1, "f")
+    gallery = Gallery(tmp_path, "colors", 1)
     with (
         ImageSearch(index, gallery, EndpointClient(endpoint_url)) as search,
         pytest.raises(MismatchError, match=f"dimension 3.* gives {DIMENSION}"),
     ):
-        search.check_model()
+        check_model(search)
 
 
 def test_a_gallery_whose_pictures_are_gone_is_refused(folder, endpoint_url, tmp_path):

@@ -203,6 +203,7 @@ def test_graph_error_is_cut_down_to_its_sentence(message):
     assert readable_error(message) == "Bad picture."
 
 
+@pytest.mark.slow
 def test_model_runs_where_keras_and_tfdml_cannot_be_imported(base_path):
     script = """
         import sys

@@ -1,6 +1,7 @@
 """Shards of a gallery: what is merged is what one build makes, or is refused."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -53,6 +54,8 @@ def assert_same_index(merged, whole):
     """Same rows in the same order, and the same answers to every row as a query."""
     (index, gallery), (expected_index, expected) = map(load_gallery, (merged, whole))
     assert gallery == expected
+    ids = index.ids.tolist()
+    assert index.get(ids).attributes == expected_index.get(ids).attributes
     assert index.ids.tolist() == expected_index.ids.tolist()
     assert index.model_fingerprint == expected_index.model_fingerprint
     queries = np.random.default_rng(0).uniform(size=(20, DIMENSION))
@@ -97,7 +100,7 @@ def test_merged_shards_are_the_index_that_one_build_makes(
     folders = embedded(images, tmp_path, model, count, batch_size=2)
     report = merge_shards(tmp_path / "merged", folders[::-1])  # in any order
     assert_same_index(tmp_path / "merged", tmp_path / "whole")
-    assert list(report.gallery.paths) == EVERY
+    assert report.images == 9
     assert "9 images of 3 classes indexed" in str(report)
 
 
@@ -118,7 +121,7 @@ def test_shards_of_a_list_keep_its_order(images, model, tmp_path):
     merge_shards(tmp_path / "merged", folders)
     index_images(images, tmp_path / "whole", model, only=only)
     assert_same_index(tmp_path / "merged", tmp_path / "whole")
-    assert load_gallery(tmp_path / "merged")[1].paths == tuple(EVERY[4::-1])
+    assert load_gallery(tmp_path / "merged")[0].ids.tolist() == EVERY[4::-1]
 
 
 def test_broken_pictures_left_out_of_shards_are_those_left_out_of_one_build(
@@ -159,7 +162,7 @@ def test_pictures_that_can_none_of_them_be_read_make_no_index(model, tmp_path):
 def test_missing_shards_are_named_with_the_command_that_makes_one(shards, tmp_path):
     with pytest.raises(ValueError, match=r"2 of the 3 shards are missing: 1/3, 3/3"):
         merge_shards(tmp_path / "merged", [shards[1]])
-    with pytest.raises(ValueError, match=r"missing: 2/3\..*index \.\.\. --shard 2/3"):
+    with pytest.raises(ValueError, match=r"missing: 2/3\..*build \.\.\. --shard 2/3"):
         merge_shards(tmp_path / "merged", [shards[2], shards[0]])
     with pytest.raises(ValueError, match="At least one shard"):
         merge_shards(tmp_path / "merged", [])
@@ -249,10 +252,9 @@ def test_a_shard_with_a_damaged_description_is_refused(shards, tmp_path):
 
 def test_an_index_is_no_shard_and_a_shard_no_index(images, model, shards, tmp_path):
     index_images(images, tmp_path / "whole", model)
-    (index,) = (tmp_path / "whole").glob("index-*")
     with pytest.raises(ValueError, match=r"is no shard.*it holds a ScannIndex"):
-        merge_shards(tmp_path / "merged", [shards[0], index])
-    with pytest.raises(FileNotFoundError, match="no gallery"):
+        merge_shards(tmp_path / "merged", [shards[0], tmp_path / "whole"])
+    with pytest.raises(ValueError, match="which holds a EmbeddingShard"):
         load_gallery(shards[0])
 
 
@@ -284,18 +286,20 @@ def test_a_write_that_fails_leaves_the_shard_of_before(
 
 def test_commands_embed_shards_and_merge_them(images, model, tmp_path, capsys):
     index, first, second = (str(tmp_path / name) for name in ("index", "a", "b"))
-    command = ["index", str(images), first, "--model", str(model)]
+    command = ["index", "build", str(images), first, "--model", str(model)]
     assert main([*command, "--shard", "1/2"]) == 0
-    assert "Shard 1/2: 5 of the 9 images embedded." in capsys.readouterr().out
-    assert main(["merge", index, first]) == 1
+    shown = capsys.readouterr().out
+    assert re.search(r"part +1/2\n", shown)
+    assert re.search(r"embedded +5\nimages +9\n", shown)
+    assert main(["index", "merge", index, first]) == 1
     assert "error: 1 of the 2 shards are missing: 2/2" in capsys.readouterr().err
-    command[2] = second
+    command[3] = second
     assert main([*command, "--shard", "3/2"]) == 1
     assert "the number from 1 to the count. Received: 3/2." in capsys.readouterr().err
     assert main([*command, "--shard", "2/2"]) == 0
-    assert main(["merge", index, second, first]) == 0
-    assert "9 images of 3 classes indexed" in capsys.readouterr().out
-    assert list(load_gallery(index)[1].paths) == EVERY
+    assert main(["index", "merge", index, second, first]) == 0
+    assert re.search(r"images +9\nclasses +3\n", capsys.readouterr().out)
+    assert load_gallery(index)[0].ids.tolist() == EVERY
 
 
 def test_shard_never_replaces_an_index_of_the_library(images, model, tmp_path):

@@ -63,6 +63,7 @@ def top_sum(scores, k):
     return ops.sum(top) + 2 / 40 * soft
 
 
+@pytest.mark.slow
 @variants("topk_official_code_loss")
 def test_what_the_published_code_optimises_is_as_docs_losses_md_says(
     case, dtype, compiled

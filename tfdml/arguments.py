@@ -34,6 +34,8 @@ def whole(name: str, value: int, least: int = 1) -> int:
 
     2.0 counts as 2, as in a config that went through JSON; True does not count as 1.
     """
+    if type(value) is int and value >= least:  # nearly always, and a search is short
+        return value
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not is_number or not _is_whole(value) or value < least:
         raise ValueError(

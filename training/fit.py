@@ -136,7 +136,7 @@ def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, A
             f"find. Received: {settings.patience}."
         )
     write_json(folder / "splits.json", _classes_of(parts) or names)
-    # What `serving index --only` takes: all images where none are held out.
+    # What `serving index build --only` takes: all images where none are held out.
     listed = names["test" if names["test"] else "train"]
     (folder / "test_images.txt").write_text("".join(f"{p}\n" for p in listed), "utf-8")
 

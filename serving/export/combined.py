@@ -5,7 +5,6 @@ by number, so that the answers are those of the index by itself. ScaNN's TensorF
 operators do the search: a server must have them (docs/export.md).
 """
 
-import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,8 +22,8 @@ from serving.models.scann_operators import import_scann_operators
 from serving.models.servable import DEFAULT_SIGNATURE, Servable
 from serving.models.warm_up import read_warm_up_requests
 from serving.search.gallery import Gallery, load_gallery
-from tfdml.index import ScannIndex
-from tfdml.index_files import read_version
+from tfdml.index import ScannIndex, ScannSettings
+from tfdml.index.files import read_version
 from tfdml.model_description import (
     DESCRIBE,
     DESCRIPTION_FILE,
@@ -39,10 +38,6 @@ __all__ = ["SEARCH", "CombineReport", "combine"]
 
 SEARCH = "search"
 """Name of the signature."""
-
-# Neighbours by codes that are scored again, as in `ScannIndex`.
-_REORDER = 10
-_REORDER_AT_LEAST = 100
 
 # The inputs of ScaNN's operator `tensors_to_scann` in its order, and the files that
 # ScaNN writes them to. The two without a file are of a quantised reordering, which
@@ -65,13 +60,15 @@ class CombineReport:
     """What was joined; as text, a summary.
 
     Args:
-        gallery: What is searched.
+        gallery: Where the pictures are that are searched.
+        images: How many they are.
         destination: Folder of the version.
         neighbors: How many images a query finds.
         method: How ScaNN searches, see `tfdml.index.ScannSettings`.
     """
 
     gallery: Gallery
+    images: int
     destination: Path
     neighbors: int
     method: str
@@ -80,7 +77,7 @@ class CombineReport:
         """Say it in a line."""
         return (
             f"Joined version {self.gallery.model_version} of "
-            f"{self.gallery.model_name!r} and {len(self.gallery.paths)} images "
+            f"{self.gallery.model_name!r} and {self.images} images "
             f"({self.method} search) in {self.destination}: the signature `{SEARCH}` "
             f"returns the {self.neighbors} nearest."
         )
@@ -101,7 +98,8 @@ def combine(
 
     Args:
         model: What `python -m serving export` wrote, base path or version.
-        index_folder: What `python -m serving index` wrote with that version.
+        index_folder: What `python -m serving index build` wrote with that version.
+            What was added and removed since counts too; the folder stays as it is.
         destination: MODEL_BASE_PATH/VERSION, which must not exist.
         neighbors: How many images a query finds, from 1 to all.
 
@@ -121,12 +119,15 @@ def combine(
     version = find_model_version(model)
     index, gallery = load_gallery(index_folder)
     fingerprint = model_fingerprint(version.folder)
-    if gallery.model_fingerprint != fingerprint:
+    if index.model_fingerprint != fingerprint:
         raise ValueError(
             f"The index in {str(index_folder)!r} was built with another model than "
             f"{version.folder}. Build it again with that version."
         )
     check_k(neighbors, len(index))
+    # ScaNN's files hold all pictures only where none was added or removed since.
+    index.compact()
+    settings = _settings_of(index)
     description = read_description(version.folder)
     if description is None:
         raise ValueError(
@@ -136,7 +137,7 @@ def combine(
     description["search"] = {
         "images": len(index),
         "neighbors": neighbors,
-        "method": index.settings.method,
+        "method": settings.method,
         "embedder_fingerprint": fingerprint,
     }
 
@@ -157,7 +158,13 @@ def combine(
         warm_up_with(servable, folder, pictures, view, batch_size)
 
     write_whole(destination, write)
-    return CombineReport(gallery, destination, neighbors, index.settings.method)
+    return CombineReport(gallery, len(index), destination, neighbors, settings.method)
+
+
+def _settings_of(index: ScannIndex) -> ScannSettings:
+    if index.settings is None:
+        raise ValueError("The index must hold at least one image.")
+    return index.settings
 
 
 def _write(
@@ -233,14 +240,13 @@ def _nearest(
     import tensorflow as tf
 
     scann = import_scann_operators()
-    settings, count = index.settings, len(index)
+    settings, count = _settings_of(index), len(index)
     reordered, some, all_leaves = -1, -1, -1  # the operator's words for "not used"
     if settings.method != "exact":
-        reordered = min(max(_REORDER * neighbors, _REORDER_AT_LEAST), count)
+        reordered = settings.candidates(neighbors, count)
     if settings.method == "tree":
         all_leaves = settings.leaves
-        share = math.ceil(settings.leaves * reordered / count)
-        some = max(settings.leaves_to_search, share)
+        some = settings.leaves_for(neighbors, count)
 
     def search(queries: Any, leaves: int) -> tuple[Any, Any]:
         searcher = scann.ScannSearcher(scann.tensors_to_scann(*state))

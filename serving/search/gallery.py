@@ -1,75 +1,82 @@
-"""The gallery: which pictures an index holds, and how both lie on disk.
+"""The gallery: the index of a folder of pictures, and what is known of the pictures.
 
-An index folder holds `gallery.json` and one folder `index-XXXXXXXX`, named in it:
+The folder of a gallery is that of a saved index, and what makes it a gallery is in the
+manifest of the index (`notes`). So one rename makes both valid, a build that is killed
+leaves what was there before, and the folder may be moved or copied:
 
-    INDEX/gallery.json          pictures, classes, model, name of the index folder
-    INDEX/index-3f9a17c2/       the vectors, written by tfdml.index
+    INDEX/manifest.json, data-*     the index, see `tfdml.index`
+    INDEX/pictures/                 pictures that were added to it and are nowhere else
 
-A new index goes into a folder of a new name, and replacing `gallery.json`, one rename,
-is what makes it valid. A build that is killed at any moment therefore leaves the old
-index whole, and at most a folder that nothing names; the next build removes it.
+An id is the path of a picture below `root`. The attribute `class` is its class, and
+`picture`, of those in INDEX/pictures, the name of its file there.
 """
 
-import json
 import os
-import shutil
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path, PurePosixPath
 from typing import Any
-from uuid import uuid4
 
+from serving.search.stored_pictures import StoredPictures
 from tfdml.calibration_record import Calibration
-from tfdml.index import ScannIndex
+from tfdml.index import IndexFileError, ScannIndex
+from tfdml.index.files import check_destination, log_of, saved_data
+from tfdml.index.log import lock
 
 __all__ = [
+    "CLASS",
     "Gallery",
+    "check_gallery_folder",
+    "class_attributes",
     "class_of",
+    "is_below",
     "load_gallery",
     "read_image_list",
     "save_gallery",
 ]
 
-_FORMAT = 1
-_FILE = "gallery.json"
+CLASS = "class"
+"""Name of the attribute that holds the class of a picture."""
+
+_FORMAT = 2
+_NOTE = "gallery"
+_FILE_OF_FORMAT_1 = "gallery.json"
+_BUILD_AGAIN = "Build the index again with `python -m serving index build`"
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """The pictures behind an index; row i of one is row i of the other.
+    """Where the pictures of an index are, and what embedded them.
 
     Args:
-        root: Folder of the pictures.
-        paths: Path of each picture below `root`, with forward slashes. These are the
-            ids in the index.
+        root: Folder of the pictures; ids are paths below it.
         model_name: Name of the model that embedded them.
         model_version: Its version number.
-        model_fingerprint: Its fingerprint, see `serving.models.saved_model`.
         calibration: From which similarity on a picture counts as found; None where the
-            model came without, and in galleries of earlier versions.
+            model came without.
     """
 
     root: Path
-    paths: tuple[str, ...]
     model_name: str
     model_version: int
-    model_fingerprint: str
     calibration: Calibration | None = None
-
-    def class_of(self, row: int) -> str:
-        """Return the class of the picture in one row, "" in a flat folder."""
-        return class_of(self.paths[row])
-
-    def classes(self) -> set[str]:
-        """Return the names of all classes; a flat folder has none."""
-        return {name for path in self.paths if (name := class_of(path))}
 
 
 def class_of(path: str) -> str:
     """Return the class of a picture: the first folder of its path, "" without one."""
     first, separator, _ = path.partition("/")
     return first if separator else ""
+
+
+def class_attributes(paths: Sequence[str]) -> dict[str, list[str | None]]:
+    """Return the attribute `class` of pictures, for the index."""
+    return {CLASS: [class_of(path) or None for path in paths]}
+
+
+def is_below(path: str) -> bool:
+    """Whether a path, with forward slashes, cannot lead out of its folder."""
+    return not path.startswith("/") and not {"", ".", ".."} & set(path.split("/"))
 
 
 def read_image_list(
@@ -96,7 +103,7 @@ def read_image_list(
         if not line.strip():
             continue
         where = f"{os.fspath(only)}, line {number}: {path!r}"
-        if not _is_below(path):
+        if not is_below(path):
             raise ValueError(f"{where} must be a path below the image folder.")
         if path in paths:
             raise ValueError(f"{where} is also in line {paths[path]}.")
@@ -108,8 +115,37 @@ def read_image_list(
     return list(paths)
 
 
-def _is_below(path: str) -> bool:
-    return not path.startswith("/") and not {"", ".", ".."} & set(path.split("/"))
+def check_gallery_folder(index_folder: str | PathLike[str]) -> None:
+    """Make sure that a new gallery may be written to a folder, before hours of work.
+
+    Args:
+        index_folder: Empty, missing, or with an index that may be replaced.
+
+    Raises:
+        ValueError: It holds something else, or pictures that were added to the index
+            there, which a new build would lose.
+        LockedError: Somebody changes the index there.
+    """
+    folder = Path(index_folder)
+    if _is_format_1(folder):
+        raise ValueError(
+            f"{str(folder)!r} holds a gallery of format 1. Build into another folder, "
+            "or remove that one."
+        )
+    check_destination(folder)
+    added = StoredPictures(folder)
+    if count := len(added.names()):
+        raise ValueError(
+            f"{str(added.folder)!r} holds {count} pictures that were added to the "
+            "index, and a new build would lose them. Build into another folder, or "
+            "move them to the folder of images first."
+        )
+    try:
+        log = log_of(saved_data(folder))
+        with log.open("rb") as file:
+            lock(file.fileno(), log)
+    except (IndexFileError, FileNotFoundError):
+        return  # nothing there, or a damaged index
 
 
 def save_gallery(
@@ -120,113 +156,80 @@ def save_gallery(
     Args:
         index_folder: Folder to write to; made where missing. An index of an earlier
             build in it is replaced.
-        index: Index whose ids are `gallery.paths`.
-        gallery: Its pictures.
+        index: Index whose ids are the paths of the pictures.
+        gallery: Where they are.
+
+    Raises:
+        ValueError, LockedError: As `check_gallery_folder`.
+        OSError: The files cannot be written; what was there before is unharmed.
     """
-    folder = Path(index_folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    name = f"index-{uuid4().hex[:8]}"
-    content = {
-        "format": _FORMAT,
-        "index": name,
-        **asdict(gallery),
-        "root": str(gallery.root),
-        "paths": list(gallery.paths),
+    check_gallery_folder(index_folder)
+    index.notes = index.notes | {
+        _NOTE: asdict(gallery) | {"format": _FORMAT, "root": str(gallery.root)}
     }
-    staged = folder / f"{_FILE}.{name}"
-    try:
-        index.save(folder / name)
-        with staged.open("w", encoding="utf-8") as file:
-            json.dump(content, file, ensure_ascii=False, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        staged.replace(folder / _FILE)
-    except BaseException:
-        staged.unlink(missing_ok=True)
-        shutil.rmtree(folder / name, ignore_errors=True)
-        raise
-    _remove_leftovers(folder, keep=name)
+    index.save(index_folder)
 
 
-def _remove_leftovers(folder: Path, keep: str) -> None:
-    for path in folder.glob("index-*"):
-        if path.name != keep and path.is_dir():
-            shutil.rmtree(path)
-    for path in folder.glob(f"{_FILE}.index-*"):
-        path.unlink()
-
-
-def load_gallery(index_folder: str | PathLike[str]) -> tuple[ScannIndex, Gallery]:
-    """Load what `save_gallery` wrote.
+def load_gallery(
+    index_folder: str | PathLike[str], *, model_fingerprint: str | None = None
+) -> tuple[ScannIndex, Gallery]:
+    """Load what `save_gallery` wrote, with all changes since.
 
     Args:
-        index_folder: Folder that `python -m serving index` wrote.
+        index_folder: Folder that `python -m serving index build` wrote.
+        model_fingerprint: That of the model which will embed the queries. If it is
+            given, an index of another model's embeddings is refused.
 
     Returns:
-        The index and its pictures, row by row the same.
+        The index, and where its pictures are.
 
     Raises:
         FileNotFoundError: The folder holds no gallery.
-        ValueError: It is damaged, or written by a newer version.
+        ValueError: It is damaged, of another model, or of another format.
     """
     folder = Path(index_folder)
-    file = folder / _FILE
-    if not file.is_file():
+    if _is_format_1(folder):
+        raise ValueError(
+            f"{str(folder)!r} holds a gallery of format 1, this version reads format "
+            f"{_FORMAT}. {_BUILD_AGAIN}, into another folder."
+        )
+    if not (folder / "manifest.json").is_file():
         raise FileNotFoundError(
-            f"There is no gallery in {str(index_folder)!r} (no {_FILE}). Build it "
-            "with `python -m serving index`."
+            f"There is no gallery in {str(index_folder)!r}. Build it with "
+            "`python -m serving index build`."
+        )
+    index = ScannIndex.load(folder, model_fingerprint=model_fingerprint)
+    if _NOTE not in index.notes:
+        raise FileNotFoundError(
+            f"There is no gallery in {str(index_folder)!r}, only an index, which does "
+            "not tell where its pictures are. Build one with "
+            "`python -m serving index build`."
         )
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        gallery = _parse_gallery(content)
-        name = str(content["index"])
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        gallery = _parse_gallery(index.notes[_NOTE])
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(
-            f"{str(file)!r} is damaged ({type(error).__name__}: {error}). Build the "
-            "index again with `python -m serving index`."
+            f"The gallery in {str(index_folder)!r} is damaged "
+            f"({type(error).__name__}: {error}). {_BUILD_AGAIN}."
         ) from error
-    fingerprint = gallery.model_fingerprint
-    index = ScannIndex.load(folder / name, model_fingerprint=fingerprint)
-    if list(index.ids) != list(gallery.paths):
-        raise ValueError(
-            f"{str(file)!r} and the index beside it do not list the same images. "
-            "Build the index again with `python -m serving index`."
-        )
     return index, gallery
 
 
-def _parse_gallery(content: dict[str, Any]) -> Gallery:
-    if content["format"] != _FORMAT:
+def _is_format_1(folder: Path) -> bool:
+    return (folder / _FILE_OF_FORMAT_1).is_file()
+
+
+def _parse_gallery(values: dict[str, Any]) -> Gallery:
+    if values["format"] != _FORMAT:
         raise ValueError(
-            f"The gallery has format {content['format']!r}, this version reads format "
-            f"{_FORMAT}. Build the index again with `python -m serving index`."
+            f"it has format {values['format']!r}, this version reads format {_FORMAT}"
         )
-    _check_strings([*content["paths"], content["root"], content["index"]])
-    if not all(map(_is_below, [*content["paths"], content["index"]])):
-        raise ValueError("The gallery lists a path outside its folder.")
+    if not isinstance(values["root"], str):
+        raise TypeError(f"`root` must be a string, not {values['root']!r}")
+    known = values["calibration"]
     return Gallery(
-        root=Path(content["root"]),
-        paths=tuple(content["paths"]),
-        model_name=str(content["model_name"]),
-        model_version=int(content["model_version"]),
-        model_fingerprint=str(content["model_fingerprint"]),
-        calibration=_parse_calibration(content.get("calibration")),
+        root=Path(values["root"]),
+        model_name=str(values["model_name"]),
+        model_version=int(values["model_version"]),
+        calibration=None if known is None else Calibration.from_json(known),
     )
-
-
-def _parse_calibration(values: Any) -> Calibration | None:
-    if values is None:
-        return None
-    try:
-        return Calibration.from_json(values)
-    except ValueError as error:
-        raise ValueError(
-            f"The gallery has a damaged calibration. {error} Build the index again "
-            "with `python -m serving index`."
-        ) from error
-
-
-def _check_strings(values: Iterable[object]) -> None:
-    for value in values:
-        if not isinstance(value, str):
-            raise TypeError(f"a string is expected, not {value!r}")

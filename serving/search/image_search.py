@@ -1,196 +1,226 @@
 """Image search: a picture goes to the endpoint, its embedding to the index."""
 
-import io
-from dataclasses import dataclass, replace
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Self
+from typing import Any, Protocol, Self
 
 import numpy as np
-from PIL import Image
+from numpy.typing import ArrayLike, NDArray
 
-from serving.client import Credentials, EndpointClient
-from serving.search.gallery import Gallery, load_gallery
-from tfdml.images import UnreadableImageError, warnings_ignored
-from tfdml.index import ScannIndex
+from serving.client import Credentials, EndpointClient, ModelMetadata, Picture, Retries
+from serving.limits import MAX_PIXELS
+from serving.search.gallery import Gallery, is_below, load_gallery
+from serving.search.items import Hit, Item
+from serving.search.listing import Listing
+from serving.search.model_check import check_model
+from serving.search.pictures import Crop, check_picture, cut, told_of_file
+from serving.search.stored_pictures import StoredPictures
+from tfdml.images import UnreadableImageError
+from tfdml.index import ScannIndex, Where
 
-__all__ = ["Hit", "ImageSearch", "MismatchError", "open_search"]
+__all__ = ["Hit", "ImageSearch", "Item", "open_search"]
 
-Image.init()
-# What strangers may send. Pillow opens more, some by starting other programs; AVIF is
-# not in every build of it.
-_FORMATS = [
-    name
-    for name in ("AVIF", "BMP", "GIF", "ICO", "JPEG", "JPEG2000", "PNG", "TIFF", "WEBP")
-    if name in Image.OPEN
-]
-
-_PROBES = 5
-_SAME_IMAGE = 0.99
+# Somebody waits for the answer: sooner than the client's own, which are for batches.
+_TIMEOUT_SECONDS = 20.0
+_RETRIES = Retries(count=2, seconds=5.0)
 
 
-class MismatchError(ValueError):
-    """The endpoint serves another model than the one that built the index."""
+class Client(Protocol):
+    """What an `ImageSearch` asks of the client of an endpoint."""
 
+    url: str
 
-@dataclass(frozen=True)
-class Hit:
-    """A picture of the gallery near a query.
-
-    Args:
-        row: Its row.
-        similarity: The cosine similarity.
-        is_match: Whether that is enough for an answer; None where the gallery has no
-            calibration that tells.
-    """
-
-    row: int
-    similarity: float
-    is_match: bool | None = None
+    def embed(self, images: Sequence[Picture]) -> NDArray[Any]: ...
+    def metadata(self) -> ModelMetadata: ...
+    def close(self) -> None: ...
 
 
 class ImageSearch:
     """Finds the pictures of a gallery that are nearest to a picture.
 
-    A context manager: at its end, the client is closed.
+    A context manager: at its end, index and client are closed. Any number of threads
+    may use it at once.
 
     Args:
-        index: Index whose ids are the paths of the gallery.
-        gallery: Its pictures.
+        index: The index.
+        gallery: Where its pictures are.
         client: Client of the endpoint with the model that embedded the gallery.
+        name: Tells it from others.
         max_pixels: Width times height above which a query is refused before it is
             decoded.
+
+    Attributes:
+        listing: All pictures of the gallery, in order.
     """
 
     def __init__(
         self,
         index: ScannIndex,
         gallery: Gallery,
-        client: EndpointClient,
+        client: Client,
         *,
-        max_pixels: int = 64_000_000,
+        name: str = "index",
+        max_pixels: int = MAX_PIXELS,
     ) -> None:
         self.index = index
         self.gallery = gallery
         self.client = client
+        self.name = name
         self.max_pixels = max_pixels
-        self._rows = {path: row for row, path in enumerate(gallery.paths)}
+        folder = index.stats().details["folder"]
+        self.stored = None if folder is None else StoredPictures(folder)
+        self.listing = Listing(index, self.items)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.client.close()
+        self.index.close()
 
-    def nearest(self, picture: bytes, k: int) -> list[Hit]:
-        """Find the `k` pictures nearest to an encoded picture, nearest first.
+    # Searching
+
+    def nearest(
+        self,
+        picture: bytes,
+        k: int,
+        *,
+        crop: Crop | None = None,
+        where: Where | None = None,
+        exclude: Sequence[str] = (),
+    ) -> list[Hit]:
+        """Find the pictures nearest to an encoded picture, nearest first.
 
         Where the gallery has a calibration and the first hit is no match, the search
         has no answer: the others are no matches either.
 
+        Args:
+            picture: Encoded bytes, from anybody.
+            k: How many, at least 1. Fewer come where fewer may be returned.
+            crop: Which part of the picture to search with; all of it by default.
+            where: Only pictures whose attributes are as stated, see
+                `tfdml.index.filters`.
+            exclude: Ids of pictures to leave out.
+
         Raises:
             UnreadableImageError: The bytes are no picture of a kind that is taken.
+            ValueError: The index has no such attribute.
             EndpointError: The endpoint did not answer.
         """
-        _check_untrusted(picture, self.max_pixels)
-        try:
-            embedding = self.client.embed([picture])
-        except UnreadableImageError as error:
-            reason = str(error).removeprefix("image bytes: ")
-            raise UnreadableImageError(f"This file {reason}") from error
-        return self._search(embedding, k)
+        check_picture(picture, self.max_pixels)
+        embedding = self.embed(picture, crop)
+        return self.nearest_to(embedding, k, where=where, exclude=exclude)
 
-    def similar(self, row: int, k: int) -> list[Hit]:
-        """Find the `k` pictures nearest to one of the gallery, itself left out.
+    def similar(
+        self,
+        id_: str,
+        k: int,
+        *,
+        crop: Crop | None = None,
+        where: Where | None = None,
+        exclude: Sequence[str] = (),
+    ) -> list[Hit]:
+        """Find the pictures nearest to one of the gallery, itself left out.
+
+        Only with a crop is the picture read, and the endpoint asked.
+
+        Args:
+            id_: Its id.
+            k: As in `nearest`, as of all that follow.
+            crop: Which part of the picture to search with.
+            where: A filter.
+            exclude: Ids of pictures to leave out.
 
         Raises:
+            KeyError: There is no such picture.
             UnreadableImageError: Its file is broken.
             FileNotFoundError: Its file is gone.
+            ValueError: The index has no such attribute.
             EndpointError: The endpoint did not answer.
         """
-        hits = self._search(self.client.embed([self.file(row)]), k + 1)
-        return [hit for hit in hits if hit.row != row][:k]
+        embedding = self.index.get([id_]).embeddings[0]
+        if crop is not None:
+            embedding = self.embed(self.file(self.item(id_)).read_bytes(), crop)
+        return self.nearest_to(embedding, k, where=where, exclude=[*exclude, id_])
 
-    def file(self, row: int) -> Path:
-        """Return the file of the picture in one row."""
-        return self.gallery.root / self.gallery.paths[row]
-
-    def _search(self, embedding: np.ndarray, k: int) -> list[Hit]:
-        found = self.index.search(embedding, k)
+    def nearest_to(
+        self,
+        embedding: ArrayLike,
+        k: int,
+        *,
+        where: Where | None = None,
+        exclude: Sequence[str] = (),
+    ) -> list[Hit]:
+        """Find the pictures nearest to an embedding `[D]`; see `nearest`."""
+        query = np.asarray(embedding)[np.newaxis]
+        left_out = sorted(set(exclude)) or None
+        found = self.index.search(query, k, where=where, exclude=left_out)
+        items = {item.id: item for item in self.items(found.ids[0].tolist())}
         known = self.gallery.calibration
         return [
-            Hit(self._rows[path], score, known.is_match(score) if known else None)
-            for path, score in zip(found.ids[0], found.scores[0].tolist(), strict=True)
+            Hit(items[id_], score, known.is_match(score) if known else None)
+            for id_, score in zip(
+                found.ids[0].tolist(), found.scores[0].tolist(), strict=True
+            )
+            if id_ in items
         ]
 
-    def check_model(self) -> None:
-        """Make sure that the endpoint's model is the one that built the index.
+    def embed(self, picture: bytes, crop: Crop | None = None) -> NDArray[np.float32]:
+        """Embed an encoded picture, or a part of it.
 
-        The protocol of TF Serving tells name, version and dimension of a model, not
-        its weights. So a few pictures of the gallery are embedded as well: most must
-        find themselves, or a copy, at a similarity of 1.
+        Returns:
+            float32 `[D]`.
 
         Raises:
-            MismatchError: It is another model.
+            UnreadableImageError: It is broken.
             EndpointError: The endpoint did not answer.
         """
-        served = self.client.metadata()
-        stored = self.gallery
-        remedy = "Serve that model, or build the index again with the one served."
-        if served.dimension not in (None, self.index.dimension):
-            raise MismatchError(
-                f"The index holds embeddings of dimension {self.index.dimension}, the "
-                f"model at {self.client.url} gives {served.dimension}. {remedy}"
-            )
-        if served.version not in (None, stored.model_version):
-            raise MismatchError(
-                f"The index was built with version {stored.model_version} of model "
-                f"{stored.model_name!r}, {self.client.url} serves version "
-                f"{served.version}. {remedy}"
-            )
-        files = [
-            file for row in self._probe_rows() if (file := self.file(row)).is_file()
-        ]
-        if not files:
-            raise FileNotFoundError(
-                f"The images of the gallery are not in {str(stored.root)!r}. Name the "
-                "folder where they are now with `--images`."
-            )
-        best = self.index.search(self.client.embed(files), 1).scores[:, 0]
-        # Not all of them: single pictures may have been replaced since.
-        if np.median(best) < _SAME_IMAGE:
-            raise MismatchError(
-                f"The model at {self.client.url} is not the one that built the index: "
-                "images of the gallery do not find themselves (best similarity "
-                f"{np.median(best):.3f}, not 1). {remedy}"
-            )
+        if crop is not None:
+            picture = cut(picture, crop, self.max_pixels)
+        try:
+            embedding: NDArray[np.float32] = self.client.embed([picture])[0]
+        except UnreadableImageError as error:
+            raise told_of_file(error) from error
+        return embedding
 
-    def _probe_rows(self) -> list[int]:
-        last = len(self.gallery.paths) - 1
-        return sorted({round(last * part / (_PROBES - 1)) for part in range(_PROBES)})
+    # The gallery
 
+    def item(self, id_: str) -> Item:
+        """Return a picture by its id.
 
-def _check_untrusted(picture: bytes, max_pixels: int) -> None:
-    try:
-        # Pillow warns of many pixels; the rule on the size is the one below.
-        with (
-            warnings_ignored(),
-            Image.open(io.BytesIO(picture), formats=_FORMATS) as image,
-        ):
-            width, height = image.size
-            too_large = width * height > max_pixels
-    except Image.DecompressionBombError:
-        too_large = True
-    except Exception as error:  # Pillow's decoders raise whatever they meet
-        raise UnreadableImageError(
-            "This is not an image that can be searched with. JPEG, PNG, WebP, GIF, "
-            "AVIF, TIFF and BMP files can."
-        ) from error
-    if too_large:
-        raise UnreadableImageError(
-            f"This image has too many pixels: at most {max_pixels // 1_000_000} "
-            "million are taken. Make it smaller and try again."
-        )
+        Raises:
+            KeyError: There is no such picture.
+        """
+        try:
+            (attributes,) = self.index.get([id_]).attributes
+        except ValueError as error:  # no id of any index, such as one with a NUL
+            raise KeyError(str(error)) from error
+        return Item(id_, attributes)
+
+    def items(self, ids: Sequence[str]) -> list[Item]:
+        """Return pictures by their ids; those that were just removed are left out."""
+        try:
+            attributes = self.index.get(ids).attributes
+        except KeyError:
+            return self.items([id_ for id_ in ids if id_ in self.index])
+        return [Item(id_, own) for id_, own in zip(ids, attributes, strict=True)]
+
+    def file(self, item: Item) -> Path:
+        """Return the file of a picture.
+
+        Raises:
+            FileNotFoundError: It has none: its id is no path below the root.
+        """
+        if item.stored is None and is_below(item.id):
+            return self.gallery.root / item.id
+        if item.stored is not None and self.stored is not None:
+            # A ValueError of an index that somebody else made.
+            with contextlib.suppress(ValueError):
+                return self.stored.path(item.stored)
+        raise FileNotFoundError(f"There is no file of the picture {item.id!r}.")
 
 
 def open_search(
@@ -199,14 +229,16 @@ def open_search(
     *,
     images: str | PathLike[str] | None = None,
     credentials: Credentials | None = None,
+    name: str | None = None,
 ) -> ImageSearch:
     """Open an index folder and connect it to the endpoint.
 
     Args:
-        index_folder: Folder that `python -m serving index` wrote.
+        index_folder: Folder that `python -m serving index build` wrote.
         endpoint_url: Address of the model, as in `EndpointClient`.
         images: Folder of the pictures, where it is no longer the one indexed.
         credentials: What the endpoint asks of its clients.
+        name: Tells the search from others; by default the name of the folder.
 
     Returns:
         The search, its model checked.
@@ -219,8 +251,15 @@ def open_search(
     index, gallery = load_gallery(index_folder)
     if images is not None:
         gallery = replace(gallery, root=Path(images).resolve())
-    with EndpointClient(endpoint_url, credentials=credentials) as client:
-        ImageSearch(index, gallery, client).check_model()
+    name = Path(index_folder).resolve().name if name is None else name
+    with EndpointClient(
+        endpoint_url,
+        credentials=credentials,
+        timeout=_TIMEOUT_SECONDS,
+        retries=_RETRIES,
+    ) as client:
+        check_model(ImageSearch(index, gallery, client))
         # When the endpoint goes over to a newer version, the index does not fit it:
         # a clear error is better than near pictures that are not.
-        return ImageSearch(index, gallery, client.at_version(gallery.model_version))
+        own = client.at_version(gallery.model_version)
+        return ImageSearch(index, gallery, own, name=name)

@@ -4,20 +4,26 @@ A whole build is the one shard of itself: `embed_shard` and `merge_shards` do wh
 `index_images` does, in two steps and with a file between them.
 """
 
-import os
-from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
 from serving.export.calibration import calibration_of_model
 from serving.models.saved_model import find_model_version, model_fingerprint
-from serving.search.gallery import Gallery, read_image_list, save_gallery
-from serving.search.index_report import IndexReport, ShardReport
+from serving.search.embedding import embed_files, how_to_skip
+from serving.search.gallery import (
+    CLASS,
+    Gallery,
+    check_gallery_folder,
+    class_attributes,
+    read_image_list,
+    save_gallery,
+)
+from serving.search.index_report import IndexReport, ShardReport, method_of, recall_of
 from serving.search.shards import (
     Job,
     Part,
@@ -27,19 +33,12 @@ from serving.search.shards import (
     read_shards,
     save_shard,
 )
-from tfdml.images import (
-    UnreadableImageError,
-    list_images,
-    read_image,
-)
+from tfdml.images import list_images
 from tfdml.index import ScannIndex
+from tfdml.index.ids import check_ids
 from tfdml.saved_embedder import SavedEmbedder
-from tfdml.views import View
 
 __all__ = ["embed_shard", "index_images", "merge_shards"]
-
-_BATCHES_AHEAD = 2
-_LENGTH_TOLERANCE = 1e-3
 
 
 def index_images(
@@ -50,6 +49,8 @@ def index_images(
     only: str | PathLike[str] | None = None,
     batch_size: int = 64,
     skip_unreadable: bool = False,
+    target_recall: float | None = None,
+    progress: bool = True,
 ) -> IndexReport:
     """Embed a folder of pictures and save them as an index that can be searched.
 
@@ -67,6 +68,8 @@ def index_images(
         batch_size: Pictures in one run of the model, at least 1.
         skip_unreadable: Leave broken pictures out and list them in the report. By
             default the first one ends the build.
+        target_recall: See `ScannIndex.build`, whose default is the default.
+        progress: Show a progress bar, where the standard error is a terminal.
 
     Returns:
         The report; as text it is a summary.
@@ -75,8 +78,11 @@ def index_images(
         UnreadableImageError: A file is no picture; the message names it and the
             reason.
         NotADirectoryError, FileNotFoundError: A folder or file is missing.
-        ValueError: There is no picture, or the model does not suit.
+        ValueError: There is no picture, the model does not suit, or `index_folder`
+            holds something that must not be replaced.
+        LockedError: Somebody changes the index in `index_folder`.
     """
+    check_gallery_folder(index_folder)  # before hours of work
     shard = _embed(
         images_folder,
         model,
@@ -84,8 +90,9 @@ def index_images(
         only=only,
         batch_size=batch_size,
         skip_unreadable=skip_unreadable,
+        progress=progress,
     )
-    return _build(index_folder, shard)
+    return _build(index_folder, shard, target_recall)
 
 
 def embed_shard(
@@ -97,6 +104,7 @@ def embed_shard(
     only: str | PathLike[str] | None = None,
     batch_size: int = 64,
     skip_unreadable: bool = False,
+    progress: bool = True,
 ) -> ShardReport:
     """Embed one part of a folder of pictures and save it, to be merged with the others.
 
@@ -111,6 +119,7 @@ def embed_shard(
         only: Text file with the paths to take.
         batch_size: Pictures in one run of the model, at least 1.
         skip_unreadable: Leave broken pictures out and list them in the report.
+        progress: Show a progress bar.
 
     Returns:
         The report; as text it is a summary.
@@ -127,6 +136,7 @@ def embed_shard(
         only=only,
         batch_size=batch_size,
         skip_unreadable=skip_unreadable,
+        progress=progress,
     )
     save_shard(shard_folder, shard)
     reasons = tuple(shard.skipped.values())
@@ -134,7 +144,10 @@ def embed_shard(
 
 
 def merge_shards(
-    index_folder: str | PathLike[str], shard_folders: Sequence[str | PathLike[str]]
+    index_folder: str | PathLike[str],
+    shard_folders: Sequence[str | PathLike[str]],
+    *,
+    target_recall: float | None = None,
 ) -> IndexReport:
     """Build from shards the index that one `index_images` would have built.
 
@@ -142,15 +155,19 @@ def merge_shards(
         index_folder: Folder to write to; made where missing. An index in it is
             replaced when the new one is complete.
         shard_folders: What `embed_shard` wrote, each shard once, in any order.
+        target_recall: See `ScannIndex.build`, whose default is the default.
 
     Returns:
         The report; as text it is a summary.
 
     Raises:
         ValueError: A shard is missing, there twice, broken, or of other pictures or
-            another model; the message names it.
+            another model; the message names it. Or `index_folder` holds something that
+            must not be replaced.
+        LockedError: Somebody changes the index in `index_folder`.
     """
-    return _build(index_folder, read_shards(shard_folders))
+    check_gallery_folder(index_folder)
+    return _build(index_folder, read_shards(shard_folders), target_recall)
 
 
 def _embed(
@@ -161,6 +178,7 @@ def _embed(
     only: str | PathLike[str] | None,
     batch_size: int,
     skip_unreadable: bool,
+    progress: bool,
 ) -> Shard:
     """Embed one part of the list of pictures."""
     if batch_size < 1:
@@ -169,6 +187,7 @@ def _embed(
         )
     root = Path(images_folder).resolve()
     paths = list_images(root) if only is None else read_image_list(only, root)
+    check_ids(paths, name="paths")  # before hours of work
     version = find_model_version(model)
     job = Job(
         str(root),
@@ -183,42 +202,38 @@ def _embed(
 
     positions = part.positions(len(paths))
     own = [paths[position] for position in positions]
-    done = 0
-    blocks: list[np.ndarray] = []
+    rows: list[np.ndarray] = []
     kept: dict[int, str] = {}
     skipped: dict[int, str] = {}
-    with tqdm(total=len(own), desc="embedding", unit=" images") as progress:
-        for batch, decoded in _decoded(root, own, embedder.view, batch_size):
-            where = positions[done : done + len(batch)]
-            done += len(batch)
-            good: dict[int, np.ndarray] = {}
-            for position, path, item in zip(where, batch, decoded, strict=True):
-                if isinstance(item, np.ndarray):
-                    good[position] = item
-                    kept[position] = path
-                elif skip_unreadable:
-                    skipped[position] = str(item)
-                else:
-                    raise UnreadableImageError(
-                        f"{item} Repair or remove it, or leave such files out with "
-                        "`--skip-unreadable`."
-                    )
-            if good:
-                rows = embedder.embed(np.stack(list(good.values())))
-                _check_rows(rows, [kept[position] for position in good])
-                blocks.append(rows)
-            progress.update(len(batch))
+    with tqdm(
+        total=len(own),
+        desc="embedding",
+        unit=" images",
+        disable=None if progress else True,  # None: where there is no terminal
+    ) as bar:
+        embedded = embed_files(embedder, root, own, batch_size)
+        for position, (path, result) in zip(positions, embedded, strict=True):
+            bar.update()
+            if isinstance(result, np.ndarray):
+                rows.append(result)
+                kept[position] = path
+            elif skip_unreadable:
+                skipped[position] = str(result)
+            else:
+                raise how_to_skip(result)
     return Shard(
         job,
         part,
         np.array(list(kept), dtype=np.int64),
         tuple(kept.values()),
-        np.concatenate(blocks) if blocks else np.empty((0, 0), np.float32),
+        np.stack(rows) if rows else np.empty((0, 0), np.float32),
         skipped,
     )
 
 
-def _build(index_folder: str | PathLike[str], shard: Shard) -> IndexReport:
+def _build(
+    index_folder: str | PathLike[str], shard: Shard, target_recall: float | None
+) -> IndexReport:
     """Build the index of the one shard that holds all pictures."""
     job, reasons = shard.job, tuple(shard.skipped.values())
     if not shard.paths:
@@ -228,55 +243,30 @@ def _build(index_folder: str | PathLike[str], shard: Shard) -> IndexReport:
         )
     gallery = Gallery(
         root=Path(job.root),
-        paths=tuple(shard.paths),
         model_name=job.model_name,
         model_version=job.model_version,
-        model_fingerprint=job.model_fingerprint,
         calibration=job.calibration,
     )
+    attributes = class_attributes(shard.paths)
+    options: dict[str, Any] = {}
+    if target_recall is not None:
+        options["target_recall"] = target_recall
     index = ScannIndex.build(
         shard.embeddings,
         ids=shard.paths,
+        attributes=attributes,
         metric="cosine",
         model_fingerprint=job.model_fingerprint,
+        **options,
     )
     save_gallery(index_folder, index, gallery)
-    return IndexReport(gallery, index.dimension, index.settings.method, reasons)
-
-
-Decoded = list[np.ndarray | UnreadableImageError]
-
-
-def _decoded(
-    root: Path, paths: Sequence[str], view: View, batch_size: int
-) -> Iterator[tuple[Sequence[str], Decoded]]:
-    """Decode batch after batch in threads, a few batches ahead of the model."""
-
-    def read(path: str) -> np.ndarray | UnreadableImageError:
-        try:
-            return view.central(read_image(root / path))
-        except UnreadableImageError as error:
-            return error
-
-    waiting: deque[tuple[Sequence[str], list[Future]]] = deque()
-    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-        for start in range(0, len(paths), batch_size):
-            batch = paths[start : start + batch_size]
-            waiting.append((batch, [pool.submit(read, path) for path in batch]))
-            if len(waiting) > _BATCHES_AHEAD:
-                first, futures = waiting.popleft()
-                yield first, [future.result() for future in futures]
-        while waiting:
-            first, futures = waiting.popleft()
-            yield first, [future.result() for future in futures]
-
-
-def _check_rows(rows: np.ndarray, paths: Sequence[str]) -> None:
-    lengths = np.linalg.norm(rows, axis=1)
-    # A NaN is in no range, so it is caught as well.
-    wrong = np.flatnonzero(~(np.abs(lengths - 1) <= _LENGTH_TOLERANCE))
-    if wrong.size:
-        raise ValueError(
-            "The model must return embeddings of length 1. It returned one of length "
-            f"{lengths[wrong[0]]:g} for the image {paths[wrong[0]]!r}."
-        )
+    classes = len(set(attributes[CLASS]) - {None})
+    return IndexReport(
+        gallery,
+        images=len(shard.paths),
+        classes=classes,
+        dimension=index.dimension,
+        method=method_of(index),
+        recall=recall_of(index),
+        skipped=reasons,
+    )

@@ -1,257 +1,202 @@
 """The search page: an HTTP service over `ImageSearch`, and the page that uses it.
 
-    GET  /                          the page
-    GET  /api/info                  gallery, model, index, limits
-    GET  /api/images                pictures in order (offset, limit)
-    GET  /api/images/sample         pictures at random (seed, limit)
-    GET  /api/similar/{row}         nearest to a picture of the gallery (k)
-    POST /api/search                nearest to an upload (form: image, k)
-    GET  /images/{row}              thumbnail
+    GET    /                        the page
+    GET    /api/info                galleries, models, limits
+    POST   /api/search              nearest to a picture, an embedding or an id
+    GET    /api/similar             nearest to a picture of the gallery
+    GET    /api/images              pictures in order
+    GET    /api/images/sample       pictures at random
+    POST   /api/images              add a picture
+    DELETE /api/images              remove a picture
+    GET    /api/stats               what an index is and holds
+    GET    /api/duplicates          which pictures are nearly the same
+    GET    /api/map                 a map of the gallery
+    GET    /api/openapi.yaml        all of this in full
+    GET    /images, /pictures       a picture, small and larger
 
-Where the gallery has a calibration, a reply with hits says `match`, whether the first
-one is an answer, with the `threshold`, and each hit says so too. Every error is
-`{"error": "a sentence"}`. Pictures are named by their row; no path of a request reaches
-the file system.
+Every error is `{"error": "a sentence"}`.
 """
 
-import hashlib
-import random
-import secrets
-import time
-from collections.abc import Callable, Sequence
-from functools import partial
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TypeVar
 
-from anyio import CapacityLimiter, to_thread
+from anyio import to_thread
 from starlette.applications import Starlette
-from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
+from serving.access import TokenAccess
 from serving.client import Credentials, EndpointError
-from serving.search.image_search import Hit, ImageSearch, open_search
-from serving.search.thumbnails import MEDIA_TYPE, Thumbnails
-from serving.search.web import (
-    SecurityHeaders,
-    read_body,
-    static_file,
-    too_large,
-    whole_number,
-)
+from serving.limits import TIMEOUT_SECONDS
+from serving.loopback import is_loopback
+from serving.request_observer import RequestObserver
+from serving.search.analysis import GalleryAnalysis
+from serving.search.changes import GalleryChanges
+from serving.search.editing import GalleryEditor
+from serving.search.fetching import Fetcher
+from serving.search.guard import Guard, Watch
+from serving.search.image_search import ImageSearch, open_search
+from serving.search.requests import RequestReader
+from serving.search.service import SearchService
+from serving.search.web import SecurityHeaders, static_file
 from serving.sockets import open_socket, serve, url_of
+from serving.tls import SslConfig, ssl_context_for_uvicorn
 from tfdml.images import UnreadableImageError
 
-__all__ = ["create_app", "run"]
+__all__ = ["MAX_UPLOAD_BYTES", "create_app", "run"]
 
 MAX_UPLOAD_BYTES = 20_000_000
-MAX_K = 100
-DEFAULT_K = 24
 
 _STATIC = Path(__file__).parent / "static"
-_STATIC_FILES = {
-    "/": ("index.html", "text/html"),
-    "/style.css": ("style.css", "text/css"),
-    "/script.js": ("script.js", "text/javascript"),
-    "/favicon.svg": ("favicon.svg", "image/svg+xml"),
+_DESCRIPTION = "/api/openapi.yaml"
+_MEDIA_TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
 }
-_FOREVER = "public, max-age=31536000, immutable"
+_BUSY = (429, 503, "UNAVAILABLE", "RESOURCE_EXHAUSTED")
 
-Result = TypeVar("Result")
+Handler = Callable[[Request], Awaitable[Response]]
 
 
 def create_app(
-    search: ImageSearch, *, max_upload_bytes: int = MAX_UPLOAD_BYTES
-) -> Starlette:
+    search: ImageSearch,
+    *,
+    compare: ImageSearch | None = None,
+    editable: bool = False,
+    allow_url: bool = False,
+    fetcher: Fetcher | None = None,
+    access: TokenAccess | None = None,
+    max_upload_bytes: int = MAX_UPLOAD_BYTES,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    observer: RequestObserver | None = None,
+) -> ASGIApp:
     """Make the application of the search page.
 
     Args:
         search: Search over the gallery to show.
+        compare: Search over another gallery, or the same by another model, to show
+            beside it.
+        editable: Let users add pictures to the gallery and remove them.
+        allow_url: Let users search with a picture at an address, which is fetched.
+        fetcher: What fetches it, in the place of a `Fetcher` of public addresses.
+        access: Checks the bearer token of each request for the gallery; None lets
+            everybody in.
         max_upload_bytes: Size above which an uploaded file is refused, at least 1.
+        timeout_seconds: How long a request waits for its result, above 0.
+        observer: Logs the requests.
 
     Returns:
         An ASGI application.
+
+    Raises:
+        ValueError: A limit is out of range, or both searches have one name.
+        LockedError: `editable`, and somebody else changes the gallery.
+        OSError: `editable`, and the folder of the gallery cannot be written to.
     """
-    if max_upload_bytes < 1:
+    if not timeout_seconds > 0:
         raise ValueError(
-            "`max_upload_bytes` must be at least 1. "
-            f"Received: max_upload_bytes={max_upload_bytes}."
+            "`timeout_seconds` must be above 0. "
+            f"Received: timeout_seconds={timeout_seconds}."
         )
-    page = _Page(search, max_upload_bytes)
-    return Starlette(
-        routes=[
-            *(
-                Route(path, static_file(_STATIC / name, media_type))
-                for path, (name, media_type) in _STATIC_FILES.items()
-            ),
-            Route("/api/info", page.info),
-            Route("/api/images", page.images),
-            Route("/api/images/sample", page.sample),
-            Route("/api/similar/{row}", page.similar),
-            Route("/api/search", page.upload, methods=["POST"]),
-            Route("/images/{row}", page.thumbnail),
-        ],
-        middleware=[Middleware(SecurityHeaders)],
+    reader = RequestReader(max_upload_bytes)
+    searches = {each.name: each for each in (search, compare) if each is not None}
+    if compare is not None and len(searches) < 2:
+        raise ValueError(
+            "`search` and `compare` must have different names. "
+            f"Received: {search.name!r} twice."
+        )
+    if allow_url and fetcher is None:
+        fetcher = Fetcher(max_bytes=max_upload_bytes)
+    for each in searches.values():
+        each.listing.classes()  # slow for the first time, of a large gallery
+    editor = None
+    if editable:
+        editor = GalleryEditor(search.index, on_change=search.listing.changed)
+    service = SearchService(
+        searches,
+        reader,
+        can_edit=editor is not None,
+        fetcher=fetcher if allow_url else None,
+        timeout_seconds=timeout_seconds,
+    )
+    changes = GalleryChanges(service, reader, editor)
+    analysis = GalleryAnalysis(service)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        service.close()
+        await to_thread.run_sync(analysis.close)
+        if editor is not None:
+            await to_thread.run_sync(editor.close)
+
+    files = {
+        "/" if file.name == "index.html" else f"/{file.name}": file
+        for file in sorted(_STATIC.iterdir())
+        if file.suffix in _MEDIA_TYPES
+    }
+    calls: dict[str, tuple[str, str, Handler]] = {
+        "info": ("GET", "/api/info", service.info),
+        "search": ("POST", "/api/search", service.nearest),
+        "similar": ("GET", "/api/similar", service.similar),
+        "sample": ("GET", "/api/images/sample", service.sample),
+        "images": ("GET", "/api/images", service.images),
+        "add": ("POST", "/api/images", changes.add),
+        "remove": ("DELETE", "/api/images", changes.remove),
+        "stats": ("GET", "/api/stats", service.stats),
+        "duplicates": ("GET", "/api/duplicates", analysis.duplicates),
+        "map": ("GET", "/api/map", analysis.map),
+        "thumbnail": ("GET", "/images", service.thumbnail),
+        "picture": ("GET", "/pictures", service.picture),
+    }
+    routes = [
+        *(
+            Route(path, static_file(file, _MEDIA_TYPES[file.suffix]))
+            for path, file in files.items()
+        ),
+        Route(_DESCRIPTION, static_file(_STATIC / "openapi.yaml", "application/yaml")),
+        *_routes(calls),
+    ]
+    app = Starlette(
+        routes=routes,
+        lifespan=lifespan,
         exception_handlers={
             HTTPException: _http_error,
-            EndpointError: partial(_error, 502),
-            UnreadableImageError: partial(_error, 400),
+            EndpointError: _endpoint_error,
+            UnreadableImageError: _unreadable,
             Exception: _internal_error,
         },
     )
+    app.router.redirect_slashes = False  # what is not found is told in JSON
+    guarded = SecurityHeaders(Guard(app, access, files))
+    names = {(method, path): name for name, (method, path, _) in calls.items()}
+    return Watch(guarded, observer or RequestObserver(), names)
 
 
-class _Page:
-    """The requests over one gallery."""
+def _routes(calls: Mapping[str, tuple[str, str, Handler]]) -> list[Route]:
+    """Make a route for each path, which answers all methods of it."""
+    handlers: dict[str, dict[str, Handler]] = {}
+    for method, path, handler in calls.values():
+        handlers.setdefault(path, {})[method] = handler
+    return [
+        Route(path, _of_method(own), methods=list(own))
+        for path, own in handlers.items()
+    ]
 
-    def __init__(self, search: ImageSearch, max_upload_bytes: int) -> None:
-        self._search = search
-        self._gallery = search.gallery
-        self._max_upload_bytes = max_upload_bytes
-        self._thumbnails = Thumbnails(search.file)
-        # The same row may be another picture in another run of the server.
-        self._run = secrets.token_hex(4)
-        # A large picture takes some hundred megabytes while it is decoded.
-        self._searching = CapacityLimiter(4)
-        self._drawing = CapacityLimiter(4)
 
-    async def info(self, request: Request) -> Response:
-        gallery = self._gallery
-        known = gallery.calibration
-        return JSONResponse(
-            {
-                "images": len(gallery.paths),
-                "classes": len(gallery.classes()),
-                "model": {
-                    "name": gallery.model_name,
-                    "version": gallery.model_version,
-                    "fingerprint": gallery.model_fingerprint,
-                },
-                "index": self._search.index.settings.method,
-                "dimension": self._search.index.dimension,
-                "metric": "cosine",
-                "max_k": min(MAX_K, len(gallery.paths)),
-                "max_upload_bytes": self._max_upload_bytes,
-            }
-            | ({"calibration": known.to_json()} if known else {})
-        )
+def _of_method(handlers: Mapping[str, Handler]) -> Handler:
+    async def respond(request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        return await handlers[method](request)
 
-    async def images(self, request: Request) -> Response:
-        total = len(self._gallery.paths)
-        offset = whole_number(request.query_params.get("offset", "0"), "offset", 0)
-        limit = whole_number(request.query_params.get("limit", "24"), "limit", 1, 100)
-        rows = range(total)[offset : offset + limit]
-        return JSONResponse(
-            {"total": total, "images": [self._item(row) for row in rows]}
-        )
-
-    async def sample(self, request: Request) -> Response:
-        total = len(self._gallery.paths)
-        seed = whole_number(request.query_params.get("seed", "0"), "seed", 0)
-        limit = whole_number(request.query_params.get("limit", "24"), "limit", 1, 100)
-        generator = random.Random(seed)  # noqa: S311 (no secret depends on it)
-        rows = generator.sample(range(total), min(limit, total))
-        return JSONResponse(
-            {"total": total, "images": [self._item(row) for row in rows]}
-        )
-
-    async def thumbnail(self, request: Request) -> Response:
-        row = self._row(request)
-        draw = partial(self._thumbnails.get, row)
-        content = await self._read(row, draw, self._drawing)
-        etag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
-        is_pinned = request.query_params.get("v") == self._run
-        headers = {"etag": etag, "cache-control": _FOREVER if is_pinned else "no-cache"}
-        if request.headers.get("if-none-match") == etag:
-            return Response(status_code=304, headers=headers)
-        return Response(content, media_type=MEDIA_TYPE, headers=headers)
-
-    async def similar(self, request: Request) -> Response:
-        row = self._row(request)
-        if len(self._gallery.paths) == 1:
-            raise HTTPException(404, "There is no other image in the gallery.")
-        k = self._k(request.query_params.get("k"), len(self._gallery.paths) - 1)
-        start = time.perf_counter()
-        find = partial(self._search.similar, row, k)
-        hits = await self._read(row, find, self._searching)
-        return self._hits(hits, start, query=self._item(row))
-
-    async def upload(self, request: Request) -> Response:
-        body = await read_body(request, self._max_upload_bytes)
-        async with body.form(max_files=1, max_fields=8) as form:
-            file = form.get("image")
-            k = form.get("k")
-            if not isinstance(file, UploadFile):
-                raise HTTPException(400, "Send the picture as the form field `image`.")
-            picture = await file.read()
-        if not picture:
-            raise HTTPException(400, "This file is empty.")
-        if len(picture) > self._max_upload_bytes:
-            raise too_large(self._max_upload_bytes)
-        count = self._k(k if isinstance(k, str) else None, len(self._gallery.paths))
-        start = time.perf_counter()
-        find = partial(self._search.nearest, picture, count)
-        hits = await to_thread.run_sync(find, limiter=self._searching)
-        return self._hits(hits, start, query=None)
-
-    async def _read(
-        self, row: int, read: Callable[[], Result], limiter: CapacityLimiter
-    ) -> Result:
-        path = self._gallery.paths[row]
-        try:
-            return await to_thread.run_sync(read, limiter=limiter)
-        except FileNotFoundError as error:
-            raise HTTPException(404, f"The file {path!r} is gone.") from error
-        except UnreadableImageError as error:
-            raise HTTPException(404, f"The file {path!r} is broken.") from error
-
-    def _row(self, request: Request) -> int:
-        text = request.path_params["row"]
-        last = len(self._gallery.paths) - 1
-        # A longer number is no row of any gallery, and slow to read.
-        is_number = text.isascii() and text.isdigit() and len(text) < 19
-        if not is_number or int(text) > last:
-            raise HTTPException(
-                404,
-                f"There is no image {text[:40]!r} in the gallery, only 0 to {last}.",
-            )
-        return int(text)
-
-    def _k(self, text: str | None, largest: int) -> int:
-        largest = min(MAX_K, largest)
-        if text is None:
-            return min(DEFAULT_K, largest)
-        return whole_number(text, "k", 1, largest)
-
-    def _item(self, row: int) -> dict[str, object]:
-        return {
-            "row": row,
-            "id": self._gallery.paths[row],
-            "class": self._gallery.class_of(row),
-            "url": f"images/{row}?v={self._run}",
-        }
-
-    def _hits(
-        self, hits: Sequence[Hit], start: float, query: dict[str, object] | None
-    ) -> Response:
-        found = [
-            self._item(hit.row)
-            | {"similarity": hit.similarity}
-            | ({} if hit.is_match is None else {"match": hit.is_match})
-            for hit in hits
-        ]
-        seconds = round(time.perf_counter() - start, 4)
-        reply = {"query": query, "hits": found, "seconds": seconds}
-        known = self._gallery.calibration
-        if known is not None:
-            # Hits come nearest first: where the first is no match, none is.
-            is_match = any(hit.is_match for hit in hits[:1])
-            reply |= {"match": is_match, "threshold": known.threshold}
-        return JSONResponse(reply)
+    return respond
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -260,8 +205,15 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
 
-async def _error(status: int, request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": str(error)}, status)
+async def _endpoint_error(request: Request, error: Exception) -> Response:
+    """Tell of an endpoint that is busy, or that did not answer as it should."""
+    if getattr(error, "status", None) in _BUSY:
+        return JSONResponse({"error": str(error)}, 503, {"retry-after": "1"})
+    return JSONResponse({"error": str(error)}, 502)
+
+
+async def _unreadable(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": str(error)}, 400)
 
 
 async def _internal_error(request: Request, error: Exception) -> Response:
@@ -276,31 +228,78 @@ def run(
     port: int = 8000,
     images: str | PathLike[str] | None = None,
     credentials: Credentials | None = None,
+    compare: str | PathLike[str] | None = None,
+    compare_endpoint: str | None = None,
+    compare_images: str | PathLike[str] | None = None,
+    editable: bool = False,
+    allow_url: bool = False,
+    access: TokenAccess | None = None,
+    tls: SslConfig | None = None,
 ) -> None:
     """Serve the search page until the process is interrupted.
 
     Args:
-        index_folder: Folder that `python -m serving index` wrote.
+        index_folder: Folder that `python -m serving index build` wrote.
         endpoint_url: Address of the model, such as
             `http://127.0.0.1:8501/v1/models/emoji`.
         host: Address to listen at. Anything else than the loopback address shows the
-            gallery to the network: the page asks for no password.
+            gallery to the network: to everybody there, unless `access` is given.
         port: Port to listen at; 0 takes a free one.
         images: Folder of the pictures, where it is no longer the one indexed.
         credentials: What the endpoint asks of its clients.
+        compare: Folder of a second index, to be shown beside the first.
+        compare_endpoint: Address of the model of the second index; by default the
+            same as that of the first.
+        compare_images: As `images`, for the second index.
+        editable: Let users add pictures to the first index and remove them.
+        allow_url: Let users search with a picture at a public address, which is
+            fetched.
+        access: Checks the bearer token of each request for the gallery.
+        tls: Key and certificates; None for a port without TLS.
 
     Raises:
         FileNotFoundError, ValueError: The index is missing, damaged or of another
-            model.
+            model; or `editable` lets everybody on the network change it.
+        LockedError: `editable`, and somebody else changes the index.
         EndpointError: The endpoint did not answer.
-        OSError: The port is taken.
+        OSError: The port is taken, or the index cannot be written to.
     """
-    with (
-        open_socket(host, port) as listener,
-        open_search(
-            index_folder, endpoint_url, images=images, credentials=credentials
-        ) as search,
-    ):
-        app = create_app(search)
-        print(f"Image search: {url_of(listener)}", flush=True)
-        serve([(app, listener)])
+    has_guard = access is not None or (tls is not None and tls.client_verify)
+    if editable and not is_loopback(host) and not has_guard:
+        raise ValueError(
+            "`editable` needs a token (`--token-file`) where others than this machine "
+            f"can reach the page, or they could all change it. Received: host={host!r}."
+        )
+    if compare is None and (compare_endpoint or compare_images):
+        raise ValueError("`compare_endpoint` and `compare_images` need `compare`.")
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(open_socket(host, port))
+        search = stack.enter_context(
+            open_search(
+                index_folder, endpoint_url, images=images, credentials=credentials
+            )
+        )
+        other = None
+        if compare is not None:
+            name = Path(compare).resolve().name
+            other = stack.enter_context(
+                open_search(
+                    compare,
+                    compare_endpoint or endpoint_url,
+                    images=compare_images,
+                    credentials=credentials,
+                    name=f"{name} (2)" if name == search.name else name,
+                )
+            )
+        app = create_app(
+            search,
+            compare=other,
+            editable=editable,
+            allow_url=allow_url,
+            access=access,
+        )
+        print(
+            f"Image search: {url_of(listener, is_secure=tls is not None)}", flush=True
+        )
+        context = None if tls is None else ssl_context_for_uvicorn(tls)
+        serve([(app, listener)], tls=context)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml.calibration_record import Calibration
-from tfdml.index_files import (
+from tfdml.index.files import (
     IndexFileError,
     check_destination,
     read_version,
@@ -208,8 +208,8 @@ def read_shards(folders: Sequence[str | PathLike[str]]) -> Shard:
     if missing:
         raise ValueError(
             f"{len(missing)} of the {count} shards are missing: {', '.join(missing)}. "
-            f"Make them with `python -m serving index ... --shard {missing[0]}`, and "
-            "give them too."
+            f"Make them with `python -m serving index build ... --shard {missing[0]}`, "
+            "and give them too."
         )
     return _together([shard for _, shard in shards.values()])
 
@@ -233,7 +233,7 @@ def _read_shard(folder: Path) -> Shard:
     except (KeyError, TypeError, ValueError) as error:  # IndexFileError is one
         raise ValueError(
             f"{folder} is no shard that can be merged: {error}. Make it again with "
-            "`python -m serving index ... --shard NUMBER/COUNT`."
+            "`python -m serving index build ... --shard NUMBER/COUNT`."
         ) from error
 
 

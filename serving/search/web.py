@@ -1,22 +1,15 @@
-"""What the search page asks of HTTP beside its routes: limits, checks and headers."""
+"""What the search service asks of HTTP beside its routes: headers, files, numbers."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = [
-    "SecurityHeaders",
-    "read_body",
-    "static_file",
-    "too_large",
-    "whole_number",
-]
+__all__ = ["SecurityHeaders", "static_file", "too_large", "whole_number"]
 
-_FORM_OVERHEAD = 10_000  # boundaries, headers and small fields around an upload
 _LONGEST_NUMBER = 18
 _HEADERS = {
     b"content-security-policy": (
@@ -71,38 +64,6 @@ def whole_number(text: str, name: str, least: int, most: int | None = None) -> i
         400,
         f"`{name}` must be a whole number {limits}. Received: {name}={text[:40]!r}.",
     )
-
-
-async def read_body(request: Request, max_upload_bytes: int) -> Request:
-    """Read the body of an upload, but no further than its limit.
-
-    Args:
-        request: Request whose body is unread.
-        max_upload_bytes: Largest size of the file inside the form.
-
-    Returns:
-        A request with the body in memory, to parse as a form.
-
-    Raises:
-        HTTPException: 413, the body is too large; 400, it broke off.
-    """
-    limit = max_upload_bytes + _FORM_OVERHEAD
-    declared = request.headers.get("content-length", "0")
-    if not declared.isdigit() or int(declared[:_LONGEST_NUMBER]) > limit:
-        raise too_large(max_upload_bytes)
-    body = bytearray()
-    try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > limit:
-                raise too_large(max_upload_bytes)
-    except ClientDisconnect as error:
-        raise HTTPException(400, "The upload broke off.") from error
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": bytes(body), "more_body": False}
-
-    return Request(request.scope, receive)
 
 
 def too_large(max_upload_bytes: int) -> HTTPException:

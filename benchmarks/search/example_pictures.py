@@ -1,0 +1,41 @@
+"""Pictures that are drawn for the benchmark of the page."""
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+__all__ = ["CLASSES", "draw_picture", "write_gallery"]
+
+CLASSES = 100
+SIZE = 300, 225
+_COARSE = 6, 8  # patches of colour that a picture consists of
+_QUALITY = 88
+_GRAIN = 5  # makes a file as large as that of a photograph, about 17 kB
+
+
+def draw_picture(file: Path, number: int, class_: int) -> None:
+    """Write a JPEG of 300 x 225 pixels, soft patches under some grain.
+
+    Args:
+        file: To write.
+        number: Which picture; two numbers give two pictures.
+        class_: Pictures of one class look alike.
+    """
+    shared = np.random.default_rng(class_).uniform(0, 255, (*_COARSE, 3))
+    generator = np.random.default_rng([number, class_])
+    patches = 0.7 * shared + 0.3 * generator.uniform(0, 255, shared.shape)
+    soft = Image.fromarray(patches.astype(np.uint8)).resize(
+        SIZE, Image.Resampling.BICUBIC
+    )
+    grain = generator.normal(0, _GRAIN, (SIZE[1], SIZE[0], 1))
+    pixels = np.clip(np.asarray(soft) + grain, 0, 255).astype(np.uint8)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(file, quality=_QUALITY)
+
+
+def write_gallery(folder: Path, count: int) -> None:
+    """Write pictures of a hundred classes, a folder each."""
+    for number in range(count):
+        class_ = number % CLASSES
+        draw_picture(folder / f"{class_:03}" / f"{number:06}.jpg", number, class_)

@@ -1,0 +1,1 @@
+"""The commands of `python -m serving`, a file for each group."""

@@ -1,0 +1,39 @@
+"""`embed`: a folder of images becomes a NumPy file, through an endpoint."""
+
+import argparse
+from typing import Any
+
+from serving.commands.options import add_client, credentials_of
+
+__all__ = ["add_embed"]
+
+
+def add_embed(commands: Any) -> None:
+    """Add the command."""
+    embed = commands.add_parser("embed", help="embed a folder through an endpoint")
+    embed.add_argument("images", help="folder of images, at any depth")
+    embed.add_argument("file", help="NumPy file to write, such as embeddings.npz")
+    add_client(embed)
+    embed.add_argument("--batch-size", type=int, default=32, help="images a request")
+    embed.add_argument(
+        "--concurrency", type=int, default=4, help="requests at one time; default: 4"
+    )
+    embed.add_argument(
+        "--skip-unreadable", action="store_true", help="list broken files, go on"
+    )
+    embed.set_defaults(run_command=_embed)
+
+
+def _embed(parsed: argparse.Namespace) -> None:
+    from serving.client.embed_images import embed_images
+
+    report = embed_images(
+        parsed.images,
+        parsed.file,
+        parsed.endpoint,
+        batch_size=parsed.batch_size,
+        concurrency=parsed.concurrency,
+        skip_unreadable=parsed.skip_unreadable,
+        credentials=credentials_of(parsed),
+    )
+    print(report)

@@ -1,0 +1,144 @@
+"""`index`: what builds an index, changes it and looks into it."""
+
+import argparse
+from typing import Any
+
+from serving.commands.hinting import HintingParser
+from serving.commands.index_changes import add, build, merge, remove
+from serving.commands.index_reports import duplicates, gallery_map, stats, verify
+from serving.commands.options import add_embedder, add_json
+
+__all__ = ["add_index"]
+
+_HINT = (
+    "To embed a folder of images: `python -m serving index build IMAGES INDEX "
+    "--model MODEL`."
+)
+
+
+def add_index(commands: Any) -> None:
+    """Add the command, with its own commands."""
+    index: HintingParser = commands.add_parser(
+        "index", help="build, change and check an index", hints={"": _HINT}
+    )
+    own = index.add_subparsers(required=True, metavar="COMMAND")
+    _add_build(own)
+    _add_merge(own)
+    _add_add(own)
+    _add_remove(own)
+    _add_stats(own)
+    _add_verify(own)
+    _add_duplicates(own)
+    _add_map(own)
+
+
+def _add_build(commands: Any) -> None:
+    parser = commands.add_parser("build", help="embed a folder of images for search")
+    parser.add_argument("images", help="folder of images, class/image")
+    parser.add_argument("index", help="where the index, or the shard of it, goes")
+    parser.add_argument("--model", required=True, help="folder of numbered versions")
+    _add_reading(parser)
+    parser.add_argument(
+        "--shard", metavar="NUMBER/COUNT", help="embed this part alone, such as 2/8"
+    )
+    _add_target_recall(parser)
+    add_json(parser)
+    parser.set_defaults(run_command=build)
+
+
+def _add_merge(commands: Any) -> None:
+    parser = commands.add_parser("merge", help="build an index of all its shards")
+    parser.add_argument("index", help="where the index goes")
+    parser.add_argument(
+        "shards", nargs="+", help="what `index build --shard` wrote, each one"
+    )
+    _add_target_recall(parser)
+    add_json(parser)
+    parser.set_defaults(run_command=merge)
+
+
+def _add_add(commands: Any) -> None:
+    parser = commands.add_parser("add", help="embed images, and add them to an index")
+    parser.add_argument("index", help="what `index build` wrote")
+    parser.add_argument("images", help="folder of images, class/image")
+    add_embedder(parser)
+    _add_reading(parser)
+    parser.add_argument(
+        "--skip-existing",
+        action="store_true",
+        help="leave out what the index has already, go on",
+    )
+    add_json(parser)
+    parser.set_defaults(run_command=add)
+
+
+def _add_remove(commands: Any) -> None:
+    parser = commands.add_parser("remove", help="remove images from an index")
+    parser.add_argument("index", help="what `index build` wrote")
+    parser.add_argument("ids", nargs="*", metavar="ID", help="such as shoe/17.jpg")
+    parser.add_argument(
+        "--from-file", metavar="FILE", help="text file: an id a line; - for the input"
+    )
+    add_json(parser)
+    parser.set_defaults(run_command=remove)
+
+
+def _add_stats(commands: Any) -> None:
+    parser = commands.add_parser("stats", help="tell what an index is and holds")
+    parser.add_argument("index", help="what `index build` wrote")
+    add_json(parser)
+    parser.set_defaults(run_command=stats)
+
+
+def _add_verify(commands: Any) -> None:
+    parser = commands.add_parser("verify", help="check every file of an index")
+    parser.add_argument("index", help="what `index build` wrote")
+    add_json(parser)
+    parser.set_defaults(run_command=verify)
+
+
+def _add_duplicates(commands: Any) -> None:
+    parser = commands.add_parser(
+        "duplicates", help="list images that are nearly the same"
+    )
+    parser.add_argument("index", help="what `index build` wrote")
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        default=0.95,
+        help="cosine similarity from which on; default: 0.95",
+    )
+    parser.add_argument(
+        "--limit", type=int, default=20, help="groups to print; default: 20"
+    )
+    add_json(parser)
+    parser.set_defaults(run_command=duplicates)
+
+
+def _add_map(commands: Any) -> None:
+    parser = commands.add_parser(
+        "map", help="lay images out by likeness, and list their clusters"
+    )
+    parser.add_argument("index", help="what `index build` wrote")
+    parser.add_argument(
+        "--limit", type=int, default=2000, help="images, at random; default: 2000"
+    )
+    add_json(parser)
+    parser.set_defaults(run_command=gallery_map)
+
+
+def _add_reading(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", help="text file: the images to take, a path a line")
+    parser.add_argument("--batch-size", type=int, default=64, help="images a batch")
+    parser.add_argument(
+        "--skip-unreadable", action="store_true", help="list broken files, go on"
+    )
+
+
+def _add_target_recall(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--target-recall",
+        type=float,
+        metavar="SHARE",
+        help="share of the true nearest images to find, measured; default: 0.99",
+    )

@@ -1,0 +1,163 @@
+"""`index build`, `merge`, `add` and `remove`: what an index holds."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from serving.commands.options import credentials_of
+from serving.search.tables import details, print_json, print_text, printable
+
+if TYPE_CHECKING:
+    from serving.search.index_report import IndexReport
+
+__all__ = ["add", "build", "merge", "remove"]
+
+
+def build(parsed: argparse.Namespace) -> None:
+    """Embed a folder, into an index or into one shard of it."""
+    from serving.search.indexing import embed_shard, index_images
+    from serving.search.shards import Part
+
+    where = parsed.images, parsed.index, parsed.model
+    reading: dict[str, Any] = {
+        "only": parsed.only,
+        "batch_size": parsed.batch_size,
+        "skip_unreadable": parsed.skip_unreadable,
+        "progress": not parsed.json,
+    }
+    if parsed.shard is None:
+        report = index_images(*where, target_recall=parsed.target_recall, **reading)
+        _print_index(report, parsed)
+        return
+    if parsed.target_recall is not None:
+        raise ValueError(
+            "--target-recall must stand without --shard: give it to `index merge`, "
+            "which builds the index."
+        )
+    shard = embed_shard(*where, Part.parse(parsed.shard), **reading)
+    values = {
+        "shard": parsed.index,
+        "part": str(shard.part),
+        "embedded": shard.embedded,
+        "images": shard.images,
+    }
+    if parsed.json:
+        print_json(values | {"skipped": list(shard.skipped)})
+        return
+    _print_details(values, shard.skipped)
+    print("Merge all shards with `python -m serving index merge`.")
+
+
+def merge(parsed: argparse.Namespace) -> None:
+    """Build the index of all its shards."""
+    from serving.search.indexing import merge_shards
+
+    report = merge_shards(
+        parsed.index, parsed.shards, target_recall=parsed.target_recall
+    )
+    _print_index(report, parsed)
+
+
+def _print_index(report: "IndexReport", parsed: argparse.Namespace) -> None:
+    gallery = report.gallery
+    known = gallery.calibration
+    if parsed.json:
+        print_json(
+            {
+                "index": parsed.index,
+                "images": report.images,
+                "classes": report.classes,
+                "dimension": report.dimension,
+                "method": report.method,
+                "recall": report.recall,
+                "root": str(gallery.root),
+                "model": {"name": gallery.model_name, "version": gallery.model_version},
+                "calibration": None if known is None else known.to_json(),
+                "skipped": list(report.skipped),
+            }
+        )
+        return
+    values = {
+        "index": parsed.index,
+        "images": report.images,
+        "classes": report.classes,
+        "dimension": report.dimension,
+        "method": report.method,
+        "recall": report.recall,
+        "model": f"{gallery.model_name}, version {gallery.model_version}",
+        "no match below": None if known is None else known.threshold,
+    }
+    _print_details(values, report.skipped)
+
+
+def add(parsed: argparse.Namespace) -> None:
+    """Embed a folder, and add it to an index."""
+    from serving.search.changing import add_images
+
+    report = add_images(
+        parsed.index,
+        parsed.images,
+        model=parsed.model,
+        endpoint=parsed.endpoint,
+        credentials=credentials_of(parsed),
+        only=parsed.only,
+        batch_size=parsed.batch_size,
+        skip_unreadable=parsed.skip_unreadable,
+        skip_existing=parsed.skip_existing,
+        progress=not parsed.json,
+    )
+    values = {
+        "index": parsed.index,
+        "added": report.added,
+        "stored": report.stored,
+        "existing": report.existing,
+        "images": report.images,
+    }
+    if parsed.json:
+        print_json(values | {"skipped": list(report.skipped)})
+    else:
+        _print_details(values, report.skipped)
+
+
+def remove(parsed: argparse.Namespace) -> None:
+    """Remove images from an index."""
+    from serving.search.changing import remove_images
+
+    ids = [*parsed.ids, *_ids_of_file(parsed.from_file)]
+    if not ids:
+        raise ValueError("Give the ids of images to remove, or --from-file.")
+    try:
+        report = remove_images(parsed.index, ids)
+    except KeyError as error:
+        raise ValueError(f"{error.args[0]} Nothing was removed.") from error
+    values = {
+        "index": parsed.index,
+        "removed": report.removed,
+        "images": report.images,
+    }
+    if parsed.json:
+        print_json(values)
+    else:
+        _print_details(values)
+
+
+def _ids_of_file(file: str | None) -> list[str]:
+    """Read ids, one a line."""
+    if file is None:
+        return []
+    if file == "-":
+        text = sys.stdin.buffer.read().decode("utf-8-sig")
+    else:
+        text = Path(file).read_text(encoding="utf-8-sig")
+    # Not `splitlines`: an id may hold what it takes for the end of a line.
+    return [line for line in text.replace("\r\n", "\n").split("\n") if line]
+
+
+def _print_details(values: dict[str, Any], skipped: Sequence[str] = ()) -> None:
+    print_text(details(values))
+    if skipped:
+        print_text(f"{len(skipped)} unreadable images left out:")
+        for reason in skipped:
+            print_text(f"  {printable(reason)}")

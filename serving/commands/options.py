@@ -1,0 +1,84 @@
+"""Options that several commands have."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from serving.client.credentials import Credentials
+
+__all__ = [
+    "add_address",
+    "add_client",
+    "add_embedder",
+    "add_json",
+    "credentials_of",
+]
+
+_ENDPOINT_HELP = (
+    "such as http://127.0.0.1:8501/v1/models/NAME or grpc://127.0.0.1:8500/NAME"
+)
+
+
+def add_address(parser: argparse.ArgumentParser, port: int) -> None:
+    """Add where a server listens; `port` is the default."""
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    parser.add_argument("--port", type=int, default=port, help=f"default: {port}")
+
+
+def add_client(parser: argparse.ArgumentParser, *, prefix: str = "") -> None:
+    """Add the address of an endpoint, which must be given, and its credentials.
+
+    Args:
+        parser: Where to.
+        prefix: What the option `--token-file` begins with behind its dashes; a server
+            has a `--token-file` of its own.
+    """
+    parser.add_argument("--endpoint", required=True, help=_ENDPOINT_HELP)
+    _add_credentials(parser, prefix)
+
+
+def add_embedder(parser: argparse.ArgumentParser) -> None:
+    """Add what embeds images: a model in this process, or an endpoint."""
+    embedder = parser.add_mutually_exclusive_group(required=True)
+    embedder.add_argument("--model", help="folder of numbered versions")
+    embedder.add_argument("--endpoint", help=_ENDPOINT_HELP)
+    _add_credentials(parser, "")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add the option that makes a command print JSON."""
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON document, no progress"
+    )
+
+
+def _add_credentials(parser: argparse.ArgumentParser, prefix: str) -> None:
+    parser.add_argument(
+        f"--{prefix}token-file",
+        dest="endpoint_token_file",
+        metavar="FILE",
+        help="file whose first token is sent to the endpoint",
+    )
+    parser.add_argument("--ca-file", help="certificates (PEM) that the client trusts")
+    parser.add_argument(
+        "--certificate-file", help="the client's own certificate (PEM), with --key-file"
+    )
+    parser.add_argument("--key-file", help="the key (PEM) of that certificate")
+
+
+def credentials_of(parsed: argparse.Namespace) -> "Credentials":
+    """Read the files that an endpoint's credentials are in.
+
+    Raises:
+        ValueError: A file holds no token, or one of two files is missing.
+        OSError: A file cannot be read.
+    """
+    from serving.client.credentials import Credentials, read_token
+
+    file = parsed.endpoint_token_file
+    return Credentials(
+        None if file is None else read_token(file),
+        ca_file=parsed.ca_file,
+        certificate_file=parsed.certificate_file,
+        key_file=parsed.key_file,
+    )

@@ -1,0 +1,107 @@
+"""`page` and `demo`: the search page of an index."""
+
+import argparse
+from typing import Any
+
+from serving.commands.options import add_address, add_client, credentials_of
+
+__all__ = ["add_pages"]
+
+
+def add_pages(commands: Any) -> None:
+    """Add the commands."""
+    _add_page(commands)
+    _add_demo(commands)
+
+
+def _add_page(commands: Any) -> None:
+    page = commands.add_parser("page", help="serve the search page of an index")
+    page.add_argument("index", help="what `index build` wrote")
+    page.add_argument("--images", help="folder of the images, if it was moved")
+    add_address(page, 8000)
+    add_client(page, prefix="endpoint-")
+
+    beside = page.add_argument_group("another index beside it")
+    beside.add_argument(
+        "--compare", metavar="INDEX", help="of the same or other images"
+    )
+    beside.add_argument(
+        "--compare-endpoint",
+        metavar="URL",
+        help="endpoint of its model; default: that of the first index",
+    )
+    beside.add_argument("--compare-images", metavar="FOLDER", help="as --images")
+
+    access = page.add_argument_group("what users may do, and who may")
+    access.add_argument(
+        "--editable", action="store_true", help="let them add and remove images"
+    )
+    access.add_argument(
+        "--allow-url",
+        action="store_true",
+        help="let them search with a picture at a public address, which is fetched",
+    )
+    access.add_argument(
+        "--token-file", metavar="FILE", help="bearer tokens, one a line"
+    )
+    access.add_argument(
+        "--ssl-config-file", metavar="FILE", help="key and certificates, for HTTPS"
+    )
+    page.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="of the line that each request gets; default: text",
+    )
+    page.set_defaults(run_command=_page)
+
+
+def _add_demo(commands: Any) -> None:
+    demo = commands.add_parser("demo", help="serve a run's model and its search page")
+    demo.add_argument("run", help="run folder, for what it measured")
+    demo.add_argument("index", help="what `index build` wrote")
+    demo.add_argument("--model", required=True, help="folder of numbered versions")
+    demo.add_argument("--endpoint-port", type=int, default=8501)
+    add_address(demo, 8000)
+    demo.set_defaults(run_command=_demo)
+
+
+def _page(parsed: argparse.Namespace) -> None:
+    from serving.access import TokenAccess
+    from serving.request_log import configure
+    from serving.search.page import run
+    from serving.tls import read_ssl_config
+
+    tokens, ssl = parsed.token_file, parsed.ssl_config_file
+    access = None if tokens is None else TokenAccess(tokens)
+    tls = None if ssl is None else read_ssl_config(ssl)
+    credentials = credentials_of(parsed)
+    configure(parsed.log_format)
+    run(
+        parsed.index,
+        parsed.endpoint,
+        host=parsed.host,
+        port=parsed.port,
+        images=parsed.images,
+        credentials=credentials,
+        compare=parsed.compare,
+        compare_endpoint=parsed.compare_endpoint,
+        compare_images=parsed.compare_images,
+        editable=parsed.editable,
+        allow_url=parsed.allow_url,
+        access=access,
+        tls=tls,
+    )
+
+
+def _demo(parsed: argparse.Namespace) -> None:
+    from serving.demo import run
+
+    run(
+        parsed.run,
+        parsed.index,
+        parsed.model,
+        host=parsed.host,
+        port=parsed.port,
+        endpoint_port=parsed.endpoint_port,
+    )

@@ -1,0 +1,195 @@
+"""`search`: which images of an index are nearest to a picture."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from serving.commands.options import add_embedder, add_json, credentials_of
+from serving.commands.progress import progress_bar
+from serving.search.tables import print_json, print_text, printable, table
+
+if TYPE_CHECKING:
+    from serving.search.image_search import Hit, ImageSearch
+    from serving.search.pictures import Crop
+    from tfdml.index import Where
+
+__all__ = ["add_search"]
+
+
+def add_search(commands: Any) -> None:
+    """Add the command."""
+    search = commands.add_parser("search", help="find the images nearest to a picture")
+    search.add_argument(
+        "pictures",
+        nargs="+",
+        metavar="IMAGE",
+        type=_no_folder,
+        help="files of pictures; - for one from the standard input",
+    )
+    search.add_argument("--index", required=True, help="what `index build` wrote")
+    add_embedder(search)
+    search.add_argument(
+        "-k", type=int, default=10, help="images to find for each; default: 10"
+    )
+    search.add_argument(
+        "--where", metavar="JSON", help='only such images: {"class": ["shoe", "boot"]}'
+    )
+    search.add_argument(
+        "--exclude",
+        metavar="ID",
+        action="append",
+        default=[],
+        help="leave this image out (may be given more than once)",
+    )
+    search.add_argument(
+        "--crop",
+        metavar="X,Y,WIDTH,HEIGHT",
+        help="search with this part of each picture, such as 0.25,0.25,0.5,0.5",
+    )
+    search.add_argument("--images", help="folder of the images, if it was moved")
+    add_json(search)
+    search.set_defaults(run_command=_search)
+
+
+def _no_folder(name: str) -> str:
+    """Refuse a folder: `search INDEX` was the search page once."""
+    if Path(name).is_dir():
+        raise argparse.ArgumentTypeError(
+            f"{name!r} is a folder, not a picture. The search page of an index is "
+            "served by `python -m serving page INDEX --endpoint URL`"
+        )
+    return name
+
+
+def _search(parsed: argparse.Namespace) -> None:
+    if parsed.pictures.count("-") > 1:
+        raise ValueError("The standard input, -, can be searched with once.")
+    where, crop = _where(parsed.where), _crop(parsed.crop)
+    results: list[tuple[str, list[Hit]]] = []
+    with _open(parsed) as search:
+        with progress_bar(parsed, len(parsed.pictures), "searching") as bar:
+            for name in parsed.pictures:
+                embedding = _embedded(search, name, crop)
+                hits = search.nearest_to(
+                    embedding, parsed.k, where=where, exclude=parsed.exclude
+                )
+                results.append((name, hits))
+                bar.update()
+        known = search.gallery.calibration
+    threshold = None if known is None else known.threshold
+    if parsed.json:
+        found = [_to_json(name, hits, threshold) for name, hits in results]
+        print_json({"index": parsed.index, "k": parsed.k, "results": found})
+    else:
+        print_text(
+            "\n\n".join(_to_text(name, hits, threshold) for name, hits in results)
+        )
+
+
+def _open(parsed: argparse.Namespace) -> "ImageSearch":
+    if parsed.model is not None:
+        from serving.search.local_model import open_local_search
+
+        return open_local_search(parsed.index, parsed.model, images=parsed.images)
+    from serving.search.image_search import open_search
+
+    return open_search(
+        parsed.index,
+        parsed.endpoint,
+        images=parsed.images,
+        credentials=credentials_of(parsed),
+    )
+
+
+def _embedded(search: "ImageSearch", name: str, crop: "Crop | None") -> Any:
+    """Embed a picture of the user's own, which may be of any kind."""
+    from tfdml.images import UnreadableImageError
+
+    content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    try:
+        return search.embed(content, crop)
+    except UnreadableImageError as error:
+        shown = "the standard input" if name == "-" else repr(name)
+        reason = str(error).removeprefix("This file ")
+        raise UnreadableImageError(f"{shown}: {reason}") from error
+
+
+def _where(text: str | None) -> "Where | None":
+    from tfdml.index.filters import where_from_json
+
+    if text is None:
+        return None
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise ValueError(
+            '--where must be JSON, such as {"class": "shoe"}. '
+            f"Received: {text!r} ({error})."
+        ) from error
+    return where_from_json(values)
+
+
+def _crop(text: str | None) -> "Crop | None":
+    from serving.search.pictures import Crop
+
+    if text is None:
+        return None
+    try:
+        numbers = [float(number) for number in text.split(",")]
+    except ValueError:
+        raise ValueError(
+            "--crop must be X,Y,WIDTH,HEIGHT in fractions of the picture, such as "
+            f"0.25,0.25,0.5,0.5. Received: {text!r}."
+        ) from None
+    return Crop.of(numbers)
+
+
+def _to_json(
+    name: str, hits: "Sequence[Hit]", threshold: float | None
+) -> dict[str, Any]:
+    from serving.search.gallery import CLASS
+    from serving.search.stored_pictures import PICTURE
+
+    found = [
+        {
+            "id": hit.item.id,
+            "class": hit.item.class_name,
+            "attributes": {
+                name: value
+                for name, value in hit.item.attributes.items()
+                if name not in (CLASS, PICTURE)
+            },
+            "similarity": hit.similarity,
+        }
+        | ({} if hit.is_match is None else {"match": hit.is_match})
+        for hit in hits
+    ]
+    reply: dict[str, Any] = {"query": name, "hits": found}
+    if threshold is not None:
+        reply |= {"match": _is_match(hits), "threshold": threshold}
+    return reply
+
+
+def _to_text(name: str, hits: "Sequence[Hit]", threshold: float | None) -> str:
+    title = "standard input" if name == "-" else printable(name)
+    if threshold is not None and not _is_match(hits):
+        title += f": no match (none from a similarity of {threshold:.4f} on)"
+    if not hits:
+        return f"{title}\nNothing may be returned: no image is left."
+    headers = ["similarity", "class", "id"]
+    rows: list[list[Any]] = [
+        [hit.similarity, hit.item.class_name, hit.item.id] for hit in hits
+    ]
+    if threshold is not None:
+        headers.insert(1, "match")
+        for row, hit in zip(rows, hits, strict=True):
+            row.insert(1, hit.is_match)
+    return f"{title}\n{table(headers, rows)}"
+
+
+def _is_match(hits: "Sequence[Hit]") -> bool:
+    """Tell whether there is an answer: hits come nearest first."""
+    return any(hit.is_match for hit in hits[:1])

@@ -1,0 +1,68 @@
+"""Slow work of a web application: in threads, bounded in number and in time."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from starlette.exceptions import HTTPException
+
+__all__ = ["BoundedWork"]
+
+Result = TypeVar("Result")
+
+
+class BoundedWork:
+    """Runs functions in threads; beyond a number of them, requests are refused.
+
+    Work whose request was given up counts until it ends, so that impatient clients
+    cannot pile it up.
+
+    Args:
+        name: Of the threads.
+        threads: How many run at one time, at least 1.
+        waiting: How many more wait, at least 0.
+        seconds: How long a request waits for its result, above 0.
+    """
+
+    def __init__(self, name: str, threads: int, waiting: int, seconds: float) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._most = threads + waiting
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._inside = 0
+
+    async def run(self, work: Callable[[], Result]) -> Result:
+        """Return what a function returns.
+
+        Raises:
+            HTTPException: 503 where too much is done already, 504 where it took too
+                long.
+        """
+        with self._lock:
+            if self._inside >= self._most:
+                raise HTTPException(
+                    503,
+                    "The service has too much to do. Try again in a moment.",
+                    {"retry-after": "1"},
+                )
+            self._inside += 1
+        future = self._pool.submit(work)
+        future.add_done_callback(self._leave)
+        waiting = asyncio.wrap_future(future)
+        done, _ = await asyncio.wait({waiting}, timeout=self._seconds)
+        if not done:
+            waiting.cancel()  # and the work itself, where it has not begun
+            raise HTTPException(
+                504, f"There was no result within {self._seconds:g} seconds."
+            )
+        return waiting.result()
+
+    def _leave(self, future: Future[Any]) -> None:
+        with self._lock:
+            self._inside -= 1
+
+    def close(self) -> None:
+        """Begin nothing any more."""
+        self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,196 @@
+"""Pictures at addresses that somebody sends: fetched from the public internet alone.
+
+A service that fetches what it is told to can be used to reach what only it can reach:
+other programs on its machine, devices in its network, the metadata of its cloud. So the
+name in an address is resolved first, all that it leads to must be public, and the
+connection goes to what was checked, not to the name again. Each redirect is a new
+address of which the same holds.
+"""
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+
+import httpx
+
+__all__ = ["FetchError", "Fetcher", "is_public", "resolve"]
+
+_REDIRECTS = 3
+_LONGEST_URL = 2_000
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+
+# Addresses of the next protocol that lead to one of the last, whatever it is.
+_TRANSLATED = (
+    ipaddress.ip_network("64:ff9b::/96"),
+    ipaddress.ip_network("64:ff9b:1::/48"),
+    ipaddress.ip_network("2002::/16"),
+    ipaddress.ip_network("2001::/32"),
+)
+
+
+class FetchError(Exception):
+    """A picture was not fetched.
+
+    Attributes:
+        is_refused: Whether its address is none that is fetched from; if not, whoever is
+            there did not send it.
+    """
+
+    def __init__(self, message: str, *, is_refused: bool) -> None:
+        super().__init__(message)
+        self.is_refused = is_refused
+
+
+def is_public(address: str) -> bool:
+    """Whether an IP address belongs to the public internet.
+
+    Private, loopback, link-local, multicast and reserved addresses do not, nor do those
+    of IPv6 that stand for an address of IPv4.
+    """
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(found, ipaddress.IPv6Address) and (
+        found.ipv4_mapped is not None or any(found in net for net in _TRANSLATED)
+    ):
+        return False
+    return found.is_global and not found.is_multicast and not found.is_reserved
+
+
+async def resolve(host: str, port: int) -> Sequence[str]:
+    """Return the IP addresses of a host.
+
+    Raises:
+        OSError: There are none.
+    """
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+class Fetcher:
+    """Fetches pictures over http and https.
+
+    Args:
+        max_bytes: Most bytes of a picture.
+        seconds: Time for all of it, redirects included.
+        resolve: Gives the IP addresses of a host and port.
+        is_allowed: Tells which addresses may be connected to.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_bytes: int = 20_000_000,
+        seconds: float = 10.0,
+        resolve: Resolve = resolve,
+        is_allowed: Callable[[str], bool] = is_public,
+    ) -> None:
+        self._max_bytes = max_bytes
+        self._seconds = seconds
+        self._resolve = resolve
+        self._is_allowed = is_allowed
+
+    async def fetch(self, url: str) -> bytes:
+        """Return what is at an address.
+
+        Raises:
+            FetchError: It is not fetched; the text says why.
+        """
+        try:
+            async with asyncio.timeout(self._seconds):
+                for _ in range(_REDIRECTS + 1):
+                    found = await self._step(url)
+                    if isinstance(found, bytes):
+                        return found
+                    url = found
+        except TimeoutError:
+            raise _failed(f"it took more than {self._seconds:g} seconds") from None
+        raise _failed(f"it was redirected more than {_REDIRECTS} times")
+
+    async def _step(self, url: str) -> bytes | str:
+        """Return what is at an address, or the address that it leads on to."""
+        target, host = _parsed(url)
+        port = target.port or (443 if target.scheme == "https" else 80)
+        address = await self._address(host, port)
+        headers = {
+            "host": target.netloc.decode("ascii"),
+            "accept": "image/*",
+            # What is packed may unpack to any size.
+            "accept-encoding": "identity",
+            "user-agent": "tfdml",
+        }
+        try:
+            async with (
+                # No proxy: it would resolve the name again.
+                httpx.AsyncClient(trust_env=False, timeout=self._seconds) as client,
+                client.stream(
+                    "GET",
+                    target.copy_with(host=address),
+                    headers=headers,
+                    extensions={"sni_hostname": host},
+                ) as response,
+            ):
+                if response.has_redirect_location:
+                    return str(target.join(response.headers["location"]))
+                return await self._content(response)
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            raise _failed(str(error) or type(error).__name__) from error
+
+    async def _address(self, host: str, port: int) -> str:
+        refused = FetchError(
+            "The host of `url` must have a public address. "
+            f"Received: host={host[:100]!r}.",
+            is_refused=True,
+        )
+        try:
+            addresses = await self._resolve(host, port)
+        except (OSError, UnicodeError) as error:
+            raise refused from error
+        # All of them: a host that is also inside is not one of the public internet.
+        if not addresses or not all(map(self._is_allowed, addresses)):
+            raise refused
+        return addresses[0]
+
+    async def _content(self, response: httpx.Response) -> bytes:
+        if response.status_code != 200:
+            raise _failed(f"the answer has the status {response.status_code}")
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise _failed("the answer is packed, which was not asked for")
+        content = bytearray()
+        async for chunk in response.aiter_raw():
+            content += chunk
+            if len(content) > self._max_bytes:
+                raise _failed(f"it has more than {self._max_bytes / 1e6:g} MB")
+        return bytes(content)
+
+
+def _parsed(url: str) -> tuple[httpx.URL, str]:
+    """Return an address and the host in it, as it is resolved."""
+    try:
+        if len(url) > _LONGEST_URL:
+            raise httpx.InvalidURL("it is too long")
+        target = httpx.URL(url)
+        host = target.raw_host.decode("ascii")
+        if (target.port or 0) > 65535:
+            raise httpx.InvalidURL("its port is above 65535")
+    except (httpx.InvalidURL, UnicodeError, ValueError) as error:
+        raise FetchError(
+            f"`url` must be an address: {str(error)[:200]}.", is_refused=True
+        ) from error
+    if target.scheme not in ("http", "https") or not host or target.userinfo:
+        raise FetchError(
+            "`url` must begin with http:// or https:// and a host, without a password. "
+            f"Received: {url[:100]!r}.",
+            is_refused=True,
+        )
+    return target, host.strip("[]")
+
+
+def _failed(reason: str) -> FetchError:
+    return FetchError(
+        f"The picture at `url` could not be fetched: {reason[:200]}.", is_refused=False
+    )

@@ -1,0 +1,157 @@
+// Adding images to the gallery: several at once, each with its own fate.
+
+import { addressOf } from "./routes.js";
+import { byId, button, element, plural, remember, say } from "./elements.js";
+import { gallery, mainIndex, reloadGallery } from "./gallery.js";
+import { ask } from "./server.js";
+import { forgetSamples } from "./start.js";
+
+export const titleId = "adding-title";
+
+// What was chosen stays, with what became of it, until it is cleared.
+const entries = [];
+let isRunning = false;
+
+export async function show() {
+  if (!gallery.info.can_edit) {
+    byId("add-form").hidden = true;
+    throw new Error("Images cannot be added here: the service was started without `--editable`.");
+  }
+  byId("add-form").hidden = false;
+  update();
+}
+
+export function chooseFiles(files) {
+  for (const file of files) {
+    const name = file.name || "Pasted image";
+    const entry = { file, name, state: "waiting", url: URL.createObjectURL(file) };
+    entry.note = element("span", "add-note muted");
+    entry.actions = element("span", "add-actions");
+    entry.item = element("li", "add-item", picture(entry),
+      element("span", "add-name", name), entry.note, entry.actions);
+    entries.push(entry);
+    byId("add-list").append(entry.item);
+    describe(entry);
+  }
+  update();
+}
+
+function picture({ url }) {
+  const image = element("img");
+  image.src = url;
+  image.alt = "";
+  image.addEventListener("error", () => image.classList.add("broken"));
+  return image;
+}
+
+function describe(entry) {
+  const { note, actions, item } = entry;
+  item.dataset.state = entry.state;
+  const texts = { waiting: "waiting", sending: "being added …", failed: entry.error };
+  note.textContent = texts[entry.state] ?? `added${entry.class ? ` as ${entry.class}` : ""}`;
+  const made = [];
+  if (entry.state === "done") {
+    const link = element("a", "small-button", "Search with it");
+    link.href = addressOf("like", entry.id);
+    link.setAttribute("aria-label", `Search with ${entry.name}`);
+    made.push(link);
+  } else if (entry.state !== "sending") {
+    const leave = button("Leave out", "small-button", () => leaveOut(entry));
+    leave.setAttribute("aria-label", `Leave out ${entry.name}`);
+    made.push(leave);
+  }
+  actions.replaceChildren(...made);
+}
+
+function leaveOut(entry) {
+  entries.splice(entries.indexOf(entry), 1);
+  URL.revokeObjectURL(entry.url);
+  const next = entry.item.nextElementSibling ?? entry.item.previousElementSibling;
+  entry.item.remove();
+  (next?.querySelector("a, button") ?? byId("add-files")).focus();
+  update();
+}
+
+const open = () => entries.filter(({ state }) => state !== "done");
+
+function update() {
+  const count = open().length;
+  const isRetry = count > 0 && open().every(({ state }) => state === "failed");
+  byId("add-start").disabled = isRunning || !count;
+  byId("add-start").textContent = isRunning ? "Adding …"
+    : `${isRetry ? "Try again with" : "Add"} ${count ? plural(count, "image") : ""}`.trim();
+  if (!isRunning && !entries.length) {
+    say(`New images can be found at once. There are ${plural(mainIndex().images, "image")} now.`);
+  }
+}
+
+// One after the other: the order stays, and the first failure does not stop the rest.
+async function addAll() {
+  const batch = open();
+  const name = byId("add-class").value.trim();
+  isRunning = true;
+  update();
+  byId("add-progress").hidden = false;
+  byId("add-bar").max = batch.length;
+  say(`Adding ${plural(batch.length, "image")} …`, "busy");
+  let done = 0;
+  for (const entry of batch) {
+    showProgress(done, batch.length);
+    await addOne(entry, name);
+    done += 1;
+  }
+  showProgress(done, batch.length);
+  isRunning = false;
+  const failed = batch.filter(({ state }) => state === "failed").length;
+  const added = batch.length - failed;
+  update();
+  if (added) {
+    forgetSamples();
+    await reloadGallery().catch(() => {});  // they were added; the counts come later
+  }
+  report(added, failed);
+}
+
+function report(added, failed) {
+  if (!failed) say(`${plural(added, "image")} added.`);
+  else {
+    say(`${plural(failed, "image")} could not be added, see the list. ${added} added.`,
+      "warning");
+  }
+}
+
+function showProgress(done, total) {
+  byId("add-bar").value = done;
+  byId("add-count").textContent = `${done} of ${total}`;
+}
+
+async function addOne(entry, name) {
+  entry.state = "sending";
+  describe(entry);
+  try {
+    const most = gallery.info.max_upload_bytes;
+    if (entry.file.size > most) {
+      throw new Error(`This file is too large; at most ${most / 1e6} MB are taken.`);
+    }
+    const form = new FormData();
+    form.append("image", entry.file, entry.name);
+    if (name) form.append("class", name);
+    const image = await ask("api/images", { method: "POST", body: form });
+    remember(image);
+    Object.assign(entry, { state: "done", id: image.id, class: image.class });
+  } catch (error) {
+    Object.assign(entry, { state: "failed", error: error.message });
+  }
+  describe(entry);
+}
+
+export function listenToAdding() {
+  byId("add-files").addEventListener("change", (event) => {
+    chooseFiles([...event.target.files]);
+    event.target.value = "";  // so that choosing the same file again is a change
+  });
+  byId("add-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (!isRunning && open().length) addAll();
+  });
+}

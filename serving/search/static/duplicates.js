@@ -1,0 +1,112 @@
+// Groups of images that are nearly the same.
+
+import { byId, element, imageCard, number, plural, say } from "./elements.js";
+import { removeButton } from "./removing.js";
+import { addressOf, replaceAddress } from "./routes.js";
+import { ask, withParameters } from "./server.js";
+
+const USUAL = 0.95;
+const GROUPS = 24;
+const MOST = 100;   // groups that the service tells at once
+const WAIT = 300;   // milliseconds until the slider is at rest
+
+export const titleId = "duplicating-title";
+
+let current = { threshold: USUAL, limit: GROUPS, signal: null };
+let timer = 0;
+
+export async function show(route, signal) {
+  const given = Number(route.options.threshold);
+  const threshold = given >= -1 && given <= 1 && route.options.threshold ? given : USUAL;
+  current = { threshold, limit: GROUPS, signal };
+  signal.addEventListener("abort", () => clearTimeout(timer));
+  showThreshold(threshold);
+  await load();
+}
+
+function showThreshold(threshold) {
+  byId("threshold").value = threshold;
+  byId("threshold-value").textContent = threshold.toFixed(3);
+}
+
+let running = null;
+
+async function load() {
+  running?.abort();
+  running = new AbortController();
+  const signal = AbortSignal.any([running.signal, current.signal]);
+  const { threshold, limit } = current;
+  say("Comparing all images …", "busy");
+  byId("groups").setAttribute("aria-busy", "true");
+  byId("more-groups").hidden = true;
+  try {
+    const reply = await ask(withParameters("api/duplicates",
+      { threshold, limit }), { signal });
+    byId("groups").replaceChildren(...reply.groups.map(groupItem));
+    byId("more-groups").hidden = limit >= MOST || reply.group_count <= limit;
+    say(describe(reply));
+  } catch (error) {
+    if (error.name !== "AbortError") byId("groups").replaceChildren();
+    throw error;
+  } finally {
+    if (!signal.aborted) byId("groups").removeAttribute("aria-busy");
+  }
+}
+
+function describe({ groups, group_count: all, images, threshold, complete }) {
+  const among = plural(images, "image");
+  if (images < 2) return "There are no two images in this gallery.";
+  if (!groups.length) {
+    return `No two of ${among} are alike by ${threshold.toFixed(3)} or more. `
+      + "Move the slider to the left to see more.";
+  }
+  const count = groups.reduce((sum, group) => sum + group.count, 0);
+  const shown = groups.length < all ? `The ${plural(groups.length, "largest group")} of `
+    + `${number.format(all)}` : plural(all, "group");
+  const more = complete ? "" : " Some images have so many near-duplicates that a group "
+    + "may be shown in parts.";
+  return `${shown}, with ${number.format(count)} of ${among}.${more}`;
+}
+
+function groupItem({ similarity, count, images }) {
+  const part = images.length < count ? `, ${images.length} of them here` : "";
+  const name = element("h2", "",
+    `${plural(count, "image")}${part}, alike to the first by ${similarity.toFixed(3)} or more`);
+  const list = element("ul", "strip", ...images.map((image) => {
+    const item = element("li", "with-remove", imageCard(image));
+    item.append(...removeButton(image, () => afterRemoval(item, image)));
+    return item;
+  }));
+  return element("li", "group", name, list);
+}
+
+// A group of one is none any more.
+function afterRemoval(item, image) {
+  const group = item.closest(".group");
+  const next = item.nextElementSibling ?? item.previousElementSibling;
+  item.remove();
+  const left = group.querySelectorAll(".with-remove").length;
+  if (left < 2) group.remove();
+  else group.querySelector("h2").textContent = `${plural(left, "image")} left`;
+  const focus = left < 2 ? byId("duplicating-title") : next.querySelector(".card-remove");
+  focus.focus();
+  say(`${image.id} was removed.`);
+}
+
+export function listenToDuplicates(report) {
+  const slider = byId("threshold");
+  slider.addEventListener("input", () => {
+    current.threshold = Number(slider.value);
+    current.limit = GROUPS;
+    showThreshold(current.threshold);
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      replaceAddress(addressOf("duplicates", "", { threshold: current.threshold }));
+      load().catch(report);
+    }, WAIT);
+  });
+  byId("more-groups").addEventListener("click", () => {
+    current.limit = MOST;
+    load().catch(report);
+  });
+}

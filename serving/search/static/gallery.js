@@ -1,0 +1,83 @@
+// What the service says of its galleries, and the lines at the foot of the page.
+
+import { byId, element, number, plural } from "./elements.js";
+import { ask } from "./server.js";
+
+const COUNTS = [12, 24, 48, 100];
+
+export const gallery = { info: null, values: {} };
+
+export const mainIndex = () => gallery.info.indexes[0];
+export const indexNamed = (name) => gallery.info.indexes.find((index) => index.name === name);
+
+let loading = null;
+
+// Ask once for what `gallery` holds; all views wait for it.
+export function loadGallery() {
+  loading ??= load().catch((error) => {
+    loading = null;  // the next view asks again
+    throw error;
+  });
+  return loading;
+}
+
+// After images were added or removed.
+export function reloadGallery() {
+  loading = null;
+  return loadGallery();
+}
+
+async function load() {
+  // Without the values that it can be filtered by, the gallery is searched all the same.
+  const stats = ask("api/stats").catch(() => ({}));
+  gallery.info = await ask("api/info");
+  gallery.values = (await stats).values ?? {};
+  showFacts();
+  const classes = Object.keys(gallery.values.class ?? {});
+  byId("known-classes").replaceChildren(...classes.map((name) => new Option(name)));
+}
+
+function factsOf(index) {
+  const facts = [
+    ["Images", number.format(index.images)],
+    ["Classes", number.format(index.classes)],
+    ["Model", `${index.model.name}, version ${index.model.version}`],
+    ["Index", `ScaNN, ${index.method} search${recallText(index)}`],
+    ["Embedding", plural(index.dimension, "number")],
+  ];
+  if (index.calibration) {
+    facts.push(["Match", `from a similarity of ${index.calibration.threshold.toFixed(3)} on`]);
+  }
+  return facts;
+}
+
+// How much of exact search an index finds, where that was measured.
+export function recallText({ recall }) {
+  return recall ? `, recall@${recall.k} ${recall.value.toFixed(3)}` : "";
+}
+
+function showFacts() {
+  const { info } = gallery;
+  byId("facts").replaceChildren(...info.indexes.map((index) => {
+    const list = element("dl", "", ...factsOf(index).map(([name, value]) =>
+      element("div", "", element("dt", "", name), element("dd", "", value))));
+    return info.indexes.length > 1
+      ? element("div", "index-facts", element("p", "index-name", index.name), list) : list;
+  }));
+  const size = plural(mainIndex().images, "image");
+  byId("intro-text").textContent = mainIndex().images
+    ? `Give a picture and see the most similar of ${size}.`
+    : "There are no images in this gallery yet.";
+  byId("nav-add").hidden = !info.can_edit;
+  byId("by-url").hidden = !info.can_fetch;
+  const largest = Math.max(1, ...info.indexes.map(({ images }) => images));
+  showCounts(Math.min(info.max_k, largest));
+}
+
+function showCounts(most) {
+  const before = Number(byId("count").value) || 24;
+  const counts = COUNTS.filter((value) => value < most);
+  if (counts.length < COUNTS.length) counts.push(most);
+  byId("count").replaceChildren(...counts.map((value) => new Option(value, value)));
+  byId("count").value = counts.includes(before) ? before : counts[counts.length - 1];
+}

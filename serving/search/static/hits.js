@@ -1,0 +1,113 @@
+// The cards of the nearest images, and what they say in a sentence.
+
+import { element, fileName, linkToSimilar, number, plural, tile, title } from "./elements.js";
+import { whereInWords } from "./filters.js";
+
+// As few digits, 3 or more, as show each hit that is no match below the threshold.
+function digitsOf({ hits, threshold }) {
+  const weak = hits.filter((hit) => hit.match === false);
+  let digits = 3;
+  while (digits < 9 && weak.some((hit) =>
+    Number(hit.similarity.toFixed(digits)) >= Number(threshold.toFixed(digits)))) {
+    digits += 1;
+  }
+  return digits;
+}
+
+function badge(text, label) {
+  const made = element("span", "same", text);
+  made.setAttribute("role", "img");
+  made.setAttribute("aria-label", label);
+  made.title = label;
+  return made;
+}
+
+function meter(similarity, threshold) {
+  const part = (value) => `${(100 * Math.max(0, Math.min(1, value))).toFixed(1)}%`;
+  const filling = element("i");
+  filling.style.setProperty("--share", part(similarity));
+  const made = element("span", "meter", filling);
+  if (threshold !== undefined) {
+    made.classList.add("marked");
+    made.style.setProperty("--threshold", part(threshold));
+  }
+  return made;
+}
+
+function hitCard(hit, reply, digits, { others, links }) {
+  const { query, threshold } = reply;
+  const name = element("span", "card-name", element("span", "card-class", title(hit)));
+  if (query?.class && query.class === hit.class) {
+    name.append(badge("✓", "same class as the query"));
+  }
+  const score = element("b", "", hit.similarity.toFixed(digits));
+  const similarity = element("span", "card-score",
+    element("span", "", "similarity", score), meter(hit.similarity, threshold));
+  const picture = tile(hit, `Image ${fileName(hit.id)}`);
+  const rank = others?.get(hit.id);
+  if (rank !== undefined) picture.append(element("span", "both", `in both, ${rank} there`));
+  const card = linkToSimilar(hit, { ...links, from: reply.index }, picture,
+    element("span", "card-text", name, similarity));
+  if (hit.match === false) card.classList.add("weak");
+  return element("li", "", card);
+}
+
+// Cards in order. With a calibration: what matches, a line, and what is only near.
+//
+// `others`: ids and ranks of the other column, to mark those that both have.
+// `links`: options of the address that a card leads to.
+export function hitList(reply, { others, links }) {
+  const { hits, match, threshold } = reply;
+  const digits = digitsOf(reply);
+  const cards = hits.map((hit) => hitCard(hit, reply, digits, { others, links }));
+  const first = hits.findIndex((hit) => hit.match === false);
+  if (first < 0) return cards;
+  const divider = match
+    ? element("li", "divider", `Below ${threshold.toFixed(digits)}: near, but no match`)
+    : element("li", "divider no-match",
+      element("strong", "", "Nothing here is similar enough."),
+      ` A match needs a similarity of ${threshold.toFixed(digits)}, the nearest `
+      + `image has ${hits[0].similarity.toFixed(digits)}. These are the nearest all the same:`);
+  return [...cards.slice(0, first), divider, ...cards.slice(first)];
+}
+
+export function ranksOf(reply) {
+  return new Map(reply.hits.map((hit, place) => [hit.id, ordinal(place + 1)]));
+}
+
+function ordinal(value) {
+  const ending = { one: "st", two: "nd", few: "rd", other: "th" };
+  return value + ending[new Intl.PluralRules("en", { type: "ordinal" }).select(value)];
+}
+
+// What was found, in words.
+export function summary({ hits, query, match, seconds }, { images, where }) {
+  const time = `${number.format(Math.max(1, Math.round(1000 * seconds)))} ms`;
+  const filter = whereInWords(where);
+  if (!hits.length) {
+    const other = query ? " other" : "";
+    return filter ? `No${other} image has ${filter}.` : `There is no${other} image in the gallery.`;
+  }
+  const among = filter ? `images with ${filter}` : `${number.format(images)} images`;
+  let text = match === false ? `No match among ${among}, searched in ${time}.`
+    : `${hits.length} nearest of ${among}, found in ${time}.`;
+  if (match) {
+    const matches = hits.filter((hit) => hit.match).length;
+    text += ` ${matches} ${matches > 1 ? "are matches" : "is a match"}.`;
+  }
+  if (query?.class) {
+    const same = hits.filter((hit) => hit.class === query.class).length;
+    text += ` ${same || "None"} of ${match === false ? "the nearest" : "them"} `
+      + `${same > 1 ? "are" : "is"} of the same class.`;
+  }
+  return text;
+}
+
+// How much two answers agree, in words.
+export function agreement([first, second]) {
+  const ranks = ranksOf(second);
+  const shared = first.hits.filter((hit) => ranks.has(hit.id)).length;
+  const most = Math.max(first.hits.length, second.hits.length);
+  const verb = shared === 1 ? "is" : "are";
+  return `${number.format(shared)} of ${plural(most, "hit")} ${verb} in both.`;
+}

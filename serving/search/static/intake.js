@@ -1,0 +1,58 @@
+// Ways in for pictures: chosen, taken with the camera, pasted, dropped, by address.
+
+import { byId } from "./elements.js";
+import { gallery } from "./gallery.js";
+import { keepUpload } from "./query.js";
+import { addressOf, go, readRoute } from "./routes.js";
+
+// `onFilesToAdd` gets what is dropped or pasted in the view that adds images.
+export function listenForPictures(onFilesToAdd) {
+  const take = (files) => {
+    const given = [...files];
+    if (!given.length || !gallery.info) return;
+    if (readRoute().view === "add") onFilesToAdd(given);
+    else searchWith(given[0]);
+  };
+  if (matchMedia("(pointer: coarse)").matches) {
+    byId("drop-hint").textContent = "from this device";
+  }
+  for (const id of ["file", "camera"]) {
+    byId(id).addEventListener("change", (event) => {
+      take(event.target.files);
+      event.target.value = "";  // so that choosing the same file again is a change
+    });
+  }
+  document.addEventListener("paste", (event) => take(event.clipboardData.files));
+  byId("by-url").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const given = byId("picture-url").value.trim();
+    if (given) go(addressOf("url", given));
+  });
+  listenForDrops(take);
+}
+
+function searchWith(file) {
+  go(addressOf("upload", String(keepUpload(file))));
+}
+
+function listenForDrops(take) {
+  let depth = 0;  // dragenter and dragleave come for each element on the way
+  const veil = (visible) => { byId("veil").hidden = !visible; };
+  const hasFiles = (event) => event.dataTransfer.types.includes("Files");
+  document.addEventListener("dragenter", (event) => {
+    if (hasFiles(event)) veil(++depth > 0);
+  });
+  document.addEventListener("dragleave", (event) => {
+    if (hasFiles(event)) veil(--depth > 0);
+  });
+  document.addEventListener("dragover", (event) => {
+    if (hasFiles(event)) event.preventDefault();
+  });
+  document.addEventListener("drop", (event) => {
+    if (!hasFiles(event)) return;
+    event.preventDefault();
+    depth = 0;
+    veil(false);
+    take(event.dataTransfer.files);
+  });
+}

@@ -1,0 +1,99 @@
+// The view of the gallery as a map: loading it, its clusters as lists, and choosing.
+
+import { clusterColor, clusterName } from "./clusters.js";
+import { byId, element, fileName, linkToSimilar, number, plural, remember, say, tile, title }
+  from "./elements.js";
+import { listenToPlot, showPoints } from "./plot.js";
+import { addressOf, go } from "./routes.js";
+import { askWithStatus, pause } from "./server.js";
+
+const WAIT = 1000;  // milliseconds between two questions whether the map is ready
+const SHOWN = 48;   // images of a cluster in its list before "show more"
+
+export const titleId = "mapping-title";
+
+export async function show(route, signal) {
+  byId("mapping").classList.add("waiting");
+  say("Loading the map …", "busy");
+  const reply = await fetchMap(signal);
+  const { points, of: total, method } = reply;
+  byId("mapping").classList.toggle("waiting", !points.length);
+  for (const point of points) remember(point);
+  showPoints(points);
+  showClusters(points);
+  say(describe(points.length, total, method));
+}
+
+async function fetchMap(signal) {
+  for (;;) {
+    const { reply, status } = await askWithStatus("api/map", { signal });
+    if (status !== 202) return reply;
+    say("The map is being computed. It appears here when it is ready …", "busy");
+    await pause(WAIT, signal);
+  }
+}
+
+function describe(shown, total, method) {
+  if (!shown) return "There are no images in this gallery yet.";
+  const all = plural(total, "image");
+  const part = shown < total ? `${number.format(shown)} of ${all}, chosen at random` : all;
+  return `${part}, laid out by ${method}.`;
+}
+
+function showClusters(points) {
+  const clusters = [...grouped(points)].sort(([a], [b]) => (a < 0) - (b < 0) || a - b);
+  byId("clusters").replaceChildren(...clusters.map(([cluster, images]) =>
+    clusterPart(cluster, images)));
+}
+
+function grouped(points) {
+  const members = new Map();
+  for (const point of points) {
+    if (!members.has(point.cluster)) members.set(point.cluster, []);
+    members.get(point.cluster).push(point);
+  }
+  return members;
+}
+
+// The images of a cluster are put in when it is opened: a map may have thousands.
+function clusterPart(cluster, images) {
+  const mark = element("i", "cluster-mark");
+  mark.style.setProperty("--cluster", clusterColor(cluster, "var(--cluster-light)"));
+  const head = element("summary", "", mark, element("span", "", clusterName(cluster)),
+    element("span", "muted", clusterText(images)));
+  const list = element("ul", "strip");
+  const more = element("button", "quiet-button", "Show more");
+  more.type = "button";
+  const showMore = () => {
+    const from = list.children.length;
+    list.append(...images.slice(from, from + SHOWN).map(listItem));
+    more.hidden = list.children.length >= images.length;
+    return list.children[from];
+  };
+  more.addEventListener("click", () => showMore()?.querySelector("a").focus());
+  const part = element("details", "cluster", head, list, more);
+  part.addEventListener("toggle", () => {
+    if (part.open && !list.children.length) showMore();
+  });
+  return part;
+}
+
+function listItem(image) {
+  const alt = `Search with ${title(image)}, ${fileName(image.id)}`;
+  return element("li", "", linkToSimilar(image, {}, tile(image, alt, { later: true })));
+}
+
+// How many, and the class that most of them have.
+function clusterText(images) {
+  const counts = new Map();
+  for (const image of images) {
+    if (image.class) counts.set(image.class, (counts.get(image.class) ?? 0) + 1);
+  }
+  const [most] = [...counts].sort(([, a], [, b]) => b - a);
+  const share = most ? `, ${Math.round(100 * most[1] / images.length)} % ${most[0]}` : "";
+  return `${plural(images.length, "image")}${share}`;
+}
+
+export function listenToMap() {
+  listenToPlot((point) => go(addressOf("like", point.id)));
+}

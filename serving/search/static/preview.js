@@ -1,0 +1,73 @@
+// The query beside its hits: the picture, its region, and what can be done with it.
+
+import { showPicture } from "./access.js";
+import { openCrop } from "./crop.js";
+import { button, byId, title } from "./elements.js";
+import { gallery } from "./gallery.js";
+import { cropText } from "./query.js";
+import { askToRemove } from "./removing.js";
+import { addressOf, go } from "./routes.js";
+
+const NOTES = { like: "from the gallery", upload: "your image", url: "from the web" };
+
+export function hidePreview() {
+  byId("preview").hidden = true;
+}
+
+// Show a query. `item` is what the service says of an image of the gallery.
+export function showPreview(query, route, item = null) {
+  const image = byId("preview-image");
+  const shown = item ?? (query.kind === "like" ? query : null);
+  const name = shown?.class ? title(shown) : query.name;
+  const url = item?.url ?? query.url;
+  byId("preview").classList.toggle("without-picture", url === undefined);
+  image.alt = `Query image ${query.name}`;
+  if (url === undefined) image.removeAttribute("src");
+  else if (image.dataset.shown !== url) showPicture(image, url);
+  image.dataset.shown = url ?? "";
+  byId("preview-title").textContent = name;
+  const note = shown?.class ? query.name : NOTES[query.kind];
+  byId("preview-note").textContent = query.crop ? `${note}, a region of it` : note;
+  showRegion(query.crop);
+  byId("preview-actions").replaceChildren(...actions(query, route, shown));
+  byId("preview").hidden = false;
+}
+
+function showRegion(crop) {
+  const region = byId("preview-region");
+  region.hidden = !crop;
+  if (!crop) return;
+  for (const side of ["left", "top", "width", "height"]) {
+    region.style.setProperty(`--${side}`, `${100 * crop[side]}%`);
+  }
+}
+
+function actions(query, route, item) {
+  const made = [];
+  const searchRegion = (crop) => go(addressOf(route.view, route.argument,
+    { ...route.options, crop: cropText(crop) }));
+  // A picture elsewhere cannot be shown: the page loads nothing from other servers.
+  if (query.kind !== "url") {
+    made.push(button(query.crop ? "Change region" : "Choose a region", "small-button",
+      () => openCrop(query, searchRegion)));
+  }
+  if (query.crop) {
+    made.push(button("Whole picture", "small-button", () => searchRegion(null)));
+  }
+  if (query.kind === "like" && gallery.info.can_edit) {
+    made.push(button("Remove", "small-button", () =>
+      askToRemove(item, { onRemoved: () => go(addressOf("start")) })));
+  }
+  return made;
+}
+
+// The frame around the picture has the picture's shape, so that the region fits it.
+export function listenToPreview() {
+  const image = byId("preview-image");
+  image.addEventListener("load", () => {
+    byId("preview-frame").style.setProperty(
+      "--ratio", image.naturalWidth / image.naturalHeight || 1);
+    byId("preview").classList.remove("broken");
+  });
+  image.addEventListener("error", () => byId("preview").classList.add("broken"));
+}

@@ -1,0 +1,115 @@
+// The view of the hits of one query, in one index or two side by side.
+
+import { button, byId, element, say } from "./elements.js";
+import { showFilters } from "./filters.js";
+import { gallery, indexNamed, recallText } from "./gallery.js";
+import { agreement, hitList, ranksOf, summary } from "./hits.js";
+import { hidePreview, showPreview } from "./preview.js";
+import { readQuery, search } from "./query.js";
+import { addressOf, go } from "./routes.js";
+
+const BOTH = "both";
+
+export const titleId = "results-title";
+
+export async function show(route, signal) {
+  byId("columns").setAttribute("aria-busy", "true");
+  byId("results-title").textContent = "Nearest images";
+  try {
+    await searchAndShow(route, signal);
+  } catch (error) {
+    if (error.name !== "AbortError") {
+      byId("columns").replaceChildren();
+      byId("results-title").textContent = "The search failed";
+    }
+    throw error;
+  } finally {
+    if (!signal.aborted) byId("columns").removeAttribute("aria-busy");
+  }
+}
+
+async function searchAndShow(route, signal) {
+  hidePreview();
+  const query = readQuery(route);
+  showPreview(query, route);
+  const indexes = showControls(route, query);
+  const name = query.kind === "like" ? "" : ` with ${query.name}`;
+  say(`Searching${name} …`, "busy");
+  const k = Number(byId("count").value);
+  const settled = await Promise.allSettled(indexes.map(({ name: index }) =>
+    search(query, { k, index, signal })));
+  if (signal.aborted) throw new DOMException("The view was left.", "AbortError");
+  const replies = settled.map((one) => one.value ?? null);
+  if (replies.every((reply) => reply === null)) throw settled[0].reason;
+  const item = replies.find((reply) => reply?.query)?.query;
+  if (item) showPreview(query, route, item);
+  showColumns(route, indexes, settled, replies, query.where);
+}
+
+function showControls(route, query) {
+  const change = (options) => go(addressOf(route.view, route.argument,
+    { ...route.options, ...options }));
+  showFilters(byId("result-filters"), query.where, (where) => change({ where }));
+  const { indexes } = gallery.info;
+  byId("index-control").hidden = indexes.length < 2;
+  if (indexes.length < 2) return indexes;
+  const choices = indexes.map(({ name }) => new Option(name, name));
+  byId("index").replaceChildren(new Option("Side by side", BOTH), ...choices);
+  const chosen = indexNamed(route.options.index);
+  byId("index").value = chosen ? chosen.name : BOTH;
+  byId("index").onchange = () => {
+    const { value } = byId("index");
+    change({ index: value === BOTH ? undefined : value });
+  };
+  return chosen ? [chosen] : indexes;
+}
+
+function showColumns(route, indexes, settled, replies, where) {
+  const links = { where, index: indexes.length > 1 ? undefined : route.options.index };
+  const ranks = replies.map((reply) => (reply ? ranksOf(reply) : new Map()));
+  const columns = indexes.map((index, place) => {
+    const others = indexes.length > 1 ? ranks[1 - place] : undefined;
+    const reply = replies[place];
+    const heading = indexes.length > 1 ? columnHead(index) : [];
+    if (reply === null) {
+      const text = element("p", "status error", settled[place].reason.message);
+      return element("section", "column", ...heading, text);
+    }
+    const text = summary(reply, { images: index.images, where });
+    if (indexes.length > 1) heading.push(element("p", "muted", text));
+    if (place + 1 < indexes.length) heading.push(linkToNext(indexes[place + 1]));
+    const list = element("ol", "grid hits", ...hitList(reply, { others, links }));
+    if (!reply.hits.length) list.append(element("li", "empty", text));
+    return element("section", "column", ...heading, list);
+  });
+  columns.forEach((column, place) =>
+    column.setAttribute("aria-label", `Hits in ${indexes[place].name}`));
+  byId("columns").classList.toggle("two", columns.length > 1);
+  byId("columns").replaceChildren(...columns);
+  const isMatch = replies.some((reply) => reply && (reply.match !== false || !reply.hits.length));
+  byId("results-title").textContent = isMatch ? "Nearest images" : "No match";
+  say(indexes.length > 1 ? comparison(replies)
+    : summary(replies[0], { images: indexes[0].images, where }));
+}
+
+function columnHead(index) {
+  const { name, version } = index.model;
+  const heading = element("h2", "", index.name);
+  heading.tabIndex = -1;
+  return [heading,
+    element("p", "muted", `${name}, version ${version}${recallText(index)}`)];
+}
+
+// Where the columns are one below the other, the second is far away.
+function linkToNext(index) {
+  return button(`Go to ${index.name}`, "small-button to-next", (event) => {
+    const next = event.target.closest(".column").nextElementSibling.querySelector("h2");
+    next.focus({ preventScroll: true });
+    next.scrollIntoView();
+  });
+}
+
+function comparison(replies) {
+  return replies.includes(null) ? "Only one of the indexes gave an answer."
+    : agreement(replies);
+}

@@ -1,0 +1,64 @@
+// The address says what is shown, so that back, forward, reload and links work:
+//
+//   #start                  choose a picture, or take one of a random sample
+//   #like/ID                images like one of the gallery
+//   #upload/NUMBER          images like a picture given since the page was loaded
+//   #url/ADDRESS            images like a picture elsewhere
+//   #browse                 the gallery, page by page
+//   #map, #duplicates, #add
+//
+// Options follow a question mark, such as #like/ID?crop=0.1,0.2,0.5,0.5
+
+const VIEWS = ["start", "like", "upload", "url", "browse", "map", "duplicates", "add"];
+
+export function readRoute(hash = location.hash) {
+  const [path, options = ""] = hash.slice(1).split(/\?(.*)/s, 2);
+  const [view, argument = ""] = path.split(/\/(.*)/s, 2);
+  return {
+    view: VIEWS.includes(view) ? view : "start",
+    argument: decoded(argument),
+    options: Object.fromEntries(new URLSearchParams(options)),
+  };
+}
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;  // not written by this page; the service says what is wrong with it
+  }
+}
+
+// The address of a view; options without a value are left out.
+export function addressOf(view, argument = "", options = {}) {
+  const given = new URLSearchParams();
+  for (const [name, value] of Object.entries(options)) {
+    const isFilter = typeof value === "object" && value !== null;
+    if (isFilter && Object.keys(value).length) given.set(name, JSON.stringify(value));
+    else if (!isFilter && value !== undefined && value !== "") given.set(name, value);
+  }
+  const path = argument === "" ? view : `${view}/${encodeURIComponent(argument)}`;
+  return `#${path}${given.size ? `?${given}` : ""}`;
+}
+
+// The filter in a route; one that nobody can read lets everything pass.
+export function whereOf(route) {
+  try {
+    const where = JSON.parse(route.options.where ?? "{}");
+    return where !== null && typeof where === "object" ? where : {};
+  } catch {
+    return {};
+  }
+}
+
+export function go(address) {
+  const before = location.href;
+  location.hash = address;
+  // Asked for again, such as a search that failed: the browser does not tell of that.
+  if (location.href === before) window.dispatchEvent(new Event("hashchange"));
+}
+
+// Another address for what is shown already: no step for "back".
+export function replaceAddress(address) {
+  history.replaceState(history.state, "", address);
+}

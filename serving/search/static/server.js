@@ -1,0 +1,64 @@
+// Requests to the service. Every failure is an `Error` whose text is a sentence.
+
+import { askForToken, authorization } from "./access.js";
+
+export async function ask(path, options = {}) {
+  const { reply } = await askWithStatus(path, options);
+  return reply;
+}
+
+export async function askWithStatus(path, options = {}) {
+  let response;
+  try {
+    response = await fetch(path,
+      { ...options, headers: { ...options.headers, ...authorization() } });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("The search page's server cannot be reached. Is it still running?");
+  }
+  let reply = null;
+  try {
+    reply = await response.json();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+  }
+  if (response.status === 401 && await askForToken(reply?.error)) {
+    return askWithStatus(path, options);
+  }
+  if (!response.ok || reply === null) {
+    const text = reply?.error ?? `The server answered with status ${response.status}.`;
+    throw Object.assign(new Error(text), { status: response.status });
+  }
+  return { reply, status: response.status };
+}
+
+// `path` with those parameters that have a value.
+export function withParameters(path, parameters) {
+  const given = Object.entries(parameters)
+    .filter(([, value]) => value !== undefined && value !== null && value !== "");
+  return given.length ? `${path}?${new URLSearchParams(given)}` : path;
+}
+
+export function sendJson(path, body, options = {}) {
+  return ask(path, {
+    ...options,
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(body),
+  });
+}
+
+// A filter as the service reads it; nothing where it lets everything pass.
+export function whereText(where) {
+  return where && Object.keys(where).length ? JSON.stringify(where) : undefined;
+}
+
+export function pause(milliseconds, signal) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, milliseconds);
+    signal.addEventListener("abort", () => {
+      clearTimeout(timer);
+      reject(new DOMException("The view was left.", "AbortError"));
+    }, { once: true });
+  });
+}

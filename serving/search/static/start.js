@@ -1,0 +1,45 @@
+// The first view: choose a picture, or take one of a random sample.
+
+import { byId, element, fileName, linkToSimilar, say, tile, title } from "./elements.js";
+import { mainIndex } from "./gallery.js";
+import { ask, withParameters } from "./server.js";
+
+const SAMPLE = 18;
+
+export const titleId = "start-title";
+
+let isLoaded = false;
+
+export async function show(route, signal) {
+  say("");
+  byId("preview").hidden = true;
+  // Those that were shown stay, so that "back" comes to what was left.
+  if (!isLoaded) await loadSamples(signal);
+}
+
+export function forgetSamples() {
+  isLoaded = false;
+}
+
+async function loadSamples(signal) {
+  const isEmpty = mainIndex().images === 0;
+  byId("samples").classList.toggle("empty-gallery", isEmpty);
+  if (isEmpty) return byId("strip").replaceChildren();
+  const seed = Math.floor(Math.random() * 1e9);
+  const reply = await ask(
+    withParameters("api/images/sample", { seed, limit: SAMPLE }), { signal });
+  byId("strip").replaceChildren(...reply.images.map(sampleCard));
+  isLoaded = true;
+  return undefined;
+}
+
+function sampleCard(image) {
+  const alt = `Search with ${title(image)}, ${fileName(image.id)}`;
+  return element("li", "", linkToSimilar(image, {}, tile(image, alt)));
+}
+
+export function listenToStart() {
+  byId("shuffle").addEventListener("click", () => {
+    loadSamples().catch((error) => say(error.message, "error"));
+  });
+}

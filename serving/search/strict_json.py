@@ -1,0 +1,74 @@
+"""JSON that strangers send, read so that nothing behind it meets a surprise."""
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from starlette.exceptions import HTTPException
+
+__all__ = ["json_object", "read_json"]
+
+_DEEPEST = 16
+
+
+def json_object(name: str, text: bytes) -> dict[str, Any]:
+    """Read a JSON object, as `read_json` does."""
+    values = read_json(name, text)
+    if not isinstance(values, dict):
+        raise HTTPException(400, f"{name} must be a JSON object.")
+    return values
+
+
+def read_json(name: str, text: bytes) -> Any:
+    """Read JSON whose numbers are finite and fit 64 bits, and whose text is UTF-8.
+
+    Args:
+        name: What it is, for the error.
+        text: Encoded, as it was sent.
+
+    Returns:
+        The value; no more than 16 lists and objects are in each other.
+
+    Raises:
+        HTTPException: 400, it is something else.
+    """
+    try:
+        values = json.loads(
+            text, parse_int=_integer, parse_float=_finite, parse_constant=_finite
+        )
+        for value in _strings(values):
+            value.encode()
+    except (ValueError, RecursionError) as error:  # UnicodeError is a ValueError
+        raise HTTPException(400, f"{name} must be JSON: {str(error)[:200]}.") from error
+    return values
+
+
+def _integer(text: str) -> int:
+    if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
+        raise ValueError("a whole number does not fit 64 bits")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("a number is not finite")
+    return number
+
+
+def _strings(value: Any, depth: int = 0) -> Iterator[str]:
+    """Yield all strings, of values that are not too deep in each other."""
+    if depth > _DEEPEST:
+        raise ValueError(f"it is more than {_DEEPEST} deep")
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        if value and isinstance(value[0], int | float):  # an embedding
+            value = [item for item in value if not isinstance(item, int | float)]
+        for item in value:
+            yield from _strings(item, depth + 1)
+    elif isinstance(value, dict):
+        yield from value
+        for item in value.values():
+            yield from _strings(item, depth + 1)

@@ -1,0 +1,100 @@
+"""The benchmark of the search measures what it says."""
+
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks.search import __main__ as search
+from benchmarks.search import speed
+from benchmarks.search.engines import ENGINES, Built
+from benchmarks.search.measuring import Measuring
+from benchmarks.search.sets import SETS, Gallery, draw, scaled
+
+pytest.importorskip("scann")
+
+
+def test_sets_are_unit_vectors_around_their_centres():
+    gallery, queries = draw(Gallery(500, 16, 5, 0.3), 40)
+    assert gallery.shape == (500, 16)
+    assert queries.shape == (40, 16)
+    np.testing.assert_allclose(np.linalg.norm(gallery, axis=1), 1, rtol=1e-5)
+    nearest = (queries @ gallery.T).max(axis=1)
+    assert nearest.min() > 0.8  # each query has items around its own centre
+    assert abs((gallery @ gallery.T).mean()) < 0.35  # which are several
+
+
+def test_scaled_set_keeps_the_size_of_its_clusters():
+    for gallery in SETS.values():
+        small = scaled(gallery, 0.01)
+        ratio = gallery.items / gallery.clusters
+        assert small.items / small.clusters == pytest.approx(ratio, rel=0.01)
+        assert (small.dimension, small.spread) == (gallery.dimension, gallery.spread)
+
+
+def test_fastest_setting_that_reaches_the_target_is_chosen():
+    true = np.tile(np.arange(10), (20, 1))
+
+    def find(queries, k, setting):
+        found = np.full((len(queries), k), -1)
+        found[:, : setting["right"]] = np.arange(setting["right"])
+        return found
+
+    ladders = [[{"right": 5}, {"right": 9}], [{"right": 8}]]
+    measuring = Measuring(Built(find, ladders, {}, None), np.ones((20, 4)), true)
+    chosen = measuring.answer("choose", target=0.85)
+    assert chosen["setting"] == {"right": 9}
+    assert chosen["recall_at_10"] == pytest.approx(0.9)
+    assert chosen["recall_at_1"] == 1
+    assert measuring.answer("choose", target=0.95) is None
+
+
+def test_table_gives_rates_and_multiples_and_names_failures():
+    record = {
+        "engine": "a",
+        "recall_at_10": 0.995,
+        "recall_at_1": 1.0,
+        "batched_rate": 2_000.0,
+        "single_rate": 100.0,
+        "ours_batched": 1.5,
+        "ours_batched_by_cpu": 1.25,
+        "ours_single": 2.0,
+        "ours_single_by_cpu": 3.0,
+        "build_seconds": 7.0,
+        "build_cpu_seconds": 9.0,
+        "megabytes": 50.0,
+    }
+    failed = {"engine": "b", "error": "it fell"}
+    short = {"engine": "c", "reaches_target": False}
+    lines = speed.summary([record, failed, short]).splitlines()
+    assert (
+        "| a | 0.9950 | 1.0000 | 2,000 | 1.50 x | 1.25 x | 100 | 2.00 x | 3.00 x "
+        "| 7 | 9 | 50 |"
+    ) in lines
+    assert lines[3].startswith("| b | it fell |")
+    assert lines[4].startswith("| c | below target |")
+
+
+@pytest.mark.slow
+def test_speed_is_measured_beside_raw_scann_and_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(speed, "use_threads", lambda threads: None)
+    out = tmp_path / "records.jsonl"
+    size = ["--sets", "clustered", "--scale", "0.005", "--queries", "30"]
+    quick = ["--rounds", "1", "--seconds", "0", "--engines", "tfdml", "scann"]
+    assert search.main(["speed", *size, *quick, "--out", str(out)]) == 0
+    ours, raw = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
+    assert (ours["engine"], raw["engine"]) == ("tfdml", "scann")
+    assert ours["settings"]["method"] == "exact"
+    assert ours["recall_at_10"] == raw["recall_at_10"] == 1
+    assert min(ours["batched_rate"], raw["single_rate"], raw["ours_batched"]) > 0
+    assert ours["save_peak"] >= 1
+    assert ours["overhead"] > -1
+    assert "Interface over ScaNN alone" in capsys.readouterr().out
+
+
+def test_every_engine_is_imported_under_a_name_of_its_own():
+    from benchmarks.search.engines import PEERS, imports
+
+    names = {imports(engine) for engine in ENGINES}
+    assert names == {"scann.scann_ops.py", "faiss", "hnswlib", "usearch"}
+    assert set(PEERS) == set(ENGINES) - {"tfdml", "scann"}

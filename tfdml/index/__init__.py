@@ -1,0 +1,82 @@
+"""Search indexes: a gallery of embeddings that is built, searched, changed and saved.
+
+`ExactIndex` compares a query with every item. `ScannIndex` answers from Google's ScaNN,
+with settings chosen by the recall that they reach. `MilvusIndex` is a collection in a
+Milvus cluster, for galleries that one machine cannot hold. All have one interface,
+`Index`, and check all that they are given: the libraries behind them end the process,
+or answer with wrong ids, on some inputs that are easily met.
+"""
+
+import os
+from typing import Any
+
+from tfdml.index.exact import ExactIndex
+from tfdml.index.files import IndexFileError, read_version
+from tfdml.index.filters import Not, Range, Where
+from tfdml.index.ids import Ids
+from tfdml.index.interface import Embed, Index, IndexStats, Items, SearchResult
+from tfdml.index.log import LockedError
+from tfdml.index.milvus import MilvusIndex
+from tfdml.index.recall import MeasuredRecall
+from tfdml.index.scann import ScannIndex
+from tfdml.index.scann_search import ScannSettings
+from tfdml.index.verify import VerifyReport, verify_index
+
+__all__ = [
+    "Embed",
+    "ExactIndex",
+    "Ids",
+    "Index",
+    "IndexFileError",
+    "IndexStats",
+    "Items",
+    "LockedError",
+    "MeasuredRecall",
+    "MilvusIndex",
+    "Not",
+    "Range",
+    "ScannIndex",
+    "ScannSettings",
+    "SearchResult",
+    "VerifyReport",
+    "Where",
+    "load_index",
+    "verify_index",
+]
+
+_Loaded = type[ExactIndex] | type[ScannIndex] | type[MilvusIndex]
+
+
+def load_index(
+    folder: str | os.PathLike[str],
+    *,
+    model_fingerprint: str | None = None,
+    embed: Embed | None = None,
+) -> ExactIndex | ScannIndex | MilvusIndex:
+    """Load the index in a folder, of whichever class it is.
+
+    Arguments and errors are those of the `load` of the class.
+
+    Returns:
+        An `ExactIndex`, a `ScannIndex` or a `MilvusIndex`.
+    """
+    classes: dict[str, _Loaded] = {
+        "ExactIndex": ExactIndex,
+        "ScannIndex": ScannIndex,
+        "MilvusIndex": MilvusIndex,
+    }
+
+    def kind(manifest: dict[str, Any], data: object) -> _Loaded:
+        if manifest["class"] not in classes:
+            raise IndexFileError(
+                f"`folder` must hold one of {list(classes)}. Received: {folder}, "
+                f"which holds a {manifest['class']}. Use the tfdml that wrote it."
+            )
+        return classes[manifest["class"]]
+
+    return read_version(
+        folder,
+        lambda manifest, data: kind(manifest, data)._restore(
+            manifest, data, model_fingerprint, embed
+        ),
+    )

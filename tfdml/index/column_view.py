@@ -1,0 +1,90 @@
+"""The values of one attribute at one moment, and which rows fulfil a condition."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["ColumnView", "Scalar"]
+
+Scalar = str | int | float | bool
+
+
+def _exactly(kind: str, value: Any) -> int | float | None:
+    """Return a number in the kind of a column, None where none there equals it."""
+    try:
+        converted = int(value) if kind == "integer" else float(value)
+    except OverflowError:  # an infinity, or beyond what a float holds
+        return None
+    if kind == "integer" and not -(2**63) <= converted < 2**63:
+        return None
+    return converted if converted == value else None
+
+
+def _limit(kind: str, value: Any, *, upwards: bool) -> int | float:
+    """Return the next number in the kind of a column; NumPy would round it."""
+    infinity = math.inf if upwards else -math.inf
+    if kind == "integer" and value not in (math.inf, -math.inf):
+        return math.ceil(value) if upwards else math.floor(value)
+    try:
+        converted = float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+    is_beyond = converted < value if upwards else converted > value
+    return math.nextafter(converted, infinity) if is_beyond else converted
+
+
+class ColumnView:
+    """The values of one attribute in the first rows of a table."""
+
+    def __init__(
+        self,
+        kind: str,
+        values: NDArray[Any],
+        known: NDArray[np.bool_],
+        words: Sequence[str],
+        codes: Mapping[str, int],
+    ) -> None:
+        self.kind = kind
+        self.values = values
+        self.known = known
+        self._words = words
+        self._codes = codes
+
+    def value(self, row: int) -> Scalar | None:
+        """Return the value in a row, None where it has none."""
+        if not self.known[row]:
+            return None
+        value: Scalar = self.values[row].item()
+        return self._words[int(value)] if self.kind == "string" else value
+
+    def among(self, values: Sequence[Any]) -> NDArray[np.bool_]:
+        """Mark the rows that have one of some values, given in the column's kind."""
+        if self.kind == "string":
+            values = [self._codes.get(str(value), -1) for value in values]
+        elif self.kind != "boolean":
+            exact = [_exactly(self.kind, value) for value in values]
+            values = [value for value in exact if value is not None]
+        wanted = np.array(values, self.values.dtype)
+        if len(wanted) == 1:  # by far the fastest
+            return (self.values == wanted[0]) & self.known
+        same: NDArray[np.bool_] = np.isin(self.values, wanted) & self.known
+        return same
+
+    def between(self, least: Any, most: Any) -> NDArray[np.bool_]:
+        """Mark the rows with a number in a range, None for no limit."""
+        marked: NDArray[np.bool_] = self.known.copy()
+        if least is not None:
+            marked &= self.values >= _limit(self.kind, least, upwards=True)
+        if most is not None:
+            marked &= self.values <= _limit(self.kind, most, upwards=False)
+        return marked
+
+    def where_word(self, holds: Callable[[str], bool]) -> NDArray[np.bool_]:
+        """Mark the rows with a string of which something holds."""
+        words = list(self._words)  # others add to it meanwhile
+        passed = np.array([holds(word) for word in words] or [False], np.bool_)
+        marked: NDArray[np.bool_] = passed[self.values] & self.known
+        return marked

@@ -1,0 +1,72 @@
+"""The ids that a search must not return: of all queries alike, or of each one."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfdml.index.ids import Ids, check_ids
+
+__all__ = ["banned_rows", "check_exclude"]
+
+
+def check_exclude(
+    exclude: Ids | Sequence[Ids], queries: int, kind: str | None
+) -> NDArray[Any] | list[NDArray[Any]]:
+    """Check `exclude` of `Index.search`.
+
+    Args:
+        exclude: Ids, or a sequence of ids for each query. Sets are let pass.
+        queries: How many queries there are.
+        kind: The kind of the index's ids, or None for either.
+
+    Returns:
+        The ids of all queries, or a list with those of each query.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    values: Any = exclude.tolist() if isinstance(exclude, np.ndarray) else exclude
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise ValueError(
+            f"`exclude` must be a sequence of ids, or one for each query. Received: "
+            f"{values!r}. Pass one id as [{values!r}]."
+        )
+    values = list(values)
+    nested = [
+        isinstance(v, Iterable) and not isinstance(v, str | bytes) for v in values
+    ]
+    if not any(nested):
+        return _checked(values, kind)
+    if not all(nested):
+        raise ValueError(
+            "`exclude` must hold ids, or a sequence of ids for each query. "
+            "Received: both."
+        )
+    if len(values) != queries:
+        raise ValueError(
+            f"`exclude` must hold one sequence of ids for each of the {queries} "
+            f"queries. Received: {len(values)}."
+        )
+    return [_checked(list(ids), kind) for ids in values]
+
+
+def _checked(ids: list[Any], kind: str | None) -> NDArray[Any]:
+    return check_ids(ids, kind=kind, name="exclude", may_repeat=True)
+
+
+def banned_rows(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return the rows of each query as one array.
+
+    Args:
+        rows: The rows of each query, -1 for an id that is not there.
+
+    Returns:
+        int64 `[Q, m]`, none twice in a row; filled up with -1.
+    """
+    there = [np.unique(own[own >= 0]) for own in rows]
+    banned = np.full((len(there), max(map(len, there), default=0)), -1, np.int64)
+    for query, own in enumerate(there):
+        banned[query, : len(own)] = own
+    return banned

@@ -1,0 +1,45 @@
+"""An array that grows at its end, while others read its beginning."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Growing"]
+
+
+class Growing:
+    """Rows that are added in amortised constant time, by one thread at a time.
+
+    It does not know how many rows count: who writes says where. So rows of a change
+    that failed are written over by the next one. What `first` returned stays as it was:
+    rows are written behind it, or into a new array.
+
+    Args:
+        rows: What it holds to begin with; not copied, and not written to.
+    """
+
+    def __init__(self, rows: NDArray[Any]) -> None:
+        self._rows = rows
+
+    def put(self, start: int, rows: NDArray[Any]) -> None:
+        """Write rows of the same shape behind the first `start` ones.
+
+        Longer strings widen all.
+        """
+        end = start + len(rows)
+        dtype = self._rows.dtype
+        if dtype.kind == "U":
+            dtype = np.promote_types(dtype, rows.dtype)
+        if end > len(self._rows) or dtype != self._rows.dtype:
+            capacity = max(end, start + start // 2, 64)
+            grown = np.empty((capacity, *self._rows.shape[1:]), dtype)
+            grown[:start] = self._rows[:start]
+            self._rows = grown
+        self._rows[start:end] = rows
+
+    def first(self, size: int) -> NDArray[Any]:
+        """Return the first rows, read-only, as they stay."""
+        view = self._rows[:size].view()
+        view.flags.writeable = False
+        return view

@@ -1,0 +1,162 @@
+"""A table that is changed, saved and built again while others search it.
+
+A change is on the disk before it is made, where the index has a folder. Rows that were
+added are compared with until they are many enough; then a thread builds a new searcher
+of all rows, and switches.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfdml.index.compaction import Compaction
+from tfdml.index.durable import Durable
+from tfdml.index.ids import IdMap, kind_of
+from tfdml.index.log import Change
+from tfdml.index.replay import check_fits
+from tfdml.index.table import Table
+
+__all__ = ["BuildAgain", "GuardedTable"]
+
+BuildAgain = Callable[[NDArray[np.float32], Any], Any]
+"""Returns the like of a searcher, None if there was none, for other rows."""
+
+
+class GuardedTable:
+    """The table of an index, and what keeps apart those that use it.
+
+    Args:
+        table: What it holds to begin with.
+        dimension: That of its embeddings.
+    """
+
+    def __init__(self, table: Table, dimension: int) -> None:
+        self._table = table
+        self._dimension = dimension
+        self._durable = Durable()
+        # One changes at a time, and holds it long: for the disk, and while saving.
+        self._writing = threading.RLock()
+        # Held for moments: ids lead to rows of the snapshot that is there.
+        self._switch = threading.Lock()
+        self._compacting = threading.Lock()
+        self._compaction = Compaction()
+
+    @property
+    def table(self) -> Table:
+        """The table as it is now."""
+        return self._table
+
+    @property
+    def folder(self) -> str | None:
+        """The folder, None as long as the index was not saved."""
+        return self._durable.folder
+
+    @property
+    def log_bytes(self) -> int:
+        """The size of the log, as far as it counts."""
+        return self._durable.log_bytes
+
+    @contextmanager
+    def reading(self) -> Iterator[Table]:
+        """Keep changes out for a moment: ids lead to rows of the snapshot."""
+        with self._switch:
+            yield self._table
+
+    @contextmanager
+    def changing(self) -> Iterator[Table]:
+        """Keep other changes out, also those of other processes; see `Durable.lock`."""
+        with self._writing:
+            self._durable.lock(self._replay)
+            yield self._table
+
+    def change(self, change: Change, compact: Callable[[], None]) -> None:
+        """Make a change for good: on the disk first, where the index has a folder.
+
+        Args:
+            change: The change, made under `changing`.
+            compact: Calls `compact`; it is called in a thread, if enough has changed.
+
+        Raises:
+            OSError: It cannot be written, and is not made.
+        """
+        if not len(change.ids) and not len(change.removed):
+            return
+        before = self._table.snapshot
+        self._durable.make(
+            change, self._apply, lambda: self._table.snapshot is not before
+        )
+        self._compaction.consider(self._table.snapshot, compact)
+
+    def _replay(self, change: Change) -> None:
+        """Make a change that the log holds."""
+        check_fits(change, self._table, self._dimension)
+        self._apply(change)
+
+    def _apply(self, change: Change) -> None:
+        table = self._table
+        if len(change.ids) and table.kind is None:
+            # The first ids of all decide of which kind they are.
+            ids = table.snapshot.base_ids
+            if kind_of(ids) != kind_of(change.ids):
+                table = table.emptied(change.ids)
+        with self._switch:
+            table.replace(
+                table.rows_of(change.removed),
+                change.embeddings,
+                change.ids,
+                change.attributes,
+            )
+            self._table = table
+
+    def compact(self, build_again: BuildAgain) -> None:
+        """Build the searcher again, of all items and without the removed ones."""
+        with self._compacting:
+            table = self._table
+            old = table.snapshot
+            if old.count == old.base == old.rows:
+                return
+            rows = np.flatnonzero(old.live)
+            embeddings, ids = old.embeddings_of(rows), old.ids_of(rows)
+            places = IdMap(ids)
+            places.sort()
+            searcher = build_again(embeddings, old.searcher) if len(rows) else None
+            with self._writing:
+                if self._table is not table:  # it was emptied, for ids of another kind
+                    return
+                new = table.rebuilt(old, searcher, embeddings, places)
+                with self._switch:
+                    self._table = new
+
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        describe: Callable[[Table], dict[str, Any]],
+        write: Callable[[Table, Path], None],
+    ) -> None:
+        """Save to a folder, in which each change is logged from then on.
+
+        Args:
+            folder: See `Durable.save`.
+            describe: Returns what the manifest says of the table.
+            write: Writes the table's files into an empty folder.
+        """
+        with self._writing:
+            self._durable.catch_up(folder, self._replay)
+            table = self._table
+            self._durable.save(folder, describe(table), lambda data: write(table, data))
+
+    def opened(self, data: Path) -> None:
+        """Take the folder that the table was read from; see `Durable.opened`."""
+        self._durable.opened(data, self._replay)
+
+    def close(self) -> None:
+        """Wait for a searcher that is being built, and let go of the log."""
+        self._compaction.wait()
+        with self._writing:
+            self._durable.close()

@@ -1,0 +1,131 @@
+"""The manifest of a saved index: what it is, and the SHA-256 of each of its files."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+__all__ = [
+    "DATA",
+    "MANIFEST",
+    "NEW_MANIFEST",
+    "IndexFileError",
+    "check_file",
+    "is_manifest",
+    "measure",
+    "read_manifest",
+    "write_manifest",
+]
+
+MANIFEST = "manifest.json"
+NEW_MANIFEST = "manifest.json.new"
+DATA = re.compile(r"data-[0-9a-f]{16}")
+"""What the folder of the data files is named like."""
+
+_FORMAT = "tfdml-index"
+_VERSION = 2
+# Plain names of files that are read as numbers or text: no folder, no pickle.
+_FILE = re.compile(r"[A-Za-z0-9_]+\.(npy|pb|pbtxt)")
+
+
+class IndexFileError(ValueError):
+    """A folder does not hold the index that was asked for, or not an intact one."""
+
+
+def write_manifest(path: Path, description: dict[str, Any]) -> None:
+    """Write a manifest.
+
+    Args:
+        path: The file.
+        description: What the index is, in JSON types, with the name of the folder of
+            its data as `data`, and what `measure` returns of each file as `files`.
+
+    Raises:
+        TypeError: It has something that JSON does not have.
+        ValueError: It has a number that is not finite.
+    """
+    manifest = {"format": _FORMAT, "format_version": _VERSION, **description}
+    # As a load will read it: keys of `notes` that were numbers are strings then.
+    manifest = json.loads(_encoded(manifest))
+    manifest["sha256"] = _digest(manifest)
+    path.write_bytes(_encoded(manifest, indent=2))
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read and check the manifest in a folder.
+
+    Raises:
+        IndexFileError: There is none, a damaged one, or one of another version.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise IndexFileError(f"`folder` holds no index: {path} is missing.") from None
+    except (ValueError, RecursionError) as error:
+        raise IndexFileError(f"{path} is damaged: it is not JSON.") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
+        raise IndexFileError(f"`folder` holds no index: {path} is of something else.")
+    version = manifest.get("format_version")
+    if version != _VERSION:
+        raise IndexFileError(
+            f"{path} has the format version {version!r}; this tfdml reads version "
+            f"{_VERSION}. Build the index again, or use the tfdml that wrote it."
+        )
+    try:
+        is_whole = manifest.pop("sha256", None) == _digest(manifest)
+    except ValueError:  # NaN, which JSON does not have
+        is_whole = False
+    if not is_whole:
+        raise IndexFileError(f"{path} is damaged: it does not match its own SHA-256.")
+    data, files = manifest.get("data"), manifest.get("files")
+    if not isinstance(data, str) or not isinstance(files, dict):
+        raise IndexFileError(f"{path} is damaged: it names no files.")
+    if not DATA.fullmatch(data) or not all(map(_FILE.fullmatch, files)):
+        raise IndexFileError(f"{path} names files that an index does not have.")
+    return manifest
+
+
+def is_manifest(path: Path) -> bool:
+    """Tell whether a file looks like a manifest, of whichever version."""
+    try:
+        manifest = json.loads(path.read_bytes())
+        return manifest["format"] == _FORMAT and isinstance(manifest["data"], str)
+    except (ValueError, KeyError, TypeError, RecursionError, IsADirectoryError):
+        return False
+
+
+def check_file(path: Path, measured: dict[str, Any]) -> None:
+    """Compare a file with what `measure` returned of it.
+
+    Raises:
+        IndexFileError: It is another one, or missing.
+    """
+    try:
+        found = measure(path)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise IndexFileError(f"The index is damaged: {path} is missing.") from None
+    for rule in ("bytes", "sha256"):
+        if found[rule] != measured.get(rule):
+            raise IndexFileError(
+                f"The index is damaged: {path} must have {rule} {measured.get(rule)}. "
+                f"Received: {found[rule]}. Copy or build it again."
+            )
+
+
+def measure(path: Path) -> dict[str, Any]:
+    """Return the size and the SHA-256 of a file."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return {"bytes": file.tell(), "sha256": digest}
+
+
+def _digest(manifest: dict[str, Any]) -> str:
+    return hashlib.sha256(_encoded(manifest, sort_keys=True)).hexdigest()
+
+
+def _encoded(manifest: dict[str, Any], **options: Any) -> bytes:
+    # Escapes would make one character of two surrogates that stand alone.
+    text = json.dumps(manifest, ensure_ascii=False, allow_nan=False, **options)
+    return text.encode("utf-8", "surrogatepass")

@@ -1,0 +1,183 @@
+"""The requests that an index makes of a Milvus collection, in batches."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfdml.index.milvus_collection import EMBEDDING, METRICS, Facts
+from tfdml.index.milvus_filters import ID, ids_after, ids_expression
+from tfdml.index.milvus_rows import Rows, batches, size_of_ids
+
+__all__ = ["Store"]
+
+_MOST_ROWS = 16_384  # in one answer, where they are counted
+# Milvus refuses, or finds little, where these are below the number of hits.
+_AT_LEAST_HITS = {
+    "HNSW": "ef",
+    "HNSW_SQ": "ef",
+    "HNSW_PQ": "ef",
+    "HNSW_PRQ": "ef",
+    "SCANN": "reorder_k",
+    "DISKANN": "search_list",
+}
+
+
+@dataclass(frozen=True)
+class Store:
+    """An open collection.
+
+    Args:
+        client: Of pymilvus.
+        collection: The name.
+        facts: What the collection is.
+        search_parameters: What it is searched with.
+        consistency: That of searches; writes are checked with "Strong".
+        batch_size: Most items in one request.
+        timeout: Seconds to wait for an answer.
+    """
+
+    client: Any
+    collection: str
+    facts: Facts
+    search_parameters: Mapping[str, Any]
+    consistency: str
+    batch_size: int
+    timeout: float
+
+    def read(
+        self, ids: NDArray[Any], fields: Sequence[str] = (ID,)
+    ) -> dict[str | int, dict[str, Any]]:
+        """Return rows by their ids, as they are now; without those not there."""
+        sizes = size_of_ids(ids)
+        if EMBEDDING in fields:
+            sizes += 4 * self.facts.dimension
+        found = {}
+        for part in batches(sizes, self.batch_size):
+            rows = self.client.query(
+                self.collection,
+                filter=ids_expression(ids[part].tolist()),
+                output_fields=list(fields),
+                consistency_level="Strong",
+                timeout=self.timeout,
+            )
+            found.update({row[ID]: row for row in rows})
+        return found
+
+    def ids(self) -> Iterator[str | int]:
+        """Give the ids of all items, in rising order."""
+        # pymilvus' own iterator leaves out the id "", and fails on quotes in ids.
+        expression = ""
+        while True:
+            rows = self.client.query(
+                self.collection,
+                filter=expression,
+                output_fields=[ID],
+                limit=min(self.batch_size, _MOST_ROWS),
+                iterator="True",  # sorts by id
+                reduce_stop_for_best="True",  # without holes, if with fewer rows
+                consistency_level="Strong",
+                timeout=self.timeout,
+            )
+            if not rows:
+                return
+            for row in rows:
+                yield row[ID]
+            expression = ids_after(rows[-1][ID])
+
+    def fill(self, rows: Rows) -> None:
+        """Write the items of a new collection."""
+        for part in batches(rows.sizes, self.batch_size):
+            self.client.insert(self.collection, rows.values(part), timeout=self.timeout)
+
+    def add(self, rows: Rows) -> None:
+        """Write new items; on an error, remove those that were written."""
+        written = 0
+        try:
+            for part in batches(rows.sizes, self.batch_size):
+                written = part.stop
+                self._upsert(rows, part)
+        except BaseException as error:
+            _undo(error, lambda: self.delete(rows.ids[:written]))
+            raise
+
+    def replace(self, rows: Rows, old: Rows) -> None:
+        """Write items that are there; on an error, write the old ones again."""
+        written = 0
+        try:
+            for part in batches(rows.sizes, self.batch_size):
+                written = part.stop
+                self._upsert(rows, part)
+        except BaseException as error:
+            _undo(error, lambda: self._write_again(old, written))
+            raise
+
+    def _write_again(self, old: Rows, written: int) -> None:
+        for part in batches(old.sizes[:written], self.batch_size):
+            self._upsert(old, part)
+
+    def _upsert(self, rows: Rows, part: slice) -> None:
+        # Never `insert`: Milvus lets an id be there twice, and pymilvus sends a request
+        # again whose answer was lost.
+        self.client.upsert(self.collection, rows.values(part), timeout=self.timeout)
+
+    def delete(self, ids: NDArray[Any]) -> None:
+        """Remove items."""
+        for part in batches(size_of_ids(ids), self.batch_size):
+            self.client.delete(
+                self.collection,
+                filter=ids_expression(ids[part].tolist()),
+                timeout=self.timeout,
+            )
+
+    def count(self, expression: str | bool, *, consistency: str | None = None) -> int:
+        """Return of how many items an expression holds."""
+        if expression is False:
+            return 0
+        rows = self.client.query(
+            self.collection,
+            filter="" if expression is True else expression,
+            output_fields=["count(*)"],
+            consistency_level=consistency or self.consistency,
+            timeout=self.timeout,
+        )
+        return int(rows[0]["count(*)"])
+
+    def search(
+        self, expression: str | bool, queries: NDArray[np.float32], hits: int
+    ) -> Sequence[Sequence[Mapping[str, Any]]]:
+        """Return the nearest items of which an expression holds."""
+        if expression is False:
+            return [[] for _ in queries]
+        parameters = dict(self.search_parameters)
+        name = _AT_LEAST_HITS.get(self.facts.index_type)
+        if name in parameters:
+            parameters[name] = max(parameters[name], hits)
+        answers: Sequence[Sequence[Mapping[str, Any]]] = self.client.search(
+            self.collection,
+            data=list(queries),
+            anns_field=EMBEDDING,
+            filter="" if expression is True else expression,
+            limit=hits,
+            output_fields=[ID],
+            search_params={
+                "metric_type": METRICS[self.facts.metric],
+                "params": parameters,
+            },
+            consistency_level=self.consistency,
+            timeout=self.timeout,
+        )
+        return answers
+
+
+def _undo(error: BaseException, undo: Callable[[], None]) -> None:
+    """Take back half a change; where that fails too, say so with the error."""
+    try:
+        undo()
+    except Exception as second:
+        error.add_note(
+            "What was written could not be taken back either: some of the items are "
+            f"changed, the others are not. {type(second).__name__}: {second}"
+        )

@@ -1,0 +1,89 @@
+"""Recall as a contract: what an index is to find, and what it was seen to find."""
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["LEAST_QUERIES", "MeasuredRecall", "RecallTarget", "recall_interval"]
+
+LEAST_QUERIES = 200
+"""So many queries of the caller's own are needed: half choose, half measure."""
+
+
+@dataclass(frozen=True)
+class MeasuredRecall:
+    """The share of the true nearest items that an index finds, as measured.
+
+    Attributes:
+        value: recall@k, the mean over the queries.
+        k: How many neighbours were asked for.
+        queries: How many queries were asked; 0 where all items are compared, which
+            finds every neighbour.
+        low: Lower end of the 95% interval.
+        high: Upper end.
+        target: What was to be reached.
+        own_queries: Whether the caller gave the queries. If not, they are items.
+    """
+
+    value: float
+    k: int
+    queries: int
+    low: float
+    high: float
+    target: float
+    own_queries: bool
+
+    @classmethod
+    def of_exact(cls, target: "RecallTarget") -> Self:
+        """Return the recall of comparing with all items."""
+        return cls(1.0, 10, 0, 1.0, 1.0, target.value, target.queries is not None)
+
+    def __str__(self) -> str:
+        """Say it in a line."""
+        if not self.queries:
+            return "recall 1 by comparing with all items"
+        of = "queries of the caller" if self.own_queries else "items as queries"
+        return (
+            f"recall@{self.k} {self.value:.4f} ({self.low:.4f} to {self.high:.4f}, "
+            f"{self.queries} {of}, target {self.target:g})"
+        )
+
+
+@dataclass(frozen=True)
+class RecallTarget:
+    """What an index is built for, and built again for.
+
+    Args:
+        value: The recall@10 to be reached.
+        queries: Those of the caller, checked float32 `[Q, D]`; None for items.
+        seed: Draws the queries.
+    """
+
+    value: float
+    queries: NDArray[np.float32] | None
+    seed: int
+
+
+def recall_interval(
+    recalls: NDArray[np.float64], quantile: float = 1.96
+) -> tuple[float, float]:
+    """Return the interval of a mean recall.
+
+    It is Wilson's, of as many independent trials as would vary as much: the neighbours
+    of one query are found or missed together. Where all queries have the same recall,
+    each is one trial.
+
+    Args:
+        recalls: Of each query, from 0 to 1, `[Q]`.
+        quantile: Half its width in standard deviations. Default: 95% confidence.
+    """
+    mean, variance = float(recalls.mean()), float(recalls.var()) / len(recalls)
+    trials = mean * (1 - mean) / variance if variance else len(recalls)
+    square = quantile**2 / trials
+    centre = mean + square / 2
+    half = math.sqrt(square * mean * (1 - mean) + square**2 / 4)
+    low, high = (centre - half) / (1 + square), (centre + half) / (1 + square)
+    return max(0.0, low), min(1.0, high)

@@ -1,0 +1,212 @@
+"""Looking through a saved index for whatever may be wrong with it."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfdml.arguments import whole
+from tfdml.index.exact import ExactIndex
+from tfdml.index.files import log_of
+from tfdml.index.local import LocalIndex
+from tfdml.index.log import LogError, read_log
+from tfdml.index.manifest import IndexFileError, check_file, read_manifest
+from tfdml.index.scann import ScannIndex
+from tfdml.index.table import Snapshot
+
+__all__ = ["VerifyReport", "verify_index"]
+
+_CLASSES: dict[str, type[LocalIndex]] = {
+    "ExactIndex": ExactIndex,
+    "ScannIndex": ScannIndex,
+}
+_ROWS = 65_536  # that are looked at at once
+_FOUND = 0.9  # of the sample, where the search is approximate
+_TOLERANCE = 1e-3  # of scores, relative: ScaNN sums in float32
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What `verify_index` has found.
+
+    Attributes:
+        folder: The folder.
+        problems: What is wrong, a sentence each; empty for an intact index.
+        kind: The class, such as `"ScannIndex"`; "" where it cannot be told.
+        items: Items that can be found, the changes in the log made.
+        files: Files of data whose SHA-256 is right.
+        bytes: Their size.
+        changes: Changes in the log.
+        torn_bytes: At the end of the log, of a change that a kill has cut short before
+            it was acknowledged; the next change overwrites them.
+        tried: Items that were searched for.
+        found: Those of them that were found, at least as near as they are.
+    """
+
+    folder: str
+    problems: tuple[str, ...] = ()
+    kind: str = ""
+    items: int = 0
+    files: int = 0
+    bytes: int = 0
+    changes: int = 0
+    torn_bytes: int = 0
+    tried: int = 0
+    found: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    def __str__(self) -> str:
+        """Say all of it, a line each."""
+        lines = [f"{self.folder}: {'intact' if self.ok else 'damaged'}"]
+        lines += [f"  problem: {problem}" for problem in self.problems]
+        if self.kind:
+            lines.append(f"  {self.kind} of {self.items} items")
+        lines.append(f"  {self.files} files are whole, {self.bytes} bytes")
+        lines.append(f"  {self.changes} changes in the log")
+        if self.torn_bytes:
+            lines.append(
+                f"  {self.torn_bytes} bytes of a change that was cut short before it "
+                "was acknowledged, which is harmless"
+            )
+        if self.tried:
+            lines.append(f"  {self.found} of {self.tried} items find themselves")
+        return "\n".join(lines)
+
+
+def verify_index(
+    folder: str | os.PathLike[str], *, sample: int = 1000, seed: int = 0
+) -> VerifyReport:
+    """Look through the index in a folder for whatever may be wrong with it.
+
+    The manifest, the size and SHA-256 of every file, and the log are checked, then,
+    where they are intact, what a load makes of them: whether ids repeat, embeddings are
+    finite, lengths agree, and a sample of items find themselves. Nothing is changed.
+    Of an approximate index, one item in ten may miss itself. Of a `MilvusIndex`, what
+    is in the folder is checked, and not the cluster.
+
+    Args:
+        folder: What `save` has written. Others may search and change it meanwhile.
+        sample: How many items are searched for, at most; 0 for none.
+        seed: Draws them.
+
+    Returns:
+        A report. A damaged index raises nothing: it has `problems`.
+    """
+    whole("sample", sample, least=0)
+    found = _find_damage(Path(folder))
+    problems: list[str] = found["problems"]
+    # What reads damaged files may end the process.
+    if not problems and found["kind"] in _CLASSES:
+        try:
+            index = _CLASSES[found["kind"]].load(folder)
+        except (IndexFileError, ImportError, OSError) as error:
+            problems.append(str(error))
+        else:
+            found |= _look_into(index, sample, seed, problems)
+    found["problems"] = tuple(problems)
+    return VerifyReport(**found)
+
+
+def _find_damage(folder: Path) -> dict[str, Any]:
+    """Check the manifest, every file and the log, without loading anything."""
+    found: dict[str, Any] = {"folder": str(folder), "problems": []}
+    problems: list[str] = found["problems"]
+    try:
+        manifest = read_manifest(folder)
+        found["kind"] = str(manifest.get("class", ""))
+        data = folder / manifest["data"]
+        sizes = list(_sizes(data, manifest["files"], problems))
+        found |= {"files": len(sizes), "bytes": sum(sizes)}
+        if found["kind"] in _CLASSES:
+            found |= _look_through_log(log_of(data))
+        elif found["kind"] != "MilvusIndex":
+            problems.append(f"{folder} holds a {found['kind']!r}, which is no index.")
+    except (IndexFileError, LogError, OSError) as error:
+        problems.append(str(error))
+    return found
+
+
+def _sizes(data: Path, files: dict[str, Any], problems: list[str]) -> Iterator[int]:
+    """Give the size of each file that is as it was written."""
+    for name, measured in files.items():
+        try:
+            if not isinstance(measured, dict):
+                raise IndexFileError(f"The manifest has no size of {data / name}.")
+            check_file(data / name, measured)
+            yield int(measured["bytes"])
+        except (IndexFileError, OSError) as error:
+            problems.append(str(error))
+
+
+def _look_through_log(log: Path) -> dict[str, int]:
+    with log.open("rb") as file:
+        end = len(file.readline())
+    ends = [end, *(place for _, place in read_log(log, log.stem))]
+    torn = max(0, log.stat().st_size - ends[-1])
+    return {"changes": len(ends) - 1, "torn_bytes": torn}
+
+
+def _look_into(
+    index: LocalIndex, sample: int, seed: int, problems: list[str]
+) -> dict[str, int]:
+    """Check what a loaded index holds, and search for a sample of it."""
+    state = index._table.snapshot
+    problems += _of_rows(state)
+    rows = np.flatnonzero(state.live)
+    if len(rows) > sample:
+        rows = np.sort(np.random.default_rng(seed).choice(rows, sample, replace=False))
+    found = 0
+    if len(rows) and not problems:
+        found = _count_found(index, state, rows, problems)
+    return {"items": state.count, "tried": len(rows), "found": found}
+
+
+def _of_rows(state: Snapshot) -> Iterator[str]:
+    """Say what is wrong with ids and embeddings."""
+    ids = state.ids_of(np.flatnonzero(state.live))
+    unique, counts = np.unique(ids, return_counts=True)
+    for repeated in unique[counts > 1][:10].tolist():
+        yield f"The id {repeated!r} is there more than once."
+    for start in range(0, state.rows, _ROWS):
+        rows = np.arange(start, min(start + _ROWS, state.rows))
+        embeddings = state.embeddings_of(rows[state.live[rows]])
+        if not np.isfinite(embeddings).all():
+            yield f"Embeddings from row {start} on are not finite."
+        elif state.metric == "cosine" and not embeddings.any(axis=1).all():
+            yield f"Embeddings from row {start} on are zeros, which have no cosine."
+
+
+def _count_found(
+    index: LocalIndex, state: Snapshot, rows: NDArray[np.int64], problems: list[str]
+) -> int:
+    """Search for items with their own embeddings, and count those that are found.
+
+    One is where the best hit is at least as near as the item itself: others may have
+    the same embedding, and by dot product longer ones are nearer.
+    """
+    embeddings = state.embeddings_of(rows)
+    try:
+        hits, scores = index.search(embeddings, 1)
+    except (ValueError, RuntimeError) as error:
+        problems.append(f"A search for the items fails: {error}")
+        return 0
+    exact = embeddings.astype(np.float64)
+    if state.metric == "cosine":
+        exact /= np.linalg.norm(exact, axis=1, keepdims=True)
+    own = (exact**2).sum(axis=1)
+    slack = _TOLERANCE * own
+    is_own = hits[:, 0] == state.ids_of(rows)
+    if (np.abs(scores[:, 0] - own) > slack)[is_own].any():
+        problems.append("Scores are not those of the embeddings.")
+    found = int(np.count_nonzero(scores[:, 0] >= own - slack))
+    if found < _FOUND * len(rows):
+        problems.append(f"Only {found} of {len(rows)} items find themselves.")
+    return found
