@@ -31,6 +31,25 @@ def test_many_changes_have_the_index_built_again(index_class, eager):
     assert index.ids.tolist() == [1, 2, 3, 4, 5, 7, 8]
 
 
+def test_rows_added_while_it_is_built_again_are_built_in_too(eager, monkeypatch):
+    index = ExactIndex.build(np.eye(3))
+    build_again, built = index._build_again, []
+
+    def slow(gallery, searcher):
+        if not built:  # others add meanwhile, and nobody changes it afterwards
+            built.append(len(gallery))
+            index.add(np.eye(3), [20, 21, 22])
+            index.add(np.eye(3), [23, 24, 25])
+        return build_again(gallery, searcher)
+
+    monkeypatch.setattr(index, "_build_again", slow)
+    index.add(np.tile(np.eye(3), (2, 1)), [3, 4, 5, 6, 7, 8])
+    index.close()
+    assert built == [9]
+    assert index.stats().details["added"] == 0
+    assert index.count() == 15
+
+
 def test_index_that_cannot_be_built_again_goes_on(eager, monkeypatch, caplog):
     walk = Walk(ExactIndex, "cosine", "integer", seed=4, rows=3)
     tries = []

@@ -552,6 +552,8 @@ def test_a_request_without_a_picture_is_refused(page):
         ('{"id": "red/pale.png", "where": {"class": 1}}', "must compare with"),
         ('{"id": "red/pale.png", "where": {"class": null}}', "must be a value"),
         ('{"id": "red/pale.png", "where": [1]}', "`where` must be an object"),
+        ('{"id": "red/pale.png", "where": []}', "`where` must be an object"),
+        ('{"id": "red/pale.png", "exclude": 0}', "`exclude` must be a list"),
         ('{"id": "red/pale.png", "where": {"class": 1' + "0" * 30 + "}}", "64 bits"),
         ('{"id": "a", "where": ' + '{"not":' * 50 + "1" + "}" * 51, "deep"),
         ("[" * 100_000, "must be JSON"),

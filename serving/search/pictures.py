@@ -22,7 +22,6 @@ _SUFFIXES = {
         "AVIF": "avif",
         "BMP": "bmp",
         "GIF": "gif",
-        "ICO": "ico",
         "JPEG": "jpg",
         "JPEG2000": "jp2",
         "PNG": "png",

@@ -254,15 +254,16 @@ def _parameters(values: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(index, str):
             refuse("`index` must be a string.")
         found["index"] = index or None
-    if where := values.get("where"):
+    # An empty field of a form is one that was left out.
+    if (where := values.get("where")) not in (None, ""):
         found["where"] = (
             where_of(where) if isinstance(where, str) else _where(_object(where))
         )
-    if exclude := values.get("exclude"):
+    if (exclude := values.get("exclude")) not in (None, ""):
         if isinstance(exclude, str):
             exclude = read_json("`exclude`", exclude.encode())
         found["exclude"] = _exclude(exclude)
-    if crop := values.get("crop"):
+    if (crop := values.get("crop")) not in (None, ""):
         found["crop"] = _crop(crop)
     return found
 

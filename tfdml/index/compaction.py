@@ -30,21 +30,26 @@ class Compaction:
         self._thread: threading.Thread | None = None
         self._failed_with = 0
 
-    def consider(self, state: Snapshot, compact: Callable[[], None]) -> None:
+    def consider(
+        self, latest: Callable[[], Snapshot], compact: Callable[[], None]
+    ) -> None:
         """Start, if enough has changed and no other runs.
 
         Args:
-            state: What the index holds.
-            compact: Builds it again. It is not kept: an index that nobody holds goes at
-                once, and its lock with it.
+            latest: Returns what the index holds.
+            compact: Builds it again. Neither is kept: an index that nobody holds goes
+                at once, and its lock with it.
         """
+        state = latest()
         changed = _changed(state)
         if not _is_worthwhile(state) or changed < 2 * self._failed_with:
             return
         if self._thread is not None and self._thread.is_alive():
             return
         thread = threading.Thread(
-            target=self._run, args=(changed, compact), name="tfdml-index-compaction"
+            target=self._run,
+            args=(changed, latest, compact),
+            name="tfdml-index-compaction",
         )
         try:
             thread.start()
@@ -53,9 +58,17 @@ class Compaction:
         else:
             self._thread = thread
 
-    def _run(self, changed: int, compact: Callable[[], None]) -> None:
+    def _run(
+        self,
+        changed: int,
+        latest: Callable[[], Snapshot],
+        compact: Callable[[], None],
+    ) -> None:
         try:
             compact()
+            # Much may have changed meanwhile, and no further change may follow.
+            while _is_worthwhile(latest()):
+                compact()
         except Exception:
             self._failed_with = changed
             _LOGGER.exception("The index cannot be built again, and stays as it is.")

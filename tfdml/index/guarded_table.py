@@ -91,7 +91,7 @@ class GuardedTable:
         self._durable.make(
             change, self._apply, lambda: self._table.snapshot is not before
         )
-        self._compaction.consider(self._table.snapshot, compact)
+        self._compaction.consider(lambda: self._table.snapshot, compact)
 
     def _replay(self, change: Change) -> None:
         """Make a change that the log holds."""

@@ -54,7 +54,9 @@ function actions(query, route, item) {
   if (query.crop) {
     made.push(button("Whole picture", "small-button", () => searchRegion(null)));
   }
-  if (query.kind === "like" && gallery.info.can_edit) {
+  // What is removed goes from the first index; another may have the same id.
+  const isOfFirst = [undefined, gallery.info.indexes[0].name].includes(route.options.index);
+  if (query.kind === "like" && gallery.info.can_edit && isOfFirst) {
     made.push(button("Remove", "small-button", () =>
       askToRemove(item, { onRemoved: () => go(addressOf("start")) })));
   }
