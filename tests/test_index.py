@@ -134,8 +134,8 @@ def test_settings_follow_from_the_size():
     assert [settings.method for settings in chosen] == [
         "exact", "exact", "hashing", "hashing", "tree", "tree",
     ]  # fmt: skip
-    assert [settings.leaves for settings in chosen] == [0, 0, 0, 0, 632, 2000]
-    assert [settings.leaves_to_search for settings in chosen[4:]] == [64, 200]
+    assert [settings.leaves for settings in chosen] == [0, 0, 0, 0, 1265, 4000]
+    assert [settings.leaves_to_search for settings in chosen[4:]] == [127, 400]
     for settings in chosen[2:]:
         assert settings.dimensions_per_block == 2
         assert settings.anisotropic_threshold == 0.2

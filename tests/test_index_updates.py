@@ -8,7 +8,7 @@ import pytest
 
 from tests.index_examples import BOTH, METRICS
 from tests.index_walk import Walk
-from tfdml.index import ExactIndex, local, searching
+from tfdml.index import ExactIndex, given, searching
 
 
 @pytest.fixture
@@ -93,14 +93,14 @@ def test_added_embeddings_are_copied():
 def test_embeddings_are_copied_before_they_are_checked(index_class, monkeypatch):
     # ScaNN ends the process on a NaN that comes in between.
     rows = np.eye(3, dtype=np.float32)
-    check = local.as_embeddings
+    check = given.as_embeddings
 
     def changed_after_the_check(name, values, *, unit):
         checked = check(name, values, unit=unit)
         rows[:] = np.nan
         return checked
 
-    monkeypatch.setattr(local, "as_embeddings", changed_after_the_check)
+    monkeypatch.setattr(given, "as_embeddings", changed_after_the_check)
     index = index_class.build(rows)
     assert index.get([0, 1, 2]).embeddings.tolist() == np.eye(3).tolist()
     rows[:] = np.eye(3)
