@@ -2,6 +2,7 @@
 
 import argparse
 import datetime
+import importlib
 import json
 import os
 import platform
@@ -10,7 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["bare_parser", "chosen", "machine", "parser", "use_threads", "write"]
+__all__ = [
+    "bare_parser",
+    "chosen",
+    "machine",
+    "parser",
+    "run_command_of",
+    "use_threads",
+    "write",
+]
 
 
 def bare_parser(module: str, description: str | None) -> argparse.ArgumentParser:
@@ -32,6 +41,36 @@ def parser(module: str, description: str | None) -> argparse.ArgumentParser:
     add("--only", nargs="+", metavar="NAME", help="these losses alone")
     add("--threads", type=int, default=2, help="CPU cores to use (2)")
     return made
+
+
+def run_command_of(
+    package: str,
+    description: str | None,
+    names: Sequence[str],
+    arguments: Sequence[str] | None,
+) -> int:
+    """Run one command of a package of benchmarks; returns its exit status.
+
+    Args:
+        package: Its name below `benchmarks`.
+        description: What its `--help` says.
+        names: The commands: modules of it with `add_options` and `run`.
+        arguments: The command and its options; None for those of the process.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    made = bare_parser(package, description)
+    commands = made.add_subparsers(required=True, metavar="COMMAND")
+    for name in names:
+        module = importlib.import_module(f"benchmarks.{package}.{name}")
+        command = commands.add_parser(name, help=module.__doc__)
+        module.add_options(command.add_argument)
+        # Also behind the name of the command, where the other options stand.
+        command.add_argument(
+            "--out", type=Path, default=argparse.SUPPRESS, help=argparse.SUPPRESS
+        )
+        command.set_defaults(run=module.run)
+    options = made.parse_args(arguments)
+    return options.run(options)
 
 
 def use_threads(threads: int) -> None:

@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Golden numbers are float64.
 os.environ.setdefault("JAX_ENABLE_X64", "1")
@@ -16,3 +18,12 @@ if os.environ.get("KERAS_BACKEND") == "torch":
 
     # Keras 3.15 computes products and sums of float64 in float32 on torch.
     dtypes.BIT64_TO_BIT32_DTYPE["float64"] = "float64"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Headless Chromium, for the tests of the page."""
+    from tests.running_chromium import chromium
+
+    with chromium() as browser:
+        yield browser

@@ -15,7 +15,6 @@ from tests.page_browser import (
     upload,
     visiting,
 )
-from tests.running_chromium import chromium
 from tests.search_fixtures import build_search, serve_model, write_picture
 
 
@@ -27,12 +26,6 @@ def address(tmp_path_factory):
         served(folder / "index", url, max_upload_bytes=100_000) as address,
     ):
         yield address
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(params=WIDTHS)

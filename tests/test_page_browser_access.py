@@ -7,7 +7,6 @@ from playwright.sync_api import expect
 from serving.access import TokenAccess
 from serving.search.fetching import FetchError
 from tests.page_browser import DESKTOP, WIDTHS, served, status, visiting
-from tests.running_chromium import chromium
 from tests.search_fixtures import build_search, serve_model
 
 pytestmark = pytest.mark.slow
@@ -37,12 +36,6 @@ def folder(tmp_path_factory):
 def endpoint_url(folder):
     with serve_model(folder / "models" / "colors") as url:
         yield url
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ from tests.page_browser import (
     upload,
     visiting,
 )
-from tests.running_chromium import chromium
 from tests.search_fixtures import build_search, serve_model
 
 pytestmark = pytest.mark.slow
@@ -27,12 +26,6 @@ def address(tmp_path_factory):
         served(folder / "index", url) as address,
     ):
         yield address
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ from tests.page_browser import (
     upload,
     visiting,
 )
-from tests.running_chromium import chromium
 from tests.search_fixtures import build_search, serve_model, write_picture
 
 pytestmark = pytest.mark.slow
@@ -29,12 +28,6 @@ def folder(tmp_path_factory):
 def endpoint_url(folder):
     with serve_model(folder / "models" / "colors") as url:
         yield url
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture

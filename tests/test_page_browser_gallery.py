@@ -15,7 +15,6 @@ from tests.page_browser import (
     status,
     visiting,
 )
-from tests.running_chromium import chromium
 from tests.search_fixtures import serve_model, write_color_model, write_picture
 
 pytestmark = pytest.mark.slow
@@ -38,12 +37,6 @@ def address(tmp_path_factory):
     index_images(folder / "images", folder / "index", models)
     with serve_model(models) as url, served(folder / "index", url) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(params=WIDTHS)

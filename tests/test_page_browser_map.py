@@ -11,7 +11,6 @@ from tests.page_browser import (
     status,
     visiting,
 )
-from tests.running_chromium import chromium
 from tests.search_fixtures import build_search, serve_model
 
 pytestmark = pytest.mark.slow
@@ -36,12 +35,6 @@ def address(tmp_path_factory):
         served(folder / "index", url) as address,
     ):
         yield address
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as browser:
-        yield browser
 
 
 def answer_with_places(page, places=PLACES):

@@ -9,7 +9,6 @@ from tests.page_browser import (
     upload,
     visiting,
 )
-from tests.running_chromium import chromium
 from tests.search_fixtures import build_search, serve_model, write_picture
 
 pytestmark = pytest.mark.slow
@@ -24,12 +23,6 @@ def calibrated(tmp_path_factory):
         served(folder / "index", url) as address,
     ):
         yield address
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture(params=WIDTHS)

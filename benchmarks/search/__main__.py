@@ -18,14 +18,10 @@ random weights.
 Exit status 1 means that something failed, was wrong or was lost.
 """
 
-import importlib
-import os
 import sys
-from argparse import SUPPRESS
 from collections.abc import Sequence
-from pathlib import Path
 
-from benchmarks.session import bare_parser
+from benchmarks.session import run_command_of
 
 __all__ = ["main"]
 
@@ -33,18 +29,7 @@ _COMMANDS = ("speed", "churn", "kill", "page")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    made = bare_parser("search", __doc__)
-    commands = made.add_subparsers(required=True, metavar="COMMAND")
-    for name in _COMMANDS:
-        module = importlib.import_module(f"benchmarks.search.{name}")
-        command = commands.add_parser(name, help=module.__doc__)
-        module.add_options(command.add_argument)
-        # Also behind the name of the command, where the other options stand.
-        command.add_argument("--out", type=Path, default=SUPPRESS, help=SUPPRESS)
-        command.set_defaults(run=module.run)
-    options = made.parse_args(arguments)
-    return options.run(options)
+    return run_command_of("search", __doc__, _COMMANDS, arguments)
 
 
 if __name__ == "__main__":

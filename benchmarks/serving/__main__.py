@@ -19,14 +19,10 @@ killed and started again at once, as a supervisor does.
 Exit status 1 means that an answer was wrong or missing.
 """
 
-import importlib
-import os
 import sys
-from argparse import SUPPRESS
 from collections.abc import Sequence
-from pathlib import Path
 
-from benchmarks.session import bare_parser
+from benchmarks.session import run_command_of
 
 __all__ = ["main"]
 
@@ -34,18 +30,7 @@ _COMMANDS = ("throughput", "soak", "swap", "restart")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    made = bare_parser("serving", __doc__)
-    commands = made.add_subparsers(required=True, metavar="COMMAND")
-    for name in _COMMANDS:
-        module = importlib.import_module(f"benchmarks.serving.{name}")
-        command = commands.add_parser(name, help=module.__doc__)
-        module.add_options(command.add_argument)
-        # Also behind the name of the command, where the other options stand.
-        command.add_argument("--out", type=Path, default=SUPPRESS, help=SUPPRESS)
-        command.set_defaults(run=module.run)
-    options = made.parse_args(arguments)
-    return options.run(options)
+    return run_command_of("serving", __doc__, _COMMANDS, arguments)
 
 
 if __name__ == "__main__":
