@@ -18,6 +18,10 @@ IMAGES := $(patsubst ./%,%,$(DEMO_IMAGES:%/=%))
 DEMO_CHOICE := $(realpath $(IMAGES)) $(DEMO_RECIPE)
 DEMO := $(if $(filter-out data/emoji training/recipes/demo.toml,$(IMAGES) $(DEMO_RECIPE)),demo-$(notdir $(IMAGES))-$(shell echo '$(DEMO_CHOICE)' | cksum | cut -d ' ' -f 1),demo)
 
+# So many processes test side by side, a file of tests each.
+TEST_PROCESSES ?= 2
+PYTEST := python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile
+
 # Tests of the library alone: `training` needs TensorFlow.
 TORCH_TESTS := $(filter-out $(shell grep -lE '^ *(from|import) training' tests/test_*.py),$(shell grep -l 'mark\.backend' tests/test_*.py))
 
@@ -44,19 +48,19 @@ types: $(INSTALLED) ## check types
 	$(BIN)/mypy
 
 test: lint types ## everything that must pass, the slow tests too
-	$(BIN)/python -m pytest
-	KERAS_BACKEND=jax $(BIN)/python -m pytest -m 'backend and not slow'
-	KERAS_BACKEND=jax $(BIN)/python -m pytest -m 'backend and slow' -k 'golden or losses_fit or distribution or memory or multi_worker or test_fit.py or averages or training_model'
+	$(BIN)/$(PYTEST)
+	KERAS_BACKEND=jax $(BIN)/$(PYTEST) -m 'backend and not slow'
+	KERAS_BACKEND=jax $(BIN)/$(PYTEST) -m 'backend and slow' -k 'golden or losses_common or losses_labels or losses_fit or distribution or memory or multi_worker or test_fit.py or averages or training_model'
 
 test-torch: .venv-torch/installed ## the losses and layers on torch, in an environment of their own
-	KERAS_BACKEND=torch .venv-torch/bin/python -m pytest -m backend $(TORCH_TESTS)
+	KERAS_BACKEND=torch .venv-torch/bin/$(PYTEST) -m backend $(TORCH_TESTS)
 
 .venv-torch/installed: setup.py
 	$(PYTHON) -m venv .venv-torch && .venv-torch/bin/pip install --quiet --editable '.[torch,test]'
 	touch $@
 
 test-fast: $(INSTALLED) ## the tests that take seconds
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/$(PYTEST) -m 'not slow'
 
 # GRPC_TARGET is port 8500 of the same host, MODEL is demo and LABEL is none unless given.
 test-conformance: $(INSTALLED) ## check TF Serving's calls at TARGET=host:port, else at our endpoint

@@ -60,6 +60,7 @@ EXTRAS = {
         "h5py>=3.11",
         "hypothesis>=6.100",
         "pytest>=8.3",
+        "pytest-xdist>=3.6",
         "pyyaml>=6",
         "schemathesis>=4.32",
         "trustme>=1.2",

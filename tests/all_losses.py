@@ -192,12 +192,38 @@ ENTRIES = {
 }
 
 
+QUICK = {
+    "ArcFaceLoss",
+    "ContrastiveLoss",
+    "FastAPLoss",
+    "HardTripletLoss",
+    "LiftedStructureLoss",
+    "LogRatioLoss",
+    "MarginLoss",
+    "MultiSimilarityLoss",
+    "NCALoss",
+    "NPairLoss",
+    "NTXentLoss",
+    "ProxyAnchorLoss",
+    "SoftTripleLoss",
+    "TopKPrecisionLoss",
+    "WeightedContrastiveLoss",
+    "tfa.TripletHardLoss",
+}
+"""One of each family: TensorFlow takes a second or more to compile a loss."""
+
+
 def every_loss(holds: Callable[[Entry], bool] = lambda entry: True) -> Any:
-    """Return a decorator for tests of `entry`, over the losses that `holds`."""
+    """Return a decorator for tests of `entry`, over the losses that `holds`.
+
+    Those that are not `QUICK` are marked as slow.
+    """
     return pytest.mark.parametrize(
         "entry",
         [
-            pytest.param(entry, id=name)
+            pytest.param(
+                entry, id=name, marks=[] if name in QUICK else pytest.mark.slow
+            )
             for name, entry in ENTRIES.items()
             if holds(entry)
         ],

@@ -37,6 +37,12 @@ def url(release):
         async with reader.read(request) as body:
             return PlainTextResponse(bytes(body))
 
+    patient_reader = BodyReader(MAX_BYTES, max_total_bytes=150_000, seconds=60.0)
+
+    async def patient(request):
+        async with patient_reader.read(request) as body:
+            return PlainTextResponse(bytes(body))
+
     async def hold(request):
         async with reader.read(request) as body:
             while not release.is_set():
@@ -45,6 +51,7 @@ def url(release):
 
     routes = [
         Route("/", echo, methods=["POST"]),
+        Route("/patient", patient, methods=["POST"]),
         Route("/hold", hold, methods=["POST"]),
     ]
     with running(Starlette(routes=routes)) as address:
@@ -86,7 +93,7 @@ def test_client_that_writes_all_before_it_reads_gets_the_answer(url, announced):
 def test_hundred_megabytes_are_refused_and_not_held(url, announced):
     headers = {"Content-Length": str(10**8)} if announced else {}
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    answer = httpx.post(url, content=pieces(2000), headers=headers)
+    answer = httpx.post(f"{url}/patient", content=pieces(2000), headers=headers)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert (answer.status_code, answer.text) == (413, TOO_LONG)
     assert after - before < 20_000  # kilobytes
