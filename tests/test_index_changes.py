@@ -19,7 +19,8 @@ from tests.search_fixtures import (
     write_picture,
 )
 from tfdml.images import UnreadableImageError
-from tfdml.index import LockedError, ScannIndex
+from tfdml.index import LockedError, ScannIndex, compaction
+from tfdml.index.log import ChangeLog
 
 
 @pytest.fixture(scope="module")
@@ -227,7 +228,7 @@ def test_a_disk_that_is_full_leaves_the_gallery_as_it_was(folder, monkeypatch):
         assert len(list((folder / "index" / "pictures").iterdir())) == 1
 
 
-def test_pictures_that_no_id_has_are_removed_by_the_next_editor(folder):
+def test_pictures_that_no_id_has_are_removed_by_the_next_editor(folder, monkeypatch):
     stored = StoredPictures(folder / "index")
     index, _ = load_gallery(folder / "index")
     with index, GalleryEditor(index) as editor:
@@ -237,23 +238,116 @@ def test_pictures_that_no_id_has_are_removed_by_the_next_editor(folder):
     unfinished.touch()
     (stored.folder / "notes.txt").touch()  # not ours
     index, _ = load_gallery(folder / "index")
+    where, asked = index.ids_where, []
+    monkeypatch.setattr(index, "ids_where", lambda w: asked.append(w) or where(w))
     with index, GalleryEditor(index):
+        assert len(asked) == 1  # of all at once, which takes as long as of one
         assert len(stored.names()) == 1
         assert not unfinished.exists()
         assert (stored.folder / "notes.txt").exists()
 
 
+def joined(editor):
+    """Wait for an editor that saves."""
+    if (saving := editor._saving) is not None:
+        saving.join()
+
+
 def test_a_long_log_is_brought_into_the_index(folder, monkeypatch):
-    monkeypatch.setattr("serving.search.editing._LOG_BYTES", 1_000)
     index, gallery = load_gallery(folder / "index")
     with index, GalleryEditor(index) as editor:
         for number in range(20):
             editor.add([addition(f"{number}", b"one")])
         before = index.stats().details["log_bytes"]
-    found, known = load_gallery(folder / "index")
+        monkeypatch.setattr("serving.search.editing._LOG_BYTES", before)
+        editor.add([addition("a", b"one")])  # while it goes on
+        joined(editor)
+        assert index.stats().details["log_bytes"] < before / 10
+        editor.add([addition("b", b"one")])
+        monkeypatch.setattr("serving.search.editing._LOG_BYTES", 100)
+    found, known = load_gallery(folder / "index")  # and at its end
     assert found.stats().details["log_bytes"] < before / 10
-    assert found.count() == 29
+    assert found.count() == 31
     assert known == gallery
+
+
+def test_an_index_that_is_built_again_is_saved(folder, model, monkeypatch):
+    # `index add` would else throw away what it has built.
+    monkeypatch.setattr(compaction, "_TAIL_LEAST", 3)
+    for number in range(4):
+        write_picture(folder / "more" / "new" / f"{number}.png", (9, 9, number * 50))
+    add_images(folder / "index", folder / "more", model=model)
+    found = load_gallery(folder / "index")[0].stats()
+    assert (found.count, found.details["added"]) == (13, 0)
+    assert not found.details["save_is_due"]
+    # Pictures that are removed are no less.
+    monkeypatch.setattr(compaction, "_TAIL_LEAST", 1)
+    remove_images(folder / "index", [f"new/{number}.png" for number in range(4)])
+    found = load_gallery(folder / "index")[0].stats()
+    assert (found.count, found.details["removed"]) == (9, 0)
+
+
+def test_a_save_that_fails_is_tried_again_at_the_end(folder, monkeypatch, caplog):
+    monkeypatch.setattr("serving.search.editing._LOG_BYTES", 100)
+    index, _ = load_gallery(folder / "index")
+    save, tries = index.save, []
+
+    def fail(folder):
+        tries.append(folder)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(index, "save", fail)
+    with index, GalleryEditor(index) as editor:
+        for name in "abc":
+            editor.add([addition(name, b"one")])
+            joined(editor)
+        assert len(tries) == 1
+        assert "could not be saved" in caplog.text
+        monkeypatch.setattr(index, "save", save)
+    found = load_gallery(folder / "index")[0]
+    assert (found.count(), found.stats().details["added"]) == (12, 3)
+    assert found.stats().details["log_bytes"] < 100
+
+
+def test_a_picture_stays_where_nobody_knows_whether_it_was_added(folder, monkeypatch):
+    index, _ = load_gallery(folder / "index")
+    with index, GalleryEditor(index) as editor:
+        editor.add([addition("a", b"one")])
+        with monkeypatch.context() as patch:
+            # The change reaches the disk, which then fails, also to take it back.
+            patch.setattr(ChangeLog, "cut", failing)
+            patch.setattr(index._guarded, "_apply", failing)
+            patch.setattr(index, "remove", failing)
+            with pytest.raises(OSError, match="Input/output"):
+                editor.add([addition("b", b"two")])
+        assert "b" not in index
+        assert len(StoredPictures(folder / "index").names()) == 2
+        index.remove([])
+        assert "b" in index  # it was added
+
+
+def failing(*arguments):
+    raise OSError(5, "Input/output error")
+
+
+def test_a_picture_whose_addition_reached_the_disk_stays(folder, monkeypatch):
+    index, _ = load_gallery(folder / "index")
+    with index, GalleryEditor(index) as editor:
+        with monkeypatch.context() as patch:
+            cut, tries = ChangeLog.cut, []
+
+            def fail_once(self, end):
+                tries.append(end)
+                if len(tries) == 1:
+                    failing()
+                cut(self, end)
+
+            patch.setattr(ChangeLog, "cut", fail_once)
+            patch.setattr(index._guarded, "_apply", failing)
+            with pytest.raises(OSError, match="Input/output"):
+                editor.add([addition("b", b"two")])
+        (name,) = StoredPictures(folder / "index").names()
+        assert index.get(["b"]).attributes[0]["picture"] == name
 
 
 def test_an_index_that_was_not_saved_is_not_edited():

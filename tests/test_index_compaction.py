@@ -7,7 +7,7 @@ import pytest
 
 from tests.index_examples import BOTH
 from tests.index_walk import Walk
-from tests.saved_indexes import run_python
+from tests.saved_indexes import items_of, run_python
 from tfdml.index import ExactIndex, compaction
 
 
@@ -29,6 +29,95 @@ def test_many_changes_have_the_index_built_again(index_class, eager):
     index.close()
     assert index.stats().details["removed"] == 0
     assert index.ids.tolist() == [1, 2, 3, 4, 5, 7, 8]
+
+
+@BOTH
+def test_save_keeps_what_was_built_again(index_class, eager, tmp_path):
+    index = index_class.build(np.empty((0, 3)), [])
+    with index:
+        index.save(tmp_path)
+        index.add(np.eye(3)[[0, 1, 2] * 2], range(6))
+        assert index.stats().details["save_is_due"]
+        index.save(tmp_path)
+        assert not index.stats().details["save_is_due"]
+    loaded = index_class.load(tmp_path)
+    assert items_of(loaded) == items_of(index)
+    assert loaded.stats().details["added"] == 0
+    assert not loaded.stats().details["save_is_due"]
+
+
+def test_save_builds_again_what_others_have_changed(eager, tmp_path):
+    index = ExactIndex.build(np.eye(3))
+    index.save(tmp_path)
+    reader = ExactIndex.load(tmp_path)
+    with index:
+        for number in range(4):  # too few for one that is loaded with them
+            index.add(np.eye(3)[:1], [10 + number])
+    with reader:
+        reader.add(np.eye(3)[:1], [20])
+        assert reader.stats().details["added"] == 5
+    other = ExactIndex.load(tmp_path)
+    with ExactIndex.load(tmp_path) as another:
+        another.add(np.eye(3)[:1], [21])
+    other.save(tmp_path)
+    other.close()
+    assert other.stats().details["added"] == 0
+    assert ExactIndex.load(tmp_path).ids.tolist() == [0, 1, 2, *range(10, 14), 20, 21]
+
+
+def test_save_goes_on_where_the_index_cannot_be_built_again(
+    eager, monkeypatch, caplog, tmp_path
+):
+    index = ExactIndex.build(np.eye(3))
+
+    def fail(gallery, searcher):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(index, "_build_again", fail)
+    index.add(np.eye(3)[[0, 1, 2] * 2], range(10, 16))
+    index.save(tmp_path)
+    index.close()
+    assert "cannot be built again" in caplog.text
+    assert not index.stats().details["save_is_due"]  # a try would fail again
+    assert items_of(ExactIndex.load(tmp_path)) == items_of(index)
+
+
+@BOTH
+def test_index_is_built_again_once_searches_of_what_was_loaded_are_many(
+    index_class, eager, monkeypatch, tmp_path
+):
+    # It was built empty, and filled by its log: else it would be slow for ever.
+    with index_class.build(np.empty((0, 3)), []) as index:
+        index.save(tmp_path)
+        index.add(np.eye(3)[[0, 1, 2] * 2], range(6))
+    monkeypatch.setattr(compaction, "_COMPARED", 40)
+    reader = index_class.load(tmp_path)
+    expected = items_of(reader)
+    for _ in range(4):  # as a program that ends soon
+        found = reader.search(np.eye(3), 2)
+        assert reader._guarded._compaction._thread is None
+    for _ in range(10):
+        again = reader.search(np.eye(3), 2)
+        assert again.ids.tolist() == found.ids.tolist()
+    reader.close()
+    assert reader.stats().details["added"] == 0
+    assert items_of(reader) == expected
+    thread = reader._guarded._compaction._thread
+    for _ in range(20):
+        reader.search(np.eye(3), 2)
+    assert reader._guarded._compaction._thread is thread
+    with reader:  # and it still takes changes
+        reader.remove([0])
+        assert items_of(index_class.load(tmp_path)) == items_of(reader)
+
+
+def test_searches_of_an_index_with_few_changes_build_nothing(monkeypatch):
+    monkeypatch.setattr(compaction, "_COMPARED", 0)
+    index = ExactIndex.build(np.eye(3))
+    index.add(np.eye(3), [3, 4, 5])
+    for _ in range(5):
+        index.search(np.eye(3), 2)
+    assert index._guarded._compaction._thread is None
 
 
 def test_rows_added_while_it_is_built_again_are_built_in_too(eager, monkeypatch):

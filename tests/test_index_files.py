@@ -1,5 +1,6 @@
 """The folder of a saved index: moves, copies, kills, and files that do not fit."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -137,6 +138,39 @@ def test_notes_that_are_no_json_are_refused_and_spare_the_old_index(notes, tmp_p
     with index, pytest.raises((TypeError, ValueError), match="JSON"):
         index.save(tmp_path)
     assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("notes", [None, [1], "text", {"a": {1}}, {(1, 2): 3}])
+def test_notes_of_another_type_are_refused(notes, tmp_path):
+    index = ExactIndex.build(np.eye(2))
+    index.notes = notes
+    with pytest.raises(TypeError, match="`notes` must"):
+        index.save(tmp_path / "index")
+    assert not (tmp_path / "index").exists()
+
+
+def test_notes_without_end_are_refused(tmp_path):
+    index = ExactIndex.build(np.eye(2))
+    index.notes["own"] = index.notes
+    with pytest.raises(ValueError, match="`notes` must"):
+        index.save(tmp_path)
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    index.notes = {"deep": deep}
+    with pytest.raises(ValueError, match="`notes` must not be nested"):
+        index.save(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "given", [{"embed": 3}, {"model_fingerprint": 3}, {"model_fingerprint": [1, 2]}]
+)
+def test_wrong_argument_of_a_load_is_no_damage(given, tmp_path):
+    ExactIndex.build(np.eye(2)).save(tmp_path)
+    (name,) = given
+    with pytest.raises(ValueError, match=f"`{name}` must be a") as error:
+        ExactIndex.load(tmp_path, **given)
+    assert not isinstance(error.value, IndexFileError)
 
 
 # Places
@@ -342,6 +376,20 @@ def test_failure_after_the_rename_loses_no_later_change(tmp_path, monkeypatch):
     index.add([[1, 2]], [3])
     index.close()
     assert load_index(tmp_path).ids.tolist() == [0, 1, 2, 3]
+
+
+def test_log_that_a_save_locks_is_open_for_writing(tmp_path, monkeypatch):
+    # NFS locks no other.
+    ExactIndex.build(np.eye(2)).save(tmp_path)
+    lock, modes = files.lock, []
+
+    def locked(handle, path):
+        modes.append(fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE)
+        lock(handle, path)
+
+    monkeypatch.setattr(files, "lock", locked)
+    ExactIndex.build(np.eye(3)).save(tmp_path)
+    assert modes == [os.O_RDWR]
 
 
 def test_leavings_that_cannot_be_removed_fail_no_save(tmp_path, monkeypatch):
@@ -669,6 +717,7 @@ KILLED_SAVES = """
             lengths.append(len(load_index(folder)))
         except ValueError:
             lengths.append(0)
+        old = ExactIndex.build(np.eye(2))
         old.save(folder)  # the leavings are in nobody's way
         assert len(load_index(folder)) == len(old)
         assert len(list(folder.iterdir())) == 3

@@ -21,7 +21,7 @@ def test_any_damage_to_any_file_is_refused(method, tmp_path):
     )
     printed = run(
         f"""
-AT_THE_END = ("flipped-at-the-end", "truncated", "longer")
+AT_THE_END = ("truncated", "longer")
 folder = Path(sys.argv[1]) / "index"
 classes = {{"class": ["x", "y", None] * 1000}}
 with ScannIndex.build(gallery, attributes=classes) as index:
@@ -50,7 +50,7 @@ print(len(files), "files")
     assert count >= {"exact": 13, "hashing": 15, "tree": 17}[method]
     refusals = printed.splitlines()[:-2]
     # At its end, the log may break off or have leavings; that is no damage.
-    assert len(refusals) == count * len(DAMAGE) - 3
+    assert len(refusals) == count * len(DAMAGE) - 2
     assert all("damaged" in line or "holds no index" in line for line in refusals)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from tests.index_examples import BOTH
 from tfdml.index import ExactIndex
-from tfdml.index.ids import IdMap, check_ids
+from tfdml.index.ids import IdMap, check_ids, check_widths
 
 
 @BOTH
@@ -199,3 +199,32 @@ def test_map_finds_the_last_row_of_an_id():
     assert id_map.rows(asked).tolist() == [3, 5, 6, 2, -1]
     id_map.reset(np.array([4]))
     assert id_map.rows(asked).tolist() == [1, 3, 0, 2, -1]
+
+
+def ids_of(count, width, text="a"):
+    """Return ids in an array that takes no memory."""
+    return np.broadcast_to(np.array(text, f"U{width}"), count)
+
+
+@pytest.mark.parametrize(
+    ("ids", "there", "waste"),
+    [
+        # Each takes 4 bytes a character: 300,000 times 1,023 of them are not used.
+        (ids_of(300_000, 1_024), [], "1.2 GB"),
+        (ids_of(1, 1_024), [ids_of(300_000, 1)], "1.2 GB"),
+        (ids_of(1, 1_024, "a" * 1_024), [ids_of(200_000, 1), ids_of(10**5, 24)], "1.2"),
+    ],
+)
+def test_one_long_id_that_costs_others_gigabytes_is_refused(ids, there, waste):
+    with pytest.raises(
+        ValueError, match=rf"1,024 characters, for which 300,0.*{waste}"
+    ):
+        check_widths(ids, *there)
+
+
+def test_ids_of_like_length_may_be_long_and_many():
+    check_widths(ids_of(10**5, 1_024))
+    check_widths(ids_of(300_000, 1_024, "a" * 1_000))
+    check_widths(ids_of(1, 1_024), ids_of(300_000, 1_024), ids_of(10, 3))
+    check_widths(np.broadcast_to(np.int64(3), 10**9), np.broadcast_to(np.int64(3), 9))
+    check_widths(np.empty(0, "U1024"), ids_of(10**8, 1))

@@ -11,6 +11,7 @@ import traceback
 import numpy as np
 import pytest
 
+from tests.saved_indexes import rewrite_manifest
 from tfdml.index import (
     ExactIndex,
     IndexFileError,
@@ -147,6 +148,128 @@ def test_approximate_index_that_searches_everything_is_exact(metric, index_type,
     same = [set(a) & set(b) for a, b in zip(found.ids, expected.ids, strict=True)]
     assert sum(map(len, same)) >= 0.98 * expected.ids.size
     assert index.stats().details["index_type"] == index_type
+
+
+@pytest.fixture(scope="module")
+def clusters():
+    """A cluster of 4 items and one of 60, and a query in each."""
+    rows = np.random.default_rng(0).normal(size=(66, 6)) / 20
+    rows[:4, 0] += 1
+    rows[4:, 1] += 1
+    rows[65] = rows[0]
+    return rows[:64].astype("float32"), rows[64:].astype("float32")
+
+
+def test_query_of_which_little_is_found_gets_as_many_items_as_the_others(
+    build, clusters, monkeypatch
+):
+    from tfdml.index import milvus_search
+
+    monkeypatch.setattr(milvus_search, "_MOST_READ", 0)
+    gallery, queries = clusters
+    index = build(
+        gallery,
+        index_type="IVF_FLAT",
+        index_parameters={"nlist": 2},
+        search_parameters={"nprobe": 1},
+    )
+    (answer,) = index._store.search(True, queries[1:], 10)
+    assert len(answer) == 4  # what the list that Milvus looks into holds
+    expected = ExactIndex.build(gallery).search(queries, k=10)
+    assert_same(index.search(queries, k=10), expected)
+
+
+def cut(monkeypatch, index, most):
+    """Let Milvus find few items for those queries that point to the first axis."""
+    client, search = index._store.client, index._store.client.search
+
+    def call(*names, data, **options):
+        answers = search(*names, data=data, **options)
+        return [
+            hits[:most] if row[0] > row[1] else hits
+            for row, hits in zip(data, answers, strict=True)
+        ]
+
+    monkeypatch.setattr(client, "search", call)
+
+
+@pytest.mark.parametrize("kind", ["string", "integer"])
+@METRICS
+def test_items_that_milvus_never_finds_are_compared_with_here(
+    build, clusters, monkeypatch, metric, kind
+):
+    gallery, queries = clusters
+    ids = list(range(64)) if kind == "integer" else [f'{row:02}"' for row in range(64)]
+    attributes = {"even": [row % 2 == 0 for row in range(64)]}
+    index = build(gallery, ids, attributes, metric=metric, batch_size=9)
+    cut(monkeypatch, index, 3)
+    exact = ExactIndex.build(gallery, ids, attributes, metric=metric)
+    for options in (
+        {},
+        {"where": {"even": True}},
+        {"exclude": [ids[5], ids[0], ids[6]]},
+        {"exclude": [[], ids[:12:2]], "where": {"even": True}},
+        {"exclude": [ids[:60], []]},
+    ):
+        expected = exact.search(queries, 10, **options)
+        assert_same(index.search(queries, 10, **options), expected)
+
+
+def test_collection_too_large_to_be_read_gives_fewer_columns(
+    build, clusters, monkeypatch
+):
+    from tfdml.index import milvus_search
+
+    gallery, queries = clusters
+    index = build(gallery)
+    cut(monkeypatch, index, 3)
+    monkeypatch.setattr(milvus_search, "_MOST_READ", 63)
+    expected = ExactIndex.build(gallery).search(queries, k=3)
+    assert_same(index.search(queries, k=10), expected)
+
+
+def test_query_that_excludes_many_has_the_others_ask_for_no_more(build, monkeypatch):
+    index = build(points(300))
+    asked, search = [], index._store.client.search
+
+    def call(*names, **options):
+        asked.append((len(options["data"]), options["limit"]))
+        return search(*names, **options)
+
+    monkeypatch.setattr(index._store.client, "search", call)
+    exclude = [[7], range(200), *([] for _ in range(8))]
+    found = index.search(points(10, seed=2), k=3, exclude=exclude)
+    assert sorted(asked) == [(1, 203), (9, 4)]
+    expected = ExactIndex.build(points(300)).search(
+        points(10, seed=2), k=3, exclude=exclude
+    )
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("index_type", "built_with", "given", "expected"),
+    [
+        ("HNSW", {}, {"ef": 7}, {"ef": 50}),
+        ("HNSW", {}, {}, {"ef": 50}),
+        ("DISKANN", {}, {"search_list": 90}, {"search_list": 90}),
+        ("IVF_FLAT", {"nlist": 64}, {"nprobe": 8}, {"nprobe": 64}),
+        ("IVF_SQ8", {}, {}, {"nprobe": 128}),
+        ("SCANN", {"nlist": 9}, {}, {"nprobe": 9, "reorder_k": 50}),
+        ("GPU_IVF_FLAT", {"nlist": 9_999}, {}, {"nprobe": 2_048}),
+        ("FLAT", {}, {}, {}),
+    ],
+)
+def test_to_ask_widely_is_to_look_at_all_that_an_index_type_can(
+    index_type, built_with, given, expected
+):
+    from tfdml.index.milvus_collection import Facts
+    from tfdml.index.milvus_store import Store
+
+    facts = Facts("integer", 3, "cosine", "", "Strong", index_type, built_with, given)
+    store = Store(None, "c", facts, given, "Strong", 9, 1.0)
+    assert store._parameters(5, widely=True) == expected
+    assert store._parameters(1, widely=False) == given
+    assert max(store._parameters(16_384, widely=True).values(), default=0) <= 32_768
 
 
 def test_many_queries_go_in_blocks(build, monkeypatch):
@@ -467,7 +590,7 @@ def failing(monkeypatch, index, method, *, at):
 def test_requests_stay_below_the_limit_of_bytes(build, monkeypatch):
     from tfdml.index import milvus_rows
 
-    monkeypatch.setattr(milvus_rows, "_BYTES", 300)
+    monkeypatch.setattr(milvus_rows, "MOST_BYTES", 300)
     index = build(points(20), [str(i) * 40 for i in range(20)])
     calls = failing(monkeypatch, index, "upsert", at=0)
     index.add(points(9), ["x" * 40 + str(i) for i in range(9)])
@@ -475,7 +598,21 @@ def test_requests_stay_below_the_limit_of_bytes(build, monkeypatch):
     assert index.count() == 29
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, 100])
+def test_answers_stay_below_the_limit_of_bytes_however_long_attributes_are(
+    build, monkeypatch
+):
+    from tfdml.index import milvus_store
+
+    monkeypatch.setattr(milvus_store, "MOST_BYTES_READ", 4 * 2**16)
+    index = build(points(7), attributes={"text": ["x" * 60_000] * 7})
+    calls = failing(monkeypatch, index, "query", at=0)
+    items = index.get(range(7))
+    assert len(calls) == 3
+    assert [len(own["text"]) for own in items.attributes] == [60_000] * 7
+    assert len(index.get(range(7)).ids) == 7
+
+
+@pytest.mark.parametrize("batch_size", [1, 7.0, 100])
 def test_ids_are_all_found_page_by_page_in_rising_order(build, batch_size, monkeypatch):
     names = [*NASTY, *(f"{number}" for number in range(20))]
     index = build(points(len(names)), names, batch_size=batch_size)
@@ -620,6 +757,40 @@ def test_other_model_dimension_or_collection_is_refused(uri, build):
         MilvusIndex.connect(uri, collection)
 
 
+def test_embed_that_is_no_function_is_refused_before_a_connection(build, tmp_path):
+    index = build(points(3))
+    index.save(tmp_path / "index")
+    with pytest.raises(ValueError, match=r"^`embed` must be a function"):
+        MilvusIndex.load(tmp_path / "index", embed=3)
+    with pytest.raises(ValueError, match=r"^`embed` must be a function"):
+        MilvusIndex.connect("http://127.0.0.1:9", "gallery", embed=3)
+    with pytest.raises(ValueError, match=r"^`model_fingerprint` must be a string"):
+        MilvusIndex.load(tmp_path / "index", model_fingerprint=3)
+
+
+@pytest.mark.parametrize("step", ["kinds_of", "read_facts"])
+def test_connection_is_closed_where_opening_fails(step, uri, build, monkeypatch):
+    from tfdml.index import milvus, milvus_connection, milvus_opening
+
+    collection = build(points(3)).stats().details["collection"]
+
+    def fail(*arguments):
+        raise ConnectionResetError("the server is gone")
+
+    closed = []
+    for module in (milvus, milvus_opening):
+        if hasattr(module, step):
+            monkeypatch.setattr(module, step, fail)
+        monkeypatch.setattr(
+            module,
+            "disconnect",
+            lambda client: closed.append(milvus_connection.disconnect(client)),
+        )
+    with pytest.raises(ConnectionResetError):
+        MilvusIndex.connect(uri, collection)
+    assert len(closed) == 1
+
+
 def test_build_refuses_a_collection_that_is_there(build):
     collection = build(points(3)).stats().details["collection"]
     with pytest.raises(ValueError, match="`collection` must be new"):
@@ -693,6 +864,8 @@ def test_index_type_that_milvus_lite_only_pretends_to_have_is_refused(
         ({"metric": "euclidean"}, "`metric` must be one of"),
         ({"consistency": "strong"}, "`consistency` must be one of"),
         ({"batch_size": 0}, "`batch_size` must be a whole number"),
+        ({"batch_size": 2.5}, "`batch_size` must be a whole number"),
+        ({"embed": "model"}, "`embed` must be a function of images, or None"),
         ({"timeout": 0}, "`timeout` must be above 0"),
         ({"index_parameters": [1]}, "`index_parameters` must be a dictionary"),
         ({"index_parameters": {"M": {1}}}, "`index_parameters` must be a dictionary"),
@@ -869,6 +1042,24 @@ def test_saved_folder_of_a_collection_that_was_replaced_is_refused(build, tmp_pa
     build(points(5), collection="replaced", model_fingerprint="new")
     with pytest.raises(IndexFileError, match="is not the one that was saved"):
         load_index(tmp_path / "index")
+
+
+def test_path_that_was_moved_is_named_with_what_to_do(build, tmp_path):
+    index = build(points(3))
+    index.save(tmp_path / "index")
+    old = tmp_path / "gone" / "a.db"
+    rewrite_manifest(tmp_path / "index", uri=str(old))
+    for load in (load_index, MilvusIndex.load):
+        with pytest.raises(IndexFileError, match=r"a\.db, where nothing is") as caught:
+            load(tmp_path / "index")
+        assert "damaged" not in str(caught.value)
+        assert "`MilvusIndex.connect`" in str(caught.value)
+    with pytest.raises(IndexFileError, match=r"a\.db, where nothing is"):
+        MilvusIndex.connect(str(tmp_path / "a.db"), "c")
+    assert not (tmp_path / "a.db").exists()
+    index.save(tmp_path / "index")
+    with load_index(tmp_path / "index") as again:
+        assert again.count() == 3
 
 
 def test_saved_folder_holds_no_secret(build, tmp_path):

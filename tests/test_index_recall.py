@@ -214,7 +214,8 @@ def test_recall_is_the_share_of_true_neighbours_without_the_query_itself():
     gallery, _ = drawn(2_000, 16, 200)
     rows = np.arange(0, 2_000, 7)
     searcher = poor_searcher(gallery)
-    found, _ = searcher.nearest(gallery[rows], 11)
+    # Of 20 candidates besides itself, in the leaf that is searched.
+    found, _ = searcher._searcher.search_batched(gallery[rows], 11, 21, 1)
     true, _ = nearest_neighbors(gallery[rows], gallery, 10, exclude=rows)
     expected = []
     for row, answer, wanted in zip(rows, found, true, strict=True):
@@ -223,6 +224,67 @@ def test_recall_is_the_share_of_true_neighbours_without_the_query_itself():
     recalls = tuning.recalls_of(searcher, sample_of(gallery, rows))
     np.testing.assert_allclose(recalls, expected)
     assert 0.2 < np.mean(expected) < 0.95
+
+
+class CodedScann:
+    """Scores exactly those rows of a gallery that are the best by noisy scores."""
+
+    def __init__(self, gallery):
+        self.gallery = gallery
+        self.noise = np.random.default_rng(0).normal(size=len(gallery)) / 5
+
+    def size(self):
+        return len(self.gallery)
+
+    def search(self, query, **asked):
+        found, scores = self.search_batched(query[None], **asked)
+        return found[0], scores[0]
+
+    def search_batched(self, queries, final_num_neighbors, pre_reorder_num_neighbors):
+        scores = queries @ self.gallery.T
+        best = np.argsort(-scores - self.noise)[:, :pre_reorder_num_neighbors]
+        left_out = np.ones(scores.shape, bool)
+        np.put_along_axis(left_out, best, False, axis=1)
+        scores[left_out] = -np.inf
+        rows = np.argsort(-scores)[:, :final_num_neighbors]
+        return rows.astype(np.uint32), np.take_along_axis(scores, rows, axis=1)
+
+
+@pytest.mark.parametrize("reorder", [10, 40, 45])
+def test_recall_is_that_of_searches_for_ten_of_queries_that_are_no_rows(reorder):
+    gallery, _ = drawn(300, 16, 300)
+    settings = replace(searching.hashing_settings(""), reorder=reorder)
+    rows, expected = np.arange(0, 300, 7), []
+    true, _ = nearest_neighbors(gallery[rows], gallery, 10, exclude=rows)
+    scann = CodedScann(gallery)
+    searcher = searching.ScannSearcher(scann, settings, unit=True, scale=1.0, threads=1)
+    for row, wanted in zip(rows, true, strict=True):
+        without = CodedScann(np.delete(gallery, row, axis=0))
+        without.noise = np.delete(scann.noise, row)
+        served = searching.ScannSearcher(
+            without, settings, unit=True, scale=1.0, threads=1
+        )
+        found, _ = served.nearest(gallery[[row]], 10)
+        found[found >= row] += 1
+        expected.append(len(set(found[0]) & set(wanted)) / 10)
+    recalls = tuning.recalls_of(searcher, sample_of(gallery, rows))
+    np.testing.assert_allclose(recalls, expected)
+    assert 0.2 < np.mean(expected) < 0.95
+
+
+def test_as_many_leaves_are_searched_to_measure_as_for_ten():
+    gallery, _ = drawn(2_000, 16, 200)
+    searcher = poor_searcher(gallery)
+    searcher = searcher.using(replace(searcher.settings, reorder=100), threads=1)
+    asked = searcher._asked_for(10, own=1)[1]
+    assert asked == searcher._asked(10)[1] | {
+        "final_num_neighbors": 11,
+        "pre_reorder_num_neighbors": 101,
+    }
+    rows = np.arange(5)
+    found, scores = searcher.nearest_others(gallery[rows], rows, 10)
+    assert found.shape == scores.shape == (5, 10)
+    assert not (found == rows[:, None]).any()
 
 
 def test_copies_of_a_neighbour_count_as_found():
@@ -311,6 +373,15 @@ def test_own_queries_are_saved_with_an_index_without_items(emptied, tmp_path):
         assert loaded.recall.own_queries
 
 
+def test_seed_from_a_config_may_be_a_whole_float():
+    gallery, queries = np.eye(3), np.random.default_rng(0).normal(size=(200, 3))
+    one, other = (
+        ScannIndex.build(gallery, queries=queries, seed=seed) for seed in (2, 2.0)
+    )
+    np.testing.assert_array_equal(one._target.queries, other._target.queries)
+    assert type(other._target.seed) is int
+
+
 def test_more_queries_than_are_measured_with_are_not_kept():
     gallery, _ = drawn(50, 4, 5)
     index = ScannIndex.build(gallery, queries=np.ones((5_000, 4)))
@@ -326,6 +397,7 @@ def test_more_queries_than_are_measured_with_are_not_kept():
         ({"target_recall": "0.9"}, "target_recall='0.9'"),
         ({"target_recall": True}, "target_recall=True"),
         ({"seed": -1}, "`seed` must be"),
+        ({"seed": 0.5}, "`seed` must be"),
         ({"queries": np.ones((199, 3))}, "at least 200 rows.*Received: 199"),
         ({"queries": np.ones((200, 4))}, "dimension of the gallery, 3"),
         ({"queries": np.full((200, 3), np.nan)}, "`queries` must be finite"),

@@ -6,6 +6,9 @@ import pytest
 from tests.index_examples import BOTH
 from tests.saved_indexes import use_method
 from tfdml.index import ExactIndex, ScannIndex, searching
+from tfdml.index.exclusions import banned_rows
+from tfdml.index.table import Snapshot
+from tfdml.neighbors import ExactSearcher, nearest_neighbors
 
 
 @pytest.fixture
@@ -162,3 +165,62 @@ def test_bad_exclusions_are_refused(index_class, exclude, message):
 def test_excluded_ids_are_not_returned(exclude, expected):
     index = ExactIndex.build(np.eye(2), ids=["a", "b"])
     assert index.search(np.eye(2), exclude=exclude).ids.tolist() == expected
+
+
+@pytest.mark.parametrize("index_class", [ExactIndex, ScannIndex])
+def test_few_rows_at_a_time_are_copied_to_be_compared_with(index_class, monkeypatch):
+    monkeypatch.setattr(searching, "_BLOCK_NUMBERS", 2 * 7)
+    copied = []
+    right = Snapshot.embeddings_of
+
+    def embeddings_of(state, rows):
+        copied.append(len(rows))
+        return right(state, rows)
+
+    monkeypatch.setattr(Snapshot, "embeddings_of", embeddings_of)
+    rows = directions(40)[[*range(40), *range(40)]]  # each is there twice
+    allowed = [row % 3 == 0 for row in range(80)]
+    index = index_class.build(rows[:60], attributes={"allowed": allowed[:60]})
+    index.add(rows[60:], range(60, 80), {"allowed": allowed[60:]})
+    exclude = [[0, 3], [], [39], [6, 9, 60, 63]]
+    found = index.search(rows[:4], 25, where={"allowed": True}, exclude=exclude)
+    assert max(copied) == 7
+    assert sum(copied) == sum(allowed)
+    banned = [
+        [row for row in range(80) if not allowed[row] or row in own] for own in exclude
+    ]
+    width = 80 - max(map(len, banned))
+    for query, own in enumerate(banned):
+        ids, scores = nearest_neighbors(
+            rows[query : query + 1], rows, min(25, width), exclude=[own]
+        )
+        assert found.ids[query].tolist() == ids[0].tolist()
+        np.testing.assert_array_equal(found.scores[query], scores[0])
+
+
+def test_query_that_excludes_many_has_the_others_search_for_no_more(monkeypatch):
+    asked = []
+    right = ExactSearcher.nearest
+
+    def nearest(searcher, queries, k, *more):
+        asked.append((len(queries), k))
+        return right(searcher, queries, k, *more)
+
+    monkeypatch.setattr(ExactSearcher, "nearest", nearest)
+    index = ExactIndex.build(directions(3_000))
+    near = [*range(1_000), *range(2_001, 3_000)]
+    exclude = [[7], near, *([] for _ in range(98))]
+    found = index.search(directions(3_000)[:100], 2, exclude=exclude).ids
+    assert sum(queries for queries, _ in asked) == 100
+    assert sum(queries * k for queries, k in asked) < len(near) + 100 * 10
+    assert found[0].tolist() == [0, 1]
+    assert found[1].tolist() == [1_000, 1_001]
+    assert found[9, 0] == 9
+
+
+def test_exclusions_take_room_for_themselves_alone():
+    rows = [np.arange(1_000), *(np.array([-1]) for _ in range(99)), np.array([4, 3, 4])]
+    pairs = banned_rows(rows)
+    assert pairs.shape == (2, 1_002)
+    assert pairs[:, 1_000:].tolist() == [[100, 100], [3, 4]]
+    assert banned_rows([]).shape == (2, 0)

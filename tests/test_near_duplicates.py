@@ -236,7 +236,7 @@ def milvus(tmp_path):
 
     def build(*arguments, **options):
         options |= {"uri": str(tmp_path / "milvus.db"), "collection": f"c{len(made)}"}
-        made.append(MilvusIndex.build(*arguments, index_type="FLAT", **options))
+        made.append(MilvusIndex.build(*arguments, **{"index_type": "FLAT"} | options))
         return made[-1]
 
     yield build
@@ -263,6 +263,19 @@ def test_index_in_milvus_has_the_same_pairs(milvus, metric, threshold):
         }
         assert found.compared == expected.compared
         assert found.complete
+
+
+def test_index_in_milvus_that_finds_little_for_an_item_misses_no_pair(milvus):
+    rows = families([3, 3, 40], noise=0.02)
+    index = milvus(
+        rows,
+        index_type="IVF_FLAT",
+        index_parameters={"nlist": 3},
+        search_parameters={"nprobe": 1},
+    )
+    found = near_duplicates(index, neighbors=45)
+    assert found_pairs(found).keys() == all_pairs(rows, list(range(46)), 0.95).keys()
+    assert found.complete
 
 
 def test_index_in_milvus_gets_many_items_in_one_request(milvus, monkeypatch):
@@ -325,6 +338,108 @@ def test_many_items_removed_meanwhile_are_left_out_in_one_run(monkeypatch):
     assert found_pairs(found).keys() == all_pairs(rows[stay], stay, 0.95).keys()
     groups = connected(list(found_pairs(found)))
     assert {frozenset(g) for g in found.groups} == {frozenset(g) for g in groups}
+
+
+class Counting(Changing):
+    """Counts how often items and ids are asked for."""
+
+    asked = 0
+
+    @property
+    def ids(self):
+        self.asked += 1
+        return super().ids
+
+    def get(self, ids):
+        self.asked += 1
+        return super().get(ids)
+
+
+def test_many_items_removed_at_once_take_few_requests(monkeypatch):
+    monkeypatch.setattr(module, "_AT_ONCE", 50)
+    rows = families([4] * 100, noise=0.01)
+    index = Counting.build(rows)
+    gone = np.random.default_rng(1).permutation(400)[:300].tolist()
+    index.before_search = remove_once(*gone)
+    found = near_duplicates(index)
+    # All ids, 8 batches, 3 of groups; all ids and a batch once more, and the groups,
+    # as items of the first batch have gone.
+    assert index.asked <= 1 + 8 + 3 + 2 + 3
+    stay = [row for row in range(400) if row not in gone]
+    assert found_pairs(found).keys() == all_pairs(rows[stay], stay, 0.95).keys()
+
+
+def test_gallery_of_which_an_item_goes_at_each_request_comes_to_an_end(monkeypatch):
+    monkeypatch.setattr(module, "_AT_ONCE", 16)
+    rows = families([4] * 25, noise=0.01)
+    index = Counting.build(rows)
+    order = iter(np.random.default_rng(1).permutation(100).tolist())
+
+    def remove_one(index):
+        if len(index) > 3:
+            index.remove([next(order)])
+
+    index.before_get = remove_one
+    found = near_duplicates(index)
+    members = [member for group in found.groups for member in group]
+    assert set(members) == set(found.pairs.first) | set(found.pairs.second)
+    assert len(members) == len(set(members))
+    assert index.asked <= 400
+
+
+def test_group_that_falls_apart_as_its_middle_goes_is_two():
+    angles = np.radians([0, 10, 20, 30, 40, 0.5])
+    rows = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    index = Changing.build(rows, ids=list("abcdef"))
+    calls = itertools.count()
+    index.before_get = lambda index: (
+        remove_once("c")(index) if next(calls) == 1 else None
+    )
+    found = near_duplicates(index, threshold=0.98)
+    assert found.groups == [("f", "a", "b"), ("d", "e")]
+    assert not {"c"} & set(found.pairs.first) | {"c"} & set(found.pairs.second)
+
+
+class Short(ExactIndex):
+    """An index that finds few for one query, and so for all of its batch."""
+
+    def search(self, queries, k=10, **options):
+        ids, scores = super().search(queries, k, **options)
+        return SearchResult(ids[:, :3], scores[:, :3])
+
+
+@pytest.mark.parametrize(("others", "complete"), [(2, False), (1, True)])
+def test_items_of_which_the_search_gave_few_are_complete_only_if_it_was_enough(
+    others, complete
+):
+    rows = np.repeat(np.eye(6), 1 + others, axis=0)
+    found = near_duplicates(Short.build(rows), neighbors=10)
+    assert found.complete == complete
+    assert len(found.groups) == 6
+
+
+def test_item_of_which_the_search_gives_few_cuts_no_others(monkeypatch):
+    class Poor(ExactIndex):
+        def search(self, queries, k=10, **options):
+            ids, scores = super().search(queries, k, **options)
+            has_poor = (np.asarray(queries) == rows[7]).all(axis=1).any()
+            return SearchResult(
+                *(of[:, : 2 if has_poor else k] for of in (ids, scores))
+            )
+
+    rows = families([9] * 4, noise=0.02)
+    found = near_duplicates(Poor.build(rows), neighbors=12)
+    # Those that the one item misses are found from the others.
+    assert found_pairs(found).keys() == all_pairs(rows, list(range(36)), 0.95).keys()
+    assert found.complete
+
+
+def test_small_gallery_of_equal_items_is_complete_where_all_were_seen():
+    index = ExactIndex.build(np.ones((5, 3)))
+    assert near_duplicates(index, neighbors=20).complete
+    assert near_duplicates(index, neighbors=4).complete
+    assert not near_duplicates(index, neighbors=3).complete
+    assert not near_duplicates(Short.build(np.ones((5, 3)))).complete
 
 
 def test_item_removed_while_groups_are_put_in_order_is_left_out():

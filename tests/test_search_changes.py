@@ -157,7 +157,7 @@ def test_what_cannot_be_added_is_refused_and_leaves_nothing(
 
 def test_a_picture_that_the_model_makes_nothing_of_is_not_added(page, folder):
     text = error_of(add(page, encoded((0, 0, 0))), 502)
-    assert "has no direction" in text
+    assert "gave no embedding" in text
     assert not list((folder / "index").glob("pictures/*"))
 
 

@@ -12,11 +12,12 @@ from tfdml.index.attributes import Columns, check_attributes
 from tfdml.index.filters import Where, matching
 from tfdml.index.ids import IdMap, Ids
 from tfdml.index.interface import IndexStats, Items, SearchResult
-from tfdml.rows import unit_or_zero
+from tfdml.near_duplicate_groups import Found, among, groups_of
 
 __all__ = ["NearDuplicates", "Pairs", "near_duplicates"]
 
 _AT_ONCE = 1_000  # items that are looked for in one search, as Milvus is asked
+_TIMES = 3  # that something is done again because items have gone meanwhile
 
 
 class _Gallery(Protocol):
@@ -65,7 +66,8 @@ class NearDuplicates:
             is below `threshold` where only other members lead from one to the other.
         compared: How many items were compared.
         complete: False if two items or more have `neighbors` others or more above the
-            threshold. Then pairs among such items may be missing, and what should be
+            threshold, or as many as the search gave of them, where it gave fewer. Then
+            pairs among such items may be missing, and what should be
             one group may be several; what is in one group belongs together all the
             same. More `neighbors` find the rest.
     """
@@ -133,54 +135,90 @@ def near_duplicates(
         index.count(where)  # refuses a filter that does not fit
     ids = index.ids
     rows = IdMap(ids)
+    there = _There(index)
     none = np.empty(0, np.int64)
-    parts = [_Found(none, none, np.empty(0, np.float32))]
+    parts = [Found(none, none, np.empty(0, np.float32))]
     compared = full = 0
-    for items in _batches(index, ids, where, stats.attributes):
+    least_seen = neighbors
+    for items in _batches(there, ids, where, stats.attributes):
         compared += len(items.ids)
-        found = index.search(items.embeddings, neighbors + 1, where=where)
-        near = rows.rows(found.ids.reshape(-1)).reshape(found.ids.shape)
-        own = rows.rows(items.ids)
-        above = found.scores >= threshold
-        is_other = near != own[:, None]
-        # An item crowded out by its equals is not among its own hits: one is too many.
-        is_other &= np.cumsum(is_other, axis=1) <= neighbors
-        above &= is_other
-        full += int(np.count_nonzero(above.sum(axis=1) == neighbors))
-        above &= near >= 0  # what came after `ids` was read is not looked for
-        query, place = np.nonzero(above)
-        parts.append(_Found(own[query], near[query, place], found.scores[above]))
+        for of_ids, found in _searched(index, items, neighbors + 1, where):
+            near = rows.rows(found.ids.reshape(-1)).reshape(found.ids.shape)
+            own = rows.rows(of_ids)
+            above = found.scores >= threshold
+            is_other = near != own[:, None]
+            # An item crowded out by its equals is not among its own hits: one too many.
+            is_other &= np.cumsum(is_other, axis=1) <= neighbors
+            above &= is_other
+            seen = is_other.sum(axis=1)
+            full += int(np.count_nonzero(above.sum(axis=1) == seen))
+            least_seen = min(least_seen, int(seen.min()))
+            above &= near >= 0  # what came after `ids` was read is not looked for
+            query, place = np.nonzero(above)
+            parts.append(Found(own[query], near[query, place], found.scores[above]))
     pairs = _distinct(parts)
-    while True:
+    for _ in range(_TIMES):
+        groups, gone = groups_of(there.get, ids, pairs, is_cosine, _AT_ONCE)
+        pairs = among(pairs, gone, inside=False)
+        if not len(gone):  # else others, of groups before, may have gone with them
+            break
+    return NearDuplicates(
+        threshold,
+        Pairs(ids[pairs.first], ids[pairs.second], pairs.scores),
+        [tuple(ids[group.members].tolist()) for group in groups],
+        [group.least for group in groups],
+        compared,
+        full < 2 or compared - 1 <= least_seen,
+    )
+
+
+class _There:
+    """Gets items, and leaves out those that have gone.
+
+    Args:
+        index: Whose items they are.
+    """
+
+    def __init__(self, index: _Gallery) -> None:
+        self._index = index
+        self._known: set[Any] | None = None  # ids that were there at the last reading
+
+    def get(self, ids: NDArray[Any]) -> Items:
+        """Get those of some items that are there.
+
+        Where one is missing, all ids are read again, which tells of later requests
+        too, and takes a few requests where many are missing.
+        """
+        for _ in range(_TIMES):
+            if self._known is not None:
+                ids = ids[[value in self._known for value in ids.tolist()]]
+            try:
+                return self._index.get(ids)
+            except KeyError:
+                self._known = set(self._index.ids.tolist())
+        return self._halved(ids)
+
+    def _halved(self, ids: NDArray[Any]) -> Items:
+        """As `get`, with fewer than two requests an item, whatever goes meanwhile."""
         try:
-            groups, least = _groups(index, ids, pairs, is_cosine)
-        except KeyError:  # some have gone
-            pairs = _that_stay(index, ids, pairs)
-            continue
-        return NearDuplicates(
-            threshold,
-            Pairs(ids[pairs.first], ids[pairs.second], pairs.scores),
-            groups,
-            least,
-            compared,
-            full < 2 or compared - 1 <= neighbors,
+            return self._index.get(ids)
+        except KeyError:
+            if len(ids) == 1:
+                return self._index.get(ids[:0])
+        one, other = (self._halved(half) for half in np.array_split(ids, 2))
+        return Items(
+            np.concatenate([one.ids, other.ids]),
+            np.concatenate([one.embeddings, other.embeddings]),
+            one.attributes + other.attributes,
         )
 
 
-class _Found(NamedTuple):
-    """Pairs as places in the gallery, and their scores."""
-
-    first: NDArray[np.int64]
-    second: NDArray[np.int64]
-    scores: NDArray[np.float32]
-
-
 def _batches(
-    index: _Gallery, ids: NDArray[Any], where: Where | None, kinds: Any
+    there: _There, ids: NDArray[Any], where: Where | None, kinds: Any
 ) -> Iterator[Items]:
     """Get the items that are still there and as the filter says, some at a time."""
     for start in range(0, len(ids), _AT_ONCE):
-        items = _still_there(index, ids[start : start + _AT_ONCE])
+        items = there.get(ids[start : start + _AT_ONCE])
         if where is not None:
             passed = _passed(items.attributes, where, kinds)
             attributes = [items.attributes[row] for row in np.flatnonzero(passed)]
@@ -189,19 +227,23 @@ def _batches(
             yield items
 
 
-def _still_there(index: _Gallery, ids: NDArray[Any]) -> Items:
-    """Get those of some items that have not gone."""
-    try:
-        return index.get(ids)
-    except KeyError:
-        if len(ids) == 1:
-            return index.get(ids[:0])
-    one, other = (_still_there(index, half) for half in np.array_split(ids, 2))
-    return Items(
-        np.concatenate([one.ids, other.ids]),
-        np.concatenate([one.embeddings, other.embeddings]),
-        one.attributes + other.attributes,
-    )
+def _searched(
+    index: _Gallery, items: Items, k: int, where: Where | None
+) -> Iterator[tuple[NDArray[Any], SearchResult]]:
+    """Search for items, and give the ids of some and what was found for these.
+
+    An item for which little is found cuts the hits of those in the same search. So it
+    is searched for apart from the others.
+    """
+    found = index.search(items.embeddings, k, where=where)
+    width = found.ids.shape[1]
+    if len(items.ids) == 1 or width == k or width >= index.count(where):
+        yield items.ids, found
+        return
+    middle = len(items.ids) // 2
+    for half in (slice(middle), slice(middle, None)):
+        some = Items(items.ids[half], items.embeddings[half], items.attributes[half])
+        yield from _searched(index, some, k, where)
 
 
 def _passed(
@@ -214,7 +256,7 @@ def _passed(
     return matching(where, columns.view(len(attributes)), len(attributes))
 
 
-def _distinct(parts: Sequence[_Found]) -> _Found:
+def _distinct(parts: Sequence[Found]) -> Found:
     """Join pairs found from either side, the best first."""
     one, other, scores = (np.concatenate(side) for side in zip(*parts, strict=True))
     first, second = np.minimum(one, other), np.maximum(one, other)
@@ -225,87 +267,4 @@ def _distinct(parts: Sequence[_Found]) -> _Found:
     is_new[1:] = (np.diff(first) != 0) | (np.diff(second) != 0)
     first, second, scores = first[is_new], second[is_new], scores[is_new]
     order = np.argsort(-scores, kind="stable")
-    return _Found(first[order], second[order], scores[order])
-
-
-def _that_stay(index: _Gallery, ids: NDArray[Any], pairs: _Found) -> _Found:
-    """Return the pairs of which neither item was removed."""
-    members, places = np.unique(np.stack(pairs[:2]), return_inverse=True)
-    there = np.concatenate(
-        [
-            _still_there(index, ids[members[start : start + _AT_ONCE]]).ids
-            for start in range(0, len(members), _AT_ONCE)
-        ]
-    )
-    first, second = np.isin(ids[members], there)[places.reshape(2, -1)]
-    both = first & second
-    return _Found(pairs.first[both], pairs.second[both], pairs.scores[both])
-
-
-def _groups(
-    index: _Gallery, ids: NDArray[Any], pairs: _Found, is_cosine: bool
-) -> tuple[list[tuple[Any, ...]], list[float]]:
-    """Return the connected groups of the pairs, and their least scores.
-
-    Raises:
-        KeyError: An item is not there any more.
-    """
-    members, places = np.unique(np.stack(pairs[:2]), return_inverse=True)
-    roots = _roots(places.reshape(2, -1), len(members))
-    order = np.argsort(roots, kind="stable")
-    starts = np.flatnonzero(np.diff(roots[order], prepend=-1))
-    parts = np.split(members[order], starts[1:]) if len(members) else []
-    parts.sort(key=len, reverse=True)  # stable: the gallery's order among equals
-    groups, least = [], []
-    for some in _together(parts):
-        embeddings = index.get(ids[np.concatenate(some)]).embeddings
-        ends = np.cumsum([len(part) for part in some])
-        for part, own in zip(some, np.split(embeddings, ends[:-1]), strict=True):
-            nearest, score = _from_medoid(own, is_cosine)
-            groups.append(tuple(ids[part[nearest]].tolist()))
-            least.append(score)
-    return groups, least
-
-
-def _together(
-    parts: Sequence[NDArray[np.int64]],
-) -> Iterator[list[NDArray[np.int64]]]:
-    """Give parts in their order, so many at a time as are few items together."""
-    some: list[NDArray[np.int64]] = []
-    for part in parts:
-        if some and sum(map(len, some)) + len(part) > _AT_ONCE:
-            yield some
-            some = []
-        some.append(part)
-    if some:
-        yield some
-
-
-def _roots(ends: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return for each item the lowest one that pairs lead to from it."""
-    roots = np.arange(count)
-    while True:
-        at = roots[ends]
-        lowest = at.min(axis=0)
-        if (at == lowest).all():
-            return roots
-        for side in at:
-            np.minimum.at(roots, side, lowest)
-        while (roots != roots[roots]).any():
-            roots = roots[roots]
-
-
-def _from_medoid(
-    embeddings: NDArray[np.float32], is_cosine: bool
-) -> tuple[NDArray[np.int64], float]:
-    """Return the members by their score with the medoid, and the least such score."""
-    rows = unit_or_zero(embeddings) if is_cosine else embeddings
-    total = rows.sum(axis=0, dtype=np.float64)
-    sums = np.einsum("nd,d->n", rows, total)
-    sums -= np.einsum("nd,nd->n", rows, rows, dtype=np.float64)
-    # Means fit float32, where members of equal sums tie: the first is the medoid.
-    medoid = int(np.argmax((sums / len(rows)).astype(np.float32)))
-    scores = np.einsum("nd,d->n", rows, rows[medoid].astype(np.float64))
-    others = np.delete(np.arange(len(rows)), medoid)
-    nearest = others[np.argsort(-scores[others].astype(np.float32), kind="stable")]
-    return np.concatenate([[medoid], nearest]), float(scores[nearest[-1]])
+    return Found(first[order], second[order], scores[order])

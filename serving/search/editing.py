@@ -7,7 +7,7 @@ next editor removes it.
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -59,6 +59,7 @@ class GalleryEditor:
     """Adds pictures to a gallery and removes them; the only one that does.
 
     A context manager: at its end, `close` is called. Any number of threads may use it.
+    Once the log of changes is long, or the index was built again, a thread saves it.
 
     Args:
         index: The index of the gallery, saved to a folder.
@@ -83,10 +84,14 @@ class GalleryEditor:
         self._on_change = on_change
         # Of a picture that several ids share, the file goes with the last of them.
         self._lock = threading.Lock()
+        self._saving: threading.Thread | None = None
         index.remove([])  # locks the folder, or tells that somebody else has
         self._stored.remove_unfinished()
-        for name in self._stored.names():
-            self._remove_if_unused(name)
+        names = self._stored.names()
+        used = self._used(names)
+        for name in names:
+            if name not in used:
+                self._remove(name)
 
     def __enter__(self) -> Self:
         return self
@@ -133,11 +138,10 @@ class GalleryEditor:
                     _columns(additions, stored),
                 )
             except BaseException:
-                for name in stored:
-                    if name is not None:
-                        self._remove_if_unused(name)
+                self._remove_of_failed([name for name in stored if name is not None])
                 raise
             self._on_change([addition.attributes for addition in additions], [])
+            self._save_if_due()
 
     def remove(self, ids: Sequence[str]) -> None:
         """Remove pictures from the gallery, all or none.
@@ -151,25 +155,64 @@ class GalleryEditor:
         with self._lock:
             known = self._index.get(ids).attributes
             self._index.remove(ids)
-            for name in {str(own[PICTURE]) for own in known if PICTURE in own}:
-                self._remove_if_unused(name)
+            self._remove_unused({str(own[PICTURE]) for own in known if PICTURE in own})
             self._on_change([], known)
+            self._save_if_due()
 
     def close(self) -> None:
         """Bring a long log of changes into the index. The index stays open."""
         with self._lock:
-            stats = self._index.stats()
-            size = 4 * stats.count * stats.dimension
-            if stats.details["log_bytes"] > max(_LOG_BYTES, size // _LOG_SHARE):
-                try:
-                    self._index.save(self._folder)
-                except OSError:  # all changes are in the log
-                    _log.exception("The index could not be saved.")
+            if (saving := self._saving) is not None:
+                saving.join()
+            if self._is_due():
+                self._save()
 
-    def _remove_if_unused(self, name: str) -> None:
-        is_known = PICTURE in self._index.stats().attributes
-        if is_known and self._index.count({PICTURE: name}):
-            return
+    def _save_if_due(self) -> None:
+        """Begin to save, if it is worth it; after a failure, `close` tries again."""
+        if self._saving is None and self._is_due():
+            self._saving = threading.Thread(target=self._save, name="gallery-save")
+            try:
+                self._saving.start()
+            except RuntimeError as error:  # too many threads, or the program ends
+                self._saving = None
+                _log.warning("The index cannot be saved now: %s.", error)
+
+    def _is_due(self) -> bool:
+        """Whether a start would take long, or be of an index that searches slowly."""
+        stats = self._index.stats()
+        size = 4 * stats.count * stats.dimension
+        is_long = stats.details["log_bytes"] > max(_LOG_BYTES, size // _LOG_SHARE)
+        return is_long or bool(stats.details["save_is_due"])
+
+    def _save(self) -> None:
+        try:
+            self._index.save(self._folder)
+        except Exception:  # all changes are in the log
+            _log.exception("The index could not be saved.")
+        else:
+            self._saving = None
+
+    def _remove_of_failed(self, names: Sequence[str]) -> None:
+        """Remove pictures of an addition that failed, unless it may be on the disk."""
+        try:
+            self._index.remove([])  # where nobody knows, it reads what is there
+        except (OSError, ValueError) as error:
+            _log.warning("Pictures are kept until the next start: %s", error)
+        else:
+            self._remove_unused(names)
+
+    def _remove_unused(self, names: Collection[str]) -> None:
+        for name in set(names) - self._used(names):
+            self._remove(name)
+
+    def _used(self, names: Collection[str]) -> set[str]:
+        """Return those of some names that pictures of the index have."""
+        if not names or PICTURE not in self._index.stats().attributes:
+            return set()
+        ids = self._index.ids_where({PICTURE: list(names)})
+        return {str(own[PICTURE]) for own in self._index.get(ids).attributes}
+
+    def _remove(self, name: str) -> None:
         try:
             self._stored.remove(name)
         except OSError as error:  # the next editor tries again

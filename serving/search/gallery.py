@@ -142,7 +142,7 @@ def check_gallery_folder(index_folder: str | PathLike[str]) -> None:
         )
     try:
         log = log_of(saved_data(folder))
-        with log.open("rb") as file:
+        with log.open("r+b") as file:  # a lock on NFS wants to write
             lock(file.fileno(), log)
     except (IndexFileError, FileNotFoundError):
         return  # nothing there, or a damaged index

@@ -13,6 +13,7 @@ from typing import Any
 from tfdml.index.exact import ExactIndex
 from tfdml.index.files import IndexFileError, read_version
 from tfdml.index.filters import Not, Range, Where
+from tfdml.index.given import check_embed, check_fingerprint
 from tfdml.index.ids import Ids
 from tfdml.index.interface import Embed, Index, IndexStats, Items, SearchResult
 from tfdml.index.log import LockedError
@@ -20,7 +21,7 @@ from tfdml.index.milvus import MilvusIndex
 from tfdml.index.recall import MeasuredRecall
 from tfdml.index.scann import ScannIndex
 from tfdml.index.scann_search import ScannSettings
-from tfdml.index.verify import VerifyReport, verify_index
+from tfdml.index.verify import LOCAL_CLASSES, VerifyReport, verify_index
 
 __all__ = [
     "Embed",
@@ -60,13 +61,12 @@ def load_index(
     Returns:
         An `ExactIndex`, a `ScannIndex` or a `MilvusIndex`.
     """
-    classes: dict[str, _Loaded] = {
-        "ExactIndex": ExactIndex,
-        "ScannIndex": ScannIndex,
-        "MilvusIndex": MilvusIndex,
-    }
+    check_embed(embed)
+    if model_fingerprint is not None:
+        check_fingerprint(model_fingerprint)
+    classes: dict[str, _Loaded] = {**LOCAL_CLASSES, "MilvusIndex": MilvusIndex}
 
-    def kind(manifest: dict[str, Any], data: object) -> _Loaded:
+    def kind(manifest: dict[str, Any]) -> _Loaded:
         if manifest["class"] not in classes:
             raise IndexFileError(
                 f"`folder` must hold one of {list(classes)}. Received: {folder}, "
@@ -76,7 +76,7 @@ def load_index(
 
     return read_version(
         folder,
-        lambda manifest, data: kind(manifest, data)._restore(
+        lambda manifest, data: kind(manifest)._restore(
             manifest, data, model_fingerprint, embed
         ),
     )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml.index.column_view import ColumnView, Scalar
+from tfdml.index.column_view import TYPES, ColumnView, Scalar
 from tfdml.index.growing import Growing
 from tfdml.index.text import check_text
 
@@ -133,8 +133,7 @@ def _kind_of(name: str, value: object) -> str:
 
 
 def _converted(name: str, kind: str, values: list[Any]) -> list[Scalar | None]:
-    types = {"string": str, "integer": int, "number": float, "boolean": bool}
-    converted = [None if value is None else types[kind](value) for value in values]
+    converted = [None if value is None else TYPES[kind](value) for value in values]
     for value, new in zip(values, converted, strict=True):
         if kind == "number" and new != value:
             raise ValueError(

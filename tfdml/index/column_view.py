@@ -7,9 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ColumnView", "Scalar"]
+__all__ = ["TYPES", "ColumnView", "Scalar"]
 
 Scalar = str | int | float | bool
+
+TYPES: dict[str, type[Scalar]] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+}
+"""The kinds of attributes, and what Python has for each."""
 
 
 def _exactly(kind: str, value: Any) -> int | float | None:

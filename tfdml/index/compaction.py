@@ -16,6 +16,10 @@ _TAIL_SHARE = 20
 _TAIL_LEAST = 2_000
 _TAIL_MOST = 20_000
 _REMOVED_SHARE = 5
+# Comparisons with such rows for each row that there is: building takes as long, so an
+# index that is only searched has not lost more than that when it is built again, and
+# a program that searches a little does not wait for it.
+_COMPARED = 5_000
 
 
 class Compaction:
@@ -29,6 +33,32 @@ class Compaction:
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
         self._failed_with = 0
+        self._compared = 0
+        self._starting = threading.Lock()
+
+    def is_due(self, state: Snapshot) -> bool:
+        """Whether enough has changed, more than at the last failure."""
+        return _is_worthwhile(state) and _changed(state) >= 2 * self._failed_with
+
+    def searched(
+        self,
+        state: Snapshot,
+        queries: int,
+        latest: Callable[[], Snapshot],
+        compact: Callable[[], None],
+    ) -> None:
+        """Consider it, if searches have been slower for long.
+
+        Args:
+            state: What was searched.
+            queries: How many queries there were.
+            latest: As in `consider`.
+            compact: As in `consider`.
+        """
+        self._compared += queries * _changed(state)
+        if self._compared > _COMPARED * state.rows:
+            self._compared = 0
+            self.consider(latest, compact)
 
     def consider(
         self, latest: Callable[[], Snapshot], compact: Callable[[], None]
@@ -41,22 +71,29 @@ class Compaction:
                 at once, and its lock with it.
         """
         state = latest()
-        changed = _changed(state)
-        if not _is_worthwhile(state) or changed < 2 * self._failed_with:
+        if not self.is_due(state):
             return
-        if self._thread is not None and self._thread.is_alive():
-            return
-        thread = threading.Thread(
-            target=self._run,
-            args=(changed, latest, compact),
-            name="tfdml-index-compaction",
-        )
-        try:
-            thread.start()
-        except RuntimeError as error:  # too many threads, or the program ends
-            _LOGGER.warning("The index cannot be built again now: %s.", error)
-        else:
-            self._thread = thread
+        with self._starting:
+            if self._thread is not None and self._thread.is_alive():
+                return
+            thread = threading.Thread(
+                target=self._run,
+                args=(_changed(state), latest, compact),
+                name="tfdml-index-compaction",
+            )
+            try:
+                thread.start()
+            except RuntimeError as error:  # too many threads, or the program ends
+                _LOGGER.warning("The index cannot be built again now: %s.", error)
+            else:
+                self._thread = thread
+
+    def run(self, latest: Callable[[], Snapshot], compact: Callable[[], None]) -> None:
+        """Have it built again at once, if enough has changed; see `consider`."""
+        self.wait()
+        state = latest()
+        if self.is_due(state):
+            self._run(_changed(state), latest, compact)
 
     def _run(
         self,

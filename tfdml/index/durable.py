@@ -1,7 +1,7 @@
 """An index and its folder: what is saved, and the log of the changes since."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tfdml.index.log import (
 __all__ = ["Durable"]
 
 Apply = Callable[[Change], None]
+Replay = Callable[[Iterable[Change]], None]
 
 
 class Durable:
@@ -27,6 +28,8 @@ class Durable:
         self._data: Path | None = None
         self._end = 0
         self._log: ChangeLog | None = None
+        # Data and end of a save that has failed, maybe after the data were valid.
+        self._unsure: tuple[Path, int] | None = None
 
     @property
     def folder(self) -> str | None:
@@ -51,13 +54,14 @@ class Durable:
             nonlocal end
             write(data)
             end = create_log(log_of(data), data.name)
+            self._unsure = data, end
 
         own = None if self._log is None else self._log.fileno()
         data = write_version(Path(folder).absolute(), description, write_all, own=own)
-        self._data, self._end = data, end
+        self._data, self._end, self._unsure = data, end, None
         self.close()
 
-    def opened(self, data: Path, apply: Apply) -> None:
+    def opened(self, data: Path, replay: Replay) -> None:
         """Take a folder that the index was read from, and make the changes since.
 
         Raises:
@@ -66,15 +70,13 @@ class Durable:
         self._data = data.absolute()
         # Without a change to read, the first one is written here.
         self._end = start_of(data.name)
-        self._catch_up(apply)
+        self._catch_up(replay)
 
-    def _catch_up(self, apply: Apply) -> None:
+    def _catch_up(self, replay: Replay) -> None:
         if self._data is None:
             return
         try:
-            for change, end in read_log(log_of(self._data), self._data.name, self._end):
-                apply(change)
-                self._end = end
+            replay(self._changes_since(self._data))
         except FileNotFoundError as error:
             raise IndexFileError(
                 f"The index is damaged: {log_of(self._data)} is missing."
@@ -82,19 +84,40 @@ class Durable:
         except LogError as error:
             raise IndexFileError(f"The index is damaged: {error}") from error
 
-    def catch_up(self, folder: str | os.PathLike[str], apply: Apply) -> None:
+    def _changes_since(self, data: Path) -> Iterator[Change]:
+        for change, end in read_log(log_of(data), data.name, self._end):
+            yield change
+            self._end = end  # whoever asks for the next has made this one
+
+    def catch_up(self, folder: str | os.PathLike[str], replay: Replay) -> None:
         """Before a save to the folder that the index is of: lock it, as `lock` does.
 
-        What others have added to it since it was loaded would be lost otherwise.
-        """
-        try:
-            if self._data is None or not saved_data(folder).samefile(self._data):
-                return
-        except (IndexFileError, OSError):  # that index is gone, or was moved
-            return
-        self.lock(apply)
+        What others have added to it since it was loaded would be lost otherwise. A
+        folder that holds no index any more is of no one, and saved to anew.
 
-    def lock(self, apply: Apply) -> None:
+        Raises:
+            IndexFileError: Another index was saved to the folder meanwhile.
+            LockedError: Somebody else changes it.
+            OSError: The log cannot be written.
+        """
+        if self._data is None or not _is_same(Path(folder), self._data.parent):
+            return
+        try:
+            there = saved_data(folder)
+        except IndexFileError:
+            return
+        if self._unsure is not None and there.name == self._unsure[0].name:
+            self.close()
+            self._data, self._end = self._unsure
+        if there.name != self._data.name:
+            raise IndexFileError(
+                f"The index in {self.folder} was replaced by another process, or by "
+                "another index of this one, since it was loaded or saved. Load it "
+                "again, or save to another folder."
+            )
+        self.lock(replay)
+
+    def lock(self, replay: Replay) -> None:
         """Keep everybody else from changing the folder, from now on.
 
         Changes that others have made since the index was loaded are made here too.
@@ -110,7 +133,9 @@ class Durable:
             try:
                 self._log.check(self._end)
             except LogError as error:
-                raise self._gone("Save it again to keep it.") from error
+                raise self._gone(
+                    "Save it again to keep it, to another folder if this one is there."
+                ) from error
             return
         gone = self._gone("Load it again.")
         try:
@@ -120,7 +145,9 @@ class Durable:
         try:
             if saved_data(self._data.parent).name != self._data.name:
                 raise gone
-            self._catch_up(apply)
+            if log.size() < self._end:  # an earlier copy of the folder
+                raise gone
+            self._catch_up(replay)
             log.cut(self._end)  # the rest of a change that was killed
         except BaseException:
             log.close()
@@ -172,3 +199,10 @@ class Durable:
         if self._log is not None:
             log, self._log = self._log, None
             log.close()
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:  # one of them is gone, or was moved
+        return False

@@ -57,16 +57,18 @@ def _checked(ids: list[Any], kind: str | None) -> NDArray[Any]:
 
 
 def banned_rows(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return the rows of each query as one array.
+    """Return the rows of each query as one array, of pairs of query and row.
+
+    It takes no more room where one query has many.
 
     Args:
         rows: The rows of each query, -1 for an id that is not there.
 
     Returns:
-        int64 `[Q, m]`, none twice in a row; filled up with -1.
+        int64 `[2, P]`: queries in rising order, and their rows, none twice.
     """
     there = [np.unique(own[own >= 0]) for own in rows]
-    banned = np.full((len(there), max(map(len, there), default=0)), -1, np.int64)
-    for query, own in enumerate(there):
-        banned[query, : len(own)] = own
-    return banned
+    counts = np.array([len(own) for own in there], np.int64)
+    none = np.empty(0, np.int64)
+    queries = np.repeat(np.arange(len(there)), counts)
+    return np.stack([queries, np.concatenate([none, *there])])

@@ -224,7 +224,7 @@ def _unchanged(folder: Path, own: int | None) -> Iterator[None]:
     """Keep others from changing the index that a folder holds."""
     try:
         log = log_of(saved_data(folder))
-        file = log.open("rb")
+        file = log.open("r+b")  # to lock it, NFS wants it open for writing
     except (IndexFileError, FileNotFoundError):
         file = None  # what is damaged, or of another version, takes no changes
     if file is None:

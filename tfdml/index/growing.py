@@ -43,3 +43,15 @@ class Growing:
         view = self._rows[:size].view()
         view.flags.writeable = False
         return view
+
+    def copied(self, size: int) -> "Growing":
+        """Return the first rows as an array of its own, with room for a few more."""
+        copy = Growing(self._rows[:0])
+        copy._rows = np.empty((size + 64, *self._rows.shape[1:]), self._rows.dtype)
+        copy._rows[:size] = self._rows[:size]
+        return copy
+
+    def set(self, places: NDArray[np.int64], value: Any) -> None:
+        """Write over rows. What `first` returned before shows it."""
+        if len(places):  # what it was given may be read-only
+            self._rows[places] = value

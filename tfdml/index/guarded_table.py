@@ -7,7 +7,7 @@ of all rows, and switches.
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfdml.index.attributes import Checked
 from tfdml.index.compaction import Compaction
 from tfdml.index.durable import Durable
 from tfdml.index.ids import IdMap, kind_of
 from tfdml.index.log import Change
 from tfdml.index.replay import check_fits
-from tfdml.index.table import Table
+from tfdml.index.table import Snapshot, Table
 
 __all__ = ["BuildAgain", "GuardedTable"]
 
@@ -46,6 +47,7 @@ class GuardedTable:
         self._switch = threading.Lock()
         self._compacting = threading.Lock()
         self._compaction = Compaction()
+        self._is_rebuilt = False
 
     @property
     def table(self) -> Table:
@@ -61,6 +63,11 @@ class GuardedTable:
     def log_bytes(self) -> int:
         """The size of the log, as far as it counts."""
         return self._durable.log_bytes
+
+    @property
+    def save_is_due(self) -> bool:
+        """Whether the index was built again since it was saved, or should be."""
+        return self._is_rebuilt or self._compaction.is_due(self._table.snapshot)
 
     @contextmanager
     def reading(self) -> Iterator[Table]:
@@ -91,27 +98,40 @@ class GuardedTable:
         self._durable.make(
             change, self._apply, lambda: self._table.snapshot is not before
         )
-        self._compaction.consider(lambda: self._table.snapshot, compact)
+        self._compaction.consider(self._latest, compact)
 
-    def _replay(self, change: Change) -> None:
-        """Make a change that the log holds."""
-        check_fits(change, self._table, self._dimension)
-        self._apply(change)
+    def searched(
+        self, state: Snapshot, queries: int, compact: Callable[[], None]
+    ) -> None:
+        """Note a search; after many of added rows, the index is built again.
+
+        Args:
+            state: What was searched.
+            queries: How many queries there were.
+            compact: As in `change`.
+        """
+        self._compaction.searched(state, queries, self._latest, compact)
+
+    def _latest(self) -> Snapshot:
+        return self._table.snapshot
+
+    def _replay(self, changes: Iterable[Change]) -> None:
+        """Make changes that the log holds; those that search see all at once."""
+        with self._switch:
+            table = self._table
+            try:
+                for change in changes:
+                    check_fits(change, table, self._dimension)
+                    table = _of_kind(change.ids, table)
+                    table.stage(*_rows_of(change, table))
+            finally:
+                table.publish()
+                self._table = table
 
     def _apply(self, change: Change) -> None:
-        table = self._table
-        if len(change.ids) and table.kind is None:
-            # The first ids of all decide of which kind they are.
-            ids = table.snapshot.base_ids
-            if kind_of(ids) != kind_of(change.ids):
-                table = table.emptied(change.ids)
         with self._switch:
-            table.replace(
-                table.rows_of(change.removed),
-                change.embeddings,
-                change.ids,
-                change.attributes,
-            )
+            table = _of_kind(change.ids, self._table)
+            table.replace(*_rows_of(change, table))
             self._table = table
 
     def compact(self, build_again: BuildAgain) -> None:
@@ -131,13 +151,14 @@ class GuardedTable:
                     return
                 new = table.rebuilt(old, searcher, embeddings, places)
                 with self._switch:
-                    self._table = new
+                    self._table, self._is_rebuilt = new, True
 
     def save(
         self,
         folder: str | os.PathLike[str],
         describe: Callable[[Table], dict[str, Any]],
         write: Callable[[Table, Path], None],
+        compact: Callable[[], None],
     ) -> None:
         """Save to a folder, in which each change is logged from then on.
 
@@ -145,11 +166,18 @@ class GuardedTable:
             folder: See `Durable.save`.
             describe: Returns what the manifest says of the table.
             write: Writes the table's files into an empty folder.
+            compact: Calls `compact`, if enough has changed: else each load would find
+                an index that has to be built again.
         """
+        with self._writing:
+            self._durable.catch_up(folder, self._replay)
+        # Others may search and change it meanwhile.
+        self._compaction.run(self._latest, compact)
         with self._writing:
             self._durable.catch_up(folder, self._replay)
             table = self._table
             self._durable.save(folder, describe(table), lambda data: write(table, data))
+            self._is_rebuilt = False
 
     def opened(self, data: Path) -> None:
         """Take the folder that the table was read from; see `Durable.opened`."""
@@ -160,3 +188,19 @@ class GuardedTable:
         self._compaction.wait()
         with self._writing:
             self._durable.close()
+
+
+def _of_kind(ids: NDArray[Any], table: Table) -> Table:
+    """Return the table that ids are added to: the first of all decide on the kind."""
+    if not len(ids) or table.kind is not None:
+        return table
+    same = kind_of(table.snapshot.base_ids) == kind_of(ids)
+    return table if same else table.emptied(ids)
+
+
+def _rows_of(
+    change: Change, table: Table
+) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[Any], Checked]:
+    """Return what `Table.replace` wants to know of a change."""
+    removed = table.rows_of(change.removed)
+    return removed, change.embeddings, change.ids, change.attributes

@@ -8,10 +8,12 @@ from numpy.typing import NDArray
 
 from tfdml.index.text import check_text
 
-__all__ = ["LONGEST_ID", "IdMap", "Ids", "check_ids", "kind_of"]
+__all__ = ["LONGEST_ID", "IdMap", "Ids", "check_ids", "check_widths", "kind_of"]
 
 LONGEST_ID = 1_024
 """Characters: in arrays of strings, each takes as much memory as the longest."""
+
+_MOST_WASTE = 2**30  # bytes that a few long ids cost the others
 
 Ids = Sequence[str] | Sequence[int] | NDArray[Any]
 
@@ -100,6 +102,38 @@ def _as_array(values: list[Any], name: str, kind: str | None) -> NDArray[Any]:
     raise ValueError(
         f"`{name}` must be all strings or all integers. Received: {', '.join(kinds)}."
     )
+
+
+def check_widths(ids: NDArray[Any], *there: NDArray[Any]) -> None:
+    """Refuse ids of which a few are so much longer than the others that memory is lost.
+
+    Args:
+        ids: Checked ids that come.
+        there: Those that they come to, and will share an array with.
+
+    Raises:
+        ValueError: More than 1 GiB would be lost.
+    """
+    if ids.dtype.kind != "U" or not len(ids):
+        return
+    longest = _width(ids)
+    others = sum(map(len, there))
+    waste = 4 * others * max(0, longest - max(map(_width, there), default=0))
+    if waste + 4 * len(ids) * longest > _MOST_WASTE:
+        characters = sum(map(len, ids.tolist()))
+        waste += 4 * (len(ids) * longest - characters)
+    if waste > _MOST_WASTE:
+        raise ValueError(
+            "`ids` must not have few that are far longer than the others: in memory, "
+            f"each takes as much as the longest. Received: one of {longest:,} "
+            f"characters, for which {others + len(ids):,} ids would take "
+            f"{waste / 1e9:.1f} GB more. Take a shorter name, or its hash."
+        )
+
+
+def _width(ids: NDArray[Any]) -> int:
+    """Return how many characters each has room for."""
+    return ids.dtype.itemsize // 4
 
 
 class IdMap:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from tfdml.arguments import one_of, whole
 from tfdml.index.attributes import Columns, check_attributes
 from tfdml.index.exclusions import banned_rows, check_exclude
-from tfdml.index.files import IndexFileError, read_version
+from tfdml.index.files import IndexFileError, check_destination, read_version
 from tfdml.index.filters import Where, matching
 from tfdml.index.given import (
     check_count,
@@ -27,9 +27,10 @@ from tfdml.index.given import (
     own_embeddings,
 )
 from tfdml.index.guarded_table import GuardedTable
-from tfdml.index.ids import Ids, check_ids
+from tfdml.index.ids import Ids, check_ids, check_widths
 from tfdml.index.interface import Embed, Index, IndexStats, Items, Metric, SearchResult
 from tfdml.index.log import Change
+from tfdml.index.manifest import check_notes
 from tfdml.index.searching import nearest
 from tfdml.index.table import Snapshot, Table
 from tfdml.index.table_files import describe_table, read_table, write_table
@@ -87,6 +88,7 @@ class LocalIndex(Index):
         rows = len(gallery)
         checked = np.arange(rows) if ids is None else check_ids(ids)
         check_count(checked, rows)
+        check_widths(checked)
         new = check_attributes(attributes, rows, {})
         columns = Columns().with_rows(0, new, rows)
         check_fingerprint(model_fingerprint)
@@ -107,6 +109,8 @@ class LocalIndex(Index):
         with self._guarded.changing() as table:
             checked = check_ids(ids, kind=table.kind)
             check_count(checked, len(rows))
+            state = table.snapshot
+            check_widths(checked, state.base_ids, state.tail_ids)
             new = check_attributes(attributes, len(rows), table.kinds)
             there = table.rows_of(checked) >= 0
             if there.any():
@@ -137,6 +141,8 @@ class LocalIndex(Index):
                 rows = self._own_rows(embeddings)
                 check_count(checked, len(rows))
             new = check_attributes(attributes, len(checked), table.kinds)
+            if embeddings is None and not new:
+                return  # no attribute was named
             kept = {**state.attributes_of(old), **new}
             self._make(Change(checked, checked, rows, kept))
 
@@ -185,6 +191,7 @@ class LocalIndex(Index):
             passed = held if passed is None else held & passed
         known = {"norms": norms} if self._takes_norms else {}
         rows, scores = nearest(state, checked, k, passed, banned, **known)
+        self._guarded.searched(state, len(checked), self.compact)
         return SearchResult(state.ids_of(rows), scores)
 
     def _excluding(
@@ -285,7 +292,8 @@ class LocalIndex(Index):
         """See `Index.stats`.
 
         `details` has `added` and `removed`, rows since the last build, `log_bytes`, and
-        what the class adds.
+        what the class adds. `save_is_due` tells whether a `save` would make the next
+        load faster: it was built again since the last one, or is worth it.
         """
         state = self._table.snapshot
         details = {
@@ -293,6 +301,7 @@ class LocalIndex(Index):
             "removed": state.rows - state.count,
             "log_bytes": self._guarded.log_bytes,
             "folder": self._guarded.folder,
+            "save_is_due": self._guarded.save_is_due,
         }
         return IndexStats(
             type(self).__name__,
@@ -309,8 +318,9 @@ class LocalIndex(Index):
     def compact(self) -> None:
         """Build the searcher again, of all items and without the removed ones.
 
-        Changes that add or remove many do so by themselves, in a thread. Searches and
-        changes go on meanwhile.
+        Changes that add or remove many do so by themselves, in a thread, as do many
+        searches of an index that was loaded with such changes. Searches and changes go
+        on meanwhile.
         """
         self._guarded.compact(self._build_again)
 
@@ -323,10 +333,18 @@ class LocalIndex(Index):
         when `add`, `update` or `remove` has returned, `load` finds the change, whatever
         happens to the process. The folder may be moved and copied.
 
+        After many changes the index is built again first, as `compact` does.
+
         Raises:
             LockedError: Another process, or another index, changes the folder.
+            IndexFileError: Also if it is the folder that the index is of, and another
+                index was saved to it since: what that one holds would be lost.
+            TypeError: `notes` is no dictionary, or holds what JSON has not.
+            ValueError: `notes` holds a number that is not finite.
         """
-        self._guarded.save(folder, self._description, self._write_all)
+        check_notes(self.notes)
+        check_destination(folder)
+        self._guarded.save(folder, self._description, self._write_all, self.compact)
 
     def _description(self, table: Table) -> dict[str, Any]:
         state = table.snapshot
@@ -370,7 +388,11 @@ class LocalIndex(Index):
         Raises:
             IndexFileError: No index, a damaged one, or not the one asked for.
             ImportError: `ScannIndex` where ScaNN cannot be imported.
+            ValueError: `model_fingerprint` is no string, or `embed` no function.
         """
+        check_embed(embed)
+        if model_fingerprint is not None:
+            check_fingerprint(model_fingerprint)
         restore = partial(
             cls._restore, model_fingerprint=model_fingerprint, embed=embed
         )

@@ -1,8 +1,12 @@
 r"""The changes since an index was saved: a file that each change is added to.
 
-A change counts once `ChangeLog.append` has returned: it is on the disk then. A record
-that breaks off at the end of the file was cut short by a kill before that, and is left
-out. One that is damaged and has others behind it is an error.
+A change counts once `ChangeLog.append` has returned: it is on the disk then. So the
+last record may be cut short, by a kill, and is left out then: its beginning is there,
+and the file ends. After a loss of power the file may have got its length and not its
+content: such a record has a block of zeros, and is left out too, with a warning if its
+length is whole. Anything else was acknowledged, or nobody knows: a record that is not
+as it was written, wherever it stands, is an error. To leave it out would undo a change
+that had been acknowledged, and the next change would overwrite it.
 
     tfdml-changes 1 NAME\n          NAME is that of the data the changes are made to
     record ...                      header: magic, length, SHA-256 of the payload, and
@@ -12,6 +16,7 @@ out. One that is damaged and has others behind it is an error.
 
 import hashlib
 import json
+import logging
 import os
 import struct
 import sys
@@ -34,6 +39,7 @@ __all__ = [
     "LockedError",
     "LogError",
     "create_log",
+    "has_whole_length",
     "read_log",
     "start_of",
 ]
@@ -43,6 +49,9 @@ _MAGIC = b"\x93CHG"
 _HEADER = struct.Struct("<4sQ32sI")
 _JSON_LENGTH = struct.Struct("<I")
 _CHUNK = 2**20  # bytes that are looked through at once
+_BLOCK = 4096  # bytes that a file system writes, or does not write, at once
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class LogError(ValueError):
@@ -107,18 +116,33 @@ def read_log(path: Path, name: str, start: int = 0) -> Iterator[tuple[Change, in
         end = max(start, len(first))
         while True:
             payload = _read_payload(file, end, name)
-            if payload is None and _is_inside(file, end, name):
+            if payload is None and not _is_unfinished(file, end, name):
                 # Or it was being written, and is whole by now.
                 payload = _read_payload(file, end, name)
                 if payload is None:
                     raise LogError(
-                        f"{path} is damaged at byte {end}, before its last change. "
-                        "Restore the folder from a copy, or build the index again."
+                        f"{path} is damaged at byte {end}: the change there is not as "
+                        "it was written. Restore the folder from a copy, or build the "
+                        "index again. Cutting the file off there undoes this change "
+                        "and all behind it."
                     )
             if payload is None:
+                if _has_whole_length(file, end, name):
+                    _LOGGER.warning(
+                        "%s: the change at byte %d was not wholly written, and is left "
+                        "out. It was not acknowledged, unless the disk has lost it.",
+                        path,
+                        end,
+                    )
                 return
             end += _HEADER.size + len(payload)
             yield _decoded(payload, path), end
+
+
+def has_whole_length(path: Path, name: str, place: int) -> bool:
+    """Tell whether the record at a place of a log does not end behind the file."""
+    with path.open("rb", buffering=0) as file:
+        return _has_whole_length(file, place, name)
 
 
 def _read(file: FileIO, place: int, length: int) -> bytearray:
@@ -162,13 +186,28 @@ def _checksum(header: bytes | bytearray, name: str) -> int:
     return zlib.crc32(header, zlib.crc32(name.encode()))
 
 
-def _is_inside(file: FileIO, place: int, name: str) -> bool:
-    """Tell whether the record at a place has others behind it: it was not cut short."""
-    size = os.fstat(file.fileno()).st_size
+def _has_whole_length(file: FileIO, place: int, name: str) -> bool:
     length = _length(_read(file, place, _HEADER.size), name)
-    if length is not None:
-        return place + _HEADER.size + length < size
-    place += 1
+    end = place + _HEADER.size + (length or 0)
+    return length is not None and end <= os.fstat(file.fileno()).st_size
+
+
+def _is_unfinished(file: FileIO, place: int, name: str) -> bool:
+    """Tell whether what is at a place is of a change that was never acknowledged."""
+    size = os.fstat(file.fileno()).st_size
+    header = _read(file, place, _HEADER.size)
+    length = _length(header, name)
+    if length is None:
+        if _has_record(file, place + 1, size, name):
+            return False
+        # A header is whole in what a kill has left.
+        return len(header) < _HEADER.size or _has_zero_block(file, place, size)
+    end = place + _HEADER.size + length
+    return end > size or (end == size and _has_zero_block(file, place, size))
+
+
+def _has_record(file: FileIO, place: int, size: int, name: str) -> bool:
+    """Tell whether a record begins behind a place."""
     while place + _HEADER.size <= size:
         chunk = _read(file, place, _CHUNK)
         found = chunk.find(_MAGIC)
@@ -179,6 +218,16 @@ def _is_inside(file: FileIO, place: int, name: str) -> bool:
         if len(chunk) < _HEADER.size:  # somebody has cut it off
             break
         place += len(chunk) - _HEADER.size + 1
+    return False
+
+
+def _has_zero_block(file: FileIO, place: int, size: int) -> bool:
+    """Tell whether a block of the disk, or the part of it from a place on, is zeros."""
+    while place < size:
+        end = min(size, (place // _BLOCK + 1) * _BLOCK)
+        if not any(_read(file, place, end - place)):
+            return True
+        place = end
     return False
 
 
@@ -250,6 +299,10 @@ class ChangeLog:
     def fileno(self) -> int:
         """Return the handle of the file."""
         return self._file.fileno()
+
+    def size(self) -> int:
+        """Return the size of the file."""
+        return os.fstat(self._file.fileno()).st_size
 
     def check(self, end: int) -> None:
         """Make sure that what is added behind a place will be found by a load.

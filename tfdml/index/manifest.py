@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import reprlib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ __all__ = [
     "NEW_MANIFEST",
     "IndexFileError",
     "check_file",
+    "check_notes",
     "is_manifest",
     "measure",
     "read_manifest",
@@ -31,6 +33,29 @@ _FILE = re.compile(r"[A-Za-z0-9_]+\.(npy|pb|pbtxt)")
 
 class IndexFileError(ValueError):
     """A folder does not hold the index that was asked for, or not an intact one."""
+
+
+def check_notes(notes: object) -> None:
+    """Refuse notes of a caller that a load could not restore.
+
+    Raises:
+        TypeError: They are no dictionary, or hold what JSON does not have.
+        ValueError: They hold a number that is not finite, or themselves.
+    """
+    if not isinstance(notes, dict):
+        raise TypeError(
+            "`notes` must be a dictionary of values that JSON has. "
+            f"Received: {reprlib.repr(notes)}."
+        )
+    try:
+        _encoded(notes)
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(
+            f"`notes` must hold values that JSON has. Received: {error}."
+        ) from error
+    except RecursionError:
+        raise ValueError("`notes` must not be nested as deeply.") from None
 
 
 def write_manifest(path: Path, description: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast, get_args
 
@@ -15,7 +14,12 @@ from tfdml.index.attributes import Checked, Scalar, check_attributes
 from tfdml.index.exclusions import check_exclude
 from tfdml.index.files import IndexFileError, read_version, write_version
 from tfdml.index.filters import Where
-from tfdml.index.given import check_count, check_fingerprint, of_dimension
+from tfdml.index.given import (
+    check_count,
+    check_embed,
+    check_fingerprint,
+    of_dimension,
+)
 from tfdml.index.ids import Ids, kind_of
 from tfdml.index.interface import Embed, Index, IndexStats, Items, Metric, SearchResult
 from tfdml.index.milvus_collection import EMBEDDING, Facts, declare, kinds_of
@@ -52,8 +56,10 @@ class MilvusIndex(Index):
     It answers and refuses like the other indexes. What is its own:
 
     - Milvus finds approximately, as its index type has it. The recall that `ScannIndex`
-      measured says nothing of it. Where it misses items, there may be fewer columns
-      than `k`. Items of equal score come in any order.
+      measured says nothing of it. A query for which it finds fewer items than there
+      are is asked again, more widely, and then compared with all items that may be
+      returned, if they are at most 100,000. Of more, there may be fewer columns than
+      `k`. Items of equal score come in any order.
     - `k`, with the ids to exclude from one query alone, is at most 16,384.
     - Each change is on Milvus' disks when the method returns, and with the consistency
       `"Strong"`, the default, every client finds it from then on.
@@ -104,7 +110,11 @@ class MilvusIndex(Index):
         self.embed = embed
         self._writing = threading.Lock()
         self._kinds: dict[str, str] = {}
-        self._read_kinds()
+        try:
+            self._read_kinds()
+        except BaseException:
+            self.close()  # nobody else has it
+            raise
 
     @classmethod
     def build(
@@ -172,7 +182,8 @@ class MilvusIndex(Index):
             LockedError: Another process has the path open.
             ConnectionError: The server does not answer, or refuses the token.
         """
-        check_settings(collection, consistency, batch_size, timeout)
+        batch_size = check_settings(collection, consistency, batch_size, timeout)
+        check_embed(embed)
         one_of("metric", metric, get_args(Metric))
         gallery = as_embeddings("embeddings", embeddings, unit=metric == "cosine")
         rows = len(gallery)
@@ -249,14 +260,19 @@ class MilvusIndex(Index):
             The index.
 
         Raises:
-            IndexFileError: There is no such collection, `build` has not made it, or it
-                is of another dimension or model.
+            IndexFileError: There is no such collection, or nothing at the path, `build`
+                has not made it, or it is of another dimension or model.
             ValueError: A setting is not as stated above.
             ImportError: pymilvus, or for a path milvus-lite, is not installed.
             LockedError: Another process has the path open.
             ConnectionError: The server does not answer, or refuses the token.
         """
-        check_settings(collection, consistency or "Strong", batch_size, timeout)
+        batch_size = check_settings(
+            collection, consistency or "Strong", batch_size, timeout
+        )
+        check_embed(embed)
+        if model_fingerprint is not None:
+            check_fingerprint(model_fingerprint)
         if search_parameters is not None:
             search_parameters = settings("search_parameters", search_parameters)
         store = open_store(
@@ -379,8 +395,7 @@ class MilvusIndex(Index):
                 expression = without_ids(expression, out.tolist())
         if not len(checked):
             k = min(k, self._store.count(expression))
-        ask = partial(self._store.search, expression)
-        return nearest(ask, checked, k, banned, self._facts.ids)
+        return nearest(self._store, expression, checked, k, banned)
 
     def _expression(self, where: Where | None) -> str | bool:
         if where is None:
@@ -514,10 +529,15 @@ class MilvusIndex(Index):
             token: As in `connect`.
 
         Raises:
-            IndexFileError: No such folder, or the collection is not the one that was
-                saved any more: of another dimension, metric or model.
+            IndexFileError: No such folder, or nothing at the path of milvus-lite, or
+                the collection is not the one that was saved any more: of another
+                dimension, metric or model.
             ImportError: As `connect`, as are the other errors.
         """
+        # Here: of what is raised below, it is said that the files are damaged.
+        check_embed(embed)
+        if model_fingerprint is not None:
+            check_fingerprint(model_fingerprint)
         return read_version(
             folder,
             lambda manifest, data: cls._restore(

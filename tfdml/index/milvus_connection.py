@@ -7,8 +7,16 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from tfdml.index.log import LockedError
+from tfdml.index.manifest import IndexFileError
 
-__all__ = ["connect", "disconnect", "is_lite", "place_of"]
+__all__ = [
+    "check_collection",
+    "check_is_there",
+    "connect",
+    "disconnect",
+    "is_lite",
+    "place_of",
+]
 
 _TOKEN = "MILVUS_TOKEN"  # noqa: S105
 
@@ -29,6 +37,22 @@ def check_collection(collection: str) -> None:
         raise ValueError(
             "`collection` must be a word of up to 255 letters, digits and underscores "
             f"that does not begin with a digit. Received: {collection!r}."
+        )
+
+
+def check_is_there(uri: str) -> None:
+    """Refuse a path at which milvus-lite would make a new, empty database.
+
+    Raises:
+        IndexFileError: Nothing is there.
+    """
+    is_path = isinstance(uri, str) and _is_path(uri) and uri.endswith(".db")
+    if is_path and not Path(uri).exists():
+        raise IndexFileError(
+            "`uri` must be where milvus-lite keeps the collection. Received: "
+            f"{place_of(uri)}, where nothing is. If it was moved, open its new path "
+            "with `MilvusIndex.connect`, and `save` to the folder of the index again. "
+            "`build` makes a new one."
         )
 
 

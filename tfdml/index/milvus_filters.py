@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from tfdml.index.column_view import TYPES
 from tfdml.index.filters import Not, Range, Where, check_where
 
 __all__ = [
@@ -117,7 +118,7 @@ def _condition(condition: Any, field: str, kind: str) -> str | bool:
     if not values:
         return negated
     # milvus-lite has no `in` for keys of JSON.
-    texts = [_literal(_as_kind(value, kind)) for value in values]
+    texts = [_literal(TYPES[kind](value)) for value in values]
     if negated:
         others = " and ".join(f"{field} != {text}" for text in texts)
         return f"not (exists {field}) or ({others})"
@@ -145,11 +146,6 @@ def _can_equal(value: Any, kind: str) -> bool:
     if kind == "number":
         return bool(abs(value) <= sys.float_info.max and value == float(value))
     return True
-
-
-def _as_kind(value: Any, kind: str) -> Any:
-    types = {"string": str, "integer": int, "number": float, "boolean": bool}
-    return types[kind](value)
 
 
 def _in_range(limits: Range, field: str, kind: str, negated: bool) -> str | bool:

@@ -17,6 +17,7 @@ from tfdml.index.milvus_collection import (
 )
 from tfdml.index.milvus_connection import (
     check_collection,
+    check_is_there,
     connect,
     disconnect,
     is_lite,
@@ -35,16 +36,16 @@ _CONSISTENCIES = ("Strong", "Session", "Bounded", "Eventually")
 
 def check_settings(
     collection: str, consistency: str, batch_size: int, timeout: float
-) -> None:
-    """Check what `build` and `connect` are both given.
+) -> int:
+    """Check what `build` and `connect` are both given, and return the batch size.
 
     Raises:
         ValueError: A setting is not as stated there.
     """
     check_collection(collection)
     one_of("consistency", consistency, _CONSISTENCIES)
-    whole("batch_size", batch_size)
     above_zero("timeout", timeout)
+    return whole("batch_size", batch_size)
 
 
 def settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,6 +140,7 @@ def open_store(
     timeout: float,
 ) -> Store:
     """Open a collection that `build_store` has made; see `MilvusIndex.connect`."""
+    check_is_there(address[0])
     client = connect(*address, timeout)
     try:
         facts = read_facts(client, collection, place_of(address[0]), timeout)

@@ -7,12 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml.index.attributes import Checked, Scalar
+from tfdml.index.attributes import Checked
+from tfdml.index.column_view import TYPES, Scalar
 from tfdml.index.ids import Ids, check_ids
 from tfdml.index.milvus_collection import EMBEDDING
 from tfdml.index.milvus_filters import ATTRIBUTES, ID, SMALLEST, key_of, name_of
 
 __all__ = [
+    "LONGEST_ATTRIBUTES",
+    "MOST_BYTES",
+    "MOST_BYTES_READ",
     "Rows",
     "attributes_of",
     "attributes_of_rows",
@@ -23,16 +27,14 @@ __all__ = [
     "size_of_ids",
 ]
 
-# Milvus takes 64 MiB a request; the encoding needs more than the values do.
-_BYTES = 2**24
-_LONGEST_ATTRIBUTES = 65_535
+MOST_BYTES = 2**24
+"""In one request. Milvus takes 64 MiB; the encoding needs more than values do."""
 
-_TYPES: dict[str, type[Scalar]] = {
-    "string": str,
-    "integer": int,
-    "number": float,
-    "boolean": bool,
-}
+MOST_BYTES_READ = 5 * 2**24
+"""In one answer, where all attributes are as long as can be. Milvus gives 100 MiB."""
+
+LONGEST_ATTRIBUTES = 65_535
+"""Bytes of an item's attributes as JSON, which Milvus takes."""
 
 
 class Rows(NamedTuple):
@@ -128,9 +130,9 @@ def _checked_length(values: Mapping[str, Scalar]) -> int:
                 f"cannot be asked for. Received: {value}."
             )
     length = len(json.dumps(values, ensure_ascii=False).encode())
-    if length > _LONGEST_ATTRIBUTES:
+    if length > LONGEST_ATTRIBUTES:
         raise ValueError(
-            f"`attributes` of one item must have at most {_LONGEST_ATTRIBUTES} bytes "
+            f"`attributes` of one item must have at most {LONGEST_ATTRIBUTES} bytes "
             f"as JSON, what Milvus takes. Received: {length} bytes."
         )
     return length
@@ -149,22 +151,26 @@ def of_kinds(
 ) -> dict[str, Scalar]:
     """Return attributes in their kinds; those that nobody declared are left out."""
     return {
-        name: _TYPES[kinds[name]](value)
+        name: TYPES[kinds[name]](value)
         for name, value in attributes.items()
         if name in kinds
     }
 
 
-def batches(sizes: NDArray[np.int64], rows: int) -> Iterator[slice]:
+def batches(
+    sizes: NDArray[np.int64], rows: int, most: int | None = None
+) -> Iterator[slice]:
     """Split rows into requests.
 
     Args:
         sizes: The bytes of each row.
         rows: How many go into one request, at most.
+        most: How many bytes do. Default: those that Milvus takes.
     """
+    most = MOST_BYTES if most is None else most
     first, total = 0, 0
     for row, size in enumerate(sizes.tolist()):
-        if row > first and (row - first == rows or total + size > _BYTES):
+        if row > first and (row - first == rows or total + size > most):
             yield slice(first, row)
             first, total = row, 0
         total += size

@@ -8,8 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml.index.milvus_collection import EMBEDDING, METRICS, Facts
-from tfdml.index.milvus_filters import ID, ids_after, ids_expression
-from tfdml.index.milvus_rows import Rows, batches, size_of_ids
+from tfdml.index.milvus_filters import ATTRIBUTES, ID, ids_after, ids_expression
+from tfdml.index.milvus_rows import (
+    LONGEST_ATTRIBUTES,
+    MOST_BYTES,
+    MOST_BYTES_READ,
+    Rows,
+    batches,
+    size_of_ids,
+)
 
 __all__ = ["Store"]
 
@@ -23,6 +30,10 @@ _AT_LEAST_HITS = {
     "SCANN": "reorder_k",
     "DISKANN": "search_list",
 }
+_WIDELY = 10  # times the hits, in these,
+_MOST_WIDELY = 32_768  # and at most so many, which every version takes
+_LISTS = 128  # what Milvus makes, unless it is told
+_MOST_ON_GPU = 2_048  # lists that are looked into
 
 
 @dataclass(frozen=True)
@@ -54,8 +65,12 @@ class Store:
         sizes = size_of_ids(ids)
         if EMBEDDING in fields:
             sizes += 4 * self.facts.dimension
+        most = MOST_BYTES
+        if ATTRIBUTES in fields:  # nobody knows how long they are
+            sizes += LONGEST_ATTRIBUTES
+            most = MOST_BYTES_READ
         found = {}
-        for part in batches(sizes, self.batch_size):
+        for part in batches(sizes, self.batch_size, most):
             rows = self.client.query(
                 self.collection,
                 filter=ids_expression(ids[part].tolist()),
@@ -68,14 +83,27 @@ class Store:
 
     def ids(self) -> Iterator[str | int]:
         """Give the ids of all items, in rising order."""
+        for rows in self.pages(True, [ID]):
+            for row in rows:
+                yield row[ID]
+
+    def pages(
+        self, expression: str | bool, fields: Sequence[str]
+    ) -> Iterator[Sequence[Mapping[str, Any]]]:
+        """Give the items of which an expression holds, in rising order of their ids."""
+        if expression is False:
+            return
+        conditions = [] if expression is True else [expression]
+        size = 4 * self.facts.dimension if EMBEDDING in fields else 1
+        limit = max(1, min(self.batch_size, _MOST_ROWS, MOST_BYTES // size))
         # pymilvus' own iterator leaves out the id "", and fails on quotes in ids.
-        expression = ""
+        after: list[str] = []
         while True:
             rows = self.client.query(
                 self.collection,
-                filter=expression,
-                output_fields=[ID],
-                limit=min(self.batch_size, _MOST_ROWS),
+                filter=" and ".join(f"({one})" for one in conditions + after),
+                output_fields=list(fields),
+                limit=limit,
                 iterator="True",  # sorts by id
                 reduce_stop_for_best="True",  # without holes, if with fewer rows
                 consistency_level="Strong",
@@ -83,9 +111,8 @@ class Store:
             )
             if not rows:
                 return
-            for row in rows:
-                yield row[ID]
-            expression = ids_after(rows[-1][ID])
+            yield rows
+            after = [ids_after(rows[-1][ID])]
 
     def fill(self, rows: Rows) -> None:
         """Write the items of a new collection."""
@@ -146,15 +173,23 @@ class Store:
         return int(rows[0]["count(*)"])
 
     def search(
-        self, expression: str | bool, queries: NDArray[np.float32], hits: int
+        self,
+        expression: str | bool,
+        queries: NDArray[np.float32],
+        hits: int,
+        *,
+        widely: bool = False,
     ) -> Sequence[Sequence[Mapping[str, Any]]]:
-        """Return the nearest items of which an expression holds."""
+        """Return the nearest items of which an expression holds.
+
+        Args:
+            expression: The expression.
+            queries: Checked queries `[Q, D]`.
+            hits: How many items of each.
+            widely: Whether to look at as much of the index as is possible.
+        """
         if expression is False:
             return [[] for _ in queries]
-        parameters = dict(self.search_parameters)
-        name = _AT_LEAST_HITS.get(self.facts.index_type)
-        if name in parameters:
-            parameters[name] = max(parameters[name], hits)
         answers: Sequence[Sequence[Mapping[str, Any]]] = self.client.search(
             self.collection,
             data=list(queries),
@@ -164,12 +199,26 @@ class Store:
             output_fields=[ID],
             search_params={
                 "metric_type": METRICS[self.facts.metric],
-                "params": parameters,
+                "params": self._parameters(hits, widely),
             },
             consistency_level=self.consistency,
             timeout=self.timeout,
         )
         return answers
+
+    def _parameters(self, hits: int, widely: bool) -> dict[str, Any]:
+        """Return what to search with."""
+        parameters = dict(self.search_parameters)
+        kind = self.facts.index_type
+        name = _AT_LEAST_HITS.get(kind)
+        if name is not None and (widely or name in parameters):
+            least = min(hits * _WIDELY, _MOST_WIDELY) if widely else hits
+            parameters[name] = max(parameters.get(name, 0), least)
+        if widely and ("IVF" in kind or kind == "SCANN"):
+            lists = self.facts.index_parameters.get("nlist", _LISTS)
+            on_gpu = kind.startswith("GPU")
+            parameters["nprobe"] = min(lists, _MOST_ON_GPU) if on_gpu else lists
+        return parameters
 
 
 def _undo(error: BaseException, undo: Callable[[], None]) -> None:

@@ -216,9 +216,9 @@ def _checked_target(
             "`target_recall` must be above 0 and below 1, or None. Received: "
             f"target_recall={value!r}. For all neighbours use `ExactIndex`."
         )
-    whole("seed", seed, least=0)
+    seed = whole("seed", seed, least=0)
     if queries is None:
-        return RecallTarget(float(value), None, int(seed))
+        return RecallTarget(float(value), None, seed)
     checked = as_embeddings("queries", queries, unit=metric == "cosine")
     if len(checked) < LEAST_QUERIES:
         raise ValueError(
@@ -227,7 +227,7 @@ def _checked_target(
         )
     # A copy, and no more than are measured with.
     drawn = np.random.default_rng(seed).permutation(len(checked))[:_MOST_QUERIES]
-    return RecallTarget(float(value), checked[drawn], int(seed))
+    return RecallTarget(float(value), checked[drawn], seed)
 
 
 def _check_dimension(queries: NDArray[np.float32] | None, dimension: int) -> None:

@@ -284,19 +284,49 @@ class ScannSearcher:
 
         `norms`, the lengths of the queries `[Q]`, save a pass where they are at hand.
         """
+        return self._nearest(queries, k, self._asked(k), norms)
+
+    def nearest_others(
+        self, queries: NDArray[np.float32], own: NDArray[np.int64], k: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return the `k` nearest rows of queries that are rows, without themselves.
+
+        As many others are scored exactly, in as many leaves, as for a query that is no
+        row: one candidate more than `nearest` has for `k`, where `nearest` for `k + 1`
+        would have a share more.
+
+        Args:
+            queries: `[Q, D]`.
+            own: The row that each query is, `[Q]`.
+            k: Below the number of rows.
+        """
+        asked = self._asked_for(k, own=1)
+        rows, scores = self._nearest(queries, k + 1, asked, None)
+        is_own = rows == own[:, None]
+        # Where a query did not find itself, the last one goes.
+        is_own[~is_own.any(axis=1), -1] = True
+        return rows[~is_own].reshape(-1, k), scores[~is_own].reshape(-1, k)
+
+    def _nearest(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        asked: tuple[int, dict[str, int]],
+        norms: NDArray[np.float64] | None,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         norms = row_norms(queries) if norms is None else norms
         lengths = norms if self._unit else _power_of_two(norms)
         queries = _divide(queries, lengths)
-        step = self._asked(k)[0]
+        step, settings = asked
         if len(queries) <= step:
-            found, scores = self._block(queries, k)
+            found, scores = self._block(queries, k, settings)
             rows = found.astype(np.int64)
         else:
             rows = np.empty((len(queries), k), np.int64)
             scores = np.empty((len(queries), k), np.float32)
             for start in range(0, len(queries), step):
                 block = slice(start, start + step)
-                rows[block], scores[block] = self._block(queries[block], k)
+                rows[block], scores[block] = self._block(queries[block], k, settings)
         if not self._unit:
             with np.errstate(over="ignore"):  # reported below
                 scores = (scores * (lengths * self.scale)[:, None]).astype(np.float32)
@@ -308,9 +338,8 @@ class ScannSearcher:
         return rows, scores
 
     def _block(
-        self, queries: NDArray[np.float32], k: int
+        self, queries: NDArray[np.float32], k: int, settings: dict[str, int]
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        _, settings = self._asked(k)
         if len(queries) == 1:  # in less time than a batch, and never padded
             row, score = self._searcher.search(queries[0], **settings)
             if len(row) == k:
@@ -337,15 +366,19 @@ class ScannSearcher:
         kept, step, settings = self._kept
         if kept == k:
             return step, settings
-        candidates = self.settings.candidates(k, self._rows)
-        settings = {"final_num_neighbors": k}
+        step, settings = self._asked_for(k)
+        self._kept = k, step, settings  # one step: other threads read it too
+        return step, settings
+
+    def _asked_for(self, k: int, own: int = 0) -> tuple[int, dict[str, int]]:
+        """As `_asked`, with `own` rows more than it takes to find `k`."""
+        candidates = min(self.settings.candidates(k, self._rows) + own, self._rows)
+        settings = {"final_num_neighbors": k + own}
         if self.settings.method != "exact":
             settings["pre_reorder_num_neighbors"] = candidates
         if self.settings.method == "tree":
             settings["leaves_to_search"] = self.settings.leaves_for(k, self._rows)
-        step = max(1, _BLOCK_CANDIDATES // candidates)
-        self._kept = k, step, settings  # one step: other threads read it too
-        return step, settings
+        return max(1, _BLOCK_CANDIDATES // candidates), settings
 
     def _call(
         self, queries: NDArray[np.float32], settings: dict[str, int]

@@ -37,6 +37,7 @@ class Snapshot:
         tail_ids: Its ids `[T]`.
         columns: The attributes of all rows.
         live: Which of all rows were not removed, `[B + T]`.
+        count: How many these are.
     """
 
     searcher: Any
@@ -47,6 +48,7 @@ class Snapshot:
     tail_ids: NDArray[Any]
     columns: Mapping[str, ColumnView]
     live: NDArray[np.bool_]
+    count: int
 
     @property
     def base(self) -> int:
@@ -57,11 +59,6 @@ class Snapshot:
     def rows(self) -> int:
         """How many rows there are, removed ones too."""
         return len(self.live)
-
-    @cached_property
-    def count(self) -> int:
-        """How many items there are."""
-        return int(np.count_nonzero(self.live))
 
     @cached_property
     def tail_searcher(self) -> ExactSearcher:
@@ -102,6 +99,9 @@ def _of(
 class Table:
     """The rows of an index, and where each id is.
 
+    Attributes:
+        snapshot: What those that search see.
+
     Args:
         snapshot: What it holds to begin with; not copied.
         columns: The columns of all its rows.
@@ -111,8 +111,9 @@ class Table:
     def __init__(
         self, snapshot: Snapshot, columns: Columns, base_rows: IdMap | None = None
     ) -> None:
-        self.snapshot = snapshot
+        self.snapshot = self._newest = snapshot
         self._columns = columns
+        self._live = self._shown = Growing(snapshot.live)
         self._embeddings = Growing(snapshot.tail_embeddings)
         self._ids = Growing(snapshot.tail_ids)
         self._map = IdMap(snapshot.base_ids) if base_rows is None else base_rows
@@ -138,14 +139,15 @@ class Table:
             _locked(embeddings[:0]),
             _locked(ids[:0]),
             columns.view(rows),
-            np.ones(rows, np.bool_),
+            _locked(np.ones(rows, np.bool_)),
+            rows,
         )
         return cls(snapshot, columns, base_rows)
 
     @property
     def kind(self) -> str | None:
         """The kind of the ids; None as long as there is no item."""
-        return kind_of(self.snapshot.base_ids) if self.snapshot.count else None
+        return kind_of(self._newest.base_ids) if self._newest.count else None
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -163,7 +165,7 @@ class Table:
             return np.full(len(ids), -1, np.int64)
         rows = self._map.rows(ids)
         there = rows >= 0
-        rows[there] = np.where(self.snapshot.live[rows[there]], rows[there], -1)
+        rows[there] = np.where(self._newest.live[rows[there]], rows[there], -1)
         return rows
 
     def replace(
@@ -177,15 +179,42 @@ class Table:
 
         Whatever stops it, such as a lack of memory, nothing has changed then.
         """
-        old = self.snapshot
+        before = self._columns, self._live, self._newest
+        try:
+            self.stage(removed, embeddings, ids, attributes)
+            self.publish()
+        except BaseException:
+            if self.snapshot is not self._newest:
+                self._columns, self._live, self._newest = before
+                self._map.reset(self._newest.tail_ids)
+            raise
+
+    def publish(self) -> None:
+        """Show those that search what was staged."""
+        # In this order, an interrupt between the two costs one more copy of the marks.
+        self._shown, self.snapshot = self._live, self._newest
+
+    def stage(
+        self,
+        removed: NDArray[np.int64],
+        embeddings: NDArray[np.float32],
+        ids: NDArray[Any],
+        attributes: Checked,
+    ) -> None:
+        """Remove rows and add others, unseen by those that search until `publish`.
+
+        Of many changes in a row, none copies the marks of all rows but the first. Ids
+        lead to the new rows at once. Whatever stops it, nothing has changed then.
+        """
+        old = self._newest
         rows = old.rows + len(ids)
         tail = rows - old.base
-        live = np.empty(rows, np.bool_)
-        live[: old.rows] = old.live
-        live[removed] = False
-        live[old.rows :] = True
+        live = self._live
+        if len(removed) and live is self._shown:
+            live = live.copied(old.rows)
         columns = self._columns
         if len(ids):
+            live.put(old.rows, np.ones(len(ids), np.bool_))
             self._embeddings.put(old.rows - old.base, embeddings)
             self._ids.put(old.rows - old.base, ids)
             columns = columns.with_rows(old.rows, attributes, len(ids))
@@ -194,18 +223,21 @@ class Table:
             tail_embeddings=self._embeddings.first(tail),
             tail_ids=self._ids.first(tail),
             columns=columns.view(rows),
-            live=live,
+            live=live.first(rows),
+            count=old.count - len(removed) + len(ids),
         )
         try:
             self._map.append(ids, old.rows)
-            self._columns, self.snapshot = columns, new
+            live.set(removed, False)
+            self._columns, self._live, self._newest = columns, live, new
         except BaseException:
-            self._map.reset(self.snapshot.tail_ids)
+            live.set(removed, True)
+            self._map.reset(self._newest.tail_ids)
             raise
 
     def emptied(self, ids: NDArray[Any]) -> "Table":
         """Return a table without rows, for ids of this kind."""
-        old = self.snapshot
+        old = self._newest
         columns = self._columns_of(np.empty(0, np.int64))
         return Table.start(
             None, old.metric, old.base_embeddings[:0].copy(), ids[:0].copy(), columns

@@ -108,10 +108,11 @@ def read_table(manifest: dict[str, Any], data: Path, read: ReadSearcher) -> Tabl
                 f"The index is damaged: {data / name}.npy does not fit the others. "
                 "Build it again."
             )
-    if manifest["count"] != np.count_nonzero(live):
+    count = int(np.count_nonzero(live))
+    if manifest["count"] != count:
         raise IndexFileError(
             f"The index is damaged: {data} must hold {manifest['count']} items. "
-            f"Received: {np.count_nonzero(live)}. Build it again."
+            f"Received: {count}. Build it again."
         )
     attributes = Columns(columns)
     snapshot = Snapshot(
@@ -123,6 +124,7 @@ def read_table(manifest: dict[str, Any], data: Path, read: ReadSearcher) -> Tabl
         added_ids,
         attributes.view(len(live)),
         live,
+        count,
     )
     return Table(snapshot, attributes)
 

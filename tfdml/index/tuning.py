@@ -103,11 +103,7 @@ def _neighbours(
     """Search for 10 neighbours, the queries themselves left out."""
     if own is None:
         return searcher.nearest(queries, _K)
-    rows, scores = searcher.nearest(queries, _K + 1)
-    is_own = rows == own[:, None]
-    # Where a query did not find itself, the last of the 11 goes.
-    is_own[~is_own.any(axis=1), -1] = True
-    return rows[~is_own].reshape(-1, _K), scores[~is_own].reshape(-1, _K)
+    return searcher.nearest_others(queries, own, _K)
 
 
 def _costs(
@@ -206,7 +202,7 @@ class _Tuning:
         found: list[tuple[float, ScannSettings]] = []
         for reorder in _REORDERS:
             asked = replace(settings, leaves_to_search=1, reorder=reorder)
-            least = asked.leaves_for(_K + 1, rows)  # the leaves must hold so many
+            least = asked.leaves_for(_K, rows)  # the leaves must hold so many
             before = -math.inf
             for number in range(first, len(steps)):
                 if steps[number] < min(least, settings.leaves):

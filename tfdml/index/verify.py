@@ -11,19 +11,20 @@ from numpy.typing import NDArray
 
 from tfdml.arguments import whole
 from tfdml.index.exact import ExactIndex
-from tfdml.index.files import log_of
+from tfdml.index.files import log_of, saved_data
 from tfdml.index.local import LocalIndex
-from tfdml.index.log import LogError, read_log
+from tfdml.index.log import LogError, has_whole_length, read_log
 from tfdml.index.manifest import IndexFileError, check_file, read_manifest
 from tfdml.index.scann import ScannIndex
 from tfdml.index.table import Snapshot
 
-__all__ = ["VerifyReport", "verify_index"]
+__all__ = ["LOCAL_CLASSES", "VerifyReport", "verify_index"]
 
-_CLASSES: dict[str, type[LocalIndex]] = {
+LOCAL_CLASSES: dict[str, type[ExactIndex] | type[ScannIndex]] = {
     "ExactIndex": ExactIndex,
     "ScannIndex": ScannIndex,
 }
+"""The classes that hold their items themselves, by their names in the manifest."""
 _ROWS = 65_536  # that are looked at at once
 _FOUND = 0.9  # of the sample, where the search is approximate
 _TOLERANCE = 1e-3  # of scores, relative: ScaNN sums in float32
@@ -100,33 +101,54 @@ def verify_index(
     Returns:
         A report. A damaged index raises nothing: it has `problems`.
     """
-    whole("sample", sample, least=0)
-    found = _find_damage(Path(folder))
+    sample = whole("sample", sample, least=0)
+    seed = whole("seed", seed, least=0)
+    found = _looked_at(Path(folder), sample, seed)
     problems: list[str] = found["problems"]
-    # What reads damaged files may end the process.
-    if not problems and found["kind"] in _CLASSES:
-        try:
-            index = _CLASSES[found["kind"]].load(folder)
-        except (IndexFileError, ImportError, OSError) as error:
-            problems.append(str(error))
-        else:
-            found |= _look_into(index, sample, seed, problems)
+    while problems and _data_name(Path(folder)) not in (None, found["data"]):
+        # Another process has replaced the index meanwhile.
+        found = _looked_at(Path(folder), sample, seed)
+        problems = found["problems"]
+    del found["data"]
     found["problems"] = tuple(problems)
     return VerifyReport(**found)
 
 
+def _looked_at(folder: Path, sample: int, seed: int) -> dict[str, Any]:
+    """Look through what a folder holds now."""
+    found = _find_damage(folder)
+    problems: list[str] = found["problems"]
+    # What reads damaged files may end the process.
+    if not problems and found["kind"] in LOCAL_CLASSES:
+        try:
+            index = LOCAL_CLASSES[found["kind"]].load(folder)
+        except (IndexFileError, ImportError, OSError) as error:
+            problems.append(str(error))
+        else:
+            found |= _look_into(index, sample, seed, problems)
+    return found
+
+
+def _data_name(folder: Path) -> str | None:
+    try:
+        return saved_data(folder).name
+    except (IndexFileError, OSError):
+        return None
+
+
 def _find_damage(folder: Path) -> dict[str, Any]:
     """Check the manifest, every file and the log, without loading anything."""
-    found: dict[str, Any] = {"folder": str(folder), "problems": []}
+    found: dict[str, Any] = {"folder": str(folder), "problems": [], "data": None}
     problems: list[str] = found["problems"]
     try:
         manifest = read_manifest(folder)
+        found["data"] = manifest["data"]
         found["kind"] = str(manifest.get("class", ""))
         data = folder / manifest["data"]
         sizes = list(_sizes(data, manifest["files"], problems))
         found |= {"files": len(sizes), "bytes": sum(sizes)}
-        if found["kind"] in _CLASSES:
-            found |= _look_through_log(log_of(data))
+        if found["kind"] in LOCAL_CLASSES:
+            found |= _look_through_log(log_of(data), problems)
         elif found["kind"] != "MilvusIndex":
             problems.append(f"{folder} holds a {found['kind']!r}, which is no index.")
     except (IndexFileError, LogError, OSError) as error:
@@ -146,11 +168,18 @@ def _sizes(data: Path, files: dict[str, Any], problems: list[str]) -> Iterator[i
             problems.append(str(error))
 
 
-def _look_through_log(log: Path) -> dict[str, int]:
+def _look_through_log(log: Path, problems: list[str]) -> dict[str, int]:
     with log.open("rb") as file:
         end = len(file.readline())
     ends = [end, *(place for _, place in read_log(log, log.stem))]
     torn = max(0, log.stat().st_size - ends[-1])
+    if torn and has_whole_length(log, log.stem, ends[-1]):
+        problems.append(
+            f"{log}: the change at byte {ends[-1]} has its length and not its content. "
+            "If the power failed while it was made, it was not acknowledged, and the "
+            "next change of the index removes it. Otherwise the disk has lost it: "
+            "restore the folder from a copy."
+        )
     return {"changes": len(ends) - 1, "torn_bytes": torn}
 
 
@@ -193,15 +222,18 @@ def _count_found(
     the same embedding, and by dot product longer ones are nearer.
     """
     embeddings = state.embeddings_of(rows)
+    queries, own = embeddings, np.ones(len(rows))
+    if state.metric == "dot_product":
+        # Of another length, for which scores are numbers that float32 has.
+        exact = embeddings.astype(np.float64)
+        lengths = np.linalg.norm(exact, axis=1, keepdims=True) * _largest(state)
+        queries = (exact / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+        own = (queries * exact).sum(axis=1)
     try:
-        hits, scores = index.search(embeddings, 1)
+        hits, scores = index.search(queries, 1)
     except (ValueError, RuntimeError) as error:
         problems.append(f"A search for the items fails: {error}")
         return 0
-    exact = embeddings.astype(np.float64)
-    if state.metric == "cosine":
-        exact /= np.linalg.norm(exact, axis=1, keepdims=True)
-    own = (exact**2).sum(axis=1)
     slack = _TOLERANCE * own
     is_own = hits[:, 0] == state.ids_of(rows)
     if (np.abs(scores[:, 0] - own) > slack)[is_own].any():
@@ -210,3 +242,12 @@ def _count_found(
     if found < _FOUND * len(rows):
         problems.append(f"Only {found} of {len(rows)} items find themselves.")
     return found
+
+
+def _largest(state: Snapshot) -> float:
+    """Return the largest number of all embeddings, without sign, or near it."""
+    found = [
+        max(float(rows.max(initial=0)), -float(rows.min(initial=0)))
+        for rows in (state.base_embeddings, state.tail_embeddings)
+    ]
+    return min(max(*found, 1e-30), 1e30)
