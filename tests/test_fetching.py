@@ -10,12 +10,14 @@ from starlette.applications import Starlette
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from serving.search.fetching import Fetcher, FetchError, is_public
+from serving.search import fetching
+from serving.search.fetching import Fetcher, FetchError, is_elsewhere, is_public
 from serving.search.image_search import open_search
 from tests.running_server import running
 from tests.search_fixtures import build_search, encoded, page_of, serve_model
 
 PICTURE = encoded((10, 10, 240))
+ANY_PORT = range(1, 65536)
 
 
 async def picture(request):
@@ -76,7 +78,8 @@ def fetch(url, names=None, **options):
             raise OSError("no such host")
         return names[host]
 
-    options = {"is_allowed": lambda address: address == "127.0.0.1"} | options
+    usual = {"is_allowed": lambda address: address == "127.0.0.1", "ports": ANY_PORT}
+    options = usual | options
     return asyncio.run(Fetcher(resolve=resolve, **options).fetch(url))
 
 
@@ -130,6 +133,14 @@ def test_a_redirect_is_followed_and_checked_again(port):
         "2001:db8::1",
         "localhost",
         "",
+        "168.63.129.16",
+        "192.88.99.1",
+        "fec0::1",
+        "64:ff9b::808:808",
+        "5f00::1",
+        "3fff::1",
+        "2606:4700::5efe:10.0.0.1",
+        "2606:4700::1111%eth0",
     ],
 )
 def test_addresses_that_are_not_of_the_public_internet_are_refused(address):
@@ -142,6 +153,31 @@ def test_addresses_that_are_not_of_the_public_internet_are_refused(address):
 @pytest.mark.parametrize("address", ["8.8.8.8", "93.184.216.34", "2606:4700::1111"])
 def test_addresses_of_the_public_internet_are_let_pass(address):
     assert is_public(address)
+
+
+def test_an_address_of_this_machine_is_not_elsewhere(monkeypatch):
+    assert is_elsewhere("8.8.8.8")
+    assert not is_elsewhere("10.0.0.1")
+    monkeypatch.setattr(fetching, "is_public", lambda address: True)
+    assert not is_elsewhere("127.0.0.1")
+
+
+def test_only_the_ports_of_the_web_are_connected_to(port):
+    asked = []
+
+    async def resolve(host, port):
+        asked.append(port)
+        return ["127.0.0.1"]
+
+    usual = Fetcher(resolve=resolve, is_allowed=lambda address: True)
+    for url in (f"http://pictures.test:{port}/picture", "https://pictures.test:22/"):
+        with pytest.raises(FetchError, match="port of `url` must be one") as caught:
+            asyncio.run(usual.fetch(url))
+        assert caught.value.is_refused
+    assert asked == []
+    away = f"http://pictures.test:{port}/redirect?to=http://pictures.test:22/"
+    with pytest.raises(FetchError, match=r"Received: port=22\."):
+        fetch(away, LOCAL, ports={port})
 
 
 def test_a_host_with_one_address_inside_is_refused():
@@ -159,7 +195,11 @@ def test_a_name_is_resolved_once_and_not_asked_again(port):
         asked.append(host)
         return answers.pop(0)
 
-    fetcher = Fetcher(resolve=resolve, is_allowed=lambda address: address[:3] == "127")
+    fetcher = Fetcher(
+        resolve=resolve,
+        is_allowed=lambda address: address[:3] == "127",
+        ports=ANY_PORT,
+    )
     url = f"http://pictures.test:{port}/picture"
     assert asyncio.run(fetcher.fetch(url)) == PICTURE
     assert asked == ["pictures.test"]
@@ -169,8 +209,8 @@ def test_a_name_is_resolved_once_and_not_asked_again(port):
     "host", ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::1]", "127.1"]
 )
 def test_addresses_in_other_spellings_are_resolved_and_refused(host):
-    with pytest.raises(FetchError):
-        asyncio.run(Fetcher().fetch(f"http://{host}:1/"))
+    with pytest.raises(FetchError, match="must have a public address"):
+        asyncio.run(Fetcher().fetch(f"http://{host}/"))
 
 
 @pytest.mark.parametrize(
@@ -227,7 +267,9 @@ def test_the_service_searches_with_a_picture_at_an_address(tmp_path, port):
     async def resolve(host, port):
         return LOCAL.get(host, ["10.0.0.1"])
 
-    fetcher = Fetcher(resolve=resolve, is_allowed=lambda a: a == "127.0.0.1")
+    fetcher = Fetcher(
+        resolve=resolve, is_allowed=lambda a: a == "127.0.0.1", ports=ANY_PORT
+    )
     base = f"http://pictures.test:{port}"
     with (
         serve_model(folder / "models" / "colors") as url,

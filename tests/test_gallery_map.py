@@ -5,6 +5,7 @@ import logging
 import math
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,9 +26,9 @@ def clustered(sizes=(12, 7, 4), dimension=16):
 
 
 def finished(gallery_map, seconds=60):
-    """Ask for the map until it is there."""
+    """Ask for the map until the one of the gallery as it is is there."""
     end = time.monotonic() + seconds
-    while (layout := gallery_map.get()) is None:
+    while (layout := gallery_map.get()) is None or not layout.is_current:
         assert time.monotonic() < end
         time.sleep(0.01)
     return layout
@@ -207,20 +208,33 @@ def update(index):  # all of them, so that their order stays
 @pytest.mark.parametrize("change", [add, remove, update])
 def test_changed_gallery_gets_a_new_map(change, layouts):
     index = clustered()
-    with GalleryMap(index) as gallery_map:
+    with GalleryMap(index, rest_seconds=0) as gallery_map:
         before = finished(gallery_map)
+        layouts.go.clear()
         change(index)
-        assert gallery_map.get() is None
+        for _ in range(2):  # when it begins, and while it is computed
+            assert gallery_map.get() == replace(before, is_current=False)
+        layouts.go.set()
         after = finished(gallery_map)
     assert after.state != before.state
     assert {point.id for point in after.points} == set(index.ids)
     assert layouts.count == 2
 
 
+def test_gallery_that_changes_all_the_time_keeps_its_map_for_a_while(layouts):
+    index = clustered()
+    with GalleryMap(index, rest_seconds=1e6) as gallery_map:
+        before = finished(gallery_map)
+        for change in (add, remove):
+            change(index)
+            assert gallery_map.get() == replace(before, is_current=False)
+    assert layouts.count == 1
+
+
 def test_gallery_that_changes_while_its_map_is_computed_gets_the_new_one(layouts):
     index = clustered()
     layouts.go.clear()
-    with GalleryMap(index) as gallery_map:
+    with GalleryMap(index, rest_seconds=0) as gallery_map:
         gallery_map.get()
         add(index)
         layouts.go.set()

@@ -10,12 +10,16 @@ import zlib
 import numpy as np
 import pytest
 from PIL import Image
+from starlette.exceptions import HTTPException
 
 from serving.client import EndpointClient, EndpointError
+from serving.search.analysis import GalleryAnalysis
 from serving.search.gallery import Gallery, class_attributes, load_gallery, save_gallery
 from serving.search.image_search import ImageSearch, open_search
 from serving.search.indexing import index_images
 from serving.search.page import create_app, run
+from serving.search.requests import RequestReader
+from serving.search.service import SearchService
 from serving.sockets import PortInUseError
 from tests.running_server import running
 from tests.search_fixtures import (
@@ -176,6 +180,33 @@ def test_a_crop_of_a_picture_of_the_gallery_is_embedded(page):
     body = {"id": "red/clear.png", "crop": "0.1,0.1,0.5,0.5", "k": 2}
     found = ids_of(page.post("/api/search", json=body))
     assert found == ["red/pale.png", "red/paler.png"]
+
+
+def test_json_with_a_large_picture_is_taken_and_other_json_of_its_size_is_not(
+    folder, endpoint_url
+):
+    noise = np.random.default_rng(0).integers(0, 256, (600, 600, 3), np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(noise).save(buffer, format="BMP")
+    text = base64.b64encode(buffer.getvalue()).decode()
+    assert len(text) > 1_000_000
+    with (
+        open_search(folder / "index", endpoint_url) as search,
+        page_of(search) as client,
+    ):
+        reply = client.post("/api/search", json={"image": {"b64": text}, "k": 9})
+        form = post(client, buffer.getvalue(), k=9)
+        assert reply.json()["hits"] == form.json()["hits"]
+        wrong = {"image": {"b64": f"{text[:-8]}?AAA"}}
+        assert "base64" in error_of(client.post("/api/search", json=wrong), 400)
+        for body in (
+            {"id": text},
+            {"id": "red/pale.png", "where": {"b64": text}},
+            {"image": {"b64": "AAAA"}, "where": {"b64": text}},
+            {"image": {"b64": text}, "exclude": [text]},
+        ):
+            reason = error_of(client.post("/api/search", json=body), 413)
+            assert reason.startswith("The body may have at most 1 MB of JSON")
 
 
 # The gallery
@@ -396,6 +427,25 @@ def test_two_indexes_are_searched_by_their_names(folder, endpoint_url, tmp_path)
         assert "no index 'third', only 'index', 'second'" in text
 
 
+def test_a_picture_of_any_format_of_one_gallery_is_compared_with_the_other(
+    folder, endpoint_url, tmp_path
+):
+    write_picture(tmp_path / "more" / "blue" / "a.ppm", (0, 0, 255))
+    index_images(tmp_path / "more", tmp_path / "second", folder / "models" / "colors")
+    with (
+        open_search(folder / "index", endpoint_url) as search,
+        open_search(tmp_path / "second", endpoint_url) as other,
+        page_of(search, compare=other) as client,
+    ):
+        for options in ({}, {"crop": "0,0,0.5,0.5"}):
+            body = {"id": "blue/a.ppm", "k": 1} | options
+            reply = client.post("/api/search", json=body)
+            assert ids_of(reply) == ["blue/clear.png"]
+            assert reply.json()["query"]["id"] == "blue/a.ppm"
+        # Strangers may not send one.
+        assert error_of(post(client, b"P6 1 1 255\n\0\0\0"), 400)
+
+
 def test_two_searches_of_one_name_are_refused(folder, endpoint_url):
     with (
         open_search(folder / "index", endpoint_url) as search,
@@ -423,10 +473,27 @@ def test_near_duplicates_come_in_groups(page):
     assert len(one["groups"]) == 1
 
 
-@pytest.mark.parametrize("threshold", ["2", "-1.1", "nan", "x", ""])
+@pytest.mark.parametrize("threshold", ["2", "0.49", "-1", "nan", "x", ""])
 def test_a_wrong_threshold_is_refused(page, threshold):
     response = page.get("/api/duplicates", params={"threshold": threshold})
-    assert "`threshold` must be a number from -1 to 1" in error_of(response, 400)
+    assert "`threshold` must be a number from 0.5 to 1" in error_of(response, 400)
+
+
+def test_a_comparison_keeps_groups_and_counts_and_ends_when_the_service_does(
+    folder, endpoint_url
+):
+    with open_search(folder / "index", endpoint_url) as search:
+        analysis = GalleryAnalysis(
+            SearchService({search.name: search}, RequestReader(1))
+        )
+        found = analysis._duplicates(search, 0.94)
+        assert (found.pairs, len(found.groups), found.compared) == (6, 3, 9)
+        assert analysis._duplicates(search, 0.94) is found
+        kept = [*found.groups, found.least_scores]
+        assert sum(map(len, kept)) == 9 + 3
+        analysis.close()
+        with pytest.raises(HTTPException, match="The service stops"):
+            analysis._duplicates(search, 0.95)
 
 
 @pytest.mark.slow
@@ -440,7 +507,7 @@ def test_the_map_is_computed_once_and_shows_each_picture(page):
             break
         threading.Event().wait(0.2)
     found = reply.json()
-    assert (found["method"], found["of"]) == ("t-SNE", 9)
+    assert (found["method"], found["of"], found["current"]) == ("t-SNE", 9, True)
     assert len({point["id"] for point in found["points"]}) == 9
     assert all(
         0 <= point["x"] <= 1 and 0 <= point["y"] <= 1 for point in found["points"]
@@ -556,7 +623,7 @@ def test_a_request_without_a_picture_is_refused(page):
         ('{"id": "red/pale.png", "exclude": 0}', "`exclude` must be a list"),
         ('{"id": "red/pale.png", "where": {"class": 1' + "0" * 30 + "}}", "64 bits"),
         ('{"id": "a", "where": ' + '{"not":' * 50 + "1" + "}" * 51, "deep"),
-        ("[" * 100_000, "must be JSON"),
+        ("[" * 40_000, "must be JSON"),
         ('{"id": "\\ud800"}', "must be JSON"),
         ('{"id": "red/pale.png", "exclude": "a"}', "must be JSON"),
         ('{"id": "red/pale.png", "exclude": [1]}', "`exclude` must be a list of ids"),
@@ -585,11 +652,16 @@ def test_addresses_are_not_fetched_unless_the_service_was_started_so(page):
     assert "`--allow-url`" in text
 
 
-def test_an_endpoint_that_went_down_is_reported(folder):
+def test_an_endpoint_that_went_down_is_reported_and_where_it_was_is_logged(
+    folder, caplog
+):
     with serve_model(folder / "models" / "colors") as url:
         search = open_search(folder / "index", url)
     with search, page_of(search) as client:
-        assert "cannot be reached" in error_of(post(client, encoded((1, 2, 3))), 502)
+        text = error_of(post(client, encoded((1, 2, 3))), 502)
+        assert text.startswith("The model gave no embedding of this picture.")
+        assert "127.0.0.1" not in text
+        assert f"{url}/versions/1 cannot be reached" in caplog.text
         # What needs no embedding goes on.
         assert client.get("/api/similar", params={"id": "red/pale.png"}).is_success
 
@@ -613,11 +685,13 @@ def test_an_endpoint_that_is_busy_is_told_from_one_that_is_down(folder):
     ):
         busy.set()
         response = post(client, encoded((1, 2, 3)))
-        assert "full" in error_of(response, 503)
+        assert "The model cannot answer now" in error_of(response, 503)
         assert response.headers["retry-after"] == "1"
 
 
-def test_an_endpoint_that_went_over_to_another_version_is_reported(folder, tmp_path):
+def test_an_endpoint_that_went_over_to_another_version_is_reported(
+    folder, tmp_path, caplog
+):
     write_color_model(tmp_path / "colors" / "2")
     versions = [endpoint_of(folder / "models" / "colors")]
 
@@ -632,7 +706,8 @@ def test_an_endpoint_that_went_over_to_another_version_is_reported(folder, tmp_p
         assert post(client, encoded((1, 2, 3))).status_code == 200
         versions.append(endpoint_of(tmp_path / "colors"))
         text = error_of(post(client, encoded((1, 2, 3))), 502)
-    assert "Servable not found for request: Specific(colors, 1)" in text
+    assert text.startswith("The model gave no embedding of this picture.")
+    assert "Servable not found for request: Specific(colors, 1)" in caplog.text
 
 
 # At the start

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -234,6 +235,17 @@ def test_broken_and_missing_pictures_are_named(built, run):
     code, _, err = run("search", built / "nowhere.png", *rest)
     assert code == 1
     assert "nowhere.png" in err
+
+
+def test_an_image_of_any_format_that_is_indexed_is_added_too(built, tmp_path, run_json):
+    shutil.copytree(built / "index", tmp_path / "index")
+    write_picture(tmp_path / "more" / "blue" / "a.ppm", (0, 0, 255))
+    added = run_json(
+        "index", "add", tmp_path / "index", tmp_path / "more", *model_of(built)
+    )
+    assert (added["added"], added["skipped"]) == (1, [])
+    (stored,) = (tmp_path / "index" / "pictures").iterdir()
+    assert stored.read_bytes() == (tmp_path / "more" / "blue" / "a.ppm").read_bytes()
 
 
 def test_another_model_is_refused(built, tmp_path, run):

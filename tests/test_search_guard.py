@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import anyio
@@ -19,6 +20,7 @@ from serving.access import TokenAccess
 from serving.request_log import configure
 from serving.search.image_search import open_search
 from serving.search.indexing import index_images
+from serving.search.page import run
 from tests.running_server import running
 from tests.search_fixtures import (
     build_search,
@@ -150,7 +152,108 @@ def test_the_own_page_and_programs_change_the_gallery(search, headers):
         assert delete(page, headers).status_code == 200
 
 
+OTHER_NAMES = ["evil.test", "evil.test:8000", "localhost.evil.test", "127.0.0.1.x"]
+OWN_NAMES = ["127.0.0.1", "localhost:8000", "[::1]:8000", "a.localhost", "LOCALHOST"]
+
+
+def test_a_service_for_this_machine_answers_to_its_names_alone(search):
+    with page_of(search, only_here=True) as page:
+        for host in OTHER_NAMES:
+            for path in ("/", "/api/info", "/images?id=red/pale.png"):
+                text = error_of(page.get(path, headers={"Host": host}), 403)
+                assert f"Received: host={host!r}" in text
+        for host in OWN_NAMES:
+            assert page.get("/api/info", headers={"Host": host}).status_code == 200
+        # Which the page of a stranger may send, too.
+        forwarded = {"Host": "evil.test", "X-Forwarded-Proto": "https"}
+        assert error_of(page.get("/api/info", headers=forwarded), 403)
+
+
+def test_a_service_for_others_or_with_a_token_is_read_under_any_name(search, tmp_path):
+    (tmp_path / "tokens").write_text(TOKEN)
+    (tmp_path / "tokens").chmod(0o600)
+    headers = {"Host": "images.test", "Authorization": f"Bearer {TOKEN}"}
+    access = TokenAccess(tmp_path / "tokens")
+    for options in ({}, {"only_here": True, "access": access}):
+        with page_of(search, **options) as page:
+            assert page.get("/api/info", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "only_here"),
+    [("127.0.0.1", True), ("localhost", True), ("::", False)],
+)
+def test_a_service_on_the_loopback_address_is_for_this_machine(
+    monkeypatch, host, only_here
+):
+    options = {}
+
+    def created(search, **given):
+        options.update(given)
+
+    page = "serving.search.page"
+    monkeypatch.setattr(f"{page}.open_search", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(f"{page}.create_app", created)
+    monkeypatch.setattr(f"{page}.serve", lambda *_, **__: None)
+    run("index", "http://127.0.0.1:1/v1/models/m", host=host, port=0)
+    assert options["only_here"] is only_here
+
+
+def test_pages_of_strangers_start_no_work_on_the_whole_gallery(search):
+    with page_of(search) as page:
+        for path in ("/api/duplicates", "/api/map"):
+            for headers in (
+                {"Sec-Fetch-Site": "cross-site"},
+                {"Sec-Fetch-Site": "same-site"},
+                {"Origin": "http://evil.test"},
+            ):
+                text = error_of(page.get(path, headers=headers), 403)
+                assert "Only the page of this service" in text
+        own = {"Sec-Fetch-Site": "same-origin"}
+        assert page.get("/api/duplicates", headers=own).status_code == 200
+        cheap = {"Sec-Fetch-Site": "cross-site"}
+        assert page.get("/api/info", headers=cheap).status_code == 200
+
+
+# Hidden attributes
+
+
+def test_nobody_filters_by_the_names_of_stored_pictures(search):
+    with page_of(search, editable=True) as page:
+        files = {"image": ("x", encoded((1, 2, 3)))}
+        assert page.post("/api/images", files=files).status_code == 201
+        for name in ("picture", "price"):
+            where = {name: "x"}
+            text = json.dumps(where)
+            found = {
+                error_of(reply, 400)
+                for reply in (
+                    page.get("/api/images", params={"where": text}),
+                    page.get(
+                        "/api/similar", params={"id": "red/pale.png", "where": text}
+                    ),
+                    page.post("/api/search", files=files, data={"where": text}),
+                    page.post(
+                        "/api/search", json={"id": "red/pale.png", "where": where}
+                    ),
+                )
+            }
+            assert found == {
+                "`where` must name attributes of the index, ['class']. "
+                f"Received: {name!r}."
+            }
+
+
 # Limits
+
+
+def test_a_long_form_is_read_with_turns_for_others(search, monkeypatch):
+    """In pieces of any size, the form is the same."""
+    monkeypatch.setattr("serving.search.requests._PIECE_BYTES", 7)
+    with page_of(search) as page:
+        files = {"image": ("x", encoded((1, 2, 250)))}
+        reply = page.post("/api/search", files=files, data={"k": 1})
+        assert [hit["class"] for hit in reply.json()["hits"]] == ["blue"]
 
 
 def test_what_takes_too_long_is_given_up(models, folder):
@@ -172,6 +275,96 @@ def test_what_takes_too_long_is_given_up(models, folder):
         files = {"image": ("x", encoded((1, 2, 3)))}
         text = error_of(page.post("/api/search", files=files), 504)
         assert text == "There was no result within 0.2 seconds."
+
+
+def test_a_change_that_takes_too_long_tells_that_it_may_be_done(search, monkeypatch):
+    go = threading.Event()
+    for name in ("add", "remove"):
+        monkeypatch.setattr(
+            f"serving.search.page.GalleryEditor.{name}", lambda *_: go.wait(60)
+        )
+    with page_of(search, editable=True, timeout_seconds=0.05) as page:
+        files = {"image": ("x", encoded((1, 2, 3)))}
+        replies = page.post("/api/images", files=files, data={"id": "x"}), delete(page)
+        go.set()
+    added, removed = (error_of(reply, 504) for reply in replies)
+    assert "may be added all the same. Send the request again: it answers 409" in added
+    assert "may be removed all the same" in removed
+    assert "answers 404" in removed
+
+
+def test_an_endpoint_that_hangs_does_not_hold_up_what_needs_none(
+    models, folder, monkeypatch
+):
+    monkeypatch.setattr("serving.search.service._THREADS", 1)
+    monkeypatch.setattr("serving.search.service._WAITING", 0)
+    hangs, asked = threading.Event(), threading.Event()
+    app = endpoint_of(models)
+
+    async def endpoint(scope, receive, send):
+        while hangs.is_set():
+            asked.set()
+            await anyio.sleep(0.01)
+        await app(scope, receive, send)
+
+    with (
+        running(endpoint) as address,
+        open_search(folder / "index", f"{address}/v1/models/colors") as search,
+        page_of(search, timeout_seconds=60) as page,
+    ):
+        hangs.set()
+        files = {"image": ("x", encoded((1, 2, 3)))}
+
+        def ask():
+            with httpx.Client(base_url=page.base_url, timeout=60) as client:
+                client.post("/api/search", files=files)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        assert asked.wait(30)
+        full = page.post("/api/search", files=files)
+        others = [
+            page.post("/api/search", json=body)
+            for body in ({"id": "red/pale.png"}, {"embedding": [1.0] * 12})
+        ]
+        hangs.clear()
+        thread.join()
+    assert error_of(full, 503)
+    assert [reply.status_code for reply in others] == [200, 200]
+
+
+def test_more_addresses_than_are_fetched_from_at_one_time_are_refused(
+    search, monkeypatch
+):
+    monkeypatch.setattr("serving.search.service._MOST_FETCHED", 1)
+    asked, go = threading.Event(), threading.Event()
+
+    class Slow:
+        async def fetch(self, url):
+            while not go.is_set() and url == "http://a.test":
+                asked.set()
+                await anyio.sleep(0.01)
+            return encoded((1, 2, 250))
+
+    replies = []
+    with page_of(search, allow_url=True, fetcher=Slow()) as page:
+
+        def ask():
+            with httpx.Client(base_url=page.base_url, timeout=60) as client:
+                replies.append(
+                    client.post("/api/search", json={"url": "http://a.test"})
+                )
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        assert asked.wait(30)
+        refused = page.post("/api/search", json={"url": "http://b.test"})
+        go.set()
+        thread.join()
+        ask()
+    assert "too much to do" in error_of(refused, 503)
+    assert refused.headers["retry-after"] == "1"
+    assert [reply.status_code for reply in replies] == [200, 200]
 
 
 def test_more_requests_than_are_taken_at_one_time_are_refused(

@@ -4,6 +4,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from numpy.typing import ArrayLike, NDArray
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -12,7 +13,8 @@ from serving.search.bounded_work import BoundedWork
 from serving.search.image_search import ImageSearch
 from serving.search.service import SearchService
 from serving.search.web import whole_number
-from tfdml.near_duplicates import NearDuplicates, near_duplicates
+from tfdml.index import ScannIndex, SearchResult, Where
+from tfdml.near_duplicates import near_duplicates
 
 if TYPE_CHECKING:
     from serving.search.gallery_map import GalleryMap, MapLayout
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["GalleryAnalysis"]
 
 _THRESHOLD = 0.95
+_LEAST_THRESHOLD = 0.5  # below it, nearly all pairs of a gallery are found
 _SECONDS = 300.0
 _MOST_POINTS = 2_000
 _MOST_IN_GROUP = 100
@@ -27,10 +30,15 @@ _MOST_IN_GROUP = 100
 
 @dataclass(frozen=True)
 class _Found:
-    """Near-duplicates, and what they were computed of."""
+    """What is kept of near-duplicates: the groups, and how many pairs there were."""
 
-    state: tuple[float, int]
-    result: NearDuplicates
+    threshold: float
+    changes: int
+    groups: list[tuple[Any, ...]]
+    least_scores: list[float]
+    pairs: int
+    compared: int
+    complete: bool
 
 
 class GalleryAnalysis:
@@ -47,11 +55,13 @@ class GalleryAnalysis:
         self._comparing = BoundedWork("compare", 1, 4, _SECONDS)
         self._drawing = BoundedWork("map", 2, 16, _SECONDS)
         self._lock = threading.Lock()
+        self._stops = threading.Event()
         self._maps: dict[str, GalleryMap] = {}
         self._found: dict[str, _Found] = {}
 
     def close(self) -> None:
-        """Begin nothing any more, and wait for maps that are being made."""
+        """Begin nothing any more, end a comparison, and wait for maps being made."""
+        self._stops.set()
         self._comparing.close()
         self._drawing.close()
         with self._lock:
@@ -76,7 +86,7 @@ class GalleryAnalysis:
                 )
             return {
                 "threshold": threshold,
-                "pairs": len(found.pairs.scores),
+                "pairs": found.pairs,
                 "groups": [group for group in groups if len(group["images"]) > 1],
                 "group_count": len(found.groups),
                 "images": found.compared,
@@ -85,17 +95,28 @@ class GalleryAnalysis:
 
         return JSONResponse(await self._comparing.run(compare))
 
-    def _duplicates(self, search: ImageSearch, threshold: float) -> NearDuplicates:
+    def _duplicates(self, search: ImageSearch, threshold: float) -> _Found:
         """Compare, or return what the same comparison returned before."""
-        state = (threshold, search.listing.changes)
+        changes = search.listing.changes
         known = self._found.get(search.name)
-        if known is None or known.state != state:
-            result = near_duplicates(search.index, threshold=threshold)
-            known = self._found[search.name] = _Found(state, result)
-        return known.result
+        if known is None or (known.threshold, known.changes) != (threshold, changes):
+            index = _Stoppable(search.index, self._stops)
+            result = near_duplicates(index, threshold=threshold)
+            # Not the pairs themselves: of a large gallery, they are hundreds of
+            # megabytes.
+            known = self._found[search.name] = _Found(
+                threshold,
+                changes,
+                result.groups,
+                result.least_scores,
+                len(result.pairs.scores),
+                result.compared,
+                result.complete,
+            )
+        return known
 
     async def map(self, request: Request) -> Response:
-        """Tell where t-SNE puts the pictures; 202 while that is computed."""
+        """Tell where t-SNE puts the pictures; 202 while there is no map yet."""
         search = self._search_of(request)
         text = request.query_params.get("limit", str(_MOST_POINTS))
         limit = whole_number(text, "limit", 1, _MOST_POINTS)
@@ -114,7 +135,12 @@ class GalleryAnalysis:
                 }
                 for item in search.items(list(places))
             ]
-            return {"method": "t-SNE", "points": points, "of": layout.of}
+            return {
+                "method": "t-SNE",
+                "points": points,
+                "of": layout.of,
+                "current": layout.is_current,
+            }
 
         reply = await self._drawing.run(draw)
         if reply is None:
@@ -136,13 +162,35 @@ class GalleryAnalysis:
             raise HTTPException(500, str(error)) from error
 
 
+class _Stoppable:
+    """An index that is not searched any more when the service stops."""
+
+    def __init__(self, index: ScannIndex, stops: threading.Event) -> None:
+        self._index = index
+        self._stops = stops
+        self.get, self.count, self.stats = index.get, index.count, index.stats
+
+    @property
+    def ids(self) -> NDArray[Any]:
+        return self._index.ids
+
+    def search(
+        self, queries: ArrayLike, k: int = 10, *, where: Where | None = None
+    ) -> SearchResult:
+        if self._stops.is_set():
+            raise HTTPException(503, "The service stops.", {"retry-after": "1"})
+        return self._index.search(queries, k, where=where)
+
+
 def _threshold(text: str | None) -> float:
     try:
         threshold = _THRESHOLD if text is None else float(text)
     except ValueError:
         threshold = 2.0
-    if not -1 <= threshold <= 1:
+    if not _LEAST_THRESHOLD <= threshold <= 1:
         raise HTTPException(
-            400, f"`threshold` must be a number from -1 to 1. Received: {text!r:.60}."
+            400,
+            f"`threshold` must be a number from {_LEAST_THRESHOLD:g} to 1: below it, "
+            f"nearly all pictures would count as alike. Received: {text!r:.60}.",
         )
     return threshold

@@ -1,16 +1,63 @@
 """Slow work of a web application: in threads, bounded in number and in time."""
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
 
-__all__ = ["BoundedWork"]
+__all__ = ["BoundedWork", "Room"]
 
 Result = TypeVar("Result")
+
+
+class Room:
+    """Room for so many requests at one time; others are refused.
+
+    Args:
+        most: How many, at least 1.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._inside = 0
+
+    def enter(self) -> None:
+        """Take a place, which `leave` gives back.
+
+        Raises:
+            HTTPException: 503, there is none.
+        """
+        with self._lock:
+            if self._inside >= self._most:
+                raise HTTPException(
+                    503,
+                    "The service has too much to do. Try again in a moment.",
+                    {"retry-after": "1"},
+                )
+            self._inside += 1
+
+    def leave(self) -> None:
+        """Give a place back."""
+        with self._lock:
+            self._inside -= 1
+
+    @contextlib.contextmanager
+    def place(self) -> Iterator[None]:
+        """Hold a place until the block ends.
+
+        Raises:
+            HTTPException: 503, there is none.
+        """
+        self.enter()
+        try:
+            yield
+        finally:
+            self.leave()
 
 
 class BoundedWork:
@@ -28,40 +75,33 @@ class BoundedWork:
 
     def __init__(self, name: str, threads: int, waiting: int, seconds: float) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
-        self._most = threads + waiting
+        self._room = Room(threads + waiting)
         self._seconds = seconds
-        self._lock = threading.Lock()
-        self._inside = 0
 
-    async def run(self, work: Callable[[], Result]) -> Result:
+    async def run(self, work: Callable[[], Result], *, late: str = "") -> Result:
         """Return what a function returns.
+
+        Args:
+            work: The function.
+            late: What a client must know that gets no result in time, for the error.
 
         Raises:
             HTTPException: 503 where too much is done already, 504 where it took too
                 long.
         """
-        with self._lock:
-            if self._inside >= self._most:
-                raise HTTPException(
-                    503,
-                    "The service has too much to do. Try again in a moment.",
-                    {"retry-after": "1"},
-                )
-            self._inside += 1
+        self._room.enter()
         future = self._pool.submit(work)
         future.add_done_callback(self._leave)
         waiting = asyncio.wrap_future(future)
         done, _ = await asyncio.wait({waiting}, timeout=self._seconds)
         if not done:
             waiting.cancel()  # and the work itself, where it has not begun
-            raise HTTPException(
-                504, f"There was no result within {self._seconds:g} seconds."
-            )
+            text = f"There was no result within {self._seconds:g} seconds."
+            raise HTTPException(504, f"{text} {late}".rstrip())
         return waiting.result()
 
     def _leave(self, future: Future[Any]) -> None:
-        with self._lock:
-            self._inside -= 1
+        self._room.leave()
 
     def close(self) -> None:
         """Begin nothing any more."""

@@ -22,6 +22,14 @@ _log = logging.getLogger(__name__)
 
 # Each name takes a number for every picture of the gallery.
 _MOST_NAMES = 64
+_MAY_BE_ADDED = (
+    "The picture may be added all the same. Send the request again: it answers 409 "
+    "where the picture is there."
+)
+_MAY_BE_REMOVED = (
+    "The picture may be removed all the same. Send the request again: it answers 404 "
+    "where the picture is gone."
+)
 
 
 class GalleryChanges:
@@ -48,7 +56,8 @@ class GalleryChanges:
         """Add a picture to the gallery."""
         editor = self._allowed()
         new = await self._reader.new_picture(request)
-        item = await self._service.searching.run(partial(self._add, editor, new))
+        work = partial(self._add, editor, new)
+        item = await self._service.embedding.run(work, late=_MAY_BE_ADDED)
         return JSONResponse(self._service.replies.item(self._search, item), 201)
 
     def _add(self, editor: GalleryEditor, new: NewPicture) -> Item:
@@ -90,7 +99,7 @@ class GalleryChanges:
             except (IndexFileError, OSError) as error:
                 raise _failed() from error
 
-        await self._service.searching.run(remove)
+        await self._service.searching.run(remove, late=_MAY_BE_REMOVED)
         return JSONResponse({"removed": item.id})
 
     def _allowed(self) -> GalleryEditor:

@@ -240,8 +240,12 @@ def _addition(
     if prefix is not None:
         return Addition(id_, embedding, attributes)
     content = file.read_bytes()
+    return Addition(id_, embedding, attributes, content, _suffix(content))
+
+
+def _suffix(content: bytes) -> str:
+    """Return how the name of a picture ends that has been read already."""
     try:
-        suffix = check_picture(content)
-    except UnreadableImageError as error:
-        raise UnreadableImageError(f"{file}: {error}") from error
-    return Addition(id_, embedding, attributes, content, suffix)
+        return check_picture(content)
+    except UnreadableImageError:  # strangers may not send one, but a gallery has any
+        return "img"

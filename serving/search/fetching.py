@@ -5,29 +5,37 @@ other programs on its machine, devices in its network, the metadata of its cloud
 name in an address is resolved first, all that it leads to must be public, and the
 connection goes to what was checked, not to the name again. Each redirect is a new
 address of which the same holds.
+
+Two things cannot be seen from here: an address of the public internet that a router
+leads back to this network, and a prefix of IPv6 that an operator translates to IPv4.
 """
 
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 
 import httpx
 
-__all__ = ["FetchError", "Fetcher", "is_public", "resolve"]
+__all__ = ["FetchError", "Fetcher", "is_elsewhere", "is_public", "resolve"]
 
 _REDIRECTS = 3
 _LONGEST_URL = 2_000
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
-# Addresses of the next protocol that lead to one of the last, whatever it is.
-_TRANSLATED = (
-    ipaddress.ip_network("64:ff9b::/96"),
-    ipaddress.ip_network("64:ff9b:1::/48"),
-    ipaddress.ip_network("2002::/16"),
-    ipaddress.ip_network("2001::/32"),
+# Where the public internet of IPv6 is; outside it are local addresses and those that
+# stand for one of IPv4, whatever that is.
+_GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
+_NOT_PUBLIC = (
+    ipaddress.ip_network("168.63.129.16/32"),  # what runs the machines of Azure
+    ipaddress.ip_network("192.88.99.0/24"),  # relays of 6to4
+    ipaddress.ip_network("2001::/23"),  # protocols, Teredo among them
+    ipaddress.ip_network("2002::/16"),  # 6to4
+    ipaddress.ip_network("3fff::/20"),  # documentation
 )
+# The second half of an address of ISATAP, which stands for one of IPv4.
+_ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 class FetchError(Exception):
@@ -53,11 +61,31 @@ def is_public(address: str) -> bool:
         found = ipaddress.ip_address(address)
     except ValueError:
         return False
+    if any(found in network for network in _NOT_PUBLIC):
+        return False
     if isinstance(found, ipaddress.IPv6Address) and (
-        found.ipv4_mapped is not None or any(found in net for net in _TRANSLATED)
+        found not in _GLOBAL_UNICAST
+        or int(found) >> 32 & 0xFFFFFFFF in _ISATAP
+        or found.scope_id is not None
     ):
         return False
     return found.is_global and not found.is_multicast and not found.is_reserved
+
+
+def is_elsewhere(address: str) -> bool:
+    """Whether an IP address is public, and not one of this machine itself."""
+    return is_public(address) and not _is_own(address)
+
+
+def _is_own(address: str) -> bool:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            # Sends nothing. What goes to an own address also comes from it.
+            probe.connect((address, 9))
+            return str(probe.getsockname()[0]) == address
+    except OSError:  # no way leads there
+        return False
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
@@ -77,6 +105,8 @@ class Fetcher:
     Args:
         max_bytes: Most bytes of a picture.
         seconds: Time for all of it, redirects included.
+        ports: Ports that may be connected to: on others are programs that are not
+            meant for everybody.
         resolve: Gives the IP addresses of a host and port.
         is_allowed: Tells which addresses may be connected to.
     """
@@ -86,11 +116,13 @@ class Fetcher:
         *,
         max_bytes: int = 20_000_000,
         seconds: float = 10.0,
+        ports: Container[int] = (80, 443),
         resolve: Resolve = resolve,
-        is_allowed: Callable[[str], bool] = is_public,
+        is_allowed: Callable[[str], bool] = is_elsewhere,
     ) -> None:
         self._max_bytes = max_bytes
         self._seconds = seconds
+        self._ports = ports
         self._resolve = resolve
         self._is_allowed = is_allowed
 
@@ -115,6 +147,12 @@ class Fetcher:
         """Return what is at an address, or the address that it leads on to."""
         target, host = _parsed(url)
         port = target.port or (443 if target.scheme == "https" else 80)
+        if port not in self._ports:
+            raise FetchError(
+                "The port of `url` must be one that is fetched from, such as 80 and "
+                f"443. Received: port={port}.",
+                is_refused=True,
+            )
         address = await self._address(host, port)
         headers = {
             "host": target.netloc.decode("ascii"),

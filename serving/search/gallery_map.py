@@ -15,7 +15,8 @@ import math
 import os
 import secrets
 import threading
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml.arguments import whole
+from tfdml.arguments import finite, whole
 from tfdml.embedding_plots import embedding_map
 from tfdml.index.interface import Items
 from tfdml.index.local import LocalIndex
@@ -68,11 +69,13 @@ class MapLayout:
         points: The items, in random order: the first n are a sample as well.
         of: How many items the gallery has.
         state: Of what it is the layout; another gallery has another one.
+        is_current: False where the gallery has changed since.
     """
 
     points: tuple[MapPoint, ...]
     of: int
     state: str
+    is_current: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """Return it in JSON types, for `from_json`."""
@@ -200,6 +203,8 @@ class GalleryMap:
         folder: Where the map is kept, the folder of the index. Default: nowhere.
         limit: As in `lay_out`.
         seed: As in `lay_out`.
+        rest_seconds: Time between the end of one computation and the next, finite: a
+            gallery that changes all the time is not computed all the time.
 
     Raises:
         ValueError: As `lay_out`.
@@ -212,11 +217,14 @@ class GalleryMap:
         *,
         limit: int = 2_000,
         seed: int = 0,
+        rest_seconds: float = 60.0,
     ) -> None:
         self._index = index
         self._file = None if folder is None else Path(folder) / _FILE
         self._limit = whole("limit", limit)
         self._seed = whole("seed", seed, least=0)
+        self._rest_seconds = finite("rest_seconds", rest_seconds)
+        self._rests_until = -math.inf
         self._lock = threading.Lock()
         self._is_closed = False
         self._thread: threading.Thread | None = None
@@ -230,11 +238,12 @@ class GalleryMap:
         self.close()
 
     def get(self) -> MapLayout | None:
-        """Return the map of the gallery as it is; None while that is computed.
+        """Return the map of the gallery; None while the first one is computed.
 
-        The first call, and the first after a change of the gallery, begins with it. A
-        change meanwhile begins it anew, once it has ended. The call itself takes a
-        digest of the sample, some milliseconds.
+        The first call begins with it. After a change of the gallery the last map is
+        returned, not current any more, and a call begins to compute the next, once some
+        time has passed since the last. The call itself takes a digest of the sample,
+        some milliseconds.
 
         Raises:
             MapError: It could not be computed, and the gallery is still the same; or
@@ -244,20 +253,26 @@ class GalleryMap:
             if self._is_closed:
                 raise MapError("The map was closed.")
             if self._thread is not None and self._thread.is_alive():
-                return None
+                return self._last()
             sample = _sampled(self._index, self._limit, self._seed)
             if self._layout is None:
-                self._layout = self._read()
+                self._layout = self._read(sample.state)
             if self._layout is not None and self._layout.state == sample.state:
                 return self._layout
             if self._failed is not None and self._failed[0] == sample.state:
                 error = self._failed[1]
                 raise MapError(f"The map could not be made: {error}") from error
-            self._thread = threading.Thread(
-                target=self._compute, args=(sample,), name="gallery map"
-            )
-            self._thread.start()
-            return None
+            if self._layout is None or time.monotonic() >= self._rests_until:
+                self._thread = threading.Thread(
+                    target=self._compute, args=(sample,), name="gallery map"
+                )
+                self._thread.start()
+            return self._last()
+
+    def _last(self) -> MapLayout | None:
+        """Return the map of the gallery as it was, if there is one."""
+        layout = self._layout
+        return None if layout is None else replace(layout, is_current=False)
 
     def close(self) -> None:
         """Wait until nothing is computed any more, up to some seconds."""
@@ -268,18 +283,22 @@ class GalleryMap:
 
     def _compute(self, sample: _Sample) -> None:
         try:
-            self._layout = _lay_out(sample, self._seed)
+            layout = _lay_out(sample, self._seed)
         except Exception as error:  # told to those who ask for the map
             _LOGGER.exception("The map of the gallery could not be made.")
             self._failed = sample.state, error
             return
-        self._write(self._layout)
+        finally:
+            self._rests_until = time.monotonic() + self._rest_seconds
+        self._write(layout)
+        self._layout = layout
 
-    def _read(self) -> MapLayout | None:
-        """Read the file; None where there is none that can be read."""
+    def _read(self, state: str) -> MapLayout | None:
+        """Read the file; None where there is none of this state that can be read."""
         try:
             if self._file is not None:
-                return MapLayout.from_json(json.loads(self._file.read_bytes()))
+                layout = MapLayout.from_json(json.loads(self._file.read_bytes()))
+                return layout if layout.state == state else None
         except FileNotFoundError:
             pass
         except (OSError, ValueError) as error:

@@ -3,7 +3,9 @@
 The page itself is for everybody who can reach the port; the gallery is not, where a
 token is asked for. What changes the gallery, or costs work, must come from the page of
 this service or from a program: a page of strangers, open in the same browser, could
-otherwise delete pictures.
+otherwise delete pictures. And a service for this machine alone answers only to the
+names of this machine: any other can be made to lead here by whoever owns it, and then
+the page of a stranger seems to be that of this service.
 """
 
 import asyncio
@@ -96,14 +98,25 @@ class Guard:
         app: Answers the requests that are let in.
         access: Checks the token; None lets everybody in.
         public: Paths for which no token is needed.
+        costly: Paths that pages of strangers may not even read.
+        only_here: Whether the service is for this machine alone, without TLS. Then
+            without a token, `Host` must name this machine.
     """
 
     def __init__(
-        self, app: ASGIApp, access: TokenAccess | None, public: Iterable[str]
+        self,
+        app: ASGIApp,
+        access: TokenAccess | None,
+        *,
+        public: Iterable[str] = (),
+        costly: Iterable[str] = (),
+        only_here: bool = False,
     ) -> None:
         self._app = app
         self._access = access
         self._public = frozenset(public)
+        self._costly = frozenset(costly)
+        self._only_here = only_here
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request, or refuse it."""
@@ -121,19 +134,20 @@ class Guard:
                 self._access.check(headers.get("authorization"))
             except ServableError as error:
                 return _error(401, error.message, {"www-authenticate": "Bearer"})
-        if scope["method"] in _SAFE:
+        is_open = self._access is None
+        # Whatever the scheme: a header of the request may set it.
+        if is_open and self._only_here and not _is_own_name(headers):
+            return _not_here(headers)
+        if scope["method"] in _SAFE and scope["path"] not in self._costly:
             return None
         if not _is_same_origin(headers):
             return _error(403, "Only the page of this service may ask for this.")
-        is_local = self._access is None and scope["scheme"] == "http"
-        # A name can be made to lead here by whoever owns it; then the page of a
-        # stranger and this service seem to have one origin.
-        if is_local and _is_browser(headers) and not _is_own_name(headers):
-            return _error(
-                403,
-                "Without a token this is only done at the address of this machine, "
-                "such as 127.0.0.1 or localhost.",
-            )
+        if scope["method"] in _SAFE:
+            return None
+        # The names of a certificate are not those of a stranger.
+        is_open = is_open and scope["scheme"] == "http"
+        if is_open and _is_browser(headers) and not _is_own_name(headers):
+            return _not_here(headers)
         return None
 
 
@@ -157,6 +171,8 @@ def _is_same_origin(headers: Headers) -> bool:
 
 def _is_own_name(headers: Headers) -> bool:
     host = _PORT.sub("", headers.get("host", "")).strip("[]").lower()
+    if not host:  # which no browser sends
+        return True
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -164,6 +180,15 @@ def _is_own_name(headers: Headers) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _not_here(headers: Headers) -> Response:
+    return _error(
+        403,
+        "Without a token this is only done at the address of this machine, such as "
+        "127.0.0.1 or localhost. Start the service with `--token-file` to use other "
+        f"names. Received: host={headers.get('host', '')[:100]!r}.",
+    )
 
 
 def _error(status: int, text: str, headers: dict[str, str] | None = None) -> Response:

@@ -24,20 +24,20 @@ from pathlib import Path
 
 from anyio import to_thread
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from serving.access import TokenAccess
-from serving.client import Credentials, EndpointError
+from serving.client import Credentials
 from serving.limits import TIMEOUT_SECONDS
 from serving.loopback import is_loopback
 from serving.request_observer import RequestObserver
 from serving.search.analysis import GalleryAnalysis
 from serving.search.changes import GalleryChanges
 from serving.search.editing import GalleryEditor
+from serving.search.errors import ERROR_HANDLERS
 from serving.search.fetching import Fetcher
 from serving.search.guard import Guard, Watch
 from serving.search.image_search import ImageSearch, open_search
@@ -46,7 +46,6 @@ from serving.search.service import SearchService
 from serving.search.web import SecurityHeaders, static_file
 from serving.sockets import open_socket, serve, url_of
 from serving.tls import SslConfig, ssl_context_for_uvicorn
-from tfdml.images import UnreadableImageError
 
 __all__ = ["MAX_UPLOAD_BYTES", "create_app", "run"]
 
@@ -60,7 +59,8 @@ _MEDIA_TYPES = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
-_BUSY = (429, 503, "UNAVAILABLE", "RESOURCE_EXHAUSTED")
+# What looks at the whole gallery.
+_COSTLY = ("/api/duplicates", "/api/map")
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -73,6 +73,7 @@ def create_app(
     allow_url: bool = False,
     fetcher: Fetcher | None = None,
     access: TokenAccess | None = None,
+    only_here: bool = False,
     max_upload_bytes: int = MAX_UPLOAD_BYTES,
     timeout_seconds: float = TIMEOUT_SECONDS,
     observer: RequestObserver | None = None,
@@ -88,6 +89,8 @@ def create_app(
         fetcher: What fetches it, in the place of a `Fetcher` of public addresses.
         access: Checks the bearer token of each request for the gallery; None lets
             everybody in.
+        only_here: Whether the service is for this machine alone, without TLS. Then
+            without `access`, requests under names of other machines are refused.
         max_upload_bytes: Size above which an uploaded file is refused, at least 1.
         timeout_seconds: How long a request waits for its result, above 0.
         observer: Logs the requests.
@@ -167,17 +170,12 @@ def create_app(
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        exception_handlers={
-            HTTPException: _http_error,
-            EndpointError: _endpoint_error,
-            UnreadableImageError: _unreadable,
-            Exception: _internal_error,
-        },
+        exception_handlers=ERROR_HANDLERS,
     )
     app.router.redirect_slashes = False  # what is not found is told in JSON
-    guarded = SecurityHeaders(Guard(app, access, files))
+    guard = Guard(app, access, public=files, costly=_COSTLY, only_here=only_here)
     names = {(method, path): name for name, (method, path, _) in calls.items()}
-    return Watch(guarded, observer or RequestObserver(), names)
+    return Watch(SecurityHeaders(guard), observer or RequestObserver(), names)
 
 
 def _routes(calls: Mapping[str, tuple[str, str, Handler]]) -> list[Route]:
@@ -197,27 +195,6 @@ def _of_method(handlers: Mapping[str, Handler]) -> Handler:
         return await handlers[method](request)
 
     return respond
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    if not isinstance(error, HTTPException):
-        raise TypeError(f"An HTTPException is expected, not {type(error).__name__}.")
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
-
-
-async def _endpoint_error(request: Request, error: Exception) -> Response:
-    """Tell of an endpoint that is busy, or that did not answer as it should."""
-    if getattr(error, "status", None) in _BUSY:
-        return JSONResponse({"error": str(error)}, 503, {"retry-after": "1"})
-    return JSONResponse({"error": str(error)}, 502)
-
-
-async def _unreadable(request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": str(error)}, 400)
-
-
-async def _internal_error(request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": "The search failed; its log says why."}, 500)
 
 
 def run(
@@ -297,6 +274,7 @@ def run(
             editable=editable,
             allow_url=allow_url,
             access=access,
+            only_here=is_loopback(host) and tls is None,
         )
         print(
             f"Image search: {url_of(listener, is_secure=tls is not None)}", flush=True

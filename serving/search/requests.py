@@ -1,10 +1,10 @@
 """What is asked of the search service: bodies and parameters, read and checked."""
 
-import base64
-import binascii
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NoReturn
 
 from starlette.datastructures import FormData, UploadFile
@@ -12,12 +12,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
-from serving.limits import ARRIVAL_SECONDS
+from serving.limits import ARRIVAL_SECONDS, TIMEOUT_SECONDS
 from serving.rest.body import BodyReader
+from serving.search.bounded_work import BoundedWork
 from serving.search.gallery import CLASS
+from serving.search.json_picture import cut_body, decoded
 from serving.search.pictures import Crop
 from serving.search.stored_pictures import PICTURE
-from serving.search.strict_json import json_object, read_json
+from serving.search.strict_json import json_object, read_json, too_long
 from serving.search.web import too_large, whole_number
 from tfdml.index import Where
 from tfdml.index.filters import where_from_json
@@ -29,6 +31,9 @@ DEFAULT_K = 24
 
 _FORM_OVERHEAD = 64 * 1024  # boundaries, headers and small fields around an upload
 _BODIES = 4  # of the largest size that are held at one time
+_THREADS = 2
+_WAITING = 64
+_PIECE_BYTES = 2**18  # of a form, which the event loop reads in a few milliseconds
 _LONGEST_ID = 500
 _MOST_ATTRIBUTES = 32
 _MOST_EXCLUDED = 10_000
@@ -100,28 +105,33 @@ class RequestReader:
         # In JSON a picture is a third longer.
         longest = max_upload_bytes * 4 // 3 + _FORM_OVERHEAD
         self._bodies = BodyReader(longest, _BODIES * longest, ARRIVAL_SECONDS)
+        self._parsing = BoundedWork("parse", _THREADS, _WAITING, TIMEOUT_SECONDS)
+
+    def close(self) -> None:
+        """Begin nothing any more."""
+        self._parsing.close()
 
     async def search(self, request: Request) -> Asked:
         """Read what `POST /api/search` asks for.
 
         Raises:
-            HTTPException: 400, 408, 413, 415 or 503; the text says why.
+            HTTPException: 400, 408, 413, 415, 503 or 504; the text says why.
         """
         kind = _media_type(request)
         async with self._body(request) as body:
             if kind == "application/json":
-                return self._search_of_json(bytes(body))
+                return await self._parsing.run(partial(self._search_of_json, body))
             async with self._form(request, body) as form:
                 picture = await self._picture(form)
                 values = _fields(form, _OTHERS)
-        parameters = _parameters(values)
+        parameters = await self._parsing.run(partial(_parameters, values))
         return Asked(picture=picture, **parameters)
 
     async def new_picture(self, request: Request) -> NewPicture:
         """Read what `POST /api/images` asks for.
 
         Raises:
-            HTTPException: 400, 408, 413, 415 or 503; the text says why.
+            HTTPException: 400, 408, 413, 415, 503 or 504; the text says why.
         """
         if _media_type(request) == "application/json":
             raise HTTPException(415, "Send the picture as multipart/form-data.")
@@ -131,7 +141,8 @@ class RequestReader:
         id_ = values.get("id", "")
         if id_:
             _check_name("id", id_)
-        attributes = _attributes(values.get("attributes", ""))
+        text = values.get("attributes", "")
+        attributes = await self._parsing.run(partial(_attributes, text))
         if name := values.get("class", ""):
             _check_name("class", name)
             attributes[CLASS] = name
@@ -142,22 +153,30 @@ class RequestReader:
         declared = request.headers.get("content-length", "0")
         if not (declared.isascii() and declared.isdigit()):
             raise HTTPException(400, "`Content-Length` must be a whole number.")
-        try:
-            async with self._bodies.read(request) as body:
-                yield body
-        except HTTPException as error:
-            if error.status_code == 413:
-                raise too_large(self.max_upload_bytes) from error
-            if error.status_code == 503:
-                raise HTTPException(503, error.detail, {"retry-after": "1"}) from error
-            raise
-        except ClientDisconnect as error:
-            raise HTTPException(400, "The upload broke off.") from error
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                body = await stack.enter_async_context(self._bodies.read(request))
+            except HTTPException as error:
+                if error.status_code == 413:
+                    raise too_large(self.max_upload_bytes) from error
+                if error.status_code == 503:
+                    again = {"retry-after": "1"}
+                    raise HTTPException(503, error.detail, again) from error
+                raise
+            except ClientDisconnect as error:
+                raise HTTPException(400, "The upload broke off.") from error
+            yield body
 
     @contextlib.asynccontextmanager
     async def _form(self, request: Request, body: bytearray) -> AsyncIterator[FormData]:
+        starts = iter(range(0, len(body), _PIECE_BYTES))
+
         async def receive() -> Message:
-            return {"type": "http.request", "body": bytes(body), "more_body": False}
+            await asyncio.sleep(0)  # other requests have their turn between two pieces
+            start = next(starts, len(body))
+            end = start + _PIECE_BYTES
+            piece = bytes(body[start:end])
+            return {"type": "http.request", "body": piece, "more_body": end < len(body)}
 
         again = Request(request.scope, receive)
         async with again.form(max_files=1, max_fields=16) as form:
@@ -176,11 +195,14 @@ class RequestReader:
             raise too_large(self.max_upload_bytes)
         return picture
 
-    def _search_of_json(self, body: bytes) -> Asked:
-        values = json_object("The body", body)
-        unknown = sorted(set(values) - _KINDS - _OTHERS)
+    def _search_of_json(self, body: bytearray) -> Asked:
+        cut = cut_body(body)
+        values = json_object("The body", body if cut is None else cut.rest)
+        if cut is not None and values.get("image") != {"b64": cut.mark}:
+            raise too_long("The body")
+        unknown = set(values) - _KINDS - _OTHERS
         if unknown:
-            refuse(f"The body must not have {unknown[0]!r}.")
+            refuse(f"The body must not have {min(unknown)[:100]!r}.")
         given = sorted(set(values) & _KINDS)
         if len(given) != 1:
             refuse(
@@ -191,7 +213,8 @@ class RequestReader:
         parameters = _parameters(others)
         value = values[given[0]]
         if given == ["image"]:
-            return Asked(picture=self._checked(_decoded(value)), **parameters)
+            picture = _decoded(value, None if cut is None else cut.text)
+            return Asked(picture=self._checked(picture), **parameters)
         if given == ["embedding"]:
             if parameters.get("crop") is not None:
                 refuse("`crop` must not be there with `embedding`.")
@@ -309,13 +332,16 @@ def _numbers(name: str, value: Any) -> list[float]:
     return [float(number) for number in value]
 
 
-def _decoded(value: Any) -> bytes:
+def _decoded(value: Any, cut: memoryview | None) -> bytes:
+    """Decode a picture; `cut` is its text, where that was cut out of the body."""
     text = value.get("b64") if isinstance(value, dict) and len(value) == 1 else None
     if not isinstance(text, str):
         refuse('`image` must be {"b64": "..."}.')
     try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):  # the second of text that is not ASCII
+        if cut is None and "\\" in text:
+            raise ValueError("a backslash, which is no escape any more")
+        return decoded(text.encode("ascii") if cut is None else cut)
+    except ValueError:  # also of text that is not ASCII
         refuse("`b64` must be base64.")
 
 

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from serving.limits import TIMEOUT_SECONDS
-from serving.search.bounded_work import BoundedWork
+from serving.search.bounded_work import BoundedWork, Room
 from serving.search.fetching import Fetcher, FetchError
 from serving.search.image_search import ImageSearch
 from serving.search.items import Hit, Item
@@ -27,15 +27,18 @@ from serving.search.requests import (
     RequestReader,
     where_of,
 )
+from serving.search.stored_pictures import PICTURE
 from serving.search.thumbnails import MEDIA_TYPE, Thumbnails
 from serving.search.web import whole_number
 from tfdml.images import UnreadableImageError
+from tfdml.index import Where
 
 __all__ = ["SearchService", "missing"]
 
 # A large picture takes some hundred megabytes while it is decoded.
 _THREADS = 4
 _WAITING = 64
+_MOST_FETCHED = 8  # pictures at addresses, at one time
 _FOREVER = "private, max-age=31536000, immutable"
 
 Result = TypeVar("Result")
@@ -54,7 +57,9 @@ class SearchService:
     Attributes:
         main: The search over the main gallery.
         replies: Describes pictures.
-        searching: Does what embeds pictures.
+        embedding: Does what asks the endpoint.
+        searching: Does what the index alone answers, so that an endpoint which hangs
+            does not hold that up.
     """
 
     def __init__(
@@ -75,11 +80,15 @@ class SearchService:
         self._thumbnails = Thumbnails()
         self._large = Thumbnails(size=1024, keep_bytes=16_000_000)
         options = (_THREADS, _WAITING, timeout_seconds)
+        self.embedding = BoundedWork("embed", *options)
         self.searching = BoundedWork("search", *options)
+        self._fetching = Room(_MOST_FETCHED)
         self._drawing = BoundedWork("draw", *options)
 
     def close(self) -> None:
         """Begin nothing any more."""
+        self._reader.close()
+        self.embedding.close()
         self.searching.close()
         self._drawing.close()
 
@@ -130,6 +139,7 @@ class SearchService:
         search = self.search_of(request)
         limit = whole_number(request.query_params.get("limit", "24"), "limit", 1, 100)
         where = where_of(request.query_params.get("where"))
+        _check_names(search, where)
 
         def read() -> dict[str, Any]:
             try:
@@ -187,43 +197,44 @@ class SearchService:
 
     async def _found(self, asked: Asked) -> Response:
         search = self._named(asked.index)
+        _check_names(search, asked.where)
         start = time.perf_counter()
-        options: dict[str, Any] = {"where": asked.where, "exclude": asked.exclude}
         query = None
+        find: Callable[..., Sequence[Hit]]
         if asked.id is not None and asked.id in search.index:
             query = self.replies.item(search, self.known(search, asked.id))
+            work = self.searching if asked.crop is None else self.embedding
             find = partial(search.similar, asked.id, asked.k, crop=asked.crop)
+            hits = await self._read(asked.id, work, _refusing(find, asked))
+        elif asked.id is not None:
+            other = self._other(search, asked.id)
+            query = self.replies.item(other, self.known(other, asked.id))
+            find = partial(_as_in, other, search, asked)
+            hits = await self._read(asked.id, self.embedding, _refusing(find, asked))
         elif asked.embedding is not None:
             _check_length(asked.embedding, search.index.dimension)
             find = partial(search.nearest_to, asked.embedding, asked.k)
-        else:
-            if asked.id is not None:
-                query, picture = await self._of_another(search, asked.id)
-            elif asked.url is not None:
+            hits = await self.searching.run(_refusing(find, asked))
+        elif asked.url is not None:
+            # What was fetched is in memory until it has been searched with.
+            with self._fetching.place():
                 picture = await self._fetched(asked.url)
-            else:
-                picture = asked.picture or b""
-            find = partial(search.nearest, picture, asked.k, crop=asked.crop)
-        found = _refusing(partial(find, **options))
-        if query is None:
-            hits = await self.searching.run(found)
+                hits = await self._nearest(search, picture, asked)
         else:
-            hits = await self._read(str(asked.id), self.searching, found)
+            hits = await self._nearest(search, asked.picture or b"", asked)
         return JSONResponse(self.replies.hits(search, hits, query, start))
 
-    async def _of_another(
-        self, search: ImageSearch, id_: str
-    ) -> tuple[dict[str, Any], bytes]:
-        """Read a picture that only the other gallery has, to compare the two."""
+    async def _nearest(
+        self, search: ImageSearch, picture: bytes, asked: Asked
+    ) -> Sequence[Hit]:
+        find = partial(search.nearest, picture, asked.k, crop=asked.crop)
+        return await self.embedding.run(_refusing(find, asked))
+
+    def _other(self, search: ImageSearch, id_: str) -> ImageSearch:
+        """Return the other gallery, where only that has a picture."""
         for other in self._searches.values():
             if other is not search and id_ in other.index:
-                item = self.known(other, id_)
-
-                def read(other: ImageSearch = other, item: Item = item) -> bytes:
-                    return other.file(item).read_bytes()
-
-                picture = await self._read(id_, self.searching, read)
-                return self.replies.item(other, item), picture
+                return other
         raise missing(id_)
 
     async def _fetched(self, url: str) -> bytes:
@@ -289,12 +300,29 @@ class SearchService:
             raise HTTPException(404, f"The file of {id_!r} is broken.") from error
 
 
-def _refusing(find: Callable[[], Sequence[Hit]]) -> Callable[[], Sequence[Hit]]:
+def _as_in(
+    other: ImageSearch,
+    search: ImageSearch,
+    asked: Asked,
+    *,
+    where: Where | None,
+    exclude: Sequence[str],
+) -> Sequence[Hit]:
+    """Find the pictures nearest to one that only another gallery has."""
+    item = other.item(str(asked.id))
+    # As when it was indexed: of any format, unlike what strangers send.
+    embedding = search.embed(other.file(item).read_bytes(), asked.crop)
+    return search.nearest_to(embedding, asked.k, where=where, exclude=exclude)
+
+
+def _refusing(
+    find: Callable[..., Sequence[Hit]], asked: Asked
+) -> Callable[[], Sequence[Hit]]:
     """Make wrong arguments of a search the errors that they are of a request."""
 
     def found() -> Sequence[Hit]:
         try:
-            return find()
+            return find(where=asked.where, exclude=asked.exclude)
         except UnreadableImageError:
             raise
         except ValueError as error:
@@ -308,6 +336,20 @@ def _id(request: Request) -> str:
     if not id_:
         raise HTTPException(400, "Name the picture by the parameter `id`.")
     return id_
+
+
+def _check_names(search: ImageSearch, where: Where | None) -> None:
+    """Refuse a filter on what pictures are not shown to have."""
+    if not where:
+        return
+    names = set(search.index.stats().attributes) - {PICTURE}
+    unknown = sorted(set(where) - names)
+    if unknown:
+        raise HTTPException(
+            400,
+            f"`where` must name attributes of the index, {sorted(names)}. "
+            f"Received: {unknown[0][:100]!r}.",
+        )
 
 
 def _check_length(embedding: Sequence[float], dimension: int) -> None:

@@ -1,4 +1,9 @@
-"""JSON that strangers send, read so that nothing behind it meets a surprise."""
+"""JSON that strangers send, read so that nothing behind it meets a surprise.
+
+The parser of the standard library holds the interpreter while it works, from whatever
+thread it is called. So what it gets is bounded first, in bytes and in values: no JSON
+stops the other requests for long.
+"""
 
 import json
 import math
@@ -7,12 +12,17 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
-__all__ = ["json_object", "read_json"]
+__all__ = ["LONGEST_JSON", "json_object", "read_json", "too_long"]
+
+LONGEST_JSON = 1_000_000
+"""Most bytes of JSON."""
 
 _DEEPEST = 16
+_MOST_SIGNS = 50_000
+_SIGNS = b",[{"  # one before each value, but for the outermost
 
 
-def json_object(name: str, text: bytes) -> dict[str, Any]:
+def json_object(name: str, text: bytes | bytearray) -> dict[str, Any]:
     """Read a JSON object, as `read_json` does."""
     values = read_json(name, text)
     if not isinstance(values, dict):
@@ -20,7 +30,7 @@ def json_object(name: str, text: bytes) -> dict[str, Any]:
     return values
 
 
-def read_json(name: str, text: bytes) -> Any:
+def read_json(name: str, text: bytes | bytearray) -> Any:
     """Read JSON whose numbers are finite and fit 64 bits, and whose text is UTF-8.
 
     Args:
@@ -31,8 +41,17 @@ def read_json(name: str, text: bytes) -> Any:
         The value; no more than 16 lists and objects are in each other.
 
     Raises:
-        HTTPException: 400, it is something else.
+        HTTPException: 413, it has more than a million bytes or about 50,000 values;
+            400, it is something else.
     """
+    if len(text) > LONGEST_JSON:
+        raise too_long(name)
+    if sum(text.count(sign) for sign in _SIGNS) > _MOST_SIGNS:
+        raise HTTPException(
+            413,
+            f"{name} may have at most {_MOST_SIGNS:,} commas and opening brackets. "
+            "Ask for less in one request.",
+        )
     try:
         values = json.loads(
             text, parse_int=_integer, parse_float=_finite, parse_constant=_finite
@@ -42,6 +61,15 @@ def read_json(name: str, text: bytes) -> Any:
     except (ValueError, RecursionError) as error:  # UnicodeError is a ValueError
         raise HTTPException(400, f"{name} must be JSON: {str(error)[:200]}.") from error
     return values
+
+
+def too_long(name: str) -> HTTPException:
+    """Make the error for more JSON than is taken."""
+    return HTTPException(
+        413,
+        f"{name} may have at most {LONGEST_JSON / 1e6:g} MB of JSON, beside the "
+        "picture in `image`. Ask for less in one request.",
+    )
 
 
 def _integer(text: str) -> int:
