@@ -1,6 +1,7 @@
 """The search page in Chromium, over small galleries: what its tests share."""
 
 import contextlib
+import re
 import shutil
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -10,10 +11,17 @@ from playwright.sync_api import expect
 from serving.search.image_search import open_search
 from serving.search.page import create_app
 from tests.running_server import running
+from tests.search_fixtures import build_search
 
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 800}
 WIDTHS = {"desktop": DESKTOP, "phone": PHONE}
+
+
+def color_search(tmp_path_factory) -> Path:
+    """The folder of a small search that is built once for all; it is only read."""
+    folder = tmp_path_factory.getbasetemp() / "search-of-the-page"
+    return folder if folder.exists() else build_search(folder)
 
 
 @contextlib.contextmanager
@@ -40,10 +48,11 @@ def editable(folder: Path, endpoint_url, copy: Path, **options):
 
 
 @contextlib.contextmanager
-def visiting(browser, address, viewport=DESKTOP, *, start="", **options):
+def visiting(browser, address, viewport=DESKTOP, *, start="", answers=None, **options):
     """Open the page; at the end, no request went elsewhere and no script failed.
 
-    `start` is the fragment to begin with, and `options` go to the browser.
+    `start` is the fragment to begin with, `answers` are handlers of requests by the
+    pattern of their address, and `options` go to the browser.
     """
     is_phone = viewport is PHONE
     context = browser.new_context(
@@ -60,9 +69,13 @@ def visiting(browser, address, viewport=DESKTOP, *, start="", **options):
         if message.type == "error"
         else None,
     )
-    page.goto(f"{address}/{start}")
-    yield page
-    context.close()
+    for pattern, handler in (answers or {}).items():
+        page.route(pattern, handler)
+    try:
+        page.goto(f"{address}/{start}")
+        yield page
+    finally:
+        context.close()
     hosts = {urlsplit(url).netloc for url in requests if not url.startswith("blob:")}
     assert hosts == {urlsplit(address).netloc}
     # Chromium itself reports each request that was refused or aborted.
@@ -79,8 +92,8 @@ def status(page):
 
 
 def settled(page):
-    """Wait until nothing is being loaded."""
-    expect(status(page)).not_to_have_class("status busy")
+    """Wait until nothing is being loaded; the view itself must be there already."""
+    expect(status(page)).not_to_have_class(re.compile("busy"))
 
 
 def hit_ids(page, place=0):
@@ -92,3 +105,29 @@ def hit_ids(page, place=0):
 def has_no_horizontal_scrolling(page):
     root = "document.documentElement"
     return page.evaluate(f"{root}.scrollWidth <= {root}.clientWidth")
+
+
+class Held:
+    """Keeps the first request to an address back until it is let go.
+
+    Those after it pass. With `only`, requests of other methods pass as well.
+    """
+
+    def __init__(self, page, pattern, *, only=None):
+        self.count = 0
+        self._only = only
+        self._first = None
+        page.route(pattern, self._answer)
+
+    def _answer(self, route):
+        if self._only not in (None, route.request.method):
+            route.fallback()
+            return
+        self.count += 1
+        if self.count == 1:
+            self._first = route
+        else:
+            route.continue_()
+
+    def let_go(self):
+        self._first.continue_()

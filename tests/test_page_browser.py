@@ -5,22 +5,22 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from tests.page_browser import (
-    DESKTOP,
     PHONE,
-    WIDTHS,
+    color_search,
     has_no_horizontal_scrolling,
     hit_ids,
     served,
+    settled,
     status,
     upload,
     visiting,
 )
-from tests.search_fixtures import build_search, serve_model, write_picture
+from tests.search_fixtures import serve_model, write_picture
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    folder = build_search(tmp_path_factory.mktemp("search"))
+    folder = color_search(tmp_path_factory)
     with (
         serve_model(folder / "models" / "colors") as url,
         served(folder / "index", url, max_upload_bytes=100_000) as address,
@@ -28,9 +28,9 @@ def address(tmp_path_factory):
         yield address
 
 
-@pytest.fixture(params=WIDTHS)
-def page(browser, address, request):
-    with visiting(browser, address, WIDTHS[request.param]) as page:
+@pytest.fixture
+def page(browser, address):
+    with visiting(browser, address) as page:
         expect(page.locator("#strip img")).to_have_count(9)
         yield page
 
@@ -46,7 +46,9 @@ def test_the_page_starts_with_a_sample_of_the_gallery(page):
     assert loaded
     page.get_by_role("button", name="Show others").click()
     expect(page.locator("#strip img")).to_have_count(9)
-    assert has_no_horizontal_scrolling(page)
+    # Neither a camera nor other servers are offered where there are none.
+    expect(page.get_by_text("Take a photo")).to_be_hidden()
+    expect(page.get_by_label("Address of a picture")).to_be_hidden()
 
 
 def test_an_upload_shows_the_nearest_with_class_and_similarity(page, tmp_path):
@@ -206,12 +208,15 @@ def test_an_address_of_an_image_that_is_not_there_says_so(browser, address):
         expect(page.locator(".hits")).to_have_count(0)
 
 
-@pytest.mark.parametrize("start", ["#like/%", "#nowhere", "#browse?where={", "#like"])
-def test_an_address_that_nobody_wrote_breaks_nothing(browser, address, start):
-    with visiting(browser, address, start=start) as page:
-        expect(page.locator("h1:visible")).to_have_count(1)
-        page.get_by_role("link", name="Search", exact=True).click()
-        expect(page.locator("#strip .card")).to_have_count(9)
+def test_an_address_that_nobody_wrote_breaks_nothing(browser, address):
+    with visiting(browser, address, start="#like/%") as page:
+        expect(status(page)).to_contain_text("There is no image")
+        for fragment in ("#nowhere", "#browse?where={", "#like"):
+            page.goto(f"{address}/{fragment}")
+            settled(page)
+            expect(page.locator("h1:visible")).to_have_count(1)
+            page.get_by_role("link", name="Search", exact=True).click()
+            expect(page.locator("#strip .card")).to_have_count(9)
 
 
 def test_a_phone_offers_its_camera(browser, address, tmp_path):
@@ -221,8 +226,6 @@ def test_a_phone_offers_its_camera(browser, address, tmp_path):
         expect(camera).to_have_attribute("capture", "environment")
         camera.set_input_files(write_picture(tmp_path / "photo.png", (250, 5, 5)))
         expect(page.locator(".hits .card-class").first).to_have_text("red")
-    with visiting(browser, address, DESKTOP) as page:
-        expect(page.get_by_text("Take a photo")).to_be_hidden()
 
 
 def test_hits_can_be_of_one_class_only(page, tmp_path):
@@ -249,11 +252,9 @@ def test_the_number_of_results_can_be_chosen(browser, address):
         info["indexes"][0]["images"] = 50
         route.fulfill(json=info)
 
-    with visiting(browser, address) as page:
-        # A gallery of 9 offers no choice; the page believes this one to be larger.
-        page.route("**/api/info", enlarge)
-        page.goto(f"{address}/#like/red%2Fclear.png")
-        page.reload()
+    # A gallery of 9 offers no choice; the page believes this one to be larger.
+    answers, start = {"**/api/info": enlarge}, "#like/red%2Fclear.png"
+    with visiting(browser, address, start=start, answers=answers) as page:
         expect(page.locator(".hits .card")).to_have_count(8)
         options = page.locator("#count option").all_inner_texts()
         assert options == ["12", "24", "48", "50"]

@@ -6,8 +6,8 @@ from playwright.sync_api import expect
 
 from serving.access import TokenAccess
 from serving.search.fetching import FetchError
-from tests.page_browser import DESKTOP, WIDTHS, served, status, visiting
-from tests.search_fixtures import build_search, serve_model
+from tests.page_browser import color_search, served, status, visiting
+from tests.search_fixtures import serve_model
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,7 @@ class Elsewhere:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return build_search(tmp_path_factory.mktemp("search"))
+    return color_search(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +39,8 @@ def endpoint_url(folder):
 
 
 @pytest.fixture(scope="module")
-def guarded(folder, endpoint_url):
-    file = folder / "tokens"
+def guarded(folder, endpoint_url, tmp_path_factory):
+    file = tmp_path_factory.mktemp("access") / "tokens"
     file.write_text(f"{TOKEN}\n")
     file.chmod(0o600)
     with served(folder / "index", endpoint_url, access=TokenAccess(file)) as address:
@@ -62,11 +62,8 @@ def are_loaded(images):
     )
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_a_gallery_behind_a_token_asks_for_it_and_shows_its_images(
-    browser, guarded, width
-):
-    with visiting(browser, guarded, WIDTHS[width]) as page:
+def test_a_gallery_behind_a_token_asks_for_it_and_shows_its_images(browser, guarded):
+    with visiting(browser, guarded) as page:
         dialog = page.get_by_role("dialog", name="This gallery asks for a token")
         expect(page.get_by_label("Access token")).to_be_focused()
         page.keyboard.type("one-that-is-not-valid")
@@ -89,7 +86,7 @@ def test_a_gallery_behind_a_token_asks_for_it_and_shows_its_images(
 
 
 def test_who_gives_no_token_is_told_what_is_missing(browser, guarded):
-    with visiting(browser, guarded, DESKTOP) as page:
+    with visiting(browser, guarded) as page:
         expect(page.locator("#token-dialog")).to_be_visible()
         page.keyboard.press("Escape")
         expect(status(page)).to_contain_text("Bearer TOKEN")
@@ -97,9 +94,8 @@ def test_who_gives_no_token_is_told_what_is_missing(browser, guarded):
         expect(page.locator("#token-dialog")).to_be_visible()
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_a_picture_elsewhere_is_searched_with_by_its_address(browser, fetching, width):
-    with visiting(browser, fetching, WIDTHS[width]) as page:
+def test_a_picture_elsewhere_is_searched_with_by_its_address(browser, fetching):
+    with visiting(browser, fetching) as page:
         page.get_by_label("Address of a picture").fill(
             "https://pictures.example/sky.png"
         )
@@ -121,12 +117,3 @@ def test_a_picture_that_is_not_fetched_is_told(browser, fetching):
         expect(page.locator("#preview-title")).to_contain_text("gone.png")
         with page.expect_request("**/api/search"):
             field.press("Enter")
-
-
-def test_without_leave_no_address_is_asked_for(browser, folder, endpoint_url):
-    with (
-        served(folder / "index", endpoint_url) as address,
-        visiting(browser, address) as page,
-    ):
-        expect(page.locator("#strip .card")).to_have_count(9)
-        expect(page.get_by_label("Address of a picture")).to_be_hidden()

@@ -20,7 +20,7 @@ from tests.search_fixtures import (
     write_picture,
 )
 
-pytestmark = pytest.mark.slow  # each view four times: two widths, two schemes
+pytestmark = pytest.mark.slow  # each view twice: a width and a scheme each
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +46,24 @@ def axe(request):
 
 
 @pytest.fixture(
-    params=[(w, s) for w in WIDTHS for s in ("light", "dark")], ids="-".join
+    scope="module", params=[("desktop", "light"), ("phone", "dark")], ids="-".join
 )
-def page(browser, address, request):
+def shared_page(browser, address, request):
+    """One page for all views: each width and each colour scheme once."""
     width, scheme = request.param
     calm = {"color_scheme": scheme, "reduced_motion": "reduce"}
     with visiting(browser, address, WIDTHS[width], **calm) as page:
-        expect(page.locator("#strip img")).to_have_count(9)
         yield page
+
+
+@pytest.fixture
+def page(shared_page, address):
+    """The start of the page, as if nothing was done with it."""
+    shared_page.unroute_all()
+    shared_page.goto("about:blank")
+    shared_page.goto(f"{address}/")
+    expect(shared_page.locator("#strip img")).to_have_count(9)
+    return shared_page
 
 
 def assert_accessible(page, axe):
@@ -115,7 +125,6 @@ def test_the_pages_of_a_long_gallery(page, axe):
 
     page.route("**/api/images?*", answer)
     page.goto(page.url.split("#")[0] + "#browse?page=2")
-    page.reload()
     expect(page.locator("#pager")).to_be_visible()
     assert_accessible(page, axe)
 
@@ -137,9 +146,11 @@ def test_adding(page, axe, tmp_path):
     bad = tmp_path / "bad.png"
     bad.write_text("no picture")
     page.get_by_role("link", name="Add", exact=True).click()
+    expect(page.locator("#adding-title")).to_be_focused()
     assert_accessible(page, axe)
     good = write_picture(tmp_path / "good.png", (250, 250, 0))
     page.set_input_files("#add-files", [bad, good])
+    expect(page.locator("#add-list .add-item")).to_have_count(2)
     assert_accessible(page, axe)
     page.route("**/api/images", lambda route: route.fulfill(status=400, json=refused))
     refused = {"error": "This is not an image."}

@@ -3,9 +3,7 @@ from playwright.sync_api import expect
 
 from serving.search.indexing import index_images
 from tests.page_browser import (
-    DESKTOP,
     PHONE,
-    WIDTHS,
     has_no_horizontal_scrolling,
     hit_ids,
     served,
@@ -42,13 +40,13 @@ def address(tmp_path_factory):
         yield address
 
 
-@pytest.fixture(params=WIDTHS)
-def page(browser, address, request):
-    with visiting(browser, address, WIDTHS[request.param]) as page:
+@pytest.fixture
+def page(browser, address):
+    with visiting(browser, address) as page:
         yield page
 
 
-def test_both_indexes_answer_the_same_query_side_by_side(page, tmp_path):
+def test_both_indexes_are_described_and_answer_side_by_side(page, tmp_path):
     upload(page, write_picture(tmp_path / "sky.png", (10, 10, 250)))
     columns = page.locator("#columns > .column")
     expect(columns).to_have_count(2)
@@ -58,13 +56,13 @@ def test_both_indexes_answer_the_same_query_side_by_side(page, tmp_path):
     expect(columns.nth(0)).to_contain_text("9 nearest of 9 images")
     expect(columns.nth(1)).to_contain_text("7 nearest of 7 images")
     boxes = [columns.nth(place).bounding_box() for place in (0, 1)]
-    if page.viewport_size == DESKTOP:
-        assert boxes[0]["y"] == boxes[1]["y"]
-        assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
-    else:
-        assert boxes[0]["x"] == boxes[1]["x"]
-        assert boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]
+    assert boxes[0]["y"] == boxes[1]["y"]
+    assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
+    expect(page.locator(".to-next")).to_be_hidden()
     assert has_no_horizontal_scrolling(page)
+    facts = page.locator("#facts .index-facts")
+    expect(facts).to_have_count(2)
+    expect(facts.nth(1)).to_contain_text("reddish, version 1")
 
 
 def test_hits_that_both_have_are_marked_with_their_rank_there(page, tmp_path):
@@ -127,20 +125,18 @@ def test_one_index_that_fails_leaves_the_hits_of_the_other(browser, address):
         expect(status(page)).to_contain_text("Only one of the indexes")
 
 
-def test_on_a_narrow_screen_one_goes_to_the_second_index_at_once(browser, address):
+def test_on_a_narrow_screen_the_second_index_is_below_and_gone_to_at_once(
+    browser, address
+):
     with visiting(browser, address, PHONE) as page:
         page.locator("#strip .card").first.click()
+        columns = page.locator("#columns > .column")
+        expect(columns).to_have_count(2)
+        boxes = [columns.nth(place).bounding_box() for place in (0, 1)]
+        assert boxes[0]["x"] == boxes[1]["x"]
+        assert boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]
+        assert has_no_horizontal_scrolling(page)
         page.get_by_role("button", name="Go to reddish").click()
         heading = page.get_by_role("heading", name="reddish")
         expect(heading).to_be_focused()
         expect(heading).to_be_in_viewport()
-    with visiting(browser, address, DESKTOP) as page:
-        page.locator("#strip .card").first.click()
-        expect(page.locator("#columns > .column")).to_have_count(2)
-        expect(page.locator(".to-next")).to_be_hidden()
-
-
-def test_both_indexes_are_described_at_the_foot(page):
-    facts = page.locator("#facts .index-facts")
-    expect(facts).to_have_count(2)
-    expect(facts.nth(1)).to_contain_text("reddish, version 1")

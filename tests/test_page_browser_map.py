@@ -5,13 +5,12 @@ from playwright.sync_api import expect
 
 from tests.page_browser import (
     PHONE,
-    WIDTHS,
-    has_no_horizontal_scrolling,
+    color_search,
     served,
     status,
     visiting,
 )
-from tests.search_fixtures import build_search, serve_model
+from tests.search_fixtures import serve_model
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +28,7 @@ PLACES = {
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    folder = build_search(tmp_path_factory.mktemp("search"))
+    folder = color_search(tmp_path_factory)
     with (
         serve_model(folder / "models" / "colors") as url,
         served(folder / "index", url) as address,
@@ -37,8 +36,8 @@ def address(tmp_path_factory):
         yield address
 
 
-def answer_with_places(page, places=PLACES):
-    """Let the service answer with points whose places are known."""
+def answer_with(places, current=True):
+    """The answer of the service with points whose places are known."""
 
     def answer(route):
         points = [
@@ -46,28 +45,44 @@ def answer_with_places(page, places=PLACES):
             | {"url": f"images?id={id_}", "x": x, "y": y, "cluster": cluster}
             for id_, (x, y, cluster) in places.items()
         ]
-        route.fulfill(json={"method": "t-SNE", "points": points, "of": len(points)})
+        reply = {"method": "t-SNE", "points": points, "of": len(points)}
+        route.fulfill(json=reply | {"current": current})
 
-    page.route("**/api/map", answer)
+    return answer
 
 
-@pytest.fixture(params=WIDTHS)
-def page(browser, address, request):
+def is_shown(page):
+    expect(page.locator("#canvas")).to_be_visible()
+
+
+@pytest.fixture
+def page(browser, address):
     """The map of known places."""
-    with visiting(browser, address, WIDTHS[request.param]) as page:
-        answer_with_places(page)
-        page.get_by_role("link", name="Map").click()
-        expect(page.locator("#canvas")).to_be_visible()
+    answers = {"**/api/map": answer_with(PLACES)}
+    with visiting(browser, address, start="#map", answers=answers) as page:
+        is_shown(page)
         yield page
 
 
 def at(page, x, y):
-    """Where a place of the whole map is on the screen."""
+    """Where a place of the whole map is on the screen, once it is there."""
+    is_shown(page)
     box = page.locator("#canvas").bounding_box()
     return (
         box["x"] + MARGIN + x * (box["width"] - 2 * MARGIN),
         box["y"] + MARGIN + y * (box["height"] - 2 * MARGIN),
     )
+
+
+def turn_wheel(page, distance):
+    """Turn the wheel, and wait until the map has heard of it."""
+    canvas = page.locator("#canvas")
+    canvas.evaluate(
+        "canvas => canvas.addEventListener('wheel',"
+        " () => { canvas.dataset.wheel = 'heard'; }, { once: true })"
+    )
+    page.mouse.wheel(0, distance)
+    expect(canvas).to_have_attribute("data-wheel", "heard")
 
 
 def caption(page):
@@ -103,7 +118,7 @@ def test_a_click_on_an_image_of_the_map_searches_with_it(page):
 
 def test_the_wheel_zooms_about_the_pointer_and_a_drag_moves_the_map(page):
     page.mouse.move(*at(page, 1, 1))
-    page.mouse.wheel(0, -300)
+    turn_wheel(page, -300)
     # What was under the pointer is there still; what was far is out of sight.
     page.mouse.move(*at(page, 0.999, 0.999))
     expect(caption(page)).to_have_text("Cluster 1 · green · pale.png")
@@ -151,16 +166,16 @@ def test_the_map_is_where_it_was_left(page):
     page.keyboard.press("Enter")
     expect(query(page)).to_have_text("pale.png")
     page.go_back()
+    is_shown(page)
     page.locator("#zoom-all").focus()
     page.keyboard.press("Tab")
     expect(caption(page)).to_have_text("Cluster 0 · red · pale.png")
 
 
 def test_two_fingers_zoom_and_one_moves_the_map(browser, address):
-    with visiting(browser, address, PHONE) as page:
-        answer_with_places(page)
-        page.get_by_role("link", name="Map").click()
-        expect(page.locator("#canvas")).to_be_visible()
+    answers = {"**/api/map": answer_with(PLACES)}
+    with visiting(browser, address, PHONE, start="#map", answers=answers) as page:
+        is_shown(page)
         page.locator("#canvas").scroll_into_view_if_needed()
         touch = page.context.new_cdp_session(page)
 
@@ -180,7 +195,7 @@ def test_two_fingers_zoom_and_one_moves_the_map(browser, address):
         page.touchscreen.tap(*at(page, 0.5, 0.5))
         expect(query(page)).to_have_text(re.compile("clear.png|pale.png"))
         page.go_back()
-        expect(page.locator("#canvas")).to_be_visible()
+        is_shown(page)
         # One finger: the corner comes in.
         for _ in range(3):
             send("touchStart", (0.2, 0.2))
@@ -211,15 +226,15 @@ def test_clusters_are_listed_for_those_who_cannot_see_the_map(page):
     expect(links.first).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator("#preview-title")).to_have_text("green")
-    assert has_no_horizontal_scrolling(page)
 
 
 def test_a_large_cluster_is_listed_in_parts(browser, address):
     many = {f"red/{number}.png": (number / 120, 0.5, 0) for number in range(120)}
-    with visiting(browser, address) as page:
-        page.route("**/images?id=*", lambda route: route.abort())
-        answer_with_places(page, many)
-        page.goto(f"{address}/#map")
+    answers = {
+        "**/images?id=*": lambda route: route.abort(),
+        "**/api/map": answer_with(many),
+    }
+    with visiting(browser, address, start="#map", answers=answers) as page:
         page.locator("#clusters summary").click()
         links = page.locator("#clusters .strip a")
         expect(links).to_have_count(48)
@@ -231,13 +246,18 @@ def test_a_large_cluster_is_listed_in_parts(browser, address):
         expect(page.get_by_role("button", name="Show more")).to_be_hidden()
 
 
+def test_a_map_of_before_a_change_says_so(browser, address):
+    answers = {"**/api/map": answer_with(PLACES, current=False)}
+    with visiting(browser, address, start="#map", answers=answers) as page:
+        expect(status(page)).to_contain_text("The gallery has changed since")
+
+
 def test_a_map_that_cannot_be_made_is_told_and_asked_for_again(browser, address):
-    with visiting(browser, address) as page:
-        error = {"error": "The map could not be made: no memory."}
-        page.route("**/api/map", lambda route: route.fulfill(status=500, json=error))
-        page.get_by_role("link", name="Map").click()
+    error = {"error": "The map could not be made: no memory."}
+    answers = {"**/api/map": lambda route: route.fulfill(status=500, json=error)}
+    with visiting(browser, address, start="#map", answers=answers) as page:
         expect(status(page)).to_have_text("The map could not be made: no memory.")
         page.unroute("**/api/map")
-        answer_with_places(page)
+        page.route("**/api/map", answer_with(PLACES))
         page.get_by_role("button", name="Try again").click()
-        expect(page.locator("#canvas")).to_be_visible()
+        is_shown(page)

@@ -25,12 +25,18 @@ def calibrated(tmp_path_factory):
         yield address
 
 
-@pytest.fixture(params=WIDTHS)
-def page(browser, calibrated, request):
-    with visiting(browser, calibrated, WIDTHS[request.param]) as page:
+@pytest.fixture
+def width():
+    return "desktop"
+
+
+@pytest.fixture
+def page(browser, calibrated, width):
+    with visiting(browser, calibrated, WIDTHS[width]) as page:
         yield page
 
 
+@pytest.mark.parametrize("width", WIDTHS)
 def test_matches_stand_above_a_divider_and_the_rest_below(page, tmp_path):
     expect(page.locator("#facts")).to_contain_text("from a similarity of 0.900 on")
     upload(page, write_picture(tmp_path / "sky.png", (0, 0, 200)))

@@ -11,6 +11,7 @@ export const titleId = "adding-title";
 // What was chosen stays, with what became of it, until it is cleared.
 const entries = [];
 let isRunning = false;
+let news = [""];
 
 export async function show() {
   if (!gallery.info.can_edit) {
@@ -18,7 +19,14 @@ export async function show() {
     throw new Error("Images cannot be added here: the service was started without `--editable`.");
   }
   byId("add-form").hidden = false;
+  say(...news);
   update();
+}
+
+// Other views have the line above the answers for themselves.
+function tell(...given) {
+  news = given;
+  if (!byId("adding").hidden) say(...news);
 }
 
 export function chooseFiles(files) {
@@ -72,6 +80,7 @@ function leaveOut(entry) {
   update();
 }
 
+const isKept = (entry) => entries.includes(entry);
 const open = () => entries.filter(({ state }) => state !== "done");
 
 function update() {
@@ -92,18 +101,21 @@ async function addAll() {
   isRunning = true;
   update();
   byId("add-progress").hidden = false;
-  byId("add-bar").max = batch.length;
-  say(`Adding ${plural(batch.length, "image")} …`, "busy");
-  let done = 0;
+  tell(`Adding ${plural(batch.length, "image")} …`, "busy");
   for (const entry of batch) {
-    showProgress(done, batch.length);
-    await addOne(entry, name);
-    done += 1;
+    entry.state = "waiting";
+    describe(entry);
   }
-  showProgress(done, batch.length);
+  for (const entry of batch) {
+    if (!isKept(entry)) continue;
+    showProgress(batch);
+    await addOne(entry, name);
+  }
+  showProgress(batch);
   isRunning = false;
-  const failed = batch.filter(({ state }) => state === "failed").length;
-  const added = batch.length - failed;
+  const kept = batch.filter(isKept);
+  const failed = kept.filter(({ state }) => state === "failed").length;
+  const added = kept.length - failed;
   update();
   if (added) {
     forgetSamples();
@@ -113,16 +125,20 @@ async function addAll() {
 }
 
 function report(added, failed) {
-  if (!failed) say(`${plural(added, "image")} added.`);
+  if (!failed) tell(`${plural(added, "image")} added.`);
   else {
-    say(`${plural(failed, "image")} could not be added, see the list. ${added} added.`,
+    tell(`${plural(failed, "image")} could not be added, see the list. ${added} added.`,
       "warning");
   }
 }
 
-function showProgress(done, total) {
+// Of those that were not left out since the adding began.
+function showProgress(batch) {
+  const kept = batch.filter(isKept);
+  const done = kept.filter(({ state }) => state !== "waiting").length;
+  byId("add-bar").max = Math.max(1, kept.length);
   byId("add-bar").value = done;
-  byId("add-count").textContent = `${done} of ${total}`;
+  byId("add-count").textContent = `${done} of ${kept.length}`;
 }
 
 async function addOne(entry, name) {

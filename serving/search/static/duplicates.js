@@ -6,6 +6,7 @@ import { addressOf, replaceAddress } from "./routes.js";
 import { ask, withParameters } from "./server.js";
 
 const USUAL = 0.95;
+const LEAST = 0.5;  // that the service compares with
 const GROUPS = 24;
 const MOST = 100;   // groups that the service tells at once
 const WAIT = 300;   // milliseconds until the slider is at rest
@@ -17,7 +18,7 @@ let timer = 0;
 
 export async function show(route, signal) {
   const given = Number(route.options.threshold);
-  const threshold = given >= -1 && given <= 1 && route.options.threshold ? given : USUAL;
+  const threshold = given >= LEAST && given <= 1 ? given : USUAL;
   current = { threshold, limit: GROUPS, signal };
   signal.addEventListener("abort", () => clearTimeout(timer));
   showThreshold(threshold);
@@ -96,6 +97,7 @@ function afterRemoval(item, image) {
 export function listenToDuplicates(report) {
   const slider = byId("threshold");
   slider.addEventListener("input", () => {
+    if (!current.signal) return;  // the gallery is not there yet
     current.threshold = Number(slider.value);
     current.limit = GROUPS;
     showThreshold(current.threshold);

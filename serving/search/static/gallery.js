@@ -11,6 +11,7 @@ export const mainIndex = () => gallery.info.indexes[0];
 export const indexNamed = (name) => gallery.info.indexes.find((index) => index.name === name);
 
 let loading = null;
+let latest = 0;
 
 // Ask once for what `gallery` holds; all views wait for it.
 export function loadGallery() {
@@ -28,10 +29,13 @@ export function reloadGallery() {
 }
 
 async function load() {
+  const turn = ++latest;
   // Without the values that it can be filtered by, the gallery is searched all the same.
   const stats = ask("api/stats").catch(() => ({}));
-  gallery.info = await ask("api/info");
-  gallery.values = (await stats).values ?? {};
+  const info = await ask("api/info");
+  const { values = {} } = await stats;
+  if (turn !== latest) return;  // asked once more meanwhile: that answer is the newer one
+  Object.assign(gallery, { info, values });
   showFacts();
   const classes = Object.keys(gallery.values.class ?? {});
   byId("known-classes").replaceChildren(...classes.map((name) => new Option(name)));

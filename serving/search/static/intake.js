@@ -9,8 +9,9 @@ import { addressOf, go, readRoute } from "./routes.js";
 export function listenForPictures(onFilesToAdd) {
   const take = (files) => {
     const given = [...files];
-    if (!given.length || !gallery.info) return;
-    if (readRoute().view === "add") onFilesToAdd(given);
+    if (!given.length) return;
+    const isAdding = readRoute().view === "add" && gallery.info?.can_edit !== false;
+    if (isAdding) onFilesToAdd(given);
     else searchWith(given[0]);
   };
   if (matchMedia("(pointer: coarse)").matches) {

@@ -16,12 +16,12 @@ export async function show(route, signal) {
   byId("mapping").classList.add("waiting");
   say("Loading the map …", "busy");
   const reply = await fetchMap(signal);
-  const { points, of: total, method } = reply;
+  const { points, of: total, method, current } = reply;
   byId("mapping").classList.toggle("waiting", !points.length);
   for (const point of points) remember(point);
   showPoints(points);
   showClusters(points);
-  say(describe(points.length, total, method));
+  say(describe(points.length, total, method, current));
 }
 
 async function fetchMap(signal) {
@@ -33,11 +33,13 @@ async function fetchMap(signal) {
   }
 }
 
-function describe(shown, total, method) {
+function describe(shown, total, method, current) {
   if (!shown) return "There are no images in this gallery yet.";
   const all = plural(total, "image");
   const part = shown < total ? `${number.format(shown)} of ${all}, chosen at random` : all;
-  return `${part}, laid out by ${method}.`;
+  const laidOut = `${part}, laid out by ${method}.`;
+  return current ? laidOut
+    : `${laidOut} The gallery has changed since: come back in a minute for a newer map.`;
 }
 
 function showClusters(points) {

@@ -1,6 +1,6 @@
 // The query beside its hits: the picture, its region, and what can be done with it.
 
-import { showPicture } from "./access.js";
+import { showNoPicture, showPicture } from "./access.js";
 import { openCrop } from "./crop.js";
 import { button, byId, title } from "./elements.js";
 import { gallery } from "./gallery.js";
@@ -22,7 +22,7 @@ export function showPreview(query, route, item = null) {
   const url = item?.url ?? query.url;
   byId("preview").classList.toggle("without-picture", url === undefined);
   image.alt = `Query image ${query.name}`;
-  if (url === undefined) image.removeAttribute("src");
+  if (url === undefined) showNoPicture(image);
   else if (image.dataset.shown !== url) showPicture(image, url);
   image.dataset.shown = url ?? "";
   byId("preview-title").textContent = name;
@@ -57,8 +57,9 @@ function actions(query, route, item) {
   // What is removed goes from the first index; another may have the same id.
   const isOfFirst = [undefined, gallery.info.indexes[0].name].includes(route.options.index);
   if (query.kind === "like" && gallery.info.can_edit && isOfFirst) {
-    made.push(button("Remove", "small-button", () =>
-      askToRemove(item, { onRemoved: () => go(addressOf("start")) })));
+    const remove = button("Remove", "small-button", () =>
+      askToRemove(item, { from: remove, onRemoved: () => go(addressOf("start")) }));
+    made.push(remove);
   }
   return made;
 }
@@ -72,4 +73,16 @@ export function listenToPreview() {
     byId("preview").classList.remove("broken");
   });
   image.addEventListener("error", () => byId("preview").classList.add("broken"));
+  giveFocusBack("crop-dialog", ":first-child");
+  giveFocusBack("remove-dialog", ":last-child");
+}
+
+// The button that opened a dialog was replaced if the search ended meanwhile.
+function giveFocusBack(id, place) {
+  const dialog = byId(id);
+  dialog.addEventListener("close", () => {
+    const { activeElement, body } = document;
+    if (activeElement !== body && !dialog.contains(activeElement)) return;
+    byId("preview-actions").querySelector(place)?.focus();
+  });
 }

@@ -55,7 +55,12 @@ export function go(address) {
   const before = location.href;
   location.hash = address;
   // Asked for again, such as a search that failed: the browser does not tell of that.
-  if (location.href === before) window.dispatchEvent(new Event("hashchange"));
+  if (location.href === before) showAnew();
+}
+
+// Show the view once more that is shown already.
+export function showAnew() {
+  window.dispatchEvent(new Event("hashchange"));
 }
 
 // Another address for what is shown already: no step for "back".

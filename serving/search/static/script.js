@@ -28,10 +28,14 @@ const PARTS = new Set(Object.values(VIEWS).flatMap(({ parts }) => parts));
 // Where one was in each entry of the history: scrolled so far, and at which link.
 const places = new Map();
 let entry = null;
+let isSettled = false;
 let leaving = new AbortController();
 
 async function follow({ isFirst = false, isSame = false } = {}) {
-  if (entry !== null) rememberPlace();
+  // A view that is left while it loads keeps the place that it was to come to.
+  if (isSettled) rememberPlace();
+  isSettled = false;
+  closeDialogs();
   entry = history.state?.entry ?? null;
   const place = places.get(entry);
   if (entry === null) {
@@ -53,12 +57,19 @@ async function follow({ isFirst = false, isSame = false } = {}) {
     await loadGallery();
     if (signal.aborted) return;
     await module.show(route, signal);
-    if (!signal.aborted) settle({ place, control, isFirst, isSame, titleId: module.titleId });
+    if (signal.aborted) return;
+    settle({ place, control, isFirst, isSame, titleId: module.titleId });
+    isSettled = true;
   } catch (error) {
     if (error.name === "AbortError" || signal.aborted) return;
     report(error);
     window.scrollTo({ top: 0 });
   }
+}
+
+// They belong to the view that is left.
+function closeDialogs() {
+  for (const dialog of ["crop-dialog", "remove-dialog"]) byId(dialog).close();
 }
 
 function report(error) {

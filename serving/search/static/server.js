@@ -1,6 +1,6 @@
 // Requests to the service. Every failure is an `Error` whose text is a sentence.
 
-import { askForToken, authorization } from "./access.js";
+import { answersSoFar, askForToken, authorization } from "./access.js";
 
 export async function ask(path, options = {}) {
   const { reply } = await askWithStatus(path, options);
@@ -8,6 +8,7 @@ export async function ask(path, options = {}) {
 }
 
 export async function askWithStatus(path, options = {}) {
+  const answers = answersSoFar();
   let response;
   try {
     response = await fetch(path,
@@ -22,7 +23,7 @@ export async function askWithStatus(path, options = {}) {
   } catch (error) {
     if (error.name === "AbortError") throw error;
   }
-  if (response.status === 401 && await askForToken(reply?.error)) {
+  if (response.status === 401 && await askForToken(reply?.error, answers)) {
     return askWithStatus(path, options);
   }
   if (!response.ok || reply === null) {

@@ -2,6 +2,7 @@
 
 import { byId, element, fileName, linkToSimilar, say, tile, title } from "./elements.js";
 import { mainIndex } from "./gallery.js";
+import { showAnew } from "./routes.js";
 import { ask, withParameters } from "./server.js";
 
 const SAMPLE = 18;
@@ -40,6 +41,7 @@ function sampleCard(image) {
 
 export function listenToStart() {
   byId("shuffle").addEventListener("click", () => {
-    loadSamples().catch((error) => say(error.message, "error"));
+    forgetSamples();
+    showAnew();
   });
 }
