@@ -20,7 +20,7 @@ DEMO := $(if $(filter-out data/emoji training/recipes/demo.toml,$(IMAGES) $(DEMO
 
 # So many processes test side by side, a file of tests each.
 TEST_PROCESSES ?= 2
-PYTEST := python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile
+PYTEST := python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --durations 20 --durations-min 5
 
 # Tests of the library alone: `training` needs TensorFlow.
 TORCH_TESTS := $(filter-out $(shell grep -lE '^ *(from|import) training' tests/test_*.py),$(shell grep -l 'mark\.backend' tests/test_*.py))
