@@ -7,12 +7,11 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Golden numbers are float64.
 os.environ.setdefault("JAX_ENABLE_X64", "1")
-if os.environ.get("KERAS_BACKEND") == "jax":
-    # Thousands of small functions are compiled and run once: the passes of LLVM that
-    # make code fast take longer than all else.
-    os.environ["XLA_FLAGS"] = (
-        os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
-    )
+# XLA compiles thousands of small functions that run once: the passes of LLVM that make
+# code fast take longer than all else.
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
+)
 if os.environ.get("KERAS_BACKEND") == "torch":
     from keras.src.backend.common import dtypes
 
