@@ -16,18 +16,10 @@ from starlette.routing import Route
 from serving.access import TokenAccess
 from serving.models.servable import ServableError, StatusCode
 from tests.running_server import running
+from tests.token_files import write_tokens
 
 FIRST = "first-token-0123456789"
 SECOND = "c2Vjb25kIHRva2VuISEhIQ=="
-
-
-def write_tokens(file, text, mode=0o600):
-    """Replace the file at once, as its documentation tells."""
-    new = file.with_suffix(".new")
-    new.write_text(text)
-    new.chmod(mode)
-    new.replace(file)
-    return file
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from tests.running_grpc import (
     running_grpc,
     status_of,
 )
+from tests.token_files import write_tokens
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
@@ -144,10 +145,7 @@ class TestMessagesThatNeverCome:
 class TestToken:
     @pytest.fixture
     def access(self, tmp_path):
-        file = tmp_path / "tokens"
-        file.write_text("0123456789abcdef\n")
-        file.chmod(0o600)
-        return TokenAccess(file)
+        return TokenAccess(write_tokens(tmp_path / "tokens", "0123456789abcdef\n"))
 
     @pytest.mark.parametrize("method", [PREDICT, STATUS])
     def test_call_without_token_is_refused_before_its_message(

@@ -8,6 +8,7 @@ from serving.access import TokenAccess
 from serving.search.fetching import FetchError
 from tests.page_browser import color_search, served, status, visiting
 from tests.search_fixtures import serve_model
+from tests.token_files import write_tokens
 
 pytestmark = pytest.mark.slow
 
@@ -40,9 +41,7 @@ def endpoint_url(folder):
 
 @pytest.fixture(scope="module")
 def guarded(folder, endpoint_url, tmp_path_factory):
-    file = tmp_path_factory.mktemp("access") / "tokens"
-    file.write_text(f"{TOKEN}\n")
-    file.chmod(0o600)
+    file = write_tokens(tmp_path_factory.mktemp("access") / "tokens", f"{TOKEN}\n")
     with served(folder / "index", endpoint_url, access=TokenAccess(file)) as address:
         yield address
 

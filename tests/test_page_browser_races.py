@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 from serving.access import TokenAccess
 from tests.page_browser import Held, color_search, editable, served, status, visiting
 from tests.search_fixtures import serve_model, write_picture
+from tests.token_files import write_tokens
 
 pytestmark = pytest.mark.slow
 
@@ -35,9 +36,7 @@ def address(folder, endpoint_url, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def guarded(folder, endpoint_url, tmp_path_factory):
-    file = tmp_path_factory.mktemp("access") / "tokens"
-    file.write_text(f"{TOKEN}\n")
-    file.chmod(0o600)
+    file = write_tokens(tmp_path_factory.mktemp("access") / "tokens", f"{TOKEN}\n")
     with served(folder / "index", endpoint_url, access=TokenAccess(file)) as address:
         yield address
 

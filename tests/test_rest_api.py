@@ -29,6 +29,7 @@ from serving.rest.api import create_app
 from tests.example_model import png, write_example_model
 from tests.running_server import running
 from tests.served import predictor, rest_app
+from tests.token_files import write_tokens
 
 MAX_BODY_BYTES = 200_000
 
@@ -786,9 +787,7 @@ class TestBesideTheAnswer:
         assert client.get("/monitoring/prometheus/metrics").status_code == 404
 
     def test_token_is_asked_of_every_call(self, base_path, tmp_path):
-        file = tmp_path / "tokens"
-        file.write_text("0123456789abcdef\n")
-        file.chmod(0o600)
+        file = write_tokens(tmp_path / "tokens", "0123456789abcdef\n")
         app = rest_app(
             [Servable("example", 3, base_path / "3")],
             access=TokenAccess(file),

@@ -16,6 +16,7 @@ from tests.search_fixtures import (
     serve_model,
     write_color_model,
 )
+from tests.token_files import write_tokens
 from tfdml.index import ScannIndex
 
 PROJECT = Path(__file__).parent.parent
@@ -51,9 +52,7 @@ def test_a_model_with_other_weights_is_refused(folder, tmp_path):
 
 
 def test_an_endpoint_that_asks_for_a_token_is_searched_with_it(folder, tmp_path):
-    file = tmp_path / "tokens"
-    file.write_text("0123456789abcdef")
-    file.chmod(0o600)
+    file = write_tokens(tmp_path / "tokens", "0123456789abcdef")
     models = folder / "models" / "colors"
     with serve_model(models, access=TokenAccess(file)) as url:
         with pytest.raises(EndpointError, match="401"):

@@ -30,6 +30,7 @@ from tests.search_fixtures import (
     serve_model,
     write_gallery_images,
 )
+from tests.token_files import write_tokens
 
 TOKEN = "0123456789abcdef"
 
@@ -72,9 +73,7 @@ def delete(page, headers=None):
 
 
 def test_with_a_token_the_gallery_is_for_those_who_show_it(search, tmp_path):
-    (tmp_path / "tokens").write_text(TOKEN)
-    (tmp_path / "tokens").chmod(0o600)
-    access = TokenAccess(tmp_path / "tokens")
+    access = TokenAccess(write_tokens(tmp_path / "tokens", TOKEN))
     with page_of(search, access=access, editable=True) as page:
         for path in ("/", "/start.js", "/style.css", "/favicon.svg"):
             assert page.get(path).status_code == 200
