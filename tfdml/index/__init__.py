@@ -13,7 +13,7 @@ from typing import Any
 from tfdml.index.exact import ExactIndex
 from tfdml.index.files import IndexFileError, read_version
 from tfdml.index.filters import Not, Range, Where
-from tfdml.index.given import check_embed, check_fingerprint
+from tfdml.index.given import check_load
 from tfdml.index.ids import Ids
 from tfdml.index.interface import Embed, Index, IndexStats, Items, SearchResult
 from tfdml.index.log import LockedError
@@ -61,9 +61,7 @@ def load_index(
     Returns:
         An `ExactIndex`, a `ScannIndex` or a `MilvusIndex`.
     """
-    check_embed(embed)
-    if model_fingerprint is not None:
-        check_fingerprint(model_fingerprint)
+    check_load(model_fingerprint, embed)
     classes: dict[str, _Loaded] = {**LOCAL_CLASSES, "MilvusIndex": MilvusIndex}
 
     def kind(manifest: dict[str, Any]) -> _Loaded:

@@ -1,6 +1,6 @@
 """The ids that a search must not return: of all queries alike, or of each one."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 
 from tfdml.index.ids import Ids, check_ids
 
-__all__ = ["banned_rows", "check_exclude"]
+__all__ = ["banned_rows", "check_exclude", "leaving_out_alike"]
+
+_ALIKE = 64  # so few more or less are no other search
 
 
 def check_exclude(
@@ -72,3 +74,19 @@ def banned_rows(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     none = np.empty(0, np.int64)
     queries = np.repeat(np.arange(len(there)), counts)
     return np.stack([queries, np.concatenate([none, *there])])
+
+
+def leaving_out_alike(
+    counts: NDArray[np.int64],
+) -> Iterator[tuple[NDArray[np.int64], int]]:
+    """Give queries that must leave out about as many, and the most that one must.
+
+    So that one which must leave out many does not have all the others search for more.
+
+    Args:
+        counts: How many each query must leave out, `[Q]`.
+    """
+    sizes = np.frexp(counts // _ALIKE)[1]
+    for size in np.unique(sizes):
+        queries = np.flatnonzero(sizes == size)
+        yield queries, int(counts[queries].max())

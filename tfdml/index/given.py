@@ -11,6 +11,7 @@ __all__ = [
     "check_count",
     "check_embed",
     "check_fingerprint",
+    "check_load",
     "of_dimension",
     "own_embeddings",
 ]
@@ -70,3 +71,13 @@ def check_fingerprint(model_fingerprint: object) -> None:
         raise ValueError(
             f"`model_fingerprint` must be a string. Received: {model_fingerprint!r}."
         )
+
+
+def check_load(model_fingerprint: object, embed: object) -> None:
+    """Refuse what cannot be given to a load, before a file is opened.
+
+    Of what reading the files raises, it is said that they are damaged.
+    """
+    check_embed(embed)
+    if model_fingerprint is not None:
+        check_fingerprint(model_fingerprint)

@@ -94,9 +94,9 @@ class Index(ABC):
             embeddings: `[N, D]`, real and finite, of the dimension of the index; read
                 as float32 and copied. `N` may be 0.
             ids: One for each row, of the kind that the index has, none of them in the
-                index already. Strings have at most 1,024 characters,
-                and few must not be far longer than the others: in memory each takes
-                as much as the longest.
+                index already. Strings have at most 1,024 characters, and
+                few must not be far longer than the others: in memory each takes as much
+                as the longest.
             attributes: The values of all rows by the name of the attribute, each a
                 string, integer, float or boolean, or None for none. One attribute has
                 one kind of value. Strings, also ids and names, are valid Unicode

@@ -23,6 +23,7 @@ from tfdml.index.given import (
     check_count,
     check_embed,
     check_fingerprint,
+    check_load,
     of_dimension,
     own_embeddings,
 )
@@ -390,9 +391,7 @@ class LocalIndex(Index):
             ImportError: `ScannIndex` where ScaNN cannot be imported.
             ValueError: `model_fingerprint` is no string, or `embed` no function.
         """
-        check_embed(embed)
-        if model_fingerprint is not None:
-            check_fingerprint(model_fingerprint)
+        check_load(model_fingerprint, embed)
         restore = partial(
             cls._restore, model_fingerprint=model_fingerprint, embed=embed
         )

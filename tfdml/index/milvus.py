@@ -18,6 +18,7 @@ from tfdml.index.given import (
     check_count,
     check_embed,
     check_fingerprint,
+    check_load,
     of_dimension,
 )
 from tfdml.index.ids import Ids, kind_of
@@ -270,9 +271,7 @@ class MilvusIndex(Index):
         batch_size = check_settings(
             collection, consistency or "Strong", batch_size, timeout
         )
-        check_embed(embed)
-        if model_fingerprint is not None:
-            check_fingerprint(model_fingerprint)
+        check_load(model_fingerprint, embed)
         if search_parameters is not None:
             search_parameters = settings("search_parameters", search_parameters)
         store = open_store(
@@ -534,10 +533,7 @@ class MilvusIndex(Index):
                 dimension, metric or model.
             ImportError: As `connect`, as are the other errors.
         """
-        # Here: of what is raised below, it is said that the files are damaged.
-        check_embed(embed)
-        if model_fingerprint is not None:
-            check_fingerprint(model_fingerprint)
+        check_load(model_fingerprint, embed)
         return read_version(
             folder,
             lambda manifest, data: cls._restore(

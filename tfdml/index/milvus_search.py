@@ -6,12 +6,13 @@ queries is as wide as the shortest one, one such query would take hits from all 
 others. So it is asked again: more widely, and at last for the items themselves.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tfdml.index.exclusions import leaving_out_alike
 from tfdml.index.interface import SearchResult
 from tfdml.index.milvus_collection import EMBEDDING
 from tfdml.index.milvus_filters import ID
@@ -24,7 +25,6 @@ _MOST = 16_384  # hits of one query
 _HITS = 200_000  # in one answer, of all its queries
 _QUERIES = 1_000
 _MOST_READ = 100_000  # items that are read, to compare with them here
-_ALIKE = 64  # ids to exclude: so few more or less are no other search
 
 _Hits = Sequence[Mapping[str, Any]]
 """Items that were found for a query, the best first: their id and distance."""
@@ -87,21 +87,19 @@ def _ask(
     queries: NDArray[np.float32],
     k: int,
     own: Sequence[set[Any]],
-    numbers: Iterable[int],
+    numbers: Sequence[int],
     widely: bool,
 ) -> Iterator[tuple[int, _Hits]]:
     """Ask Milvus for the hits of some queries, those to be left out among them.
 
     One query that leaves out many does not have all the others ask for more.
     """
-    groups: dict[int, list[int]] = {}
-    for query in numbers:
-        groups.setdefault((len(own[query]) // _ALIKE).bit_length(), []).append(query)
-    for group in groups.values():
-        limit = k + max(len(own[query]) for query in group)
+    counts = np.array([len(own[query]) for query in numbers], np.int64)
+    for places, most in leaving_out_alike(counts):
+        limit = k + most
         step = max(1, min(_QUERIES, _HITS // limit))
-        for first in range(0, len(group), step):
-            part = group[first : first + step]
+        for first in range(0, len(places), step):
+            part = [numbers[place] for place in places[first : first + step]]
             answers = store.search(expression, queries[part], limit, widely=widely)
             yield from zip(part, answers, strict=True)
 

@@ -5,12 +5,13 @@ is wanted; where only few rows may be returned, these are compared with instead.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tfdml.index.exclusions import leaving_out_alike
 from tfdml.index.table import Snapshot
 from tfdml.neighbors import ExactSearcher
 
@@ -24,7 +25,6 @@ _SPARE = 2  # times the rows that are expected to be left out
 _ON = 16  # times as many are asked for, where the first were too few
 _BLOCK_FOUND = 2**22  # rows and scores held at once: 48 MiB
 _BLOCK_NUMBERS = 2**24  # of embeddings that are copied at once: 64 MiB
-_ALIKE = 64  # banned rows: so few more or less are no other search
 
 Found = tuple[NDArray[np.int64], NDArray[np.float32]]
 """Rows and scores `[Q, k]`, best first; where there are fewer, -1 and -inf follow."""
@@ -180,7 +180,7 @@ def _searched(
     left_out = size - count
     rows = np.empty((len(queries), wanted), np.int64)
     scores = np.empty((len(queries), wanted), np.float32)
-    for alike, most in _alike(_counts(banned, len(queries))):
+    for alike, most in leaving_out_alike(_counts(banned, len(queries))):
         fetch = wanted + most
         fetch += min(left_out, 4 + math.ceil(_SPARE * fetch * left_out / count))
         fetch = min(size, times * fetch)
@@ -197,17 +197,6 @@ def _searched(
 def _counts(banned: NDArray[np.int64], queries: int) -> NDArray[np.int64]:
     """Return how many rows each query must not return."""
     return np.bincount(banned[0], minlength=queries)
-
-
-def _alike(counts: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], int]]:
-    """Give queries that must leave out about as many, and the most that one must.
-
-    So that one which must leave out many does not have all the others search for more.
-    """
-    sizes = np.frexp(counts // _ALIKE)[1]
-    for size in np.unique(sizes):
-        queries = np.flatnonzero(sizes == size)
-        yield queries, int(counts[queries].max())
 
 
 def _in_range(banned: NDArray[np.int64], first: int, end: int) -> NDArray[np.int64]:
