@@ -35,6 +35,7 @@ __all__ = [
     "Recipe",
     "RecipeError",
     "read_recipe",
+    "recipe_of",
 ]
 
 
@@ -112,15 +113,34 @@ def read_recipe(path: str | PathLike[str], *, images: str | None = None) -> Reci
         raise RecipeError(f"{path} is not valid TOML: {error}.") from None
     if images is not None:
         tables.setdefault("data", {})["images"] = images
+    return recipe_of(tables, str(path))
+
+
+def recipe_of(tables: dict[str, Any], name: str = "recipe") -> Recipe:
+    """Make and check a recipe from its tables, as `tomllib` reads them.
+
+    Args:
+        tables: Each table by its name.
+        name: What the recipe is called in messages.
+
+    Returns:
+        The recipe.
+
+    Raises:
+        RecipeError: As `read_recipe`.
+    """
     sections = {f.name: f for f in dataclasses.fields(Recipe)}
     values = {}
-    for name, table in tables.items():
-        _check_known(name, sections, f"{path}: ", "table")
+    for section, table in tables.items():
+        _check_known(section, sections, f"{name}: ", "table")
         if not isinstance(table, dict):
-            raise RecipeError(f"{path}: `{name}` must be a table, written [{name}].")
-        values[name] = _read_table(f"{path}: [{name}]: ", sections[name].type, table)
+            raise RecipeError(
+                f"{name}: `{section}` must be a table, written [{section}]."
+            )
+        where = f"{name}: [{section}]: "
+        values[section] = _read_table(where, sections[section].type, dict(table))
     if "data" not in values:
-        raise RecipeError(f"{path}: the table [data] with `images` must be there.")
+        raise RecipeError(f"{name}: the table [data] with `images` must be there.")
     return Recipe(**values)
 
 

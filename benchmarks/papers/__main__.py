@@ -1,0 +1,33 @@
+r"""The papers' tables in small: losses on emoji, furniture and poses, over seeds.
+
+    python -m benchmarks.papers pack emoji data/emoji build/papers/emoji.npz
+    python -m benchmarks.papers run --packed build/papers --weights mobilenet.h5 \
+        --out results.jsonl
+    python -m benchmarks.papers tables results.jsonl
+
+pack: a data set becomes one file of small JPEGs, which can be carried to the machine
+that trains. run: the runs of the studies (`--study`), several processes side by side;
+those that the file of results has already are left out, so that a run that was ended
+goes on. The learning rate of each loss is chosen on validation classes from one small
+grid; what is told is measured on test classes, after the last step. tables: the results
+as Markdown.
+
+With KERAS_BACKEND=jax nothing here needs TensorFlow.
+"""
+
+import sys
+from collections.abc import Sequence
+
+from benchmarks.session import run_command_of
+
+__all__ = ["main"]
+
+_COMMANDS = ("pack", "run", "tables")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    return run_command_of("papers", __doc__, _COMMANDS, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""A data set as one file of small JPEGs, with its labels and splits."""
+
+import argparse
+import io
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from benchmarks.papers.sets import SETS
+from training.data.data_set import DataSet
+from training.data.source import read_source
+from training.pictures import Pictures
+from training.recipe import recipe_of
+
+__all__ = ["add_options", "pack", "read_packed", "run"]
+
+_QUALITY = 95
+
+
+def add_options(add: Any) -> None:
+    """Add the options of the command."""
+    add("set", choices=list(SETS), help="which set it is: how it is split")
+    add("images", help="its folder or manifest, as `python -m training` has made it")
+    add("packed", type=Path, help="the file to write")
+    add("--size", type=int, default=96, help="of the pictures, in pixels (96)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Pack a set; returns the exit status."""
+    count = pack(options.set, options.images, options.packed, options.size)
+    size = options.packed.stat().st_size
+    print(f"{count:,} pictures, {size / 2**20:.1f} MiB: {options.packed}")
+    return 0
+
+
+def pack(name: str, images: str, packed: str | PathLike[str], size: int = 96) -> int:
+    """Write a set as one file; returns the number of pictures.
+
+    Args:
+        name: Which set of `SETS` it is.
+        images: Its folder or manifest.
+        packed: The file to write, `.npz`.
+        size: Side of the pictures in pixels.
+    """
+    tables = SETS[name].tables | {"embedder": {"image_size": size}}
+    tables["data"] = tables["data"] | {"images": images}
+    recipe = recipe_of(tables, name)
+    data = read_source(recipe.data).data
+    pictures = Pictures(data, recipe.view, cache_bytes=0)
+    files = [_jpeg(pictures.central([place])[0]) for place in range(len(data))]
+    Path(packed).parent.mkdir(parents=True, exist_ok=True)
+    sequences = data.sequences
+    np.savez(
+        packed,
+        jpegs=np.frombuffer(b"".join(files), "uint8"),
+        ends=np.cumsum([len(file) for file in files]),
+        labels=data.labels,
+        splits=data.splits.astype(str),
+        class_names=np.array(data.class_names, str),
+        sequences=np.array([] if sequences is None else sequences, str),
+    )
+    return len(data)
+
+
+def _jpeg(picture: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, "JPEG", quality=_QUALITY, subsampling=0)
+    return file.getvalue()
+
+
+def read_packed(packed: str | PathLike[str]) -> DataSet:
+    """Read what `pack` has written; the pictures are in memory.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with np.load(packed, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    whole, ends = arrays["jpegs"].tobytes(), arrays["ends"].tolist()
+    pictures = [
+        np.asarray(Image.open(io.BytesIO(whole[start:end])))
+        for start, end in zip([0, *ends[:-1]], ends, strict=True)
+    ]
+    sequences = arrays["sequences"]
+    return DataSet(
+        np.stack(pictures),
+        arrays["labels"],
+        arrays["splits"],
+        tuple(arrays["class_names"].tolist()),
+        sequences=sequences if len(sequences) else None,
+    )

@@ -1,0 +1,170 @@
+"""The runs of the studies, several processes side by side."""
+
+import argparse
+import functools
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+from benchmarks.papers.runs import Run, read_results
+from benchmarks.papers.sets import SETS
+from benchmarks.papers.studies import STUDIES, floor_runs
+from benchmarks.papers.tuning import rates_of, tuning_runs
+from benchmarks.session import machine, write
+
+__all__ = ["add_options", "do", "run"]
+
+
+def add_options(add: Any) -> None:
+    """Add the options of the command."""
+    add("--packed", type=Path, required=True, help="folder of what `pack` has written")
+    add("--weights", help="MobileNet's weights (downloaded by Keras)")
+    add("--study", nargs="+", choices=list(STUDIES), help="these alone")
+    add("--sets", nargs="+", choices=list(SETS), help="these alone")
+    add("--seeds", type=int, nargs="+", default=[0, 1, 2], help="(0 1 2)")
+    add("--steps", type=int, default=1500, help="of training, in hundreds (1500)")
+    add("--processes", type=int, default=1, help="that train side by side (1)")
+    add("--seconds", type=float, help="begin no run after so many")
+    add("--commit", default=None, help="of this code, where git cannot tell")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do the runs that the file of results has not; returns the exit status."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    until = time.monotonic() + (options.seconds or float("inf"))
+    studies = {name: STUDIES[name] for name in options.study or STUDIES}
+    sets = options.sets or sorted(p.stem for p in options.packed.glob("*.npz"))
+    results = read_results([options.out] if options.out else [])
+    about = {"commit": options.commit or _commit(), "command": " ".join(sys.argv[1:])}
+    work = functools.partial(_work, options.packed, options.weights, until)
+
+    def keep(run: Run, found: dict[str, Any]) -> None:
+        record = {"key": run.key, "study": run.study, "name": run.name}
+        record |= {"set": run.set, "split": run.split, "tables": run.tables}
+        record |= found | about
+        results[run.key] = record
+        write(options.out, record)
+        print(_line(record), flush=True)
+
+    def finish(runs: Iterable[Run]) -> bool:
+        left = {run.key: run for run in runs if run.key not in results}
+        return do(list(left.values()), work, keep, options.processes)
+
+    cases = dict.fromkeys(case for study in studies.values() for case in study.cases)
+    first = floor_runs(sets) + tuning_runs(cases, sets, options.steps)
+    if not finish(first):
+        return 1
+    rates = rates_of(results.values())
+    runs = [
+        run
+        for name, study in studies.items()
+        for run in study.runs(name, sets, rates, options.steps, options.seeds)
+    ]
+    return 0 if finish(runs) else 1
+
+
+def do(
+    runs: Sequence[Run],
+    work: Callable[[Run], dict[str, Any] | None],
+    keep: Callable[[Run, dict[str, Any]], None],
+    processes: int,
+) -> bool:
+    """Do runs in processes; returns whether all were done.
+
+    Args:
+        runs: What to do, in this order.
+        work: Does one in its process; returns None where the time is over.
+        keep: Keeps what `work` has returned, in this process, as soon as it is there.
+        processes: How many at one time.
+    """
+    if not runs:
+        return True
+    # A process that was forked with JAX in it hangs.
+    context = multiprocessing.get_context("spawn")
+    done = 0
+    with ProcessPoolExecutor(min(processes, len(runs)), context) as pool:
+        left: dict[Future, Run] = {pool.submit(work, run): run for run in runs}
+        while left:
+            for future in wait(left, return_when=FIRST_COMPLETED).done:
+                run = left.pop(future)
+                try:
+                    found = future.result()
+                except Exception:  # the others go on
+                    print(f"{run.study} {run.name} of {run.set} failed:", flush=True)
+                    traceback.print_exc()
+                    continue
+                if found is not None:
+                    keep(run, found)
+                    done += 1
+    return done == len(runs)
+
+
+def _work(
+    packed: Path, weights: str | None, until: float, run: Run
+) -> dict[str, Any] | None:
+    """Do one run, in a process of its own."""
+    if time.monotonic() > until:
+        return None
+    from benchmarks.papers.train import frozen, train
+    from training.recipe import recipe_of
+
+    _use_compilation_cache()
+    tables = run.tables
+    if weights is not None:
+        tables = tables | {"embedder": tables["embedder"] | {"weights": weights}}
+    recipe = recipe_of(tables, f"{run.study} {run.name}")
+    data = _data(packed / f"{run.set}.npz")
+    start = time.perf_counter()
+    if run.is_trained:
+        found = train(recipe, data, run.split, with_curve=run.with_curve)
+    else:
+        found = frozen(recipe, data, run.split)
+    return found | {"seconds": round(time.perf_counter() - start, 1), **machine()}
+
+
+@functools.cache
+def _data(packed: Path) -> Any:
+    from benchmarks.papers.pack import read_packed
+
+    return read_packed(packed)
+
+
+def _use_compilation_cache() -> None:
+    """Let JAX keep what it compiles: seeds and rates of a loss share their programs."""
+    import keras
+
+    if keras.backend.backend() != "jax":
+        return
+    import jax
+
+    jax.config.update("jax_compilation_cache_dir", os.environ.get("TFDML_XLA_CACHE"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return found.stdout.strip()
+
+
+def _line(record: dict[str, Any]) -> str:
+    fit = record["tables"]["fit"]
+    name, value = next(iter(record.get("metrics", {}).items()), ("diverged_at", None))
+    return "  ".join(
+        [
+            *(record[about] for about in ("study", "name", "set", "split")),
+            *(f"{about}={fit.get(about)}" for about in ("learning_rate", "seed")),
+            f"{name}={record.get(name, value)}",
+            f"{record['seconds']} s",
+        ]
+    )

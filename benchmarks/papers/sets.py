@@ -1,0 +1,89 @@
+"""The sets of pictures: how each is split and changed at random, and who is trained."""
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["SETS", "PaperSet", "tables_of"]
+
+Tables = dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class PaperSet:
+    """A set of pictures.
+
+    Args:
+        tables: `[data]` and `[augmentation]` of its recipes.
+        is_continuous: Whether its labels have distances instead of classes.
+    """
+
+    tables: Tables
+    is_continuous: bool = False
+
+
+SETS = {
+    "emoji": PaperSet(
+        {
+            "data": {"test_fraction": 0.5, "validation_fraction": 0.1},
+            "augmentation": {
+                "zoom": 0.2,
+                "shift": 0.08,
+                "saturation": 0.7,
+                "greyscale": 0.3,
+            },
+        }
+    ),
+    "furniture": PaperSet(
+        {
+            "data": {"validation_fraction": 0.1},
+            "augmentation": {"zoom": 0.1, "flip": True, "brightness": 0.1},
+        }
+    ),
+    "pose": PaperSet(
+        {
+            "data": {"validation_fraction": 0.1},
+            "augmentation": {"brightness": 0.1},
+        },
+        is_continuous=True,
+    ),
+}
+"""Settings as in training/recipes/small."""
+
+_TRAINED: Tables = {
+    "embedder": {
+        "image_size": 96,
+        "embedding_dimension": 128,
+        "backbone": "MobileNet",
+        "weights": "imagenet",
+    },
+    "fit": {
+        "steps": 1500,
+        "steps_per_epoch": 100,
+        "optimizer": "adam",
+        "weight_decay": 0.0,
+        "warmup_steps": 50,
+        "freeze_batch_norm": True,
+    },
+}
+_PROXY_RATE = 100.0
+
+
+def tables_of(
+    name: str, loss: dict[str, Any], on_proxies: bool = False, **changes: dict[str, Any]
+) -> Tables:
+    """Return the tables of a recipe.
+
+    Args:
+        name: Which set.
+        loss: The table `[loss]`.
+        on_proxies: Whether the loss is on proxies, which learn 100 times faster then,
+            as in the code of Proxy Anchor.
+        **changes: Keys of further tables that are not as usual.
+    """
+    tables = {"loss": loss} | SETS[name].tables | _TRAINED
+    tables["data"] = tables["data"] | {"images": name}
+    if on_proxies:
+        tables["proxies"] = {"learning_rate_multiplier": _PROXY_RATE}
+    for table, keys in changes.items():
+        tables[table] = tables.get(table, {}) | keys
+    return tables
