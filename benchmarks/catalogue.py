@@ -147,13 +147,17 @@ def _learned_margin(batch: int, dimension: int) -> Problem:
     )
 
 
-def _log_ratio(batch: int, dimension: int) -> Problem:
-    """Time the log-ratio loss on poses of 16 joints in the plane."""
-    loss = tl.LogRatioLoss()
-    return Problem(
-        lambda x, poses: (loss(poses, x), ()),
-        [random_rows(batch, dimension), random_rows(batch, 32, seed=1)],
-    )
+def _on_poses(make_loss: Callable[[], tl.MetricLoss]) -> Callable[[int, int], Problem]:
+    """Time a loss on continuous labels: poses of 16 joints in the plane."""
+
+    def build(batch: int, dimension: int) -> Problem:
+        loss = make_loss()
+        return Problem(
+            lambda x, poses: (loss(poses, x), ()),
+            [random_rows(batch, dimension), random_rows(batch, 32, seed=1)],
+        )
+
+    return build
 
 
 def _with_class_counts(loss: Callable[..., tl.MetricLoss]) -> Callable:
@@ -312,7 +316,13 @@ CASES = [
         "PairWeightedLoss(binlifted_weights)",
         _on_embeddings(lambda: tl.PairWeightedLoss(tl.binlifted_weights)),
     ),
-    Case("LogRatioLoss", _log_ratio),
+    Case("LogRatioLoss", _on_poses(tl.LogRatioLoss)),
+    # Its dense triplets would take minutes a call at B = 4,096.
+    Case(
+        "ContinuousTripletLoss(threshold=50)",  # of distances around 64
+        _on_poses(lambda: tl.ContinuousTripletLoss(0.2, 50.0)),
+        sorts=True,
+    ),
     Case("ProxyAnchorLoss", _on_proxies(tl.ProxyAnchorLoss), pml="ProxyAnchorLoss"),
     Case("ProxyNCALoss", _on_proxies(tl.ProxyNCALoss), pml="ProxyNCALoss"),
     Case(

@@ -111,6 +111,13 @@ ENTRIES = {
         losses.BinomialDevianceLoss(per_anchor=False), costs_without=BOTH
     ),
     "CircleLoss": Entry(losses.CircleLoss()),
+    "ContinuousTripletLoss": Entry(
+        losses.ContinuousTripletLoss(), ids="scale", costs_without=("positives",)
+    ),
+    # Labels are whole numbers, so that only equal ones are within the threshold.
+    "ContinuousTripletLoss-threshold": Entry(
+        losses.ContinuousTripletLoss(0.2, 0.5), ids="scale"
+    ),
     "ContrastiveLoss": Entry(losses.ContrastiveLoss(), costs_without=BOTH),
     "ContrastiveLoss-raw": Entry(
         losses.ContrastiveLoss(3.0, separate_means=True, normalize=False),

@@ -12,7 +12,12 @@ from tfdml.batch_designs import (
     ShuffledBatches,
 )
 from tfdml.label_distances import caption_distance
-from tfdml.losses import BalancedContrastiveLoss, LogRatioLoss
+from tfdml.losses import (
+    BalancedContrastiveLoss,
+    ContinuousTripletLoss,
+    LogRatioLoss,
+    binlifted_weights,
+)
 from training.data.data_set import DataSet
 from training.designs import build_design, build_loss, label_distance_of
 from training.recipe import RecipeError, read_recipe
@@ -73,6 +78,17 @@ def test_continuous_labels_take_neighbour_batches_and_log_ratio(recipe):
     assert isinstance(build_loss(about, poses(), design), LogRatioLoss)
 
 
+def test_continuous_triplet_loss_takes_its_arguments_and_label_distance(recipe):
+    about = recipe(
+        "[batches]\ndesign = 'neighbors'\nbatch_size = 12\n"
+        "[loss]\nname = 'ContinuousTripletLoss'\nmargin = 0.2\nthreshold = 1\n"
+        "label_distance = 'caption'"
+    )
+    loss = build_loss(about, poses(), build_design(about, poses()))
+    expected = ContinuousTripletLoss(0.2, 1.0, caption_distance)
+    assert loss.get_config() == expected.get_config()
+
+
 def test_label_distance_is_that_of_loss_and_batches(recipe):
     text = "[batches]\ndesign = 'neighbors'\nbatch_size = 12\n[loss]\n"
     about = recipe(f"{text}name = 'LogRatioLoss'\nlabel_distance = 'caption'")
@@ -83,6 +99,19 @@ def test_label_distance_is_that_of_loss_and_batches(recipe):
     apart = np.array(caption_distance(poses().labels, poses().labels))
     np.fill_diagonal(apart, np.inf)
     np.testing.assert_array_equal(design.nearest[:, 0], apart.argmin(axis=1))
+
+
+def test_pair_weights_are_named_as_they_are_registered(recipe):
+    text = (
+        "[loss]\nname = 'PairWeightedLoss'\n"
+        "weight_function = 'tfdml>binlifted_weights'\narguments = {beta = 10.0}"
+    )
+    about = recipe(text)
+    loss = build_loss(about, classes(), build_design(about, classes()))
+    assert loss.weight_function is binlifted_weights
+    assert loss.arguments == {"beta": 10.0}
+    with pytest.raises(RecipeError, match=r"\[loss\]: `weight_function` must be"):
+        recipe(text.replace("tfdml>", ""))
 
 
 def test_weighted_loss_knows_counts_and_design(recipe):
@@ -121,7 +150,11 @@ def test_without_importance_weights_all_pairs_weigh_alike(recipe):
             "[batches]\ndesign = 'shuffled'\nbatch_size = 99",
             r"\[batches\]: `batch_size",
         ),
-        ("[loss]\nname = 'LogRatioLoss'", "`name` must be LogRatioLoss for .*classes"),
+        (
+            "[loss]\nname = 'LogRatioLoss'",
+            "`name` must be LogRatioLoss or ContinuousTripletLoss for .*with classes",
+        ),
+        ("[loss]\nname = 'ContinuousTripletLoss'", "another for classes. Received"),
         (
             "[loss]\nname = 'WeightedContrastiveLoss'\n[batches]\n"
             "importance_weights = true",
@@ -160,6 +193,10 @@ def test_classes_do_not_suit_continuous_labels(recipe):
         (
             "[loss]\nname = 'LogRatioLoss'\nlabel_distance = 'words'",
             r"\[loss\]: `label_distance` must be 'squared_euclidean', 'seg",
+        ),
+        (
+            "[loss]\nname = 'ContinuousTripletLoss'\nthreshold = -1",
+            r"\[loss\]: `threshold` must be at least 0",
         ),
         ("[pictures]\ncrop = 'middle'", "`crop` must be 'none', 'position' or 'res"),
         ("[pictures]\nresize = 16", r"\[pictures\]: `resize` must be"),

@@ -327,6 +327,14 @@ def test_loss_from_weights_is_the_signed_sum_of_similarities():
     np.testing.assert_allclose(numpy(loss(labels, x)), expected)
 
 
+def test_weights_may_be_named_as_they_are_registered():
+    loss = PairWeightedLoss("tfdml>binlifted_weights", {"beta": 10.0})
+    assert loss.weight_function is binlifted_weights
+    assert PairWeightedLoss.from_config(loss.get_config()).arguments == {"beta": 10.0}
+    with pytest.raises(ValueError, match=r"is registered .* Received: 'binlifted'"):
+        PairWeightedLoss("binlifted")
+
+
 def test_weights_that_are_no_function_are_refused():
     with pytest.raises(TypeError, match="`weight_function` must be a function"):
         PairWeightedLoss(np.ones((3, 3)))

@@ -1,11 +1,12 @@
 """Recipes: what is read, and what is refused."""
 
+import copy
 from pathlib import Path
 
 import keras
 import pytest
 
-from training.recipe import RecipeError, read_recipe
+from training.recipe import RecipeError, read_recipe, recipe_of
 
 FOLDER = Path(__file__).parents[1] / "training" / "recipes"
 RECIPES = sorted(FOLDER.rglob("*.toml"))
@@ -179,6 +180,18 @@ def test_images_can_be_given_beside_the_recipe(write):
 def test_mistakes_are_named(write, text, message):
     with pytest.raises(RecipeError, match=message):
         read_recipe(write(text))
+
+
+def test_tables_that_a_recipe_is_made_of_stay_as_they_are():
+    tables = {
+        "data": {"images": "pictures"},
+        "loss": {"name": "LogRatioLoss", "label_distance": "caption"},
+    }
+    before = copy.deepcopy(tables)
+    assert recipe_of(tables).loss.label_distance == "caption"
+    assert tables == before
+    with pytest.raises(RecipeError, match=r"^small: the table \[data\]"):
+        recipe_of({"loss": tables["loss"]}, "small")
 
 
 def test_missing_recipe_is_said_to_be_missing(tmp_path):

@@ -16,7 +16,8 @@ from tfdml.batch_designs import (
     ShuffledBatches,
 )
 from tfdml.label_distances import caption_distance, segmentation_distance
-from tfdml.losses import LogRatioLoss, MetricLoss, WeightedContrastiveLoss
+from tfdml.losses import MetricLoss, WeightedContrastiveLoss
+from tfdml.losses.continuous import ContinuousLoss
 from training.data.data_set import DataSet
 from training.recipe import Recipe, RecipeError
 from training.recipe_tables import LABEL_DISTANCES
@@ -101,11 +102,12 @@ def build_loss(recipe: Recipe, train: DataSet, design: BatchDesign) -> MetricLos
     name = recipe.loss.name
     kind = getattr(tfdml.losses, name)
     arguments: dict[str, Any] = dict(recipe.loss.arguments)
-    if issubclass(kind, LogRatioLoss) != train.is_continuous:
+    if issubclass(kind, ContinuousLoss) != train.is_continuous:
         has = "continuous labels" if train.is_continuous else "classes"
         raise RecipeError(
-            "[loss]: `name` must be LogRatioLoss for images with continuous labels, "
-            f"and another for classes. Received: {name}, and images with {has}."
+            "[loss]: `name` must be LogRatioLoss or ContinuousTripletLoss for images "
+            "with continuous labels, and another for classes. "
+            f"Received: {name}, and images with {has}."
         )
     if train.is_continuous:
         arguments["label_distance"] = label_distance_of(recipe) or "squared_euclidean"

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from tfdml.exact_scores import Metric
 from tfdml.label_metrics import label_query_metrics
 from tfdml.metrics import query_metrics
 from tfdml.query_results import QueryResults
@@ -164,6 +165,7 @@ def part_results(
     ks: Sequence[int] | None = None,
     *,
     most_queries: int | None = None,
+    metric: Metric = "cosine",
 ) -> QueryResults:
     """Measure every query of a part; see `measure`.
 
@@ -173,13 +175,14 @@ def part_results(
         ks: The k of the metrics; those that the part is too small for are left out. By
             default 1 and 5, with continuous labels 1 and 10.
         most_queries: As in `measure`.
+        metric: How embeddings are compared.
 
     Returns:
         The metrics of each query; its class by name.
     """
     data = part.data
     if data.is_continuous:
-        return _of_labels(part, embeddings, ks or _LABEL_KS)
+        return _of_labels(part, embeddings, ks or _LABEL_KS, metric)
     is_query, is_gallery = data.is_query(), data.is_gallery()
     if most_queries is not None and is_query.sum() > most_queries:
         # Those without a positive count too: they are reported.
@@ -191,6 +194,7 @@ def part_results(
         embeddings,
         data.labels,
         [k for k in ks or _KS if k <= allowed],
+        metric=metric,
         is_query=is_query,
         is_gallery=is_gallery,
         groups=data.sequences,
@@ -203,7 +207,9 @@ def part_results(
     )
 
 
-def _of_labels(part: Part, embeddings: np.ndarray, ks: Sequence[int]) -> QueryResults:
+def _of_labels(
+    part: Part, embeddings: np.ndarray, ks: Sequence[int], metric: Metric
+) -> QueryResults:
     data = part.data
 
     def measured(allowed: int, groups: np.ndarray | None) -> QueryResults:
@@ -213,6 +219,7 @@ def _of_labels(part: Part, embeddings: np.ndarray, ks: Sequence[int]) -> QueryRe
             [k for k in ks if k <= allowed],
             label_distance=part.label_distance,
             groups=groups,
+            metric=metric,
         )
 
     results = measured(len(data) - 1, None)

@@ -170,23 +170,22 @@ def _checked_loss(where: str, name: Any, arguments: dict[str, Any]) -> Loss:
     # Only here the losses, and with them Keras, are imported.
     import tfdml.losses
     from tfdml.losses import MetricLoss, PairLoss, ProxyLoss
+    from tfdml.losses.continuous import ContinuousLoss
 
     known = [
         name
         for name, loss in vars(tfdml.losses).items()
         if inspect.isclass(loss)
         and loss not in (MetricLoss, PairLoss, ProxyLoss)
-        # These need a layer or a function that a recipe cannot name.
-        and not issubclass(
-            loss, tfdml.losses.LearnedMarginLoss | tfdml.losses.PairWeightedLoss
-        )
+        # It needs a layer that a recipe cannot name.
+        and not issubclass(loss, tfdml.losses.LearnedMarginLoss)
     ]
     _check_known(name, known, where, "loss")
     loss_class = getattr(tfdml.losses, name)
     from_data: dict[str, Any] = {}
     of_labels: dict[str, Any] = {}
-    is_log_ratio = issubclass(loss_class, tfdml.losses.LogRatioLoss)
-    if is_log_ratio and "label_distance" in arguments:
+    is_continuous = issubclass(loss_class, ContinuousLoss)
+    if is_continuous and "label_distance" in arguments:
         of_labels["label_distance"] = arguments.pop("label_distance")
     if issubclass(loss_class, tfdml.losses.WeightedContrastiveLoss):
         # The training images and `[batches]` say these.

@@ -83,8 +83,8 @@ LABEL_DISTANCES = ("squared_euclidean", "segmentation", "caption")
 class Loss:
     """`[loss]`: a loss of `tfdml.losses` by its class name, and its arguments.
 
-    For LogRatioLoss, `label_distance` is "squared_euclidean" (poses), "segmentation"
-    (room layouts) or "caption".
+    For LogRatioLoss and ContinuousTripletLoss, `label_distance` is "squared_euclidean"
+    (poses), "segmentation" (room layouts) or "caption".
     """
 
     name: str = "TopKPrecisionLoss"

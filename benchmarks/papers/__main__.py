@@ -22,7 +22,7 @@ from benchmarks.session import run_command_of
 
 __all__ = ["main"]
 
-_COMMANDS = ("pack", "run", "tables")
+_COMMANDS = ("pack", "run", "tables", "figures")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

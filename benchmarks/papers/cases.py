@@ -8,6 +8,8 @@ from benchmarks.papers.sets import SETS, Tables, tables_of
 __all__ = ["CASES", "Case"]
 
 _GROUPS = {"images_per_class": 4, "classes_per_batch": 16, "small_classes": "leave_out"}
+_WEIGHTED = _GROUPS | {"importance_weights": True}
+_NEIGHBORS = {"design": "neighbors", "batch_size": 150, "neighbors": 5}
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,21 @@ class Case:
         """Whether a set has such labels."""
         return SETS[set_].is_continuous == self.is_continuous
 
-    def tables(self, set_: str, **changes: dict[str, Any]) -> Tables:
-        """Return the tables of its recipe on a set; see `tables_of`."""
-        changes = {"batches": self.batches} | changes
+    def tables(self, set_: str, changes: Tables | None = None) -> Tables:
+        """Return the tables of its recipe on a set.
+
+        Args:
+            set_: Which set.
+            changes: Keys of tables that are not as usual. Those of `[batches]` take
+                the place of the whole table, as designs have other keys.
+        """
+        own = {"loss": self.loss, "batches": self.batches}
         if self.proxies is not None:
-            changes["proxies"] = self.proxies | changes.get("proxies", {})
-        return tables_of(set_, self.loss, self.proxies is not None, **changes)
+            own["proxies"] = self.proxies
+        changed = dict(changes or {})
+        own["loss"] = own["loss"] | changed.pop("loss", {})
+        own["batches"] = changed.pop("batches", own["batches"])
+        return tables_of(set_, own, changed)
 
 
 def _case(name: str, loss: str, /, **arguments: Any) -> Case:
@@ -57,12 +68,10 @@ _ALL = [
     _case("NCA", "NCALoss", scale=10.0),
     _case("histogram", "HistogramLoss", bin_width=0.02),
     _case("binomial deviance", "BinomialDevianceLoss"),
+    _case("BinLifted", "PairWeightedLoss", weight_function="tfdml>binlifted_weights"),
     _case("multi-similarity", "MultiSimilarityLoss"),
     _case("supervised contrastive", "SupervisedContrastiveLoss", temperature=0.1),
-    _case("top-k precision, k = 1", "TopKPrecisionLoss", k=1, margin=0.2),
-    _case("top-k precision, k = 3", "TopKPrecisionLoss", k=3, margin=0.2),
-    _case("top-k precision, k = 5", "TopKPrecisionLoss", k=5, margin=0.2),
-    _case("top-k precision, k = 10", "TopKPrecisionLoss", k=10, margin=0.2),
+    _case("top-k precision", "TopKPrecisionLoss", k=5, margin=0.1),
     Case("Proxy-NCA", {"name": "ProxyNCALoss"}, {}),
     Case(
         "SoftTriple",
@@ -71,20 +80,30 @@ _ALL = [
     ),
     Case("Proxy Anchor", {"name": "ProxyAnchorLoss"}, {}),
     Case(
-        "contrastive, weighted",
+        "weighted contrastive",
         {"name": "WeightedContrastiveLoss", "margin": 1.0},
-        batches=_GROUPS | {"importance_weights": True},
+        batches=_WEIGHTED,
     ),
     Case(
-        "balanced contrastive, weighted",
+        "balanced contrastive",
         {"name": "BalancedContrastiveLoss", "margin": 1.0},
-        batches=_GROUPS | {"importance_weights": True},
+        batches=_WEIGHTED,
+    ),
+    Case("log-ratio", {"name": "LogRatioLoss"}, None, _NEIGHBORS, True),
+    Case(
+        "triplet, dense",
+        {"name": "ContinuousTripletLoss", "margin": 0.03},
+        None,
+        _NEIGHBORS,
+        True,
     ),
     Case(
-        "log-ratio",
-        {"name": "LogRatioLoss"},
-        batches={"design": "neighbors", "batch_size": 150, "neighbors": 5},
-        is_continuous=True,
+        "triplet, binary",
+        # The threshold takes about every tenth pair of training poses for alike.
+        {"name": "ContinuousTripletLoss", "margin": 0.2, "threshold": 1.0},
+        None,
+        _NEIGHBORS,
+        True,
     ),
 ]
 CASES = {case.name: case for case in _ALL}

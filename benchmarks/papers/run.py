@@ -13,7 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from pathlib import Path
 from typing import Any
 
-from benchmarks.papers.runs import Run, read_results
+from benchmarks.papers.runs import Record, Run, read_results
 from benchmarks.papers.sets import SETS
 from benchmarks.papers.studies import STUDIES, floor_runs
 from benchmarks.papers.tuning import rates_of, tuning_runs
@@ -31,43 +31,66 @@ def add_options(add: Any) -> None:
     add("--seeds", type=int, nargs="+", default=[0, 1, 2], help="(0 1 2)")
     add("--steps", type=int, default=1500, help="of training, in hundreds (1500)")
     add("--processes", type=int, default=1, help="that train side by side (1)")
-    add("--seconds", type=float, help="begin no run after so many")
+    add(
+        "--seconds", type=float, default=float("inf"), help="begin no run after so many"
+    )
     add("--commit", default=None, help="of this code, where git cannot tell")
 
 
 def run(options: argparse.Namespace) -> int:
     """Do the runs that the file of results has not; returns the exit status."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    until = time.monotonic() + (options.seconds or float("inf"))
+    until = time.monotonic() + options.seconds
     studies = {name: STUDIES[name] for name in options.study or STUDIES}
     sets = options.sets or sorted(p.stem for p in options.packed.glob("*.npz"))
     results = read_results([options.out] if options.out else [])
     about = {"commit": options.commit or _commit(), "command": " ".join(sys.argv[1:])}
     work = functools.partial(_work, options.packed, options.weights, until)
 
-    def keep(run: Run, found: dict[str, Any]) -> None:
-        record = {"key": run.key, "study": run.study, "name": run.name}
-        record |= {"set": run.set, "split": run.split, "tables": run.tables}
-        record |= found | about
+    def keep(run: Run, record: Record) -> None:
         results[run.key] = record
         write(options.out, record)
         print(_line(record), flush=True)
 
-    def finish(runs: Iterable[Run]) -> bool:
-        left = {run.key: run for run in runs if run.key not in results}
-        return do(list(left.values()), work, keep, options.processes)
+    def name_anew(runs: Iterable[Run]) -> None:
+        """Keep results of other studies that did the same work."""
+        done = {record["work"]: record for record in results.values()}
+        for run in runs:
+            if run.key not in results and run.work in done:
+                keep(run, run.named_anew(done[run.work]))
 
-    cases = dict.fromkeys(case for study in studies.values() for case in study.cases)
-    first = floor_runs(sets) + tuning_runs(cases, sets, options.steps)
-    if not finish(first):
-        return 1
+    def finish(runs: Sequence[Run], processes: int = options.processes) -> bool:
+        name_anew(runs)
+        left: dict[str, Run] = {}
+        for run in runs:
+            if run.key not in results:
+                left.setdefault(run.work, run)
+        complete = do(
+            list(left.values()),
+            work,
+            lambda run, found: keep(run, run.record() | found | about),
+            processes,
+        )
+        name_anew(runs)
+        return complete
+
+    cases = {
+        (set_, variant.case): None
+        for study in studies.values()
+        for set_ in sets
+        for variant in study.of(set_)
+    }
+    complete = finish([*floor_runs(sets), *tuning_runs(cases, options.steps)])
     rates = rates_of(results.values())
-    runs = [
-        run
-        for name, study in studies.items()
-        for run in study.runs(name, sets, rates, options.steps, options.seeds)
-    ]
-    return 0 if finish(runs) else 1
+    for is_timed, processes in ((False, options.processes), (True, 1)):
+        runs = [
+            run
+            for name, study in studies.items()
+            if study.is_timed == is_timed
+            for run in study.runs(name, sets, rates, options.steps, options.seeds)
+        ]
+        complete = finish(runs, processes) and complete
+    return 0 if complete else 1
 
 
 def do(
@@ -97,7 +120,7 @@ def do(
                 try:
                     found = future.result()
                 except Exception:  # the others go on
-                    print(f"{run.study} {run.name} of {run.set} failed:", flush=True)
+                    print(f"{run.study} {run.series} of {run.set} failed:", flush=True)
                     traceback.print_exc()
                     continue
                 if found is not None:
@@ -119,13 +142,10 @@ def _work(
     tables = run.tables
     if weights is not None:
         tables = tables | {"embedder": tables["embedder"] | {"weights": weights}}
-    recipe = recipe_of(tables, f"{run.study} {run.name}")
+    recipe = recipe_of(tables, f"{run.study} {run.series}")
     data = _data(packed / f"{run.set}.npz")
     start = time.perf_counter()
-    if run.is_trained:
-        found = train(recipe, data, run.split, with_curve=run.with_curve)
-    else:
-        found = frozen(recipe, data, run.split)
+    found = (train if run.is_trained else frozen)(run, recipe, data)
     return found | {"seconds": round(time.perf_counter() - start, 1), **machine()}
 
 
@@ -157,14 +177,13 @@ def _commit() -> str:
     return found.stdout.strip()
 
 
-def _line(record: dict[str, Any]) -> str:
+def _line(record: Record) -> str:
     fit = record["tables"]["fit"]
     name, value = next(iter(record.get("metrics", {}).items()), ("diverged_at", None))
+    parts = [str(record[about]) for about in ("study", "set", "split", "series")]
+    if record["point"] is not None:
+        parts.append(str(record["point"]))
+    parts += [f"{about}={fit.get(about)}" for about in ("learning_rate", "seed")]
     return "  ".join(
-        [
-            *(record[about] for about in ("study", "name", "set", "split")),
-            *(f"{about}={fit.get(about)}" for about in ("learning_rate", "seed")),
-            f"{name}={record.get(name, value)}",
-            f"{record['seconds']} s",
-        ]
+        [*parts, f"{name}={record.get(name, value)}", f"{record['seconds']} s"]
     )

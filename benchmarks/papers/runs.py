@@ -9,7 +9,10 @@ from typing import Any
 
 from benchmarks.papers.sets import Tables
 
-__all__ = ["Run", "read_results"]
+__all__ = ["Record", "Run", "read_results"]
+
+Record = dict[str, Any]
+"""What a file of results has of a run: what it is, and what it reached."""
 
 
 @dataclass(frozen=True)
@@ -18,17 +21,24 @@ class Run:
 
     Args:
         study: Which study first asks for it.
-        name: What it is called there, such as the name of the loss.
+        series: What is compared there, such as the name of the loss.
         tables: The tables of its recipe; `images` in `[data]` names the set.
+        point: At which value of what the study varies; None where it varies nothing.
         split: What is measured, `"validation"` or `"test"`.
+        thinned: How unequal the training classes are made, from 0 to 1; see
+            `benchmarks.papers.parts.thinned`.
+        unit_length: Whether embeddings have unit length.
         with_curve: Whether it is also measured after each epoch.
         is_trained: Whether it is trained at all.
     """
 
     study: str
-    name: str
+    series: str
     tables: Tables
+    point: float | str | None = None
     split: str = "test"
+    thinned: float = 0.0
+    unit_length: bool = True
     with_curve: bool = False
     is_trained: bool = True
 
@@ -38,19 +48,34 @@ class Run:
         return str(self.tables["data"]["images"])
 
     @property
-    def seed(self) -> int:
-        """The seed."""
-        return int(self.tables["fit"].get("seed", 0))
+    def work(self) -> str:
+        """Tells apart runs that do not compute the same, whatever they are called."""
+        return _hash(
+            {name: value for name, value in asdict(self).items() if name not in _NAMES}
+        )
 
     @property
     def key(self) -> str:
-        """Tells apart runs that do not compute the same, whatever they are called."""
-        about = asdict(self)
-        del about["study"], about["name"]
-        return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+        """Tells apart runs that do not compute the same or are called otherwise."""
+        return _hash(asdict(self))
+
+    def record(self) -> Record:
+        """Return what it is, as a file of results has it."""
+        return {"key": self.key, "work": self.work, "set": self.set, **asdict(self)}
+
+    def named_anew(self, record: Record) -> Record:
+        """Return the result of a run that does the same work as this one's."""
+        return record | self.record()
 
 
-def read_results(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
+_NAMES = ("study", "series", "point")
+
+
+def _hash(about: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+
+
+def read_results(files: Iterable[Path]) -> dict[str, Record]:
     """Read files of results: each record by the key of its run."""
     records = {}
     for file in files:

@@ -1,10 +1,10 @@
 """The learning rate of each loss, chosen on validation classes from one small grid."""
 
+import math
 from collections.abc import Iterable
-from typing import Any
 
 from benchmarks.papers.cases import CASES
-from benchmarks.papers.runs import Run
+from benchmarks.papers.runs import Record, Run
 from benchmarks.papers.sets import SETS
 
 __all__ = ["RATES", "Rates", "rates_of", "tuning_runs"]
@@ -23,35 +23,37 @@ _CHOSEN_BY = {
 """The metric of continuous labels (True) and of classes; -1 where less is better."""
 
 
-def tuning_runs(cases: Iterable[str], sets: Iterable[str], steps: int) -> list[Run]:
-    """Return the runs from which the rates of some cases are chosen, by seed 0."""
+def tuning_runs(cases: Iterable[tuple[str, str]], steps: int) -> list[Run]:
+    """Return the runs that choose the rates of some sets and cases, by seed 0."""
     return [
         Run(
             _STUDY,
-            name,
-            CASES[name].tables(set_, fit={"steps": steps, "learning_rate": rate}),
+            case,
+            CASES[case].tables(set_, {"fit": {"steps": steps, "learning_rate": rate}}),
             split="validation",
         )
-        for set_ in sets
-        for name in cases
-        if CASES[name].suits(set_)
+        for set_, case in cases
         for rate in RATES
     ]
 
 
-def rates_of(results: Iterable[dict[str, Any]]) -> Rates:
-    """Return the best rate of each set and case, among runs that did not diverge.
+def rates_of(results: Iterable[Record]) -> Rates:
+    """Return the best rate of each set and case whose whole grid was run.
+
+    A run that diverged is never the best.
 
     Args:
         results: Records of results, of all studies.
     """
-    best: dict[tuple[str, str], tuple[float, float]] = {}
+    grids: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for record in results:
-        if record["study"] != _STUDY or "metrics" not in record:
+        if record["study"] != _STUDY:
             continue
         metric, sign = _CHOSEN_BY[SETS[record["set"]].is_continuous]
-        place = record["set"], record["name"]
-        reached = sign * record["metrics"][metric]
-        if place not in best or reached > best[place][0]:
-            best[place] = reached, record["tables"]["fit"]["learning_rate"]
-    return {place: rate for place, (_, rate) in best.items()}
+        reached = sign * record.get("metrics", {}).get(metric, -sign * math.inf)
+        rate = record["tables"]["fit"]["learning_rate"]
+        place = record["set"], record["series"]
+        grids.setdefault(place, []).append((reached, rate))
+    return {
+        place: max(grid)[1] for place, grid in grids.items() if len(grid) == len(RATES)
+    }

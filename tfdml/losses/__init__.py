@@ -9,6 +9,7 @@ from tfdml.losses.average_precision import FastAPLoss, SmoothAPLoss
 from tfdml.losses.base import MetricLoss, PairLoss
 from tfdml.losses.circle import CircleLoss
 from tfdml.losses.continuous import LogRatioLoss
+from tfdml.losses.continuous_triplet import ContinuousTripletLoss
 from tfdml.losses.contrastive import ContrastiveLoss, CosineContrastiveLoss
 from tfdml.losses.distance_weighted import (
     DistanceWeightedMarginLoss,
@@ -48,6 +49,7 @@ __all__ = [
     "BalancedContrastiveLoss",
     "BinomialDevianceLoss",
     "CircleLoss",
+    "ContinuousTripletLoss",
     "ContrastiveLoss",
     "CosFaceLoss",
     "CosineContrastiveLoss",

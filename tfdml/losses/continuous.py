@@ -1,7 +1,7 @@
-"""A loss for labels that are no classes: log-ratio."""
+"""Losses for labels that are no classes: what they share, and log-ratio."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -10,13 +10,153 @@ from keras import ops
 from tfdml.arguments import at_least_zero
 from tfdml.label_distances import squared_label_distance
 from tfdml.losses.base import MetricLoss, is_traced
-from tfdml.pairs import Tensor
+from tfdml.pairs import Tensor, same_labels
 
-__all__ = ["LogRatioLoss"]
+__all__ = ["ContinuousLoss", "LogRatioLoss"]
+
+
+class ContinuousLoss(MetricLoss):
+    """A loss on labels that are no classes but have a distance.
+
+    The batch is square: every item is an anchor and in the gallery. A subclass writes
+    `call(labels, embeddings)`, where it asks `label_distances` for D(y_a, y_i).
+
+    Args:
+        label_distance: D between labels: `"squared_euclidean"`, `"precomputed"` or a
+            function of (labels, labels).
+        reduction: As in `keras.losses.Loss`.
+        name: Name of the loss.
+        dtype: Type that the loss is computed in.
+    """
+
+    def __init__(
+        self,
+        label_distance: str | Callable[[Tensor, Tensor], Tensor],
+        *,
+        reduction: str | None,
+        name: str | None,
+        dtype: str | None,
+    ) -> None:
+        super().__init__(reduction=reduction, name=name, dtype=dtype)
+        known = ("squared_euclidean", "precomputed")
+        if not callable(label_distance) and label_distance not in known:
+            raise ValueError(
+                f"`label_distance` must be one of {known} or a function. "
+                f"Received: label_distance={label_distance!r}."
+            )
+        self.label_distance = label_distance
+
+    def checked(self, y_true: Tensor, y_pred: Tensor) -> tuple[Tensor, Tensor]:
+        """Check continuous labels and embeddings. See `MetricLoss.checked`."""
+        embeddings = ops.convert_to_tensor(y_pred, dtype=self.dtype)
+        if len(embeddings.shape) != 2:
+            raise ValueError(
+                "The embeddings (`y_pred`) must have the shape [batch, dimension]. "
+                f"Received: shape={tuple(embeddings.shape)}."
+            )
+        labels = ops.convert_to_tensor(y_true)
+        if len(labels.shape) == 0:
+            raise ValueError(
+                "The labels (`y_true`) must have a row for each embedding. "
+                "Received: a scalar."
+            )
+        rows = labels.shape[0], embeddings.shape[0]
+        if None not in rows and rows[0] != rows[1]:
+            raise ValueError(
+                "The labels (`y_true`) and the embeddings (`y_pred`) must have as many "
+                f"rows. Received: {rows[0]} labels and {rows[1]} embeddings."
+            )
+        return labels, embeddings
+
+    def label_distances(
+        self, labels: Tensor, embeddings: Tensor
+    ) -> tuple[Tensor, Tensor | float]:
+        """Compute D(y_a, y_i) in a unit that keeps squares from running out of range.
+
+        Returns:
+            Distances `[B, B]` in float32, or float64 if labels or loss are, and a scale
+            s, a power of two: D(y_a, y_i) is s^2 times the distance, exactly.
+        """
+        scale: Tensor | float = 1.0
+        if self.label_distance == "precomputed":
+            distances = labels
+        elif callable(self.label_distance):
+            distances = ops.convert_to_tensor(self.label_distance(labels, labels))
+        else:
+            if keras.backend.standardize_dtype(labels.dtype) in ("int32", "int64"):
+                labels = labels - labels[:1]  # floats would merge large ones
+            labels = ops.cast(labels, self._label_dtype(labels))
+            scale = _power_of_two_near(ops.max(ops.abs(labels)))
+            labels = labels / scale
+            distances = squared_label_distance(labels, labels)
+        _check_label_distances(distances, embeddings.shape[0])
+        distances = ops.cast(distances, self._label_dtype(distances))
+        return ops.stop_gradient(distances), scale
+
+    def _label_dtype(self, labels: Tensor) -> str:
+        """Type of label distances: half precision would merge them."""
+        # Not `keras.backend.result_type`, which knows no float64 on JAX.
+        kinds = keras.backend.standardize_dtype(labels.dtype), self.dtype
+        return "float64" if "float64" in kinds else "float32"
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        distance: Any = self.label_distance
+        if callable(distance):
+            distance = keras.saving.serialize_keras_object(distance)
+        return {**super().get_config(), "label_distance": distance}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Rebuild the loss; a label distance of your own must be registered in Keras.
+
+        See `keras.saving.register_keras_serializable`.
+        """
+        distance = config.get("label_distance")
+        if isinstance(distance, dict):
+            distance = keras.saving.deserialize_keras_object(distance)
+            config = {**config, "label_distance": distance}
+        return cls(**config)
+
+
+def other_items(embeddings: Tensor) -> Tensor:
+    """Return a mask `[B, B]`: False on the diagonal, where an item meets itself."""
+    place = ops.arange(ops.shape(embeddings)[0])
+    return ops.logical_not(same_labels(place, place))
+
+
+def _check_label_distances(distances: Tensor, rows: int | None) -> None:
+    if len(distances.shape) != 2 or any(
+        None not in (side, rows) and side != rows for side in distances.shape
+    ):
+        raise ValueError(
+            "The label distances must be a square matrix [batch, batch]. "
+            f"Received: shape={tuple(distances.shape)} for {rows} embeddings."
+        )
+    if not is_traced(distances):
+        smallest = np.min(ops.convert_to_numpy(distances), initial=0)
+        if smallest < 0:
+            raise ValueError(
+                f"Label distances must be at least 0. Received: {smallest}."
+            )
+
+
+def _power_of_two_near(x: Tensor) -> Tensor:
+    """Return a power of two near a scalar, and 1 for 0 and NaN.
+
+    Division by it is exact: what was equal stays equal, and nothing else becomes so.
+    """
+    kind = np.finfo(keras.backend.standardize_dtype(x.dtype))
+    # From a table, as not every backend computes a power exactly.
+    powers = 2.0 ** np.arange(kind.minexp, kind.maxexp)
+    exponent = ops.round(ops.log2(ops.where(x > 0, x, 1)))
+    exponent = ops.clip(exponent, kind.minexp, kind.maxexp - 1)
+    place = ops.cast(exponent, "int32") - kind.minexp
+    return ops.take(ops.convert_to_tensor(powers, dtype=x.dtype), place)
 
 
 @keras.saving.register_keras_serializable(package="tfdml")
-class LogRatioLoss(MetricLoss):
+class LogRatioLoss(ContinuousLoss):
     """Log-ratio loss: ratios of distances between embeddings equal those of labels.
 
         l(a, i, j) = { log D(f_a, f_i) / D(f_a, f_j) - log D(y_a, y_i) / D(y_a, y_j) }^2
@@ -80,47 +220,17 @@ class LogRatioLoss(MetricLoss):
         name: str | None = "log_ratio_loss",
         dtype: str | None = None,
     ) -> None:
-        super().__init__(reduction=reduction, name=name, dtype=dtype)
-        known = ("squared_euclidean", "precomputed")
-        if not callable(label_distance) and label_distance not in known:
-            raise ValueError(
-                f"`label_distance` must be one of {known} or a function. "
-                f"Received: label_distance={label_distance!r}."
-            )
-        self.label_distance = label_distance
+        super().__init__(label_distance, reduction=reduction, name=name, dtype=dtype)
         self.epsilon = at_least_zero("epsilon", epsilon)
-
-    def checked(self, y_true: Tensor, y_pred: Tensor) -> tuple[Tensor, Tensor]:
-        """Check continuous labels and embeddings. See `MetricLoss.checked`."""
-        embeddings = ops.convert_to_tensor(y_pred, dtype=self.dtype)
-        if len(embeddings.shape) != 2:
-            raise ValueError(
-                "The embeddings (`y_pred`) must have the shape [batch, dimension]. "
-                f"Received: shape={tuple(embeddings.shape)}."
-            )
-        labels = ops.convert_to_tensor(y_true)
-        if len(labels.shape) == 0:
-            raise ValueError(
-                "The labels (`y_true`) must have a row for each embedding. "
-                "Received: a scalar."
-            )
-        rows = labels.shape[0], embeddings.shape[0]
-        if None not in rows and rows[0] != rows[1]:
-            raise ValueError(
-                "The labels (`y_true`) and the embeddings (`y_pred`) must have as many "
-                f"rows. Received: {rows[0]} labels and {rows[1]} embeddings."
-            )
-        return labels, embeddings
 
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
         """Compute the loss of each anchor, times B / (anchors that have a pair)."""
-        targets = self._label_distances(labels, embeddings)
-        place = ops.arange(ops.shape(embeddings)[0])
-        others = ops.not_equal(ops.expand_dims(place, 1), place)
+        # A factor changes no ratio.
+        targets, _ = self.label_distances(labels, embeddings)
         distances = self._shifted_distances(embeddings)
         # NaN is unequal to 0, so it is not left out.
         apart = ops.logical_and(ops.not_equal(targets, 0), ops.not_equal(distances, 0))
-        listed = ops.logical_and(others, apart)
+        listed = ops.logical_and(other_items(embeddings), apart)
         targets = ops.log(ops.where(listed, targets, ops.ones_like(targets)))
         logs = ops.log(ops.where(listed, distances, ops.ones_like(distances)))
         u = logs - ops.cast(targets, logs.dtype)
@@ -133,42 +243,6 @@ class LogRatioLoss(MetricLoss):
         anchors = ops.sum(has_pair)
         batch = ops.cast(ops.shape(embeddings)[0], values.dtype)
         return has_pair * values * batch / ops.maximum(anchors, 1)
-
-    def _label_distances(self, labels: Tensor, embeddings: Tensor) -> Tensor:
-        """Compute D(y_a, y_i), `[B, B]`, up to a factor."""
-        if self.label_distance == "precomputed":
-            distances = labels
-        elif callable(self.label_distance):
-            distances = ops.convert_to_tensor(self.label_distance(labels, labels))
-        else:
-            if keras.backend.standardize_dtype(labels.dtype) in ("int32", "int64"):
-                labels = labels - labels[:1]  # floats would merge large ones
-            labels = ops.cast(labels, self._label_dtype(labels))
-            # A factor changes no ratio, and keeps squares from running out of range.
-            largest = ops.max(ops.abs(labels))
-            labels = labels / ops.where(ops.equal(largest, 0), 1, largest)
-            distances = squared_label_distance(labels, labels)
-        rows = embeddings.shape[0]
-        if len(distances.shape) != 2 or any(
-            None not in (side, rows) and side != rows for side in distances.shape
-        ):
-            raise ValueError(
-                "The label distances must be a square matrix [batch, batch]. "
-                f"Received: shape={tuple(distances.shape)} for {rows} embeddings."
-            )
-        if not is_traced(distances):
-            smallest = np.min(ops.convert_to_numpy(distances), initial=0)
-            if smallest < 0:
-                raise ValueError(
-                    f"Label distances must be at least 0. Received: {smallest}."
-                )
-        return ops.stop_gradient(ops.cast(distances, self._label_dtype(distances)))
-
-    def _label_dtype(self, labels: Tensor) -> str:
-        """Type of label distances: their logarithm is taken before half precision."""
-        # Not `keras.backend.result_type`, which knows no float64 on JAX.
-        kinds = keras.backend.standardize_dtype(labels.dtype), self.dtype
-        return "float64" if "float64" in kinds else "float32"
 
     def _shifted_distances(self, embeddings: Tensor) -> Tensor:
         """Compute D(f_a, f_i) + epsilon, `[B, B]`, up to a factor."""
@@ -186,23 +260,4 @@ class LogRatioLoss(MetricLoss):
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
-        distance: Any = self.label_distance
-        if callable(distance):
-            distance = keras.saving.serialize_keras_object(distance)
-        return {
-            **super().get_config(),
-            "label_distance": distance,
-            "epsilon": self.epsilon,
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "LogRatioLoss":
-        """Rebuild the loss; a label distance of your own must be registered in Keras.
-
-        See `keras.saving.register_keras_serializable`.
-        """
-        distance = config.get("label_distance")
-        if isinstance(distance, dict):
-            distance = keras.saving.deserialize_keras_object(distance)
-            config = {**config, "label_distance": distance}
-        return cls(**config)
+        return {**super().get_config(), "epsilon": self.epsilon}

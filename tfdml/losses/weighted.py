@@ -32,7 +32,8 @@ class PairWeightedLoss(PairLoss):
             `[A, G]` as in `PairLoss.pair_loss`, to the weights `[A, G]`, at least 0.
             Weights outside both masks do not count. To save a model that is compiled
             with the loss, register the function with
-            `keras.saving.register_keras_serializable`.
+            `keras.saving.register_keras_serializable`. Or the name under which it is
+            registered, such as "tfdml>binlifted_weights".
         arguments: Further arguments of the function, by name.
         reduction: As in `keras.losses.Loss`.
         name: Name of the loss.
@@ -40,6 +41,7 @@ class PairWeightedLoss(PairLoss):
 
     Raises:
         TypeError: `weight_function` cannot be called.
+        ValueError: `weight_function` is no name of a registered function.
 
     Example:
         >>> loss = PairWeightedLoss(binlifted_weights, {"beta": 40.0})
@@ -53,7 +55,7 @@ class PairWeightedLoss(PairLoss):
 
     def __init__(
         self,
-        weight_function: Callable[..., Tensor],
+        weight_function: Callable[..., Tensor] | str,
         arguments: Mapping[str, Any] | None = None,
         *,
         reduction: str | None = "sum_over_batch_size",
@@ -61,6 +63,8 @@ class PairWeightedLoss(PairLoss):
         dtype: str | None = None,
     ) -> None:
         super().__init__(reduction=reduction, name=name, dtype=dtype)
+        if isinstance(weight_function, str):
+            weight_function = _registered(weight_function)
         if not callable(weight_function):
             raise TypeError(
                 "`weight_function` must be a function of scores, positives and "
@@ -97,6 +101,17 @@ class PairWeightedLoss(PairLoss):
                 config["weight_function"]
             )
         return cls(**config)
+
+
+def _registered(name: str) -> Callable[..., Tensor]:
+    found = keras.saving.get_registered_object(name)
+    if found is None:
+        raise ValueError(
+            "`weight_function` must be a function, or the name under which one is "
+            "registered by `keras.saving.register_keras_serializable`, such as "
+            f"'tfdml>binlifted_weights'. Received: {name!r}."
+        )
+    return found
 
 
 @keras.saving.register_keras_serializable(package="tfdml")

@@ -1,0 +1,58 @@
+"""The parts of a data set that a run trains on and measures."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from training.data.data_set import DataSet
+from training.designs import label_distance_of
+from training.evaluation import Part
+from training.pictures import Pictures
+from training.recipe import Recipe
+
+__all__ = ["parts_of", "thinned"]
+
+
+def parts_of(
+    recipe: Recipe, data: DataSet, splits: Sequence[str], thin: float = 0.0
+) -> list[Part]:
+    """Return the parts of some splits.
+
+    Args:
+        recipe: How pictures are seen.
+        data: The pictures.
+        splits: Which, in this order.
+        thin: How unequal the sizes of the training classes are made; see `thinned`.
+    """
+    pictures = Pictures(data, recipe.view, seed=recipe.fit.seed, threads=1)
+    distance = label_distance_of(recipe)
+    parts = []
+    for split in splits:
+        places = np.flatnonzero(data.splits == split)
+        if split == "train" and thin:
+            places = places[thinned(data.labels[places], thin)]
+        parts.append(Part(data.select(places), pictures, places, distance))
+    return parts
+
+
+def thinned(labels: np.ndarray, gamma: float) -> np.ndarray:
+    """Choose images so that class sizes become unequal.
+
+    The classes are put into a random order, always the same. Of L classes the one at
+    place r keeps the share 1 - gamma r / (L - 1) of its images, at least 2.
+
+    Args:
+        labels: Class ids, integers `[N]`.
+        gamma: 0 keeps all; with 1 the last class keeps 2.
+
+    Returns:
+        The positions that stay, in ascending order, int64 `[M]`.
+    """
+    random = np.random.default_rng(0)
+    classes = random.permutation(np.unique(labels))
+    chosen = []
+    for place, name in enumerate(classes):
+        images = random.permutation(np.flatnonzero(labels == name))
+        share = 1 - gamma * place / max(len(classes) - 1, 1)
+        chosen.append(images[: max(2, round(share * len(images)))])
+    return np.sort(np.concatenate(chosen))
