@@ -233,8 +233,8 @@ def test_runs_that_compute_the_same_share_their_work():
         assert other.work != one.work
 
 
-def tuned(name, rate, reached, study="tuning"):
-    tables = {"fit": {"learning_rate": rate}}
+def tuned(name, rate, reached, study="tuning", steps=100):
+    tables = {"fit": {"learning_rate": rate, "steps": steps}}
     record = {"study": study, "series": name, "set": "emoji", "tables": tables}
     return record | ({"metrics": {"precision_at_1": reached}} if reached else {})
 
@@ -245,9 +245,10 @@ def test_best_rate_on_validation_is_taken_once_the_grid_is_whole():
         tuned("a", RATES[1], 0.6),
         tuned("a", RATES[2], None),  # diverged
         tuned("a", 1.0, 0.9, study="losses"),
+        tuned("a", RATES[0], 0.7, steps=200),
         tuned("b", RATES[2], 0.1),
     ]
-    assert rates_of(records) == {("emoji", "a"): RATES[1]}
+    assert rates_of(records, 100) == {("emoji", "a"): RATES[1]}
 
 
 def work(run):

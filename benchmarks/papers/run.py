@@ -13,6 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from pathlib import Path
 from typing import Any
 
+from benchmarks.papers.cases import CASES
 from benchmarks.papers.runs import Record, Run, read_results
 from benchmarks.papers.sets import SETS
 from benchmarks.papers.studies import STUDIES, floor_runs
@@ -21,6 +22,9 @@ from benchmarks.session import machine, write
 
 __all__ = ["add_options", "do", "run"]
 
+_RUNS_A_PROCESS = 10
+"""What a backend has compiled stays in memory until its process ends."""
+
 
 def add_options(add: Any) -> None:
     """Add the options of the command."""
@@ -28,6 +32,7 @@ def add_options(add: Any) -> None:
     add("--weights", help="MobileNet's weights (downloaded by Keras)")
     add("--study", nargs="+", choices=list(STUDIES), help="these alone")
     add("--sets", nargs="+", choices=list(SETS), help="these alone")
+    add("--only", nargs="+", choices=list(CASES), help="these losses alone")
     add("--seeds", type=int, nargs="+", default=[0, 1, 2], help="(0 1 2)")
     add("--steps", type=int, default=1500, help="of training, in hundreds (1500)")
     add("--processes", type=int, default=1, help="that train side by side (1)")
@@ -79,9 +84,11 @@ def run(options: argparse.Namespace) -> int:
         for study in studies.values()
         for set_ in sets
         for variant in study.of(set_)
+        if variant.case in (options.only or CASES)
     }
     complete = finish([*floor_runs(sets), *tuning_runs(cases, options.steps)])
-    rates = rates_of(results.values())
+    rates = rates_of(results.values(), options.steps)
+    rates = {at: rate for at, rate in rates.items() if at in cases}
     for is_timed, processes in ((False, options.processes), (True, 1)):
         runs = [
             run
@@ -112,7 +119,9 @@ def do(
     # A process that was forked with JAX in it hangs.
     context = multiprocessing.get_context("spawn")
     done = 0
-    with ProcessPoolExecutor(min(processes, len(runs)), context) as pool:
+    with ProcessPoolExecutor(
+        min(processes, len(runs)), context, max_tasks_per_child=_RUNS_A_PROCESS
+    ) as pool:
         left: dict[Future, Run] = {pool.submit(work, run): run for run in runs}
         while left:
             for future in wait(left, return_when=FIRST_COMPLETED).done:
@@ -138,7 +147,6 @@ def _work(
     from benchmarks.papers.train import frozen, train
     from training.recipe import recipe_of
 
-    _use_compilation_cache()
     tables = run.tables
     if weights is not None:
         tables = tables | {"embedder": tables["embedder"] | {"weights": weights}}
@@ -154,18 +162,6 @@ def _data(packed: Path) -> Any:
     from benchmarks.papers.pack import read_packed
 
     return read_packed(packed)
-
-
-def _use_compilation_cache() -> None:
-    """Let JAX keep what it compiles: seeds and rates of a loss share their programs."""
-    import keras
-
-    if keras.backend.backend() != "jax":
-        return
-    import jax
-
-    jax.config.update("jax_compilation_cache_dir", os.environ.get("TFDML_XLA_CACHE"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
 def _commit() -> str:

@@ -37,23 +37,24 @@ def tuning_runs(cases: Iterable[tuple[str, str]], steps: int) -> list[Run]:
     ]
 
 
-def rates_of(results: Iterable[Record]) -> Rates:
+def rates_of(results: Iterable[Record], steps: int) -> Rates:
     """Return the best rate of each set and case whose whole grid was run.
 
     A run that diverged is never the best.
 
     Args:
         results: Records of results, of all studies.
+        steps: How long the runs of the grid were.
     """
     grids: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for record in results:
-        if record["study"] != _STUDY:
+        fit = record["tables"]["fit"]
+        if (record["study"], fit["steps"]) != (_STUDY, steps):
             continue
         metric, sign = _CHOSEN_BY[SETS[record["set"]].is_continuous]
         reached = sign * record.get("metrics", {}).get(metric, -sign * math.inf)
-        rate = record["tables"]["fit"]["learning_rate"]
         place = record["set"], record["series"]
-        grids.setdefault(place, []).append((reached, rate))
+        grids.setdefault(place, []).append((reached, fit["learning_rate"]))
     return {
         place: max(grid)[1] for place, grid in grids.items() if len(grid) == len(RATES)
     }
