@@ -115,7 +115,15 @@ def chosen(
 
 
 def write(out: Path | None, record: dict[str, Any]) -> None:
-    """Append a record to the file, at once: a run that is ended loses nothing."""
-    if out is not None:
-        with out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+    """Append a record to the file, at once: a run that is ended loses nothing.
+
+    It begins a new line also where the one before was cut short.
+    """
+    if out is None:
+        return
+    with out.open("ab+") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+        file.write(json.dumps(record).encode() + b"\n")

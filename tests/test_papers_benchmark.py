@@ -4,18 +4,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks.papers import __main__ as papers
-from benchmarks.papers import tables
 from benchmarks.papers.cases import CASES
-from benchmarks.papers.figures import curves, lines
-from benchmarks.papers.groups import Column
 from benchmarks.papers.pack import pack, read_packed
 from benchmarks.papers.parts import parts_of, thinned
-from benchmarks.papers.run import do
-from benchmarks.papers.runs import Run, read_results
+from benchmarks.papers.runs import Run
 from benchmarks.papers.sets import SETS, tables_of
-from benchmarks.papers.studies import STUDIES, Study, Variant, floor_runs
-from benchmarks.papers.train import frozen, train
+from benchmarks.papers.studies import STUDIES, floor_runs
+from benchmarks.papers.train import frozen, timed, train
 from benchmarks.papers.tuning import RATES, rates_of, tuning_runs
 from training.data.data_set import DataSet
 from training.evaluation import embed
@@ -129,20 +124,31 @@ def test_run_is_measured_on_its_split_after_each_epoch(packed):
     reached = np.mean([int(hit) for hit in found["queries"]])
     assert found["metrics"]["precision_at_1"] == pytest.approx(reached, abs=1e-6)
     assert [point["step"] for point in found["curve"]] == [2, 4]
-    # A batch of 4 pairs: 8 anchors, 1 positive, 6 negatives.
-    assert [point["triplets"] for point in found["curve"]] == [2 * 48, 4 * 48]
     assert found["curve"][-1]["precision_at_1"] == found["metrics"]["precision_at_1"]
-    assert found["step_ms"] > 0
-    validated = trained(small_run(split="validation"), packed)
-    assert len(validated["queries"]) == 8
-    assert "curve" not in validated
+    assert found["metrics"]["queries"] == 40
+    assert found["validation"]["queries"] == 8
 
 
 @pytest.mark.slow
-def test_loss_that_becomes_nan_ends_its_run(packed):
-    run = small_run()
-    run.tables["fit"] |= {"learning_rate": 1e30, "warmup_steps": 0, "optimizer": "sgd"}
-    assert trained(run, packed)["diverged_at"] in (2, 4)
+@pytest.mark.parametrize("broken", ["loss", "weights"])
+def test_run_that_becomes_nan_has_diverged(packed, broken, monkeypatch):
+    run = small_run(with_curve=True)
+    if broken == "loss":
+        run.tables["fit"] |= {"learning_rate": 1e30, "optimizer": "sgd"}
+    else:
+        monkeypatch.setattr(
+            "keras.Model.get_weights", lambda model: [np.array([0, np.nan])]
+        )
+    assert trained(run, packed) == {"diverged_at": 2}
+
+
+@pytest.mark.slow
+def test_step_is_timed(packed, monkeypatch):
+    monkeypatch.setattr("benchmarks.papers.train._TIMED_STEPS", 2)
+    run = small_run("top-k precision", is_timed=True)
+    found = timed(run, recipe_of(run.tables), read_packed(packed))
+    assert list(found) == ["step_ms"]
+    assert found["step_ms"] > 0
 
 
 def test_network_that_is_not_trained_is_measured_by_its_pooled_features(packed):
@@ -150,16 +156,17 @@ def test_network_that_is_not_trained_is_measured_by_its_pooled_features(packed):
     found = frozen(run, recipe_of(run.tables), read_packed(packed))
     assert len(found["classes"]) == len(found["queries"]) == 40
     assert 0 < found["metrics"]["precision_at_1"] <= 1
+    assert found["validation"]["queries"] == 8
 
 
 @pytest.fixture(scope="module")
 def poses():
-    """Four clips of grey pictures whose brightness is the label."""
+    """Six clips of grey pictures whose brightness is the label."""
     random = np.random.default_rng(1)
-    labels = random.uniform(0, 2, (48, 1))
-    images = np.broadcast_to(100 * labels[..., np.newaxis, np.newaxis], (48, 16, 16, 3))
-    splits = np.repeat(["train", "test"], 24)
-    clips = np.repeat(["a", "b", "c", "d"], 12)
+    labels = random.uniform(0, 2, (72, 1))
+    images = np.broadcast_to(100 * labels[..., np.newaxis, np.newaxis], (72, 16, 16, 3))
+    splits = np.repeat(["train", "test", "validation"], 24)
+    clips = np.repeat(list("abcdef"), 12)
     return DataSet(images.astype("uint8"), labels, splits, sequences=clips)
 
 
@@ -178,15 +185,21 @@ def test_poses_are_compared_by_cosine_or_if_not_of_unit_length_by_distance(
     tables = CASES["log-ratio"].tables("pose", TINY | {"batches": NEIGHBORS})
     run = Run("pose", "log-ratio", tables, unit_length=unit_length)
     found = train(run, recipe_of(tables), poses)
-    (rows,) = seen
-    labels, clips = poses.labels[24:, 0], poses.sequences[24:]
+    rows, _ = seen
+    labels, clips = poses.labels[24:48, 0], poses.sequences[24:48]
     lengths = np.linalg.norm(rows, axis=1)
     assert np.allclose(lengths, 1, atol=1e-4) == unit_length
     apart = ((rows[:, None].astype("float64") - rows) ** 2).sum(axis=-1)
     apart[clips[:, None] == clips] = np.inf
-    expected = (labels - labels[apart.argmin(axis=1)]) ** 2
-    expected = np.sqrt(expected)
+    expected = abs(labels - labels[apart.argmin(axis=1)])
     np.testing.assert_allclose(found["queries"], expected, atol=1e-3)
+    assert "label_distance_at_10_other_sequences" in found["validation"]
+
+
+def test_curve_of_poses_without_unit_length_is_refused():
+    tables = CASES["log-ratio, any length"].tables("pose")
+    with pytest.raises(ValueError, match=r"`with_curve` must be False .* cosine"):
+        Run("losses", "log-ratio", tables, unit_length=False, with_curve=True)
 
 
 # The runs of the studies
@@ -231,190 +244,36 @@ def test_runs_that_compute_the_same_share_their_work():
         Run("losses", "one", tables_of("emoji"), thinned=0.5),
     ):
         assert other.work != one.work
+    assert Run("cost", "one", tables_of("emoji"), is_timed=True).work != one.work
 
 
-def tuned(name, rate, reached, study="tuning", steps=100):
-    tables = {"fit": {"learning_rate": rate, "steps": steps}}
-    record = {"study": study, "series": name, "set": "emoji", "tables": tables}
-    return record | ({"metrics": {"precision_at_1": reached}} if reached else {})
-
-
-def test_best_rate_on_validation_is_taken_once_the_grid_is_whole():
-    records = [
-        tuned("a", RATES[0], 0.5),
-        tuned("a", RATES[1], 0.6),
-        tuned("a", RATES[2], None),  # diverged
-        tuned("a", 1.0, 0.9, study="losses"),
-        tuned("a", RATES[0], 0.7, steps=200),
-        tuned("b", RATES[2], 0.1),
-    ]
-    assert rates_of(records, 100) == {("emoji", "a"): RATES[1]}
-
-
-def work(run):
-    """As a process does a run; at the top of the module, so that it can be sent."""
-    if run.series == "late":
-        return None
-    if run.series == "broken":
-        raise ValueError("broken")
-    return run.series
-
-
-@pytest.mark.slow
-def test_a_run_that_fails_or_comes_too_late_does_not_end_the_others(capsys):
-    names = ("a", "broken", "late", "b")
-    runs = [Run("s", name, tables_of("emoji")) for name in names]
-    kept = []
-    assert not do(runs, work, lambda run, found: kept.append((run.series, found)), 2)
-    assert sorted(kept) == [("a", "a"), ("b", "b")]
-    assert "s broken of emoji failed" in capsys.readouterr().out
-    assert do([], work, kept.append, 1)
-
-
-@pytest.fixture
-def tiny(monkeypatch):
-    """Two small studies that share their work, one rate, and no processes."""
-    monkeypatch.setattr("benchmarks.papers.sets._TRAINED", TINY)
-    monkeypatch.setattr("benchmarks.papers.tuning.RATES", (1e-3,))
-    losses = [
-        Variant("binomial deviance", scale, changes={"loss": {"negative_scale": scale}})
-        for scale in (10.0, 40.0)
-    ]
-    for name in ("powers", "thinned"):
-        study = Study(f"Study of {name}", lambda set_: iter(losses), "scale")
-        monkeypatch.setitem(STUDIES, name, study)
-    worked = []
-
-    def here(runs, work, keep, processes):
-        found = [(run, work(run)) for run in runs]
-        for run, result in found:
-            if result is not None:
-                keep(run, result)
-                worked.append(run)
-        return all(result is not None for _, result in found)
-
-    monkeypatch.setattr("benchmarks.papers.run.do", here)
-    return worked
-
-
-@pytest.mark.slow
-def test_command_goes_on_where_it_ended_and_shares_work(packed, tmp_path, tiny, capsys):
-    out = tmp_path / "results.jsonl"
-    command = ["run", "--packed", str(packed.parent), "--study", "powers", "thinned"]
-    command += ["--seeds", "0", "--steps", "2", "--commit", "abc", "--out", str(out)]
-    assert papers.main([*command, "--seconds", "0"]) == 1
-    assert not out.exists()
-    assert papers.main(command) == 0
-    assert [run.study for run in tiny] == ["floor", "tuning", "powers", "powers"]
-    records = list(read_results([out]).values())
-    assert {r["commit"] for r in records} == {"abc"}
-    reached = {
-        study: {r["point"]: r["metrics"] for r in records if r["study"] == study}
-        for study in ("powers", "thinned")
-    }
-    assert list(reached["powers"]) == [10, 40]
-    assert reached["powers"] == reached["thinned"]
-    before = out.read_bytes()
-    assert papers.main(command) == 0
-    assert out.read_bytes() == before
-    capsys.readouterr()
-    assert papers.main(["tables", str(out)]) == 0
-    told = capsys.readouterr().out
-    assert "## Study of thinned: emoji\n\n| scale | 10 | 40 |" in told
-    folder = tmp_path / "figures"
-    assert papers.main(["figures", str(out), "--folder", str(folder)]) == 0
-    drawn = {file.name for file in folder.iterdir()}
-    assert drawn == {"powers_emoji.png", "thinned_emoji.png"}
-
-
-# Tables
-
-
-def record(series, queries, study="losses", **more):
-    reached = float(np.mean(queries))
-    metrics = {column.metric: reached for column in tables._COLUMNS[False].values()}
+def results_of(runs, reached):
+    """Records with what each rate reaches on validation; None: it diverged."""
     return {
-        "study": study,
-        "series": series,
-        "point": None,
-        "set": "emoji",
-        "queries": "".join(map(str, queries)),
-        "metrics": metrics,
-        "tables": {"fit": {"learning_rate": 1e-4}},
-    } | more
+        run.key: {} if value is None else {"metrics": {metric: value}}
+        for run, value in zip(runs, reached, strict=True)
+        for metric in [SETS[run.set].metrics.chosen_by]
+    }
 
 
-def test_table_tells_mean_half_range_and_what_does_not_differ():
-    good, alike, bad = [1] * 19 + [0], [1] * 18 + [0] * 2, [0] * 19 + [1]
-    classes = [str(place) for place in range(20)]
-    records = [
-        record("bad", bad),
-        record("good", good),
-        record("good", [1] * 20),
-        record("alike", alike),
-    ]
-    broken = record("broken", bad)
-    del broken["metrics"], broken["queries"]
-    floor = [record("not trained", bad, "floor", classes=classes)]
-    text = tables.table(STUDIES["losses"], [*records, broken], floor, "emoji")
-    lines = text.splitlines()[2:]
-    assert [line.split(" | ")[0][2:] for line in lines] == [
-        "good",
-        "alike",
-        "bad",
-        "not trained",
-        "broken",
-    ]
-    assert "| 2 | 97.5 ± 2.5 |" in lines[0]
-    assert "n.s." in lines[1]
-    assert "n.s." not in lines[2]
-    assert "| (1 diverged) |" in lines[-1]
+@pytest.mark.parametrize(
+    ("place", "reached", "rate"),
+    [
+        (("emoji", "N-pair"), [0.5, 0.6, None, 0.1], RATES[1]),
+        (("emoji", "N-pair"), [0.5, 0.6, 0.6, 0.6], RATES[1]),
+        (("pose", "log-ratio"), [0.5, 0.6, None, 0.1], RATES[3]),
+    ],
+)
+def test_best_rate_on_validation_is_taken(place, reached, rate):
+    runs = tuning_runs([place], 100)
+    assert [run.split for run in runs] == ["validation"] * len(RATES)
+    assert rates_of(runs, results_of(runs, reached)) == {place: rate}
 
 
-def test_table_of_what_is_varied_has_a_column_a_point():
-    records = [
-        record("a", [1, 0], "top_k", point=k, step_ms=2.0) for k in (10, 3, 3)
-    ] + [record("b", [1, 1], "top_k", point=3)]
-    text = tables.table(STUDIES["top_k"], records, [], "emoji")
-    assert text.splitlines() == [
-        "| k | 3 | 10 |",
-        "| --- | ---: | ---: |",
-        "| a | 50.0 ± 0.0 | 50.0 |",
-        "| b | 100.0 |  |",
-    ]
-    timed = tables.table(STUDIES["cost"], records[:1], [], "emoji")
-    assert timed.splitlines()[-1] == "| a | 2.00 ± 0.00 |"
-
-
-# Figures
-
-
-def test_curves_are_means_over_seeds_against_steps_and_triplets():
-    def run(reached):
-        points = [
-            {"step": step, "triplets": 48 * step, "precision_at_1": value}
-            for step, value in zip((100, 200), reached, strict=True)
-        ]
-        return record("top-k precision", [1, 0], curve=points)
-
-    figure = curves([run((0.4, 0.6)), run((0.5, 0.8))], ("top-k precision", "N-pair"))
-    left, right = (axes.lines[0].get_xydata().tolist() for axes in figure.axes)
-    assert left == [[100, 45], [200, 70]]
-    assert right == [[4800, 45], [9600, 70]]
-    assert curves([record("N-pair", [1, 0])], ("N-pair",)) is None
-
-
-def test_lines_have_a_point_for_each_value_and_a_range_over_seeds():
-    records = [
-        record("a", hits, "top_k", point=k)
-        for k, hits in ((1, [1, 0]), (1, [0, 0]), (10, [1, 1]))
-    ]
-    columns = {"Precision@1, %": Column("precision_at_1", 100)}
-    figure = lines(STUDIES["top_k"], records, columns)
-    (axes,) = figure.axes
-    drawn = axes.lines[-1].get_xydata().tolist()
-    assert drawn == [[1, 25], [10, 100]]
-    assert axes.collections[0].get_segments()[0].tolist() == [[1, 0], [1, 50]]
-    words = [record("a", [1, 0], "designs", point=p) for p in ("(2, 32)", "p = 0.1")]
-    (axes,) = lines(STUDIES["designs"], words, columns).axes
-    assert [t.get_text() for t in axes.get_xticklabels()] == ["(2, 32)", "p = 0.1"]
+def test_no_rate_without_a_whole_grid_or_where_all_diverged():
+    runs = tuning_runs([("emoji", "N-pair"), ("emoji", "angular")], 100)
+    results = results_of(runs, [0.5, 0.6, 0.7, 0.8, None, None, None, None])
+    del results[runs[0].key]
+    assert rates_of(runs, results) == {}
+    longer = tuning_runs([("emoji", "N-pair")], 200)
+    assert rates_of(longer, results_of(runs[:4], [0.5, 0.6, 0.7, 0.8])) == {}

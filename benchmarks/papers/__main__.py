@@ -6,11 +6,12 @@ r"""The papers' tables in small: losses on emoji, furniture and poses, over seed
     python -m benchmarks.papers tables results.jsonl
 
 pack: a data set becomes one file of small JPEGs, which can be carried to the machine
-that trains. run: the runs of the studies (`--study`), several processes side by side;
-those that the file of results has already are left out, so that a run that was ended
-goes on. The learning rate of each loss is chosen on validation classes from one small
-grid; what is told is measured on test classes, after the last step. tables: the results
-as Markdown.
+that trains. run: the runs of the studies (`--study`), several processes side by side,
+those that take times alone at the end; what the file of results (`--out`) has already
+is left out, so that a command that was ended goes on. The learning rate of each loss is
+chosen on validation classes from one small grid; what is told is measured on test
+classes, after the last step. The status is 1 where a result is missing.
+tables: the results as Markdown. figures: the results as pictures.
 
 With KERAS_BACKEND=jax nothing here needs TensorFlow.
 """

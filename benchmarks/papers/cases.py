@@ -3,13 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.papers.sets import SETS, Tables, tables_of
+from benchmarks.papers.runs import Tables
+from benchmarks.papers.sets import SETS, tables_of
 
 __all__ = ["CASES", "Case"]
 
 _GROUPS = {"images_per_class": 4, "classes_per_batch": 16, "small_classes": "leave_out"}
-_WEIGHTED = _GROUPS | {"importance_weights": True}
-_NEIGHBORS = {"design": "neighbors", "batch_size": 150, "neighbors": 5}
 
 
 @dataclass(frozen=True)
@@ -22,6 +21,9 @@ class Case:
         proxies: The table `[proxies]`, None for a loss that is not on proxies.
         batches: The table `[batches]`.
         is_continuous: Whether it is for labels that have distances.
+        unit_length: Whether it is for embeddings of unit length.
+        sampled: Which triplets of a batch it samples: `"all"`, one a positive
+            `"pair"`, or one an `"anchor"`.
     """
 
     name: str
@@ -29,6 +31,8 @@ class Case:
     proxies: dict[str, Any] | None = None
     batches: dict[str, Any] = field(default_factory=lambda: _GROUPS)
     is_continuous: bool = False
+    unit_length: bool = True
+    sampled: str = "all"
 
     def suits(self, set_: str) -> bool:
         """Whether a set has such labels."""
@@ -51,60 +55,82 @@ class Case:
         return tables_of(set_, own, changed)
 
 
-def _case(name: str, loss: str, /, **arguments: Any) -> Case:
-    return Case(name, {"name": loss} | arguments)
+def _case(name: str, loss: str, /, *, how: Any = None, **arguments: Any) -> Case:
+    return Case(name, {"name": loss} | arguments, **(how or {}))
 
+
+def _poses(
+    name: str, loss: str, /, *, unit_length: bool = True, **arguments: Any
+) -> Case:
+    """A loss on continuous labels, on the batches of Kim et al., CVPR 2019."""
+    return Case(
+        name,
+        {"name": loss} | arguments,
+        batches={"design": "neighbors", "batch_size": 150, "neighbors": 5},
+        is_continuous=True,
+        unit_length=unit_length,
+    )
+
+
+def _weighted(name: str, loss: str, /, **arguments: Any) -> Case:
+    """A contrastive loss with importance weights; Hong et al. do not normalise."""
+    batches = _GROUPS | {"importance_weights": True}
+    return Case(name, {"name": loss, "margin": 1.0} | arguments, batches=batches)
+
+
+_PAIR = {"sampled": "pair"}
+_ANY_LENGTH = {"unit_length": False}
 
 _ALL = [
     _case("triplet, uniform", "TripletLoss", margin=0.2),
-    _case("triplet, hard", "HardTripletLoss", margin=0.2),
-    _case("triplet, semi-hard", "SemiHardTripletLoss", margin=0.2),
-    _case("triplet, distance-weighted", "DistanceWeightedTripletLoss", margin=0.2),
-    _case("margin, distance-weighted", "DistanceWeightedMarginLoss"),
+    _case("triplet, hard", "HardTripletLoss", margin=0.2, how={"sampled": "anchor"}),
+    # FaceNet's margin; that of Hong et al. is 1.
+    _case("triplet, semi-hard", "SemiHardTripletLoss", margin=0.2, how=_PAIR),
+    _case(
+        "triplet, distance-weighted",
+        "DistanceWeightedTripletLoss",
+        margin=0.2,
+        how=_PAIR,
+    ),
+    _case("margin, distance-weighted", "DistanceWeightedMarginLoss", how=_PAIR),
     _case("contrastive", "ContrastiveLoss", margin=1.0),
-    _case("lifted structure", "LiftedStructureLoss", margin=1.0),
-    _case("N-pair", "NPairLoss"),
+    # The paper's embeddings have any length.
+    _case("lifted structure", "LiftedStructureLoss", margin=1.0, how=_ANY_LENGTH),
+    # As those of N-pair: on unit vectors its loss cannot come near 0. The weight of
+    # the squared lengths is that of the paper's code, 0.02 / 4.
+    _case("N-pair", "NPairLoss", l2_weight=0.005, how=_ANY_LENGTH),
     _case("angular", "AngularLoss", angle=45.0),
+    # The paper's scale of 1 is for embeddings of any length; cosines need a larger one.
     _case("NCA", "NCALoss", scale=10.0),
     _case("histogram", "HistogramLoss", bin_width=0.02),
     _case("binomial deviance", "BinomialDevianceLoss"),
     _case("BinLifted", "PairWeightedLoss", weight_function="tfdml>binlifted_weights"),
     _case("multi-similarity", "MultiSimilarityLoss"),
     _case("supervised contrastive", "SupervisedContrastiveLoss", temperature=0.1),
-    _case("top-k precision", "TopKPrecisionLoss", k=5, margin=0.1),
+    # An image has 3 positives in these batches, and k must be well below; the paper's 5
+    # is for 10 of them. The study of k and margin has larger classes.
+    _case("top-k precision", "TopKPrecisionLoss", k=1, margin=0.1),
     Case("Proxy-NCA", {"name": "ProxyNCALoss"}, {}),
+    # As many centers as 5 to 12 images a class have use for; the paper has 10 for 60.
     Case(
         "SoftTriple",
         {"name": "SoftTripleLoss"},
         {"centers_per_class": 3, "center_penalty": 0.2},
     ),
     Case("Proxy Anchor", {"name": "ProxyAnchorLoss"}, {}),
-    Case(
-        "weighted contrastive",
-        {"name": "WeightedContrastiveLoss", "margin": 1.0},
-        batches=_WEIGHTED,
+    _weighted("weighted contrastive", "WeightedContrastiveLoss"),
+    _weighted(
+        "weighted contrastive, weights off", "WeightedContrastiveLoss", power=0.0
     ),
-    Case(
-        "balanced contrastive",
-        {"name": "BalancedContrastiveLoss", "margin": 1.0},
-        batches=_WEIGHTED,
+    _weighted("balanced contrastive", "BalancedContrastiveLoss"),
+    _weighted(
+        "balanced contrastive, weights off", "BalancedContrastiveLoss", power=0.0
     ),
-    Case("log-ratio", {"name": "LogRatioLoss"}, None, _NEIGHBORS, True),
-    Case(
-        "triplet, dense",
-        {"name": "ContinuousTripletLoss", "margin": 0.03},
-        None,
-        _NEIGHBORS,
-        True,
-    ),
-    Case(
-        "triplet, binary",
-        # The threshold takes about every tenth pair of training poses for alike.
-        {"name": "ContinuousTripletLoss", "margin": 0.2, "threshold": 1.0},
-        None,
-        _NEIGHBORS,
-        True,
-    ),
+    _poses("log-ratio", "LogRatioLoss"),
+    _poses("log-ratio, any length", "LogRatioLoss", unit_length=False),
+    _poses("triplet, dense", "ContinuousTripletLoss", margin=0.03),
+    # The threshold takes about every tenth pair of training poses for alike.
+    _poses("triplet, binary", "ContinuousTripletLoss", margin=0.2, threshold=1.0),
 ]
 CASES = {case.name: case for case in _ALL}
 """Every case by its name."""

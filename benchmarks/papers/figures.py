@@ -1,20 +1,23 @@
 """The results of the studies as figures."""
 
 import argparse
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.papers.groups import Column, grouped, mean, points_of, spread
-from benchmarks.papers.runs import Record, read_results
+from benchmarks.papers.cases import CASES
+from benchmarks.papers.groups import FLOOR, diverged, grouped, mean
+from benchmarks.papers.lines import add_floor, lines
+from benchmarks.papers.metrics import CLASSES
+from benchmarks.papers.runs import Record, Tables, read_results
 from benchmarks.papers.sets import SETS
 from benchmarks.papers.studies import STUDIES, Study
-from tfdml.plot_style import COLORS, draw_runs, legend_below, new_figure, plain_axes
 from tfdml.training_plots import plot_convergence
 
-__all__ = ["add_options", "curves", "lines", "run"]
+__all__ = ["add_options", "curves", "run", "triplets_a_step"]
 
 _FIGURE_4 = (
     "top-k precision",
@@ -37,15 +40,8 @@ _CONVERGENCE = (
     "N-pair",
 )
 _CURVES = {"figure_4": _FIGURE_4, "convergence": _CONVERGENCE}
-_PANELS: dict[bool, dict[str, Column]] = {
-    False: {"Precision@1, %": Column("precision_at_1", 100)},
-    True: {
-        "rms distance of the first hit": Column(
-            "label_distance_at_1_other_sequences", 15**-0.5
-        ),
-        "nDCG@10, %": Column("ndcg_at_10_other_sequences", 100),
-    },
-}
+_TITLE_CHARACTERS = 95
+"""So many stand in a line of a figure of 7 inches."""
 
 
 def add_options(add: Any) -> None:
@@ -59,91 +55,81 @@ def run(options: argparse.Namespace) -> int:
     records = list(read_results(options.results).values())
     options.folder.mkdir(parents=True, exist_ok=True)
     for name, study in STUDIES.items():
-        for set_, about in SETS.items():
+        for set_ in SETS:
             chosen = [r for r in records if (r["study"], r["set"]) == (name, set_)]
-            if not chosen or study.is_timed:
-                continue
-            panels = _PANELS[about.is_continuous]
-            if study.varied:
-                drawn = {name: lines(study, chosen, panels)}
-            else:
-                drawn = {
-                    figure: curves(chosen, series) for figure, series in _CURVES.items()
-                }
-            for figure, picture in drawn.items():
-                if picture is not None:
+            floor = [r for r in records if (r["study"], r["set"]) == (FLOOR, set_)]
+            if chosen and not study.is_timed:
+                for figure, picture in _drawn(name, study, chosen, floor, set_).items():
                     picture.savefig(options.folder / f"{figure}_{set_}.png")
     return 0
 
 
-def curves(records: Sequence[Record], series: Sequence[str]) -> Any:
+def _drawn(
+    name: str,
+    study: Study,
+    records: Sequence[Record],
+    floor: Sequence[Record],
+    set_: str,
+) -> dict[str, Any]:
+    """Return the figures of a study on a set by their names, with their titles."""
+    if study.varied:
+        title = study.title
+        drawn = {name: lines(study, records, floor, set_)}
+    else:
+        title = "Precision@1 on test images in the course of training"
+        drawn = {figure: curves(records, floor, of) for figure, of in _CURVES.items()}
+    drawn = {figure: picture for figure, picture in drawn.items() if picture}
+    for picture in drawn.values():
+        picture.suptitle(textwrap.fill(f"{set_}: {title}", _TITLE_CHARACTERS), size=10)
+    return drawn
+
+
+def curves(
+    records: Sequence[Record], floor: Sequence[Record], series: Sequence[str]
+) -> Any:
     """Draw how Precision@1 rises, the mean over seeds.
 
     Args:
         records: Results with curves, of classes.
+        floor: What the network reaches that was not trained, if known.
         series: Which losses; those without a result are left out.
 
     Returns:
         The figure, None where none of them has a curve.
     """
+    reached, steps, triplets = {}, {}, {}
     groups = {name: runs for (name, _), runs in grouped(records).items()}
-    runs = {
-        name: found
-        for name in series
-        if (found := [r["curve"] for r in groups.get(name, ()) if "curve" in r])
-    }
-    if not runs:
+    for name in series:
+        runs = groups.get(name, [])
+        found = [run["curve"] for run in runs if "curve" in run]
+        if found:
+            told = name + diverged(runs)
+            values = [[point["precision_at_1"] for point in run] for run in found]
+            reached[told] = 100 * np.mean(values, axis=0)
+            steps[told] = np.array([point["step"] for point in found[0]])
+            each = triplets_a_step(CASES[name].sampled, runs[0]["tables"])
+            triplets[told] = each * steps[told]
+    if not reached:
         return None
-
-    def means(name: str) -> dict[str, np.ndarray]:
-        return {
-            loss: np.mean([[point[name] for point in run] for run in found], axis=0)
-            for loss, found in runs.items()
-        }
-
-    reached = {loss: 100 * values for loss, values in means("precision_at_1").items()}
-    return plot_convergence(
-        reached, means("step"), means("triplets"), metric="Precision@1, %"
-    )
+    figure = plot_convergence(reached, steps, triplets, metric="Precision@1, %")
+    if at := CLASSES.column("Precision@1").of(floor):
+        for axes in figure.axes:
+            add_floor(axes, mean(at), is_named=axes is figure.axes[-1])
+    return figure
 
 
-def lines(study: Study, records: Sequence[Record], panels: dict[str, Column]) -> Any:
-    """Draw what each series reaches at each point: the mean, and the range over seeds.
+def triplets_a_step(sampled: str, tables: Tables) -> int:
+    """Return how many triplets a loss samples of a batch.
 
     Args:
-        study: What varies.
-        records: Its results on a set.
-        panels: The metric of each panel by its label.
+        sampled: `"all"`, one a positive `"pair"`, or one an `"anchor"`.
+        tables: The tables of a recipe, whose batches have the same number of images of
+            each class.
     """
-    points = points_of(records)
-    is_number = not isinstance(points[0], str)
-    at = dict(zip(points, points if is_number else range(len(points)), strict=True))
-    groups = grouped(records)
-    series = list(dict.fromkeys(name for name, _ in groups))
-    figure = new_figure(3.8 * max(len(panels), 1.5), 3.8)
-    for axes, (label, column) in zip(
-        np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True
-    ):
-        drawn = {}
-        for place, name in enumerate(series):
-            values = {
-                at[point]: column.of(groups.get((name, point), ())) for point in points
-            }
-            values = {x: reached for x, reached in values.items() if reached}
-            x, y = list(values), [mean(reached) for reached in values.values()]
-            drawn[name] = np.array(x), np.array(y)
-            spreads = [spread(reached) for reached in values.values()]
-            color = COLORS[place % len(COLORS)]
-            axes.errorbar(x, y, spreads, fmt="none", ecolor=color, capsize=3, alpha=0.6)
-        draw_runs(axes, drawn)
-        if not is_number:
-            axes.set_xticks(list(at.values()), points)
-        elif min(points) > 0 and max(points) / min(points) >= 8:
-            axes.set_xscale("log", base=2)
-            axes.set_xticks(points, [f"{point:g}" for point in points])
-            axes.minorticks_off()
-        axes.set_xlabel(study.varied)
-        axes.set_ylabel(label)
-        plain_axes(axes)
-    legend_below(figure, figure.axes[0].lines[-len(series) :], series)
-    return figure
+    batches = tables["batches"]
+    classes, images = batches["classes_per_batch"], batches["images_per_class"]
+    anchors = classes * images
+    pairs = anchors * (images - 1)
+    return {"all": pairs * (anchors - images), "pair": pairs, "anchor": anchors}[
+        sampled
+    ]

@@ -1,42 +1,106 @@
 """Results by what was compared and at which point, over seeds."""
 
+import json
 import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from benchmarks.papers.runs import Record
 
-__all__ = ["FLOOR", "Column", "grouped", "mean", "points_of", "spread"]
+__all__ = [
+    "FLOOR",
+    "diverged",
+    "grouped",
+    "mean",
+    "points_of",
+    "spread",
+    "text_of",
+    "validated",
+]
 
 FLOOR = "floor"
 """The study of what was not trained."""
 
+Groups = dict[tuple[str, Any], list[Record]]
 
-@dataclass(frozen=True)
-class Column:
-    """A metric and by what it is multiplied to be told."""
-
-    metric: str
-    scale: float
-
-    def of(self, runs: Iterable[Record]) -> list[float]:
-        """Return its value of each run that did not diverge."""
-        return [self.scale * r["metrics"][self.metric] for r in runs if "metrics" in r]
+_PROTOCOL = ("thinned", "unit_length", "split", "with_curve", "is_trained", "is_timed")
 
 
-def grouped(records: Iterable[Record]) -> dict[tuple[str, Any], list[Record]]:
-    """Return the runs of each series and point, which differ by the seed."""
-    groups: dict[tuple[str, Any], list[Record]] = {}
+def grouped(records: Iterable[Record]) -> Groups:
+    """Return the runs of each series and point, which differ by the seed.
+
+    Args:
+        records: Results of one study on one set, and of what was not trained.
+
+    Raises:
+        ValueError: Two runs of a series and point differ in more than the seed, or not
+            in the seed.
+    """
+    groups: Groups = {}
     for record in records:
         groups.setdefault((record["series"], record["point"]), []).append(record)
+    for group in groups.values():
+        _check(group)
     return groups
+
+
+def _check(group: list[Record]) -> None:
+    about = [dict(_settings(record)) for record in group]
+    seeds = [settings.pop("fit.seed", None) for settings in about]
+    wrong = []
+    for name in sorted(set().union(*about)):
+        values = [json.dumps(settings.get(name)) for settings in about]
+        if len(set(values)) > 1:
+            wrong.append(f"{name} = {' and '.join(dict.fromkeys(values))}")
+    if not wrong and len(set(seeds)) < len(seeds):
+        wrong = [f"fit.seed = {statistics.mode(seeds)} more than once"]
+    if wrong:
+        first = group[0]
+        at = "" if first["point"] is None else f" at {text_of(first['point'])}"
+        raise ValueError(
+            "`results` must be files of one protocol: the runs of a series and point "
+            f"must differ in the seed alone. Received, of {first['study']} on "
+            f"{first['set']}, {first['series']}{at}: {'; '.join(wrong)}."
+        )
+
+
+def _settings(record: Record) -> Iterator[tuple[str, Any]]:
+    for table, keys in record["tables"].items():
+        for key, value in keys.items():
+            yield f"{table}.{key}", value
+    for name in _PROTOCOL:
+        yield name, record[name]
+
+
+def validated(records: Iterable[Record]) -> list[Record]:
+    """Return results with the metrics of validation images as their metrics.
+
+    Runs that were not measured on validation images are left out, those that diverged
+    are not.
+    """
+    return [
+        record | ({"metrics": record["validation"]} if "validation" in record else {})
+        for record in records
+        if "validation" in record
+        or ("diverged_at" in record and not record["is_timed"])
+    ]
 
 
 def points_of(records: Iterable[Record]) -> list[Any]:
     """Return the points: numbers in ascending order, words as they come."""
     points = list(dict.fromkeys(record["point"] for record in records))
     return points if any(isinstance(p, str) for p in points) else sorted(points)
+
+
+def text_of(point: Any) -> str:
+    """Return a point as it is written."""
+    return f"{point:g}" if isinstance(point, int | float) else str(point)
+
+
+def diverged(runs: Iterable[Record]) -> str:
+    """Say how many runs diverged, with a space before; nothing where none did."""
+    count = sum("diverged_at" in run for run in runs)
+    return f" ({count} diverged)" if count else ""
 
 
 def mean(values: Sequence[float]) -> float:

@@ -2,28 +2,25 @@
 
 import argparse
 import functools
-import multiprocessing
 import os
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
 from benchmarks.papers.cases import CASES
+from benchmarks.papers.processes import do
 from benchmarks.papers.runs import Record, Run, read_results
-from benchmarks.papers.sets import SETS
-from benchmarks.papers.studies import STUDIES, floor_runs
+from benchmarks.papers.sets import SETS, tables_of
+from benchmarks.papers.studies import STUDIES, Study, floor_runs
 from benchmarks.papers.tuning import rates_of, tuning_runs
 from benchmarks.session import machine, write
 
-__all__ = ["add_options", "do", "run"]
+__all__ = ["add_options", "run"]
 
-_RUNS_A_PROCESS = 10
-"""What a backend has compiled stays in memory until its process ends."""
+_Work = Callable[[Run], dict[str, Any] | None]
 
 
 def add_options(add: Any) -> None:
@@ -44,98 +41,144 @@ def add_options(add: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Do the runs that the file of results has not; returns the exit status."""
+    if wrong := _wrong(options):
+        print(wrong, file=sys.stderr)
+        return 2
+    _tell_unknown(options.packed)
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     until = time.monotonic() + options.seconds
-    studies = {name: STUDIES[name] for name in options.study or STUDIES}
-    sets = options.sets or sorted(p.stem for p in options.packed.glob("*.npz"))
-    results = read_results([options.out] if options.out else [])
-    about = {"commit": options.commit or _commit(), "command": " ".join(sys.argv[1:])}
     work = functools.partial(_work, options.packed, options.weights, until)
+    results = _Results(options.out, options.commit or _commit())
+    sets = options.sets or _packed_sets(options.packed)
+    studies = {name: STUDIES[name] for name in options.study or STUDIES}
 
-    def keep(run: Run, record: Record) -> None:
-        results[run.key] = record
-        write(options.out, record)
-        print(_line(record), flush=True)
-
-    def name_anew(runs: Iterable[Run]) -> None:
-        """Keep results of other studies that did the same work."""
-        done = {record["work"]: record for record in results.values()}
-        for run in runs:
-            if run.key not in results and run.work in done:
-                keep(run, run.named_anew(done[run.work]))
-
-    def finish(runs: Sequence[Run], processes: int = options.processes) -> bool:
-        name_anew(runs)
-        left: dict[str, Run] = {}
-        for run in runs:
-            if run.key not in results:
-                left.setdefault(run.work, run)
-        complete = do(
-            list(left.values()),
-            work,
-            lambda run, found: keep(run, run.record() | found | about),
-            processes,
+    cases = _cases(studies.values(), sets, options.only or CASES)
+    tuning = tuning_runs(cases, options.steps)
+    complete = _finish([*floor_runs(sets), *tuning], results, work, options.processes)
+    rates = rates_of(tuning, results.records)
+    if without := [
+        f"{case} on {set_}" for set_, case in cases if (set_, case) not in rates
+    ]:
+        print(
+            "Left out, as some run that chooses their learning rate is missing or all "
+            f"diverged: {'; '.join(without)}.",
+            flush=True,
         )
-        name_anew(runs)
-        return complete
-
-    cases = {
-        (set_, variant.case): None
-        for study in studies.values()
-        for set_ in sets
-        for variant in study.of(set_)
-        if variant.case in (options.only or CASES)
-    }
-    complete = finish([*floor_runs(sets), *tuning_runs(cases, options.steps)])
-    rates = rates_of(results.values(), options.steps)
-    rates = {at: rate for at, rate in rates.items() if at in cases}
+    complete = complete and not without
     for is_timed, processes in ((False, options.processes), (True, 1)):
         runs = [
-            run
+            each
             for name, study in studies.items()
             if study.is_timed == is_timed
-            for run in study.runs(name, sets, rates, options.steps, options.seeds)
+            for each in study.runs(name, sets, rates, options.steps, options.seeds)
         ]
-        complete = finish(runs, processes) and complete
+        complete = _finish(runs, results, work, processes) and complete
     return 0 if complete else 1
 
 
-def do(
-    runs: Sequence[Run],
-    work: Callable[[Run], dict[str, Any] | None],
-    keep: Callable[[Run, dict[str, Any]], None],
-    processes: int,
-) -> bool:
-    """Do runs in processes; returns whether all were done.
+def _wrong(options: argparse.Namespace) -> str | None:
+    """Return which option cannot be, and why."""
+    if options.out is None or not options.out.absolute().parent.is_dir():
+        return (
+            "`--out` must be the file to append results to, in a folder that exists. "
+            f"Received: {options.out}."
+        )
+    fit = tables_of(next(iter(SETS)))["fit"]
+    epoch, warmup = fit["steps_per_epoch"], fit["warmup_steps"]
+    if options.steps % epoch or options.steps <= warmup:
+        return (
+            f"`--steps` must be a multiple of {epoch} (an epoch) and above {warmup} "
+            f"(the warmup). Received: {options.steps}."
+        )
+    if options.processes < 1:
+        return f"`--processes` must be at least 1. Received: {options.processes}."
+    there = _packed_sets(options.packed)
+    if missing := [set_ for set_ in options.sets or () if set_ not in there]:
+        return f"`--sets` must be in {options.packed}: `pack` them. Missing: {missing}."
+    if not there:
+        return (
+            f"`--packed` must be a folder with {', '.join(SETS)} or some of them as "
+            f".npz, which `pack` writes. Received: {options.packed}."
+        )
+    return None
 
-    Args:
-        runs: What to do, in this order.
-        work: Does one in its process; returns None where the time is over.
-        keep: Keeps what `work` has returned, in this process, as soon as it is there.
-        processes: How many at one time.
-    """
-    if not runs:
-        return True
-    # A process that was forked with JAX in it hangs.
-    context = multiprocessing.get_context("spawn")
-    done = 0
-    with ProcessPoolExecutor(
-        min(processes, len(runs)), context, max_tasks_per_child=_RUNS_A_PROCESS
-    ) as pool:
-        left: dict[Future, Run] = {pool.submit(work, run): run for run in runs}
-        while left:
-            for future in wait(left, return_when=FIRST_COMPLETED).done:
-                run = left.pop(future)
-                try:
-                    found = future.result()
-                except Exception:  # the others go on
-                    print(f"{run.study} {run.series} of {run.set} failed:", flush=True)
-                    traceback.print_exc()
-                    continue
-                if found is not None:
-                    keep(run, found)
-                    done += 1
-    return done == len(runs)
+
+def _packed_sets(packed: Path) -> list[str]:
+    return sorted(file.stem for file in packed.glob("*.npz") if file.stem in SETS)
+
+
+def _tell_unknown(packed: Path) -> None:
+    if unknown := [f.name for f in packed.glob("*.npz") if f.stem not in SETS]:
+        print(f"Ignored in {packed}, as no sets: {', '.join(sorted(unknown))}.")
+
+
+def _cases(
+    studies: Iterable[Study], sets: Sequence[str], only: Iterable[str]
+) -> list[tuple[str, str]]:
+    """Return each set and case that a study trains, once."""
+    cases = {
+        (set_, variant.case): None
+        for study in studies
+        for set_ in sets
+        for variant in study.of(set_)
+        if variant.case in only
+    }
+    return list(cases)
+
+
+def _finish(
+    runs: Sequence[Run], results: "_Results", work: _Work, processes: int
+) -> bool:
+    """Do those runs that have no result; returns whether now all have one."""
+    results.name_anew(runs)
+    complete = do(results.missing(runs), work, results.keep, processes)
+    results.name_anew(runs)
+    return complete
+
+
+class _Results:
+    """What the file of results has, and is appended to."""
+
+    def __init__(self, out: Path, commit: str) -> None:
+        self.records = read_results([out])
+        self._out = out
+        self._about = {"commit": commit, "command": " ".join(sys.argv[1:])}
+        others = [each for each in self.records.values() if not self._is_ours(each)]
+        if others:
+            print(
+                f"{out} has {len(others)} results of other commits than {commit}: "
+                "those runs are not done again.",
+                flush=True,
+            )
+
+    def keep(self, done: Run, found: dict[str, Any]) -> None:
+        """Keep what a run has found."""
+        self._append(done.record() | found | self._about)
+
+    def name_anew(self, runs: Iterable[Run]) -> None:
+        """Keep results of runs of other studies that did the same work by this code."""
+        done = {
+            each["work"]: each for each in self.records.values() if self._is_ours(each)
+        }
+        for each in runs:
+            if each.key not in self.records and each.work in done:
+                self._append(each.named_anew(done[each.work]))
+
+    def missing(self, runs: Iterable[Run]) -> list[Run]:
+        """Return the runs that have no result, one of those that do the same work."""
+        missing: dict[str, Run] = {}
+        for each in runs:
+            if each.key not in self.records:
+                missing.setdefault(each.work, each)
+        return list(missing.values())
+
+    def _is_ours(self, record: Record) -> bool:
+        return record["commit"] == self._about["commit"]
+
+    def _append(self, record: Record) -> None:
+        write(self._out, record)
+        self.records[record["key"]] = record
+        print(_line(record), flush=True)
 
 
 def _work(
@@ -144,7 +187,7 @@ def _work(
     """Do one run, in a process of its own."""
     if time.monotonic() > until:
         return None
-    from benchmarks.papers.train import frozen, train
+    from benchmarks.papers.train import frozen, timed, train
     from training.recipe import recipe_of
 
     tables = run.tables
@@ -152,8 +195,9 @@ def _work(
         tables = tables | {"embedder": tables["embedder"] | {"weights": weights}}
     recipe = recipe_of(tables, f"{run.study} {run.series}")
     data = _data(packed / f"{run.set}.npz")
+    measure = timed if run.is_timed else train if run.is_trained else frozen
     start = time.perf_counter()
-    found = (train if run.is_trained else frozen)(run, recipe, data)
+    found = measure(run, recipe, data)
     return found | {"seconds": round(time.perf_counter() - start, 1), **machine()}
 
 
@@ -165,21 +209,27 @@ def _data(packed: Path) -> Any:
 
 
 def _commit() -> str:
-    command = ["git", "rev-parse", "--short", "HEAD"]
+    """Return the commit of this code, `-dirty` where it was changed since."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    folder = Path(__file__).parent
     try:
-        found = subprocess.run(command, capture_output=True, text=True, check=True)
+        found = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, check=True
+        )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return found.stdout.strip()
 
 
 def _line(record: Record) -> str:
+    if "metrics" in record:
+        name, value = next(iter(record["metrics"].items()))
+    else:
+        name = "step_ms" if "step_ms" in record else "diverged_at"
+        value = record[name]
     fit = record["tables"]["fit"]
-    name, value = next(iter(record.get("metrics", {}).items()), ("diverged_at", None))
     parts = [str(record[about]) for about in ("study", "set", "split", "series")]
     if record["point"] is not None:
         parts.append(str(record["point"]))
     parts += [f"{about}={fit.get(about)}" for about in ("learning_rate", "seed")]
-    return "  ".join(
-        [*parts, f"{name}={record.get(name, value)}", f"{record['seconds']} s"]
-    )
+    return "  ".join([*parts, f"{name}={value}", f"{record['seconds']} s"])

@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.papers.sets import Tables
+__all__ = ["Record", "Run", "Tables", "read_results"]
 
-__all__ = ["Record", "Run", "read_results"]
+Tables = dict[str, dict[str, Any]]
+"""The tables of a recipe by their names."""
 
 Record = dict[str, Any]
 """What a file of results has of a run: what it is, and what it reached."""
@@ -27,9 +28,14 @@ class Run:
         split: What is measured, `"validation"` or `"test"`.
         thinned: How unequal the training classes are made, from 0 to 1; see
             `benchmarks.papers.parts.thinned`.
-        unit_length: Whether embeddings have unit length.
+        unit_length: Whether embeddings have unit length. Without, classes are still
+            measured by cosine, continuous labels by distance.
         with_curve: Whether it is also measured after each epoch.
         is_trained: Whether it is trained at all.
+        is_timed: Whether its step is timed, and nothing measured.
+
+    Raises:
+        ValueError: It cannot be measured after each epoch.
     """
 
     study: str
@@ -41,6 +47,15 @@ class Run:
     unit_length: bool = True
     with_curve: bool = False
     is_trained: bool = True
+    is_timed: bool = False
+
+    def __post_init__(self) -> None:
+        """Check what cannot be measured."""
+        if self.with_curve and not self.unit_length and self.set == "pose":
+            raise ValueError(
+                "`with_curve` must be False with `unit_length` = False and continuous "
+                "labels: the curve compares by cosine. Received: True."
+            )
 
     @property
     def set(self) -> str:
@@ -76,10 +91,18 @@ def _hash(about: dict[str, Any]) -> str:
 
 
 def read_results(files: Iterable[Path]) -> dict[str, Record]:
-    """Read files of results: each record by the key of its run."""
+    """Read files of results: each record by the key of its run.
+
+    A line that is cut short, as a process that was killed leaves one, is told and left
+    out.
+    """
     records = {}
     for file in files:
         for line in file.read_text("utf-8").splitlines() if file.exists() else ():
-            record = json.loads(line)
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError:
+                print(f"Left out of {file}, as it is cut short: {line[:60]}...")
+                continue
             records[record["key"]] = record
     return records

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from benchmarks.papers.cases import CASES
 from benchmarks.papers.groups import FLOOR
-from benchmarks.papers.runs import Run
-from benchmarks.papers.sets import Tables, tables_of
+from benchmarks.papers.runs import Run, Tables
+from benchmarks.papers.sets import tables_of
 from benchmarks.papers.tuning import Rates
 
 __all__ = ["STUDIES", "Study", "Variant", "floor_runs"]
@@ -22,7 +22,6 @@ class Variant:
         series: What is compared; the name of the loss unless given.
         changes: Keys of the tables that are not as usual.
         thinned: As in `Run`.
-        unit_length: As in `Run`.
     """
 
     case: str
@@ -30,7 +29,6 @@ class Variant:
     series: str = ""
     changes: Tables = field(default_factory=dict)
     thinned: float = 0.0
-    unit_length: bool = True
 
 
 @dataclass(frozen=True)
@@ -41,15 +39,23 @@ class Study:
         title: What it asks, and of which paper.
         variants: Yields what is trained on a set.
         varied: What its points are; empty where it varies nothing.
+        told: The columns of `Metrics` that are told at each point; the first of all if
+            empty.
+        baselines: The series that a series is compared with at each point.
         with_curve: Whether each run is measured after each epoch.
-        is_timed: Whether it measures time: its runs have the machine for themselves.
+        is_timed: Whether it measures the time of a step: its runs have the machine for
+            themselves.
+        note: What must be known to read it.
     """
 
     title: str
     variants: Callable[[str], Iterator[Variant]]
     varied: str = ""
+    told: tuple[str, ...] = ()
+    baselines: dict[str, str] = field(default_factory=dict)
     with_curve: bool = False
     is_timed: bool = False
+    note: str = ""
 
     def of(self, set_: str) -> list[Variant]:
         """Return what can be trained on a set."""
@@ -60,35 +66,28 @@ class Study:
     ) -> list[Run]:
         """Return its runs, seed by seed, of the losses whose rates are known."""
         return [
-            _run(self, name, set_, variant, rate, steps, seed)
+            self._run(name, set_, variant, rate, steps, seed)
             for seed in seeds
             for set_ in sets
             for variant in self.of(set_)
             if (rate := rates.get((set_, variant.case)))
         ]
 
-
-def _run(
-    study: Study,
-    name: str,
-    set_: str,
-    variant: Variant,
-    rate: float,
-    steps: int,
-    seed: int,
-) -> Run:
-    changes = dict(variant.changes)
-    fit = {"learning_rate": rate, "steps": steps, "seed": seed}
-    changes["fit"] = fit | changes.get("fit", {})
-    return Run(
-        name,
-        variant.series or variant.case,
-        CASES[variant.case].tables(set_, changes),
-        variant.point,
-        thinned=variant.thinned,
-        unit_length=variant.unit_length,
-        with_curve=study.with_curve,
-    )
+    def _run(
+        self, name: str, set_: str, variant: Variant, rate: float, steps: int, seed: int
+    ) -> Run:
+        case = CASES[variant.case]
+        fit = {"learning_rate": rate, "steps": steps, "seed": seed}
+        return Run(
+            name,
+            variant.series or variant.case,
+            case.tables(set_, variant.changes | {"fit": fit}),
+            variant.point,
+            thinned=variant.thinned,
+            unit_length=case.unit_length,
+            with_curve=self.with_curve and (case.unit_length or not case.is_continuous),
+            is_timed=self.is_timed,
+        )
 
 
 def floor_runs(sets: Sequence[str]) -> list[Run]:
@@ -98,32 +97,28 @@ def floor_runs(sets: Sequence[str]) -> list[Run]:
     ]
 
 
-def _losses(set_: str) -> Iterator[Variant]:
-    """All losses; contrastive loss with weights is of another study."""
-    return (Variant(case) for case in CASES if case != "weighted contrastive")
-
-
-def _top_k(set_: str) -> Iterator[Variant]:
-    for margin in (0.05, 0.1, 0.2, 0.4):
-        for k in (1, 3, 5, 10):
-            changes = {"loss": {"k": k, "margin": margin}}
-            yield Variant("top-k precision", k, f"margin {margin:g}", changes)
-
-
-_FURNITURE_GROUPS = ((2, 32), (4, 16), (8, 8), (12, 5))
-"""An object has 12 views: the (16, 4) of the paper cannot be."""
-_EMOJI_GROUPS = ((2, 32), (4, 16), (8, 8))
-_PROBABILITIES = (0.1, 0.5, 0.9)
+_OFF = ", weights off"
 _WEIGHTED = ("weighted contrastive", "balanced contrastive")
 
 
-def _groups(size: int, classes: int) -> Tables:
+def _losses(set_: str) -> Iterator[Variant]:
+    """All losses; those whose weights are off are of other studies."""
+    return (Variant(case) for case in CASES if not case.endswith(_OFF))
+
+
+_EMOJI_GROUPS = ((2, 32), (4, 16), (5, 13))
+"""All training classes have five images, few have more."""
+_FURNITURE_GROUPS = ((2, 32), (4, 16), (8, 8), (12, 5))
+"""An object has 12 views: the (16, 4) of the paper cannot be."""
+
+
+def _groups(size: int, classes: int, *, weights: bool = True) -> Tables:
     return {
         "batches": {
             "images_per_class": size,
             "classes_per_batch": classes,
             "small_classes": "leave_out",
-            "importance_weights": True,
+            "importance_weights": weights,
         }
     }
 
@@ -139,32 +134,42 @@ def _pairs(probability: float) -> Tables:
     }
 
 
+def _largest(set_: str, *, weights: bool) -> Tables:
+    """Batches with as many images of a class as there are."""
+    groups = _EMOJI_GROUPS if set_ == "emoji" else _FURNITURE_GROUPS
+    return _groups(*groups[-1], weights=weights)
+
+
+def _top_k(set_: str) -> Iterator[Variant]:
+    for margin in (0.05, 0.1, 0.2, 0.4):
+        for k in (1, 3, 5, 10):
+            changes = _largest(set_, weights=False)
+            changes["loss"] = {"k": k, "margin": margin}
+            yield Variant("top-k precision", k, f"margin {margin:g}", changes)
+
+
 def _designs(set_: str) -> Iterator[Variant]:
     groups = _EMOJI_GROUPS if set_ == "emoji" else _FURNITURE_GROUPS
     designs = {f"({m}, {n})": _groups(m, n) for m, n in groups}
-    designs |= {f"p = {p:g}": _pairs(p) for p in _PROBABILITIES}
+    designs |= {f"p = {p:g}": _pairs(p) for p in (0.1, 0.5, 0.9)}
     for case in _WEIGHTED:
-        for power, how in ((0.0, "without"), (1.0, "with")):
+        for name in (case + _OFF, case):
             for point, batches in designs.items():
-                changes = batches | {"loss": {"power": power}}
-                yield Variant(case, point, f"{case}, {how} weights", changes)
+                yield Variant(name, point, changes=batches)
 
 
 def _powers(set_: str) -> Iterator[Variant]:
     for case in _WEIGHTED:
         for power in (0.0, 0.25, 0.5, 0.75, 1.0):
-            yield Variant(
-                case, power, changes=_groups(8, 8) | {"loss": {"power": power}}
-            )
+            changes = _largest(set_, weights=True) | {"loss": {"power": power}}
+            yield Variant(case, power, changes=changes)
 
 
 def _thinned(set_: str) -> Iterator[Variant]:
     for case in _WEIGHTED:
-        for power, how in ((0.0, "without"), (1.0, "with")):
+        for name in (case + _OFF, case):
             for gamma in (0.0, 0.5, 1.0):
-                changes = _groups(2, 32) | {"loss": {"power": power}}
-                series = f"{case}, {how} weights"
-                yield Variant(case, gamma, series, changes, thinned=gamma)
+                yield Variant(name, gamma, changes=_groups(2, 32), thinned=gamma)
 
 
 def _balances(set_: str) -> Iterator[Variant]:
@@ -176,12 +181,7 @@ def _balances(set_: str) -> Iterator[Variant]:
 def _batch_sizes(set_: str) -> Iterator[Variant]:
     for case in ("multi-similarity", "binomial deviance", "BinLifted"):
         for size in (20, 40, 80, 160, 320, 640):
-            batches = {
-                "images_per_class": 5,
-                "classes_per_batch": size // 5,
-                "small_classes": "leave_out",
-            }
-            yield Variant(case, size, changes={"batches": batches})
+            yield Variant(case, size, changes=_groups(5, size // 5, weights=False))
 
 
 def _dimension(dimension: int) -> Tables:
@@ -201,32 +201,28 @@ def _alpha_delta(set_: str) -> Iterator[Variant]:
             yield Variant("Proxy Anchor", scale, f"delta {margin:g}", changes)
 
 
-def _cost(set_: str) -> Iterator[Variant]:
-    for case in (
-        "Proxy Anchor",
-        "Proxy-NCA",
-        "SoftTriple",
-        "multi-similarity",
-        "triplet, uniform",
-        "top-k precision",
-    ):
-        yield Variant(case, changes={"fit": {"steps": 500}})
-
-
 def _pose(set_: str) -> Iterator[Variant]:
-    for case in ("log-ratio", "triplet, dense", "triplet, binary"):
-        for dimension in (16, 32, 64, 128):
-            yield Variant(case, dimension, changes=_dimension(dimension))
-    for dimension in (16, 32, 64, 128):
-        yield Variant(
-            "log-ratio",
-            dimension,
-            "log-ratio, any length",
-            _dimension(dimension),
-            unit_length=False,
-        )
+    for case in CASES:
+        if CASES[case].is_continuous:
+            for dimension in (16, 32, 64, 128):
+                yield Variant(case, dimension, changes=_dimension(dimension))
 
 
+def _cost(set_: str) -> Iterator[Variant]:
+    return map(
+        Variant,
+        (
+            "Proxy Anchor",
+            "Proxy-NCA",
+            "SoftTriple",
+            "multi-similarity",
+            "triplet, uniform",
+            "top-k precision",
+        ),
+    )
+
+
+_OF_DEFAULT = "The learning rate is the one chosen at the default."
 STUDIES = {
     "losses": Study(
         "All losses on the same batches (Lu et al., Table 1 and Figure 4; Kim et al., "
@@ -234,39 +230,74 @@ STUDIES = {
         _losses,
         with_curve=True,
     ),
-    "top_k": Study("k and margin of top-k precision (Lu et al.)", _top_k, "k"),
     "designs": Study(
         "Batch designs with importance weights and without (Hong et al., Table 1)",
         _designs,
         "batch design",
-    ),
-    "powers": Study(
-        "Importance weights to a power, batches (8, 8) (Hong et al.)",
-        _powers,
-        "power of the weights",
-    ),
-    "thinned": Study(
-        "Class sizes thinned by gamma, batches (2, 32) (Hong et al.)",
-        _thinned,
-        "gamma",
-    ),
-    "balances": Study("Lambda of balanced contrastive (Hong et al.)", _balances, "λ"),
-    "batch_sizes": Study(
-        "Batch sizes (Wang et al., supplement)", _batch_sizes, "images a batch"
-    ),
-    "dimensions": Study(
-        "Embedding dimension (Kim et al., CVPR 2020)", _dimensions, "dimension"
-    ),
-    "alpha_delta": Study(
-        "Alpha and delta of Proxy Anchor (Kim et al., CVPR 2020)", _alpha_delta, "alpha"
+        baselines={case: case + _OFF for case in _WEIGHTED},
+        note="Embeddings have unit length, the margin is 1; the paper does not "
+        "normalise. The learning rate is the one chosen at (4, 16).",
     ),
     "pose": Study(
         "Continuous labels by the dimension (Kim et al., CVPR 2019)",
         _pose,
         "dimension",
+        told=("distance of the first", "distance of 10", "nDCG@10"),
+        note="The learning rate is the one chosen at 128 dimensions.",
+    ),
+    "batch_sizes": Study(
+        "Batch sizes (Wang et al., supplement)",
+        _batch_sizes,
+        "images a batch",
+        note="At equal steps: a batch of 640 sees 32 times the images of one of 20. "
+        "The learning rate is the one chosen at 64.",
+    ),
+    "dimensions": Study(
+        "Embedding dimension (Kim et al., CVPR 2020)",
+        _dimensions,
+        "dimension",
+        note="The learning rate is the one chosen at 128 dimensions.",
+    ),
+    "top_k": Study(
+        "k and margin of top-k precision (Lu et al.)",
+        _top_k,
+        "k",
+        told=("Precision@1", "Precision@10", "MAP@R"),
+        note="Batches of as many images of a class as there are: 5 of emoji, 12 of "
+        f"furniture. {_OF_DEFAULT}",
+    ),
+    "alpha_delta": Study(
+        "Alpha and delta of Proxy Anchor (Kim et al., CVPR 2020)",
+        _alpha_delta,
+        "alpha",
+        note=_OF_DEFAULT,
+    ),
+    "balances": Study(
+        "Lambda of balanced contrastive (Hong et al.)",
+        _balances,
+        "lambda",
+        note=_OF_DEFAULT,
+    ),
+    "powers": Study(
+        "Importance weights to a power (Hong et al.)",
+        _powers,
+        "power of the weights",
+        note="Batches of as many images of a class as there are: 5 of emoji, 12 of "
+        f"furniture. {_OF_DEFAULT}",
+    ),
+    "thinned": Study(
+        "Class sizes thinned by gamma, batches (2, 32) (Hong et al.)",
+        _thinned,
+        "gamma",
+        baselines={case: case + _OFF for case in _WEIGHTED},
+        note="Thinning also leaves fewer images: compare within a gamma. The learning "
+        "rate is the one chosen at (4, 16).",
     ),
     "cost": Study(
-        "Time of a training step (Kim et al., CVPR 2020)", _cost, is_timed=True
+        "Time of a training step (Kim et al., CVPR 2020)",
+        _cost,
+        is_timed=True,
+        note="Of one batch that is trained on over and over, without its reading.",
     ),
 }
-"""Every study by its name."""
+"""Every study by its name, the most asked for first."""

@@ -7,66 +7,63 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.papers.groups import FLOOR, Column, grouped, mean, points_of, spread
+from benchmarks.papers.comparisons import Comparison, digits_of
+from benchmarks.papers.groups import (
+    FLOOR,
+    diverged,
+    grouped,
+    mean,
+    points_of,
+    spread,
+    text_of,
+    validated,
+)
+from benchmarks.papers.metrics import Column
 from benchmarks.papers.runs import Record, read_results
 from benchmarks.papers.sets import SETS
 from benchmarks.papers.studies import STUDIES, Study
-from tfdml.bootstrap import paired_difference
+from benchmarks.papers.tuning import RATES
 
-__all__ = ["add_options", "run", "table"]
-
-_RMS = 15**-0.5
-"""Label distances are those of 15 joints; they are told as root mean squares."""
-
-_COLUMNS: dict[bool, dict[str, Column]] = {
-    False: {
-        "Precision@1": Column("precision_at_1", 100),
-        "@3": Column("precision_at_3", 100),
-        "@5": Column("precision_at_5", 100),
-        "@10": Column("precision_at_10", 100),
-        "Recall@3": Column("recall_at_3", 100),
-        "@5 ": Column("recall_at_5", 100),
-        "@10 ": Column("recall_at_10", 100),
-        "MAP@R": Column("map_at_r", 100),
-        "mAP": Column("map", 100),
-        "NMI": Column("nmi_arithmetic", 100),
-        "F1": Column("pairwise_f1", 100),
-    },
-    True: {
-        "distance of the first": Column("label_distance_at_1_other_sequences", _RMS),
-        "of 10": Column("label_distance_at_10_other_sequences", _RMS),
-        "nDCG@10": Column("ndcg_at_10_other_sequences", 100),
-        "of the first, all": Column("label_distance_at_1", _RMS),
-    },
-}
-"""What is told of classes (False) and of continuous labels (True)."""
+__all__ = ["add_options", "run", "section"]
 
 
 def add_options(add: Any) -> None:
     """Add the options of the command."""
     add("results", type=Path, nargs="+", help="files that `run` has written")
+    add(
+        "--split",
+        choices=["test", "validation"],
+        default="test",
+        help="which images are told of: what is recommended is chosen on validation "
+        "(test)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the tables; returns the exit status."""
     records = list(read_results(options.results).values())
+    if options.split == "validation":
+        records = validated(records)
     for name, study in STUDIES.items():
         for set_ in SETS:
             chosen = [r for r in records if (r["study"], r["set"]) == (name, set_)]
-            if not chosen:
-                continue
             floor = [r for r in records if (r["study"], r["set"]) == (FLOOR, set_)]
-            print(f"## {study.title}: {set_}\n\n{table(study, chosen, floor, set_)}\n")
+            if chosen:
+                print(section(study, chosen, floor, set_, options.split), end="\n\n")
     return 0
 
 
-def table(
-    study: Study, records: Sequence[Record], floor: Sequence[Record], set_: str
+def section(
+    study: Study,
+    records: Sequence[Record],
+    floor: Sequence[Record],
+    set_: str,
+    split: str = "test",
 ) -> str:
-    """Write the results of a study on a set as a table.
+    """Write the results of a study on a set: a heading, tables, what they come from.
 
-    A study that varies something gets a line a series and a column a point, of the
-    first metric; another gets a line a series with all metrics, the best first. Cells
+    A study that varies something gets a table a metric, with a line a series and a
+    column a point; another gets a line a series with all metrics, the best first. Cells
     are the mean over seeds and after ± half the range.
 
     Args:
@@ -74,94 +71,170 @@ def table(
         records: Its results on the set.
         floor: What the network reaches that was not trained, if known.
         set_: The set.
+        split: Which images the results are of; those of `"validation"` are not
+            compared query by query.
+
+    Raises:
+        ValueError: The results are of more than one protocol.
     """
+    grouped([*records, *floor])  # refuses what is of several protocols
     if study.is_timed:
-        return _timed(records)
-    columns = _COLUMNS[SETS[set_].is_continuous]
-    if study.varied:
-        return _by_point(study, records, next(iter(columns.values())))
-    return _by_metric([*records, *floor], columns, SETS[set_].is_continuous)
+        heading, parts = set_, [_timed(records)]
+    else:
+        heading = f"{set_}, {split} images"
+        classes = next((r["classes"] for r in floor if "classes" in r), None)
+        comparison = Comparison(set_, classes) if split == "test" else None
+        write = _by_points if study.varied else _by_metric
+        parts = write(study, records, floor, set_, comparison)
+    parts = [f"## {study.title}: {heading}", study.note, *parts]
+    return "\n\n".join([part for part in parts if part] + [_origin(records, floor)])
+
+
+def _origin(records: Sequence[Record], floor: Sequence[Record]) -> str:
+    """Say what a table comes from."""
+    fits = [{**r, **r["tables"]["fit"]} for r in records]
+    every = [*records, *floor]
+    about = [
+        ("commit", every),
+        ("device", every),
+        ("backend", every),
+        ("date", every),
+        ("seed", fits),
+        ("steps", fits),
+    ]
+    parts = []
+    for name, of in about:
+        values = sorted({r[name] for r in of if name in r})
+        if values:
+            parts.append(f"{name} {', '.join(map(str, values))}")
+    return f"Mean over seeds ± half their range. From {'; '.join(parts)}."
 
 
 def _timed(records: Sequence[Record]) -> str:
     lines = ["| loss | ms a step |", "| --- | ---: |"]
     for (series, _), runs in grouped(records).items():
-        times = [run["step_ms"] for run in runs]
-        lines.append(f"| {series} | {mean(times):.2f} ± {spread(times):.2f} |")
+        times = [run["step_ms"] for run in runs if "step_ms" in run]
+        lines.append(f"| {series} | {_text(times, 2)}{diverged(runs)} |")
     return "\n".join(lines)
 
 
-def _by_point(study: Study, records: Sequence[Record], column: Column) -> str:
-    groups = grouped(records)
-    points = points_of(records)
-    head = f"| {study.varied} | " + " | ".join(map(_text, points)) + " |"
-    lines = [head, "| --- |" + " ---: |" * len(points)]
+def _by_points(
+    study: Study,
+    records: Sequence[Record],
+    floor: Sequence[Record],
+    set_: str,
+    comparison: Comparison | None,
+) -> list[str]:
+    """Write for each metric that is told its name and its table."""
+    metrics = SETS[set_].metrics
+    names = study.told or (metrics.columns[0].name,)
+    parts = []
+    for column in map(metrics.column, names):
+        lines = _table_by_point(study, records, column)
+        differences = ""
+        if comparison is not None and column.metric == metrics.query:
+            compared = _against_baselines(study, records, comparison)
+            lines += compared
+            differences = comparison.explained("Differences") if compared else ""
+        parts += [f"**{column.name}**", "\n".join(lines)]
+        if floor:
+            parts.append(f"Not trained: {_text(column.of(floor), digits_of(column))}.")
+        parts.append(differences)
+    return parts
+
+
+def _table_by_point(
+    study: Study, records: Sequence[Record], column: Column
+) -> list[str]:
+    groups, points = grouped(records), points_of(records)
+    lines = [
+        f"| {study.varied} | {' | '.join(map(text_of, points))} |",
+        "| --- |" + " ---: |" * len(points),
+    ]
     for series in dict.fromkeys(series for series, _ in groups):
-        cells = [_cell(groups.get((series, point), []), column) for point in points]
+        runs = [groups.get((series, point), []) for point in points]
+        cells = [(_cell(some, column) + diverged(some)).strip() for some in runs]
         lines.append(f"| {series} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return lines
+
+
+def _against_baselines(
+    study: Study, records: Sequence[Record], comparison: Comparison
+) -> list[str]:
+    groups, points = grouped(records), points_of(records)
+    known = {series for series, _ in groups}
+    lines = []
+    for series, baseline in study.baselines.items():
+        if {series, baseline} <= known:
+            cells = [
+                comparison.cell(
+                    groups.get((baseline, point), []), groups.get((series, point), [])
+                )
+                for point in points
+            ]
+            lines.append(f"| {series} - {baseline} | {' | '.join(cells)} |")
+    return lines
 
 
 def _by_metric(
-    records: Sequence[Record], columns: dict[str, Column], less_is_better: bool
-) -> str:
-    groups = {series: runs for (series, _), runs in grouped(records).items()}
-    first = next(iter(columns.values()))
+    study: Study,
+    records: Sequence[Record],
+    floor: Sequence[Record],
+    set_: str,
+    comparison: Comparison | None,
+) -> list[str]:
+    """Write a table with a column a metric and, if need be, what its last column is."""
+    metrics = SETS[set_].metrics
+    groups = {name: runs for (name, _), runs in grouped([*records, *floor]).items()}
+    first = metrics.columns[0]
 
     def place(series: str) -> float:
         reached = first.of(groups[series])
         if not reached:
             return np.inf
-        return mean(reached) if less_is_better else -mean(reached)
+        return mean(reached) if metrics.less_is_better else -mean(reached)
 
     order = sorted(groups, key=place)
-    classes = next((r["classes"] for r in records if "classes" in r), None)
-    lines = [
-        "| loss | rate | seeds | " + " | ".join(columns) + " | against the best |",
-        "| --- | ---: | ---: | " + " ---: |" * len(columns) + " --- |",
-    ]
+    names = ["loss", "rate", "seeds", *(column.name for column in metrics.columns)]
+    ends = ["---", *["---:"] * (len(names) - 1)]
+    if comparison is not None:
+        names.append("against the best")
+        ends.append("---")
+    lines = [f"| {' | '.join(names)} |", f"| {' | '.join(ends)} |"]
     for series in order:
         runs = groups[series]
-        cells = [_cell(runs, column) for column in columns.values()]
-        rate = runs[0]["tables"]["fit"].get("learning_rate", "")
-        against = _against(groups[order[0]], runs, classes)
-        lines.append(
-            f"| {series} | {rate} | {len(runs)} | {' | '.join(cells)} | {against} |"
+        cells = [series, *_about(runs), *(_cell(runs, c) for c in metrics.columns)]
+        if comparison is not None:
+            is_best = series == order[0]
+            cells.append("" if is_best else comparison.cell(groups[order[0]], runs))
+        lines.append(f"| {' | '.join(cells)} |")
+    parts = ["\n".join(lines)]
+    if comparison is not None:
+        parts.append(
+            comparison.explained(
+                "Against the best: a loss less the best, which is chosen after the "
+                "fact by these very numbers"
+            )
         )
-    return "\n".join(lines)
+    return parts
 
 
-def _text(point: Any) -> str:
-    return f"{point:g}" if isinstance(point, int | float) else str(point)
+def _about(runs: Sequence[Record]) -> tuple[str, str]:
+    """Return the learning rate and the number of seeds; of no training, nothing."""
+    if not runs[0]["is_trained"]:
+        return "", ""
+    rate = runs[0]["tables"]["fit"]["learning_rate"]
+    end = " (end)" if rate in (min(RATES), max(RATES)) else ""
+    return f"{rate:g}{end}", f"{len(runs)}{diverged(runs)}"
 
 
 def _cell(runs: Sequence[Record], column: Column) -> str:
-    values = column.of(runs)
-    diverged = len(runs) - len(values)
-    note = f" ({diverged} diverged)" if diverged else ""
+    return _text(column.of(runs), digits_of(column))
+
+
+def _text(values: Sequence[float], digits: int) -> str:
+    """Write the mean over seeds and, of several, half the range; of none, nothing."""
     if not values:
-        return note.strip()
-    digits = 1 if column.scale > 1 else 3
-    text = f"{mean(values):.{digits}f}"
-    if len(values) > 1:
-        text += f" ± {spread(values):.{digits}f}"
-    return text + note
-
-
-def _against(
-    best: Sequence[Record], runs: Sequence[Record], classes: list[Any] | None
-) -> str:
-    """Say how far runs are from the best, in what is kept of each query.
-
-    "n.s." where the paired bootstrap over classes and seeds finds no difference.
-    """
-    sides = [[_queries(r) for r in side if "queries" in r] for side in (best, runs)]
-    if classes is None or runs is best or not all(sides):
         return ""
-    found = paired_difference(*sides, classes)
-    mark = "" if found.is_significant else ", n.s."
-    return f"{found.difference:+.3f} ({found.low:+.3f} to {found.high:+.3f}){mark}"
-
-
-def _queries(record: Record) -> list[float]:
-    return [float(value) for value in record["queries"]]
+    text = f"{mean(values):.{digits}f}"
+    return f"{text} ± {spread(values):.{digits}f}" if len(values) > 1 else text

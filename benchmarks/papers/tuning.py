@@ -1,7 +1,7 @@
 """The learning rate of each loss, chosen on validation classes from one small grid."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from benchmarks.papers.cases import CASES
 from benchmarks.papers.runs import Record, Run
@@ -9,52 +9,51 @@ from benchmarks.papers.sets import SETS
 
 __all__ = ["RATES", "Rates", "rates_of", "tuning_runs"]
 
-RATES = (3e-5, 1e-4, 3e-4)
+RATES = (3e-5, 1e-4, 3e-4, 1e-3)
 """The grid, the same for all."""
 
 Rates = dict[tuple[str, str], float]
 """The rate of each set and case."""
-
-_STUDY = "tuning"
-_CHOSEN_BY = {
-    True: ("label_distance_at_10_other_sequences", -1),
-    False: ("precision_at_1", 1),
-}
-"""The metric of continuous labels (True) and of classes; -1 where less is better."""
 
 
 def tuning_runs(cases: Iterable[tuple[str, str]], steps: int) -> list[Run]:
     """Return the runs that choose the rates of some sets and cases, by seed 0."""
     return [
         Run(
-            _STUDY,
-            case,
-            CASES[case].tables(set_, {"fit": {"steps": steps, "learning_rate": rate}}),
+            "tuning",
+            name,
+            CASES[name].tables(set_, {"fit": {"steps": steps, "learning_rate": rate}}),
+            rate,
             split="validation",
+            unit_length=CASES[name].unit_length,
         )
-        for set_, case in cases
+        for set_, name in cases
         for rate in RATES
     ]
 
 
-def rates_of(results: Iterable[Record], steps: int) -> Rates:
+def rates_of(runs: Iterable[Run], results: Mapping[str, Record]) -> Rates:
     """Return the best rate of each set and case whose whole grid was run.
 
-    A run that diverged is never the best.
+    A run that diverged is never the best, and of equal ones the smaller rate is. Where
+    all diverged there is none.
 
     Args:
-        results: Records of results, of all studies.
-        steps: How long the runs of the grid were.
+        runs: The runs that choose.
+        results: Records by the keys of their runs.
     """
     grids: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for record in results:
-        fit = record["tables"]["fit"]
-        if (record["study"], fit["steps"]) != (_STUDY, steps):
-            continue
-        metric, sign = _CHOSEN_BY[SETS[record["set"]].is_continuous]
-        reached = sign * record.get("metrics", {}).get(metric, -sign * math.inf)
-        place = record["set"], record["series"]
-        grids.setdefault(place, []).append((reached, fit["learning_rate"]))
+    for run in runs:
+        grid = grids.setdefault((run.set, run.series), [])
+        if run.key in results:
+            metrics = SETS[run.set].metrics
+            sign = -1 if metrics.less_is_better else 1
+            found = results[run.key].get("metrics")
+            reached = sign * found[metrics.chosen_by] if found else -math.inf
+            grid.append((reached, -run.tables["fit"]["learning_rate"]))
+    best = {
+        place: max(grid) for place, grid in grids.items() if len(grid) == len(RATES)
+    }
     return {
-        place: max(grid)[1] for place, grid in grids.items() if len(grid) == len(RATES)
+        place: -rate for place, (reached, rate) in best.items() if reached > -math.inf
     }
