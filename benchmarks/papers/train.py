@@ -129,7 +129,7 @@ def frozen(run: Run, recipe: Recipe, data: DataSet) -> Found:
     """
     measured, validation = parts_of(recipe, data, (run.split, "validation"))
     embedder = build_embedder_of(recipe)
-    pooled = keras.Model(embedder.inputs, embedder.get_layer("pooling").output)
+    pooled = keras.Model(embedder.input, embedder.get_layer("pooling").output)
     embeddings = embed(pooled, measured)
     seed = recipe.fit.seed
     about = _measured(validation, embed(pooled, validation), run, seed)
@@ -162,7 +162,7 @@ def _prepared(
     trained = parts[0]
     embedder = build_embedder_of(recipe)
     if not run.unit_length:
-        embedder = keras.Model(embedder.inputs, embedder.get_layer("dense").output)
+        embedder = keras.Model(embedder.input, embedder.get_layer("dense").output)
     design = build_design(recipe, trained.data)
     loss = build_loss(recipe, trained.data, design)
     model = build_model(embedder, recipe, len(trained.data.class_names), loss)
