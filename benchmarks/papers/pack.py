@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from benchmarks.papers.sets import SETS
+from benchmarks.papers.sets import SETS, tables_of
 from training.data.data_set import DataSet
 from training.data.source import read_source
 from training.pictures import Pictures
@@ -45,9 +45,8 @@ def pack(name: str, images: str, packed: str | PathLike[str], size: int = 96) ->
         packed: The file to write, `.npz`.
         size: Side of the pictures in pixels.
     """
-    tables = SETS[name].tables | {"embedder": {"image_size": size}}
-    tables["data"] = tables["data"] | {"images": images}
-    recipe = recipe_of(tables, name)
+    changes = {"data": {"images": images}, "embedder": {"image_size": size}}
+    recipe = recipe_of(tables_of(name, changes), name)
     data = read_source(recipe.data).data
     pictures = Pictures(data, recipe.view, cache_bytes=0)
     files = [_jpeg(pictures.central([place])[0]) for place in range(len(data))]

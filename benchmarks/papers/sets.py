@@ -72,12 +72,10 @@ _TRAINED: Tables = {
         "freeze_batch_norm": True,
     },
 }
-_PROXIES = {"learning_rate_multiplier": 100.0}
-"""Proxies learn 100 times faster, as in the code of Proxy Anchor."""
 
 
 def tables_of(name: str, *changes: Tables) -> Tables:
-    """Return the tables of a recipe, those of proxies if a change has some.
+    """Return the tables of a recipe.
 
     Args:
         name: Which set.
@@ -85,8 +83,6 @@ def tables_of(name: str, *changes: Tables) -> Tables:
     """
     tables = copy.deepcopy(SETS[name].tables | _TRAINED)
     tables["data"]["images"] = name
-    if any("proxies" in change for change in changes):
-        tables["proxies"] = _PROXIES
     for change in changes:
         for table, keys in change.items():
             tables[table] = tables.get(table, {}) | keys

@@ -63,11 +63,9 @@ def train(run: Run, recipe: Recipe, data: DataSet) -> Found:
 
     def metrics() -> dict[str, float] | None:
         embeddings = _embedded(embedder, measured)
-        return (
-            None
-            if embeddings is None
-            else means_of(_results(measured, embeddings, run))
-        )
+        if embeddings is None:
+            return None
+        return means_of(_results(measured, embeddings, run))
 
     # Keras 3.15 reads batches before the first epoch: it is counted from there.
     begin = keras.callbacks.LambdaCallback(
@@ -83,10 +81,10 @@ def train(run: Run, recipe: Recipe, data: DataSet) -> Found:
     embeddings = _embedded(embedder, measured)
     if end.epoch is not None or embeddings is None:
         return {"diverged_at": len(history["loss"]) * settings.epoch_steps}
-    found = _measured(measured, embeddings, run, settings.seed)
+    results = _results(measured, embeddings, run)
+    found = _found(measured, embeddings, results, run)
     for part in validation:
-        about = _measured(part, embed(embedder, part), run, settings.seed)
-        found["validation"] = about["metrics"]
+        found["validation"] = _metrics_of(part, embed(embedder, part), run)
     if run.with_curve:
         found["curve"] = _curve(history, settings.epoch_steps)
     return found
@@ -131,11 +129,10 @@ def frozen(run: Run, recipe: Recipe, data: DataSet) -> Found:
     embedder = build_embedder_of(recipe)
     pooled = keras.Model(embedder.input, embedder.get_layer("pooling").output)
     embeddings = embed(pooled, measured)
-    seed = recipe.fit.seed
-    about = _measured(validation, embed(pooled, validation), run, seed)
-    return _measured(measured, embeddings, run, seed) | {
-        "validation": about["metrics"],
-        "classes": _results(measured, embeddings, run).classes.tolist(),
+    results = _results(measured, embeddings, run)
+    return _found(measured, embeddings, results, run) | {
+        "validation": _metrics_of(validation, embed(pooled, validation), run),
+        "classes": results.classes.tolist(),
     }
 
 
@@ -177,21 +174,30 @@ def _embedded(embedder: keras.Model, part: Part) -> np.ndarray | None:
     return embeddings if np.isfinite(embeddings).all() else None
 
 
-def _measured(part: Part, embeddings: np.ndarray, run: Run, seed: int) -> Found:
-    data = part.data
-    results = _results(part, embeddings, run)
-    metrics = means_of(results)
+def _found(
+    part: Part, embeddings: np.ndarray, results: QueryResults, run: Run
+) -> Found:
     queries: Any = results.values[SETS[run.set].metrics.query]
-    if data.is_continuous:
+    if part.data.is_continuous:
         queries = [round(value, 4) for value in queries.tolist()]
     else:
         queries = "".join(map(str, queries.astype("int64").tolist()))
-        clusters = cluster(embeddings, len(data.class_names), seed=seed)
-        metrics |= clustering_metrics(clusters, data.labels)
-    return {
-        "metrics": {name: round(value, 6) for name, value in metrics.items()},
-        "queries": queries,
-    }
+    return {"metrics": _metrics(part, embeddings, results, run), "queries": queries}
+
+
+def _metrics_of(part: Part, embeddings: np.ndarray, run: Run) -> dict[str, float]:
+    return _metrics(part, embeddings, _results(part, embeddings, run), run)
+
+
+def _metrics(
+    part: Part, embeddings: np.ndarray, results: QueryResults, run: Run
+) -> dict[str, float]:
+    metrics = means_of(results)
+    if not part.data.is_continuous:
+        classes = len(part.data.class_names)
+        clusters = cluster(embeddings, classes, seed=run.tables["fit"].get("seed", 0))
+        metrics |= clustering_metrics(clusters, part.data.labels)
+    return {name: round(value, 6) for name, value in metrics.items()}
 
 
 def _results(part: Part, embeddings: np.ndarray, run: Run) -> QueryResults:
