@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.papers.cases import CASES
-from benchmarks.papers.groups import FLOOR, diverged, grouped, mean
+from benchmarks.papers.groups import diverged, grouped, mean, of_studies
 from benchmarks.papers.lines import add_floor, lines
 from benchmarks.papers.metrics import CLASSES
 from benchmarks.papers.runs import Record, Tables, read_results
-from benchmarks.papers.sets import SETS
 from benchmarks.papers.studies import STUDIES, Study
 from tfdml.training_plots import plot_convergence
 
@@ -54,13 +53,11 @@ def run(options: argparse.Namespace) -> int:
     """Draw every figure that there are results for; returns the exit status."""
     records = list(read_results(options.results).values())
     options.folder.mkdir(parents=True, exist_ok=True)
-    for name, study in STUDIES.items():
-        for set_ in SETS:
-            chosen = [r for r in records if (r["study"], r["set"]) == (name, set_)]
-            floor = [r for r in records if (r["study"], r["set"]) == (FLOOR, set_)]
-            if chosen and not study.is_timed:
-                for figure, picture in _drawn(name, study, chosen, floor, set_).items():
-                    picture.savefig(options.folder / f"{figure}_{set_}.png")
+    for name, set_, chosen, floor in of_studies(records):
+        study = STUDIES[name]
+        if not study.is_timed:
+            for figure, picture in _drawn(name, study, chosen, floor, set_).items():
+                picture.savefig(options.folder / f"{figure}_{set_}.png")
     return 0
 
 

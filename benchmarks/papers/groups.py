@@ -5,25 +5,41 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from benchmarks.papers.runs import Record
+from benchmarks.papers.runs import FLOOR, Record
+from benchmarks.papers.sets import SETS
+from benchmarks.papers.studies import STUDIES
 
 __all__ = [
-    "FLOOR",
     "diverged",
     "grouped",
     "mean",
+    "of_studies",
     "points_of",
     "spread",
     "text_of",
     "validated",
 ]
 
-FLOOR = "floor"
-"""The study of what was not trained."""
-
 Groups = dict[tuple[str, Any], list[Record]]
 
 _PROTOCOL = ("thinned", "unit_length", "split", "with_curve", "is_trained", "is_timed")
+
+
+def of_studies(
+    records: Iterable[Record],
+) -> Iterator[tuple[str, str, list[Record], list[Record]]]:
+    """Yield the name of each study, each set, the results there, and of the floor.
+
+    Args:
+        records: Results of all studies; those without any on a set are left out.
+    """
+    by_place: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        by_place.setdefault((record["study"], record["set"]), []).append(record)
+    for name in STUDIES:
+        for set_ in SETS:
+            if chosen := by_place.get((name, set_)):
+                yield name, set_, chosen, by_place.get((FLOOR, set_), [])
 
 
 def grouped(records: Iterable[Record]) -> Groups:

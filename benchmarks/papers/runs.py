@@ -7,7 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Record", "Run", "Tables", "read_results"]
+__all__ = ["FLOOR", "Record", "Run", "Tables", "read_results"]
+
+FLOOR = "floor"
+"""The study of what was not trained."""
 
 Tables = dict[str, dict[str, Any]]
 """The tables of a recipe by their names."""

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.papers.cases import CASES
-from benchmarks.papers.groups import FLOOR
-from benchmarks.papers.runs import Run, Tables
+from benchmarks.papers.runs import FLOOR, Run, Tables
 from benchmarks.papers.sets import tables_of
 from benchmarks.papers.tuning import Rates
 

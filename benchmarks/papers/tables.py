@@ -9,10 +9,10 @@ import numpy as np
 
 from benchmarks.papers.comparisons import Comparison, digits_of
 from benchmarks.papers.groups import (
-    FLOOR,
     diverged,
     grouped,
     mean,
+    of_studies,
     points_of,
     spread,
     text_of,
@@ -44,12 +44,9 @@ def run(options: argparse.Namespace) -> int:
     records = list(read_results(options.results).values())
     if options.split == "validation":
         records = validated(records)
-    for name, study in STUDIES.items():
-        for set_ in SETS:
-            chosen = [r for r in records if (r["study"], r["set"]) == (name, set_)]
-            floor = [r for r in records if (r["study"], r["set"]) == (FLOOR, set_)]
-            if chosen:
-                print(section(study, chosen, floor, set_, options.split), end="\n\n")
+    for name, set_, chosen, floor in of_studies(records):
+        told = section(STUDIES[name], chosen, floor, set_, options.split)
+        print(told, end="\n\n")
     return 0
 
 

@@ -32,8 +32,8 @@ class PairWeightedLoss(PairLoss):
             `[A, G]` as in `PairLoss.pair_loss`, to the weights `[A, G]`, at least 0.
             Weights outside both masks do not count. To save a model that is compiled
             with the loss, register the function with
-            `keras.saving.register_keras_serializable`. Or the name under which it is
-            registered, such as "tfdml>binlifted_weights".
+            `keras.saving.register_keras_serializable`; then its name there, such as
+            "tfdml>binlifted_weights", does for the function, too.
         arguments: Further arguments of the function, by name.
         reduction: As in `keras.losses.Loss`.
         name: Name of the loss.
