@@ -143,6 +143,15 @@ def test_run_that_becomes_nan_has_diverged(packed, broken, monkeypatch):
 
 
 @pytest.mark.slow
+def test_run_whose_validation_embeddings_are_nan_has_diverged(packed, monkeypatch):
+    def embedded(embedder, part):
+        return embed(embedder, part) * (np.nan if len(part.data) == 8 else 1)
+
+    monkeypatch.setattr("benchmarks.papers.train.embed", embedded)
+    assert trained(small_run(), packed) == {"diverged_at": 4}
+
+
+@pytest.mark.slow
 def test_step_is_timed(packed, monkeypatch):
     monkeypatch.setattr("benchmarks.papers.train._TIMED_STEPS", 2)
     run = small_run("top-k precision", is_timed=True)
@@ -194,12 +203,6 @@ def test_poses_are_compared_by_cosine_or_if_not_of_unit_length_by_distance(
     expected = abs(labels - labels[apart.argmin(axis=1)])
     np.testing.assert_allclose(found["queries"], expected, atol=1e-3)
     assert "label_distance_at_10_other_sequences" in found["validation"]
-
-
-def test_curve_of_poses_without_unit_length_is_refused():
-    tables = CASES["log-ratio, any length"].tables("pose")
-    with pytest.raises(ValueError, match=r"`with_curve` must be False .* cosine"):
-        Run("losses", "log-ratio", tables, unit_length=False, with_curve=True)
 
 
 # The runs of the studies

@@ -36,9 +36,6 @@ class Run:
         with_curve: Whether it is also measured after each epoch.
         is_trained: Whether it is trained at all.
         is_timed: Whether its step is timed, and nothing measured.
-
-    Raises:
-        ValueError: It cannot be measured after each epoch.
     """
 
     study: str
@@ -51,14 +48,6 @@ class Run:
     with_curve: bool = False
     is_trained: bool = True
     is_timed: bool = False
-
-    def __post_init__(self) -> None:
-        """Check what cannot be measured."""
-        if self.with_curve and not self.unit_length and self.set == "pose":
-            raise ValueError(
-                "`with_curve` must be False with `unit_length` = False and continuous "
-                "labels: the curve compares by cosine. Received: True."
-            )
 
     @property
     def set(self) -> str:

@@ -84,7 +84,7 @@ class Study:
             variant.point,
             thinned=variant.thinned,
             unit_length=case.unit_length,
-            with_curve=self.with_curve and (case.unit_length or not case.is_continuous),
+            with_curve=self.with_curve,
             is_timed=self.is_timed,
         )
 

@@ -78,13 +78,13 @@ def train(run: Run, recipe: Recipe, data: DataSet) -> Found:
     history = prepared.model.fit(
         batches, epochs=settings.epochs, callbacks=callbacks, shuffle=False, verbose=0
     ).history
-    embeddings = _embedded(embedder, measured)
-    if end.epoch is not None or embeddings is None:
+    embeddings = [_embedded(embedder, part) for part in (measured, *validation)]
+    if end.epoch is not None or any(each is None for each in embeddings):
         return {"diverged_at": len(history["loss"]) * settings.epoch_steps}
-    results = _results(measured, embeddings, run)
-    found = _found(measured, embeddings, results, run)
-    for part in validation:
-        found["validation"] = _metrics_of(part, embed(embedder, part), run)
+    results = _results(measured, embeddings[0], run)
+    found = _found(measured, embeddings[0], results, run)
+    for part, embedded in zip(validation, embeddings[1:], strict=True):
+        found["validation"] = _metrics_of(part, embedded, run)
     if run.with_curve:
         found["curve"] = _curve(history, settings.epoch_steps)
     return found
