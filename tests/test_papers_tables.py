@@ -48,7 +48,7 @@ CLASS_OF = [str(place // 2) for place in range(20)]
 CLIP_OF = [place // 7 for place in range(20)]
 
 
-def a_run(series, *, study="losses", set_="emoji", seed=0, rate=3e-4, **more):
+def a_run(series, *, study="losses", set_="emoji", seed=0, rate=1e-4, **more):
     fit = {"learning_rate": rate, "seed": seed}
     fit["steps"] = more.pop("steps", 1500)
     case = CASES.get(series)
@@ -136,7 +136,7 @@ def test_told_columns_of_every_study_are_columns_of_its_sets():
     ("other", "said"),
     [
         ({"steps": 500}, "fit.steps = 1500 and 500"),
-        ({"rate": 1e-3}, "fit.learning_rate = 0.0003 and 0.001"),
+        ({"rate": 3e-4}, "fit.learning_rate = 0.0001 and 0.0003"),
         ({"thinned": 0.5}, "thinned = 0.0 and 0.5"),
         ({"seed": 0}, "fit.seed = 0 more than once"),
     ],
@@ -172,16 +172,16 @@ def told(records, floor, set_="emoji", split="test"):
 def test_table_tells_mean_half_range_rate_and_seeds_the_best_first():
     records = [
         record("bad", hits(2)),
-        record("good", hits(19), rate=1e-3),
-        record("good", hits(20), seed=1, rate=1e-3),
-        broken("good", seed=2, rate=1e-3),
+        record("good", hits(19), rate=3e-4),
+        record("good", hits(20), seed=1, rate=3e-4),
+        broken("good", seed=2, rate=3e-4),
         broken("broken"),
     ]
     head, *lines = rows(told(records, floor_of(hits(1))))
     assert head[:4] == ["loss", "rate", "seeds", "Precision@1"]
     assert [line[0] for line in lines] == ["good", "bad", "not trained", "broken"]
-    assert lines[0][1:4] == ["0.001 (end)", "3 (1 diverged)", "97.5 ± 2.5"]
-    assert lines[1][1:4] == ["0.0003", "1", "10.0"]
+    assert lines[0][1:4] == ["0.0003 (end)", "3 (1 diverged)", "97.5 ± 2.5"]
+    assert lines[1][1:4] == ["0.0001", "1", "10.0"]
     assert lines[2][1:4] == ["", "", "5.0"]
     assert lines[3][1:4] == ["0.0003", "1 (1 diverged)", ""]
     assert lines[3][-1] == ""
@@ -344,7 +344,7 @@ def test_commands_tell_and_draw_what_the_files_hold(tmp_path, capsys):
     assert papers.main(["tables", str(file), "--split", "validation"]) == 0
     text = capsys.readouterr().out
     assert text.count("## ") == 1
-    assert "| N-pair | 0.0003 | 1 | 12.5 |" in text
+    assert "| N-pair | 0.0001 | 1 | 12.5 |" in text
     folder = tmp_path / "figures"
     assert papers.main(["figures", str(file), "--folder", str(folder)]) == 0
     drawn = {path.name for path in folder.iterdir()}

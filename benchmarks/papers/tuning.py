@@ -9,7 +9,7 @@ from benchmarks.papers.sets import SETS
 
 __all__ = ["RATES", "Rates", "rates_of", "tuning_runs"]
 
-RATES = (3e-5, 1e-4, 3e-4, 1e-3)
+RATES = (3e-5, 1e-4, 3e-4)
 """The grid, the same for all."""
 
 Rates = dict[tuple[str, str], float]
