@@ -183,7 +183,7 @@ def test_table_tells_mean_half_range_rate_and_seeds_the_best_first():
     assert lines[0][1:4] == ["0.0003 (end)", "3 (1 diverged)", "97.5 ± 2.5"]
     assert lines[1][1:4] == ["0.0001", "1", "10.0"]
     assert lines[2][1:4] == ["", "", "5.0"]
-    assert lines[3][1:4] == ["0.0003", "1 (1 diverged)", ""]
+    assert lines[3][1:4] == ["0.0001", "1 (1 diverged)", ""]
     assert lines[3][-1] == ""
 
 
