@@ -1,6 +1,8 @@
 """The command that does the papers' runs does each once, whatever ends it."""
 
 import collections
+import contextlib
+import functools
 import subprocess
 import sys
 import time
@@ -32,12 +34,12 @@ def run_of(series, **more):
 def done(names, side_by_side):
     """Do runs of these names; returns which process did each of those kept."""
     kept = []
-    complete = processes.do(
-        [run_of(name) for name in names],
-        work,
-        lambda run, found: kept.append((run.series, found["process"])),
-        side_by_side,
-    )
+    with processes.Processes(side_by_side) as several:
+        complete = several.do(
+            [run_of(name) for name in names],
+            work,
+            lambda run, found: kept.append((run.series, found["process"])),
+        )
     return complete, kept
 
 
@@ -96,10 +98,14 @@ class Fake:
         self.diverging = None
         """The loss whose runs diverge."""
 
-    def do(self, runs, work, keep, side_by_side):
+    def processes(self, number):
+        several = types.SimpleNamespace(do=functools.partial(self.do, number))
+        return contextlib.nullcontext(several)
+
+    def do(self, number, runs, work, keep):
         if not runs:
             return True
-        self.calls.append((side_by_side, []))
+        self.calls.append((number, []))
         found = [(run, work(run)) for run in runs]
         for run, result in found:
             if result is not None:
@@ -143,7 +149,7 @@ def fake(monkeypatch):
     # The other commands import Keras.
     monkeypatch.setattr(papers, "_COMMANDS", ("run",))
     monkeypatch.setattr(command, "STUDIES", studies)
-    monkeypatch.setattr(command, "do", made.do)
+    monkeypatch.setattr(command, "Processes", made.processes)
     monkeypatch.setattr(command, "_work", made.work)
     return made
 

@@ -208,7 +208,8 @@ class CenterRegularizer(keras.regularizers.Regularizer):
             return 0.0 * ops.sum(proxies)
         unit = unit_rows(proxies)
         products = ops.matmul(unit, ops.transpose(unit, (0, 2, 1)))
-        distances = ops.sqrt(2.0 + 1e-5 - 2.0 * products)
+        # In TF32 or bfloat16 the product of a center with itself can be above 1.
+        distances = ops.sqrt(ops.relu(2.0 - 2.0 * products) + 1e-5)
         pairs = ops.triu(ops.ones_like(distances), k=1)
         total = ops.sum(pairs * distances)
         return self.strength * total / (classes * centers * (centers - 1))

@@ -75,6 +75,16 @@ class _Blocks(keras.utils.PyDataset):
             return (self._part.pictures.central(block),)
 
 
+class _FullBlocks(_Blocks):
+    """Blocks of one size: with a shorter last one a model would be compiled twice."""
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray]:
+        (pictures,) = super().__getitem__(index)
+        if index and len(pictures) < _BATCH:
+            pictures = pictures[np.arange(_BATCH) % len(pictures)]
+        return (pictures,)
+
+
 @contextmanager
 def noted(batches: Any) -> Iterator[None]:
     """Keep an error as `batches.error`: TensorFlow makes another of it."""
@@ -103,9 +113,9 @@ def embed(embedder: keras.Model, part: Part) -> np.ndarray:
         UnreadableImageError: A file is broken.
         FileNotFoundError: A file is gone.
     """
-    blocks = _Blocks(part)
+    blocks = _FullBlocks(part)
     with original_error(blocks):
-        return embedder.predict(blocks, verbose=0)
+        return embedder.predict(blocks, verbose=0)[: len(part.positions)]
 
 
 def raw_pixels(part: Part) -> np.ndarray:

@@ -103,8 +103,13 @@ _ALL = [
     _case("margin, distance-weighted", "DistanceWeightedMarginLoss", sampled="pair"),
     _case("contrastive", "ContrastiveLoss", margin=1.0),
     # The paper's embeddings have any length.
-    _case("lifted structure", "LiftedStructureLoss", margin=1.0, unit_length=False),
-    _case("lifted structure, unit length", "LiftedStructureLoss", margin=1.0),
+    _case(
+        "lifted structure",
+        "LiftedStructureLoss",
+        margin=1.0,
+        normalize=False,
+        unit_length=False,
+    ),
     # As those of N-pair: on unit vectors its loss cannot come near 0. The weight of
     # the squared lengths is that of the paper's code, 0.02 / 4.
     _case("N-pair", "NPairLoss", l2_weight=0.005, unit_length=False),

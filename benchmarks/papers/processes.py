@@ -6,47 +6,64 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any
+from typing import Any, Self
 
 from benchmarks.papers.runs import Run
 
-__all__ = ["do"]
+__all__ = ["Processes"]
 
-_RUNS_A_PROCESS = 10
+_RUNS_A_PROCESS = 30
 """What a backend has compiled stays in memory until its process ends."""
 
 _Work = Callable[[Run], dict[str, Any] | None]
 
 
-def do(
-    runs: Sequence[Run],
-    work: _Work,
-    keep: Callable[[Run, dict[str, Any]], None],
-    processes: int,
-) -> bool:
-    """Do runs in processes; returns whether all were done.
-
-    A run that fails, or whose process dies, is told and does not end the others.
+class Processes:
+    """Processes that do runs, to be used in `with`, which ends them.
 
     Args:
-        runs: What to do, in this order.
-        work: Does one in its process; returns None where the time is over: then no
-            other is begun.
-        keep: Keeps what `work` has returned, in this process, as soon as it is there.
-        processes: How many at one time.
+        number: How many at one time.
     """
-    waiting = deque(runs)
-    places = [_Place() for _ in range(min(processes, len(runs)))]
-    going: dict[Future, tuple[_Place, Run]] = {}
-    done = 0
 
-    def begin_next(place: _Place) -> None:
-        if waiting:
-            run = waiting.popleft()
-            going[place.begin(work, run)] = place, run
+    def __init__(self, number: int) -> None:
+        self._places = [_Place() for _ in range(number)]
 
-    try:
-        for place in places:
+    def __enter__(self) -> Self:
+        """Begin nothing yet."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End them, after what they do."""
+        for place in self._places:
+            place.end()
+
+    def do(
+        self,
+        runs: Sequence[Run],
+        work: _Work,
+        keep: Callable[[Run, dict[str, Any]], None],
+    ) -> bool:
+        """Do runs; returns whether all were done.
+
+        A run that fails, or whose process dies, is told and does not end the others.
+
+        Args:
+            runs: What to do, in this order.
+            work: Does one in its process; returns None where the time is over: then no
+                other is begun.
+            keep: Keeps what `work` has returned, in this process, as soon as it is
+                there.
+        """
+        waiting = deque(runs)
+        going: dict[Future, tuple[_Place, Run]] = {}
+        done = 0
+
+        def begin_next(place: _Place) -> None:
+            if waiting:
+                run = waiting.popleft()
+                going[place.begin(work, run)] = place, run
+
+        for place in self._places:
             begin_next(place)
         while going:
             for future in wait(going, return_when=FIRST_COMPLETED).done:
@@ -63,10 +80,7 @@ def do(
                         keep(run, found)
                         done += 1
                 begin_next(place)
-    finally:
-        for place in places:
-            place.end()
-    return done == len(runs)
+        return done == len(runs)
 
 
 class _Place:

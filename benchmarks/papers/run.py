@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.papers.cases import CASES
-from benchmarks.papers.processes import do
+from benchmarks.papers.processes import Processes
 from benchmarks.papers.runs import Record, Run, read_results
 from benchmarks.papers.sets import SETS, tables_of
 from benchmarks.papers.studies import STUDIES, Study, floor_runs
@@ -54,26 +54,26 @@ def run(options: argparse.Namespace) -> int:
 
     cases = _cases(studies.values(), sets, options.only or CASES)
     tuning = tuning_runs(cases, options.steps)
-    complete = _finish([*floor_runs(sets), *tuning], results, work, options.processes)
-    rates = rates_of(tuning, results.records)
-    if without := [
-        f"{case} on {set_}" for set_, case in cases if (set_, case) not in rates
-    ]:
-        print(
-            "Left out, as some run that chooses their learning rate is missing or all "
-            f"diverged: {'; '.join(without)}.",
-            flush=True,
-        )
-    complete = complete and not without
-    for is_timed, processes in ((False, options.processes), (True, 1)):
-        runs = [
-            each
-            for name, study in studies.items()
-            if study.is_timed == is_timed
-            for each in study.runs(name, sets, rates, options.steps, options.seeds)
-        ]
-        complete = _finish(runs, results, work, processes) and complete
-    return 0 if complete else 1
+    with Processes(options.processes) as several:
+        complete = _finish([*floor_runs(sets), *tuning], results, work, several)
+        rates = rates_of(tuning, results.records)
+        if without := [
+            f"{case} on {set_}" for set_, case in cases if (set_, case) not in rates
+        ]:
+            print(
+                "Left out, as some run that chooses their learning rate is missing or "
+                f"all diverged: {'; '.join(without)}.",
+                flush=True,
+            )
+        runs: dict[bool, list[Run]] = {False: [], True: []}
+        for name, study in studies.items():
+            runs[study.is_timed] += study.runs(
+                name, sets, rates, options.steps, options.seeds
+            )
+        complete = _finish(runs[False], results, work, several) and complete
+    with Processes(1) as alone:
+        complete = _finish(runs[True], results, work, alone) and complete
+    return 0 if complete and not without else 1
 
 
 def _wrong(options: argparse.Namespace) -> str | None:
@@ -127,11 +127,11 @@ def _cases(
 
 
 def _finish(
-    runs: Sequence[Run], results: "_Results", work: _Work, processes: int
+    runs: Sequence[Run], results: "_Results", work: _Work, processes: Processes
 ) -> bool:
     """Do those runs that have no result; returns whether now all have one."""
     results.name_anew(runs)
-    complete = do(results.missing(runs), work, results.keep, processes)
+    complete = processes.do(results.missing(runs), work, results.keep)
     results.name_anew(runs)
     return complete
 

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from benchmarks.papers.parts import parts_of
+from benchmarks.papers.rates import share_step
 from benchmarks.papers.runs import Run
 from benchmarks.papers.sets import SETS
 from benchmarks.papers.watching import EndOnNaN, EpochTimes, FiniteEvaluation
@@ -163,6 +164,7 @@ def _prepared(
     design = build_design(recipe, trained.data)
     loss = build_loss(recipe, trained.data, design)
     model = build_model(embedder, recipe, len(trained.data.class_names), loss)
+    share_step(model.optimizer, settings)
     augment = build_augmentation(recipe.augmentation, settings.seed)
     batches = ImageBatches(trained, design, settings.epoch_steps, augment)
     return _Prepared(parts, embedder, model, batches)

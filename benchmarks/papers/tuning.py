@@ -1,7 +1,7 @@
 """The learning rate of each loss, chosen on validation classes from one small grid."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from benchmarks.papers.cases import CASES
 from benchmarks.papers.runs import Record, Run
@@ -16,7 +16,7 @@ Rates = dict[tuple[str, str], float]
 """The rate of each set and case."""
 
 
-def tuning_runs(cases: Iterable[tuple[str, str]], steps: int) -> list[Run]:
+def tuning_runs(cases: Collection[tuple[str, str]], steps: int) -> list[Run]:
     """Return the runs that choose the rates of some sets and cases, by seed 0."""
     return [
         Run(
@@ -27,8 +27,8 @@ def tuning_runs(cases: Iterable[tuple[str, str]], steps: int) -> list[Run]:
             split="validation",
             unit_length=CASES[name].unit_length,
         )
+        for rate in RATES  # so that at first each process compiles another loss
         for set_, name in cases
-        for rate in RATES
     ]
 
 

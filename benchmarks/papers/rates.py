@@ -1,0 +1,40 @@
+"""Runs that differ in the learning rate alone share what XLA has compiled."""
+
+import dataclasses
+from typing import Any
+
+import keras
+
+from training.recipe import Fit
+from training.schedules import build_schedule
+
+__all__ = ["share_step"]
+
+_Schedule = keras.optimizers.schedules.LearningRateSchedule
+
+
+class _Times(_Schedule):
+    """A variable times a schedule."""
+
+    def __init__(self, rate: keras.Variable, schedule: _Schedule) -> None:
+        self.rate = rate
+        self.schedule = schedule
+
+    def __call__(self, step: Any) -> Any:
+        return self.rate * self.schedule(step)
+
+
+def share_step(optimizer: keras.optimizers.Optimizer, settings: Fit) -> None:
+    """Make the learning rate of a new optimiser an input of the training step.
+
+    As a constant of the step, each rate would be compiled for itself, which takes
+    longer than a run on a fast GPU.
+
+    Args:
+        optimizer: Of a recipe with a schedule.
+        settings: The recipe's `[fit]`.
+    """
+    schedule = build_schedule(dataclasses.replace(settings, learning_rate=1.0))
+    # An attribute of the optimiser is one of its variables.
+    optimizer.rate = keras.Variable(settings.learning_rate, trainable=False)
+    optimizer.learning_rate = _Times(optimizer.rate, schedule)
