@@ -252,7 +252,7 @@ class LogRatioLoss(ContinuousLoss):
         rows = embeddings / scale
         # Distances do not change, and lose fewer digits near the origin.
         rows = rows - ops.stop_gradient(ops.mean(rows, axis=0, keepdims=True))
-        products = ops.matmul(rows, ops.transpose(rows))
+        products = _own_products(rows)
         # Squared lengths out of the same product: so equal rows are at distance 0.
         lengths = ops.diagonal(products)
         distances = ops.expand_dims(lengths, 1) + lengths - 2 * products
@@ -261,3 +261,19 @@ class LogRatioLoss(ContinuousLoss):
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
         return {**super().get_config(), "epsilon": self.epsilon}
+
+
+def _own_products(rows: Tensor) -> Tensor:
+    """Dot product of every row with every row, `[B, B]`, to the digits of float32.
+
+    NVIDIA's GPUs round the factors of a float32 product to 11 bits (TF32) unless told
+    otherwise, and the logarithm of a small distance would be that of the rounding. So
+    the rows are taken apart into 11 bits and the rest.
+    """
+    if keras.backend.standardize_dtype(rows.dtype) != "float32":
+        return ops.matmul(rows, ops.transpose(rows))
+    many = (2.0**13 + 1) * rows
+    high = rows + ops.stop_gradient(many - (many - rows) - rows)
+    low = ops.stop_gradient(rows - high)  # all of the gradient is that of `high`
+    mixed = ops.matmul(high, ops.transpose(low))
+    return ops.matmul(high, ops.transpose(high)) + (mixed + ops.transpose(mixed))
