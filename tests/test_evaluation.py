@@ -126,6 +126,18 @@ def test_embeddings_come_in_the_order_of_the_part():
     np.testing.assert_array_equal(received, IMAGES[some].reshape(len(some), -1))
 
 
+def test_model_sees_blocks_of_one_size():
+    seen = []
+
+    class Model:
+        def predict(self, blocks, verbose):
+            seen.extend(len(blocks[index][0]) for index in range(len(blocks)))
+            return np.zeros((sum(seen), 2), "float32")
+
+    assert embed(Model(), part()).shape == (70, 2)
+    assert seen == [64, 64]
+
+
 def test_raw_pixels_are_centred():
     rows = raw_pixels(part())
     assert rows.shape == (70, 3072)

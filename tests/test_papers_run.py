@@ -95,6 +95,8 @@ class Fake:
         """The processes of each call and what was done in it."""
         self.left = 10**6
         """How many are done until the time is over."""
+        self.best = RATES[2]
+        """At which learning rate most is reached."""
         self.diverging = None
         """The loss whose runs diverge."""
 
@@ -122,7 +124,7 @@ class Fake:
         if run.tables.get("loss", {}).get("name") == self.diverging:
             return {"diverged_at": 100} | ABOUT
         rate = run.tables["fit"].get("learning_rate", 0.0)
-        metrics = {"precision_at_1": 0.5, "map_at_r": 1 - abs(rate - RATES[1])}
+        metrics = {"precision_at_1": 0.5, "map_at_r": 1 - abs(rate - self.best)}
         return {"metrics": metrics, "queries": "01"} | ABOUT
 
     def studies(self):
@@ -175,8 +177,20 @@ def test_rates_are_chosen_first_and_times_taken_last_one_at_a_time(call, fake):
     rates = {
         run.tables["fit"]["learning_rate"] for _, runs in fake.calls[1:] for run in runs
     }
-    assert rates == {RATES[1]}
+    assert rates == {RATES[2]}
     assert all(run.is_timed for run in fake.calls[2][1])
+
+
+@pytest.mark.parametrize(("best", "end"), [(0, 0), (1, 0), (3, 4), (4, 4)])
+def test_end_of_the_grid_is_tried_where_the_rate_next_to_it_is_best(
+    call, fake, best, end
+):
+    fake.best = RATES[best]
+    assert call(study=["few"]) == 0
+    assert fake.studies() == [["floor", "tuning"], ["tuning"], ["few"]]
+    assert [run.point for run in fake.calls[1][1]] == [RATES[end]]
+    rates = {run.tables["fit"]["learning_rate"] for run in fake.calls[2][1]}
+    assert rates == {RATES[best]}
 
 
 def test_studies_share_what_is_the_same_work(call, fake):
@@ -205,7 +219,7 @@ def test_command_that_was_ended_goes_on_where_it_was(call, fake, done_before):
     assert call() == 0
     works = [run.work for _, runs in fake.calls for run in runs]
     # The floor, the grid of one loss, three runs of two studies and one time.
-    assert len(works) == len(set(works)) == 1 + len(RATES) + 3 + 1
+    assert len(works) == len(set(works)) == 1 + len(RATES[1:-1]) + 3 + 1
 
 
 def test_nothing_is_begun_after_the_deadline(call, monkeypatch):
@@ -255,7 +269,7 @@ def test_each_result_is_told_by_its_metric_its_time_or_where_it_diverged(
     assert ends["few"] == "precision_at_1=0.5"
     assert ends["times"] == "step_ms=2.5"
     tuned = [line for line in lines if "Proxy Anchor  " in line]
-    assert len(tuned) == len(RATES)
+    assert len(tuned) == len(RATES[1:-1])
     assert all("diverged_at=100" in line for line in tuned)
 
 
@@ -314,7 +328,7 @@ def measured(monkeypatch, packed):
     stub = types.SimpleNamespace(**{name: of(name) for name in names})
     monkeypatch.setitem(sys.modules, "benchmarks.papers.train", stub)
     monkeypatch.setattr(command, "machine", lambda: {"device": "d"})
-    monkeypatch.setattr(command, "_data", lambda path: path.name)
+    monkeypatch.setattr(command, "_data", lambda name, folder: (name, folder.name))
     return calls
 
 
@@ -327,7 +341,7 @@ def test_run_is_trained_or_measured_or_timed_with_the_weights_given(
 ):
     until = time.monotonic() + 60
     found = WORK(packed, "file.h5", until, run_of("a", **about))
-    assert measured == [(called, "file.h5", "emoji.npz")]
+    assert measured == [(called, "file.h5", ("emoji", "packed"))]
     assert set(found) == {"metrics", "seconds", "device"}
 
 

@@ -172,15 +172,15 @@ def told(records, floor, set_="emoji", split="test"):
 def test_table_tells_mean_half_range_rate_and_seeds_the_best_first():
     records = [
         record("bad", hits(2)),
-        record("good", hits(19), rate=3e-4),
-        record("good", hits(20), seed=1, rate=3e-4),
-        broken("good", seed=2, rate=3e-4),
+        record("good", hits(19), rate=1e-3),
+        record("good", hits(20), seed=1, rate=1e-3),
+        broken("good", seed=2, rate=1e-3),
         broken("broken"),
     ]
     head, *lines = rows(told(records, floor_of(hits(1))))
     assert head[:4] == ["loss", "rate", "seeds", "Precision@1"]
     assert [line[0] for line in lines] == ["good", "bad", "not trained", "broken"]
-    assert lines[0][1:4] == ["0.0003 (end)", "3 (1 diverged)", "97.5 ± 2.5"]
+    assert lines[0][1:4] == ["0.001 (end)", "3 (1 diverged)", "97.5 ± 2.5"]
     assert lines[1][1:4] == ["0.0001", "1", "10.0"]
     assert lines[2][1:4] == ["", "", "5.0"]
     assert lines[3][1:4] == ["0.0001", "1 (1 diverged)", ""]

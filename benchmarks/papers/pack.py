@@ -2,6 +2,7 @@
 
 import argparse
 import io
+import json
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ def pack(name: str, images: str, packed: str | PathLike[str], size: int = 96) ->
     sequences = data.sequences
     np.savez(
         packed,
+        settings=np.array(_settings(name)),
         jpegs=np.frombuffer(b"".join(files), "uint8"),
         ends=np.cumsum([len(file) for file in files]),
         labels=data.labels,
@@ -64,20 +66,36 @@ def pack(name: str, images: str, packed: str | PathLike[str], size: int = 96) ->
     return len(data)
 
 
+def _settings(name: str) -> str:
+    """Return what a packed file depends on and a later version may change."""
+    return json.dumps(SETS[name].tables["data"], sort_keys=True)
+
+
 def _jpeg(picture: np.ndarray) -> bytes:
     file = io.BytesIO()
     Image.fromarray(picture).save(file, "JPEG", quality=_QUALITY, subsampling=0)
     return file.getvalue()
 
 
-def read_packed(packed: str | PathLike[str]) -> DataSet:
+def read_packed(name: str, packed: str | PathLike[str]) -> DataSet:
     """Read what `pack` has written; the pictures are in memory.
+
+    Args:
+        name: Which set of `SETS` it must be.
+        packed: The file.
 
     Raises:
         OSError: The file cannot be read.
+        ValueError: It is of another set or another split.
     """
     with np.load(packed, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
+        arrays = {key: file[key] for key in file.files}
+    settings = str(arrays.get("settings", "of an earlier version"))
+    if settings != _settings(name):
+        raise ValueError(
+            f"`packed` must be of {name} split by {_settings(name)}: `pack` it again. "
+            f"Received: {packed}, split by {settings}."
+        )
     whole, ends = arrays["jpegs"].tobytes(), arrays["ends"].tolist()
     pictures = [
         np.asarray(Image.open(io.BytesIO(whole[start:end])))

@@ -15,7 +15,7 @@ from benchmarks.papers.processes import Processes
 from benchmarks.papers.runs import Record, Run, read_results
 from benchmarks.papers.sets import SETS, tables_of
 from benchmarks.papers.studies import STUDIES, Study, floor_runs
-from benchmarks.papers.tuning import rates_of, tuning_runs
+from benchmarks.papers.tuning import more_tuning_runs, rates_of, tuning_runs
 from benchmarks.session import machine, write
 
 __all__ = ["add_options", "run"]
@@ -56,7 +56,9 @@ def run(options: argparse.Namespace) -> int:
     tuning = tuning_runs(cases, options.steps)
     with Processes(options.processes) as several:
         complete = _finish([*floor_runs(sets), *tuning], results, work, several)
-        rates = rates_of(tuning, results.records)
+        more = more_tuning_runs(cases, options.steps, results.records)
+        complete = _finish(more, results, work, several) and complete
+        rates = rates_of([*tuning, *more], results.records)
         if without := [
             f"{case} on {set_}" for set_, case in cases if (set_, case) not in rates
         ]:
@@ -194,7 +196,7 @@ def _work(
     if weights is not None:
         tables = tables | {"embedder": tables["embedder"] | {"weights": weights}}
     recipe = recipe_of(tables, f"{run.study} {run.series}")
-    data = _data(packed / f"{run.set}.npz")
+    data = _data(run.set, packed)
     measure = timed if run.is_timed else train if run.is_trained else frozen
     start = time.perf_counter()
     found = measure(run, recipe, data)
@@ -202,10 +204,10 @@ def _work(
 
 
 @functools.cache
-def _data(packed: Path) -> Any:
+def _data(name: str, packed: Path) -> Any:
     from benchmarks.papers.pack import read_packed
 
-    return read_packed(packed)
+    return read_packed(name, packed / f"{name}.npz")
 
 
 def _commit() -> str:

@@ -7,33 +7,56 @@ from benchmarks.papers.cases import CASES
 from benchmarks.papers.runs import Record, Run
 from benchmarks.papers.sets import SETS
 
-__all__ = ["RATES", "Rates", "rates_of", "tuning_runs"]
+__all__ = ["RATES", "Rates", "more_tuning_runs", "rates_of", "tuning_runs"]
 
-RATES = (3e-5, 1e-4, 3e-4)
-"""The grid, the same for all."""
+RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
+"""The grid, the same for all. An end is tried where the rate next to it is the best."""
+_FIRST = RATES[1:-1]
 
 Rates = dict[tuple[str, str], float]
 """The rate of each set and case."""
 
+_Cases = Collection[tuple[str, str]]
+_Results = Mapping[str, Record]
 
-def tuning_runs(cases: Collection[tuple[str, str]], steps: int) -> list[Run]:
+
+def tuning_runs(cases: _Cases, steps: int) -> list[Run]:
     """Return the runs that choose the rates of some sets and cases, by seed 0."""
+    # At first each process compiles another loss.
+    return [_run(set_, name, rate, steps) for rate in _FIRST for set_, name in cases]
+
+
+def more_tuning_runs(cases: _Cases, steps: int, results: _Results) -> list[Run]:
+    """Return those at an end of the grid, where the rate next to it is the best so far.
+
+    Args:
+        cases: As for `tuning_runs`.
+        steps: As for `tuning_runs`.
+        results: Records of its runs by their keys.
+    """
+    ends = {RATES[1]: RATES[0], RATES[-2]: RATES[-1]}
+    best = rates_of(tuning_runs(cases, steps), results)
     return [
-        Run(
-            "tuning",
-            name,
-            CASES[name].tables(set_, {"fit": {"steps": steps, "learning_rate": rate}}),
-            rate,
-            split="validation",
-            unit_length=CASES[name].unit_length,
-        )
-        for rate in RATES  # so that at first each process compiles another loss
-        for set_, name in cases
+        _run(set_, name, ends[rate], steps)
+        for (set_, name), rate in best.items()
+        if rate in ends
     ]
 
 
-def rates_of(runs: Iterable[Run], results: Mapping[str, Record]) -> Rates:
-    """Return the best rate of each set and case whose whole grid was run.
+def _run(set_: str, name: str, rate: float, steps: int) -> Run:
+    case = CASES[name]
+    return Run(
+        "tuning",
+        name,
+        case.tables(set_, {"fit": {"steps": steps, "learning_rate": rate}}),
+        rate,
+        split="validation",
+        unit_length=case.unit_length,
+    )
+
+
+def rates_of(runs: Iterable[Run], results: _Results) -> Rates:
+    """Return the best rate of each set and case all of whose runs were done.
 
     A run that diverged is never the best, and of equal ones the smaller rate is. Where
     all diverged there is none.
@@ -45,14 +68,17 @@ def rates_of(runs: Iterable[Run], results: Mapping[str, Record]) -> Rates:
     grids: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for run in runs:
         grid = grids.setdefault((run.set, run.series), [])
+        metrics = SETS[run.set].metrics
+        sign = -1 if metrics.less_is_better else 1
+        reached = math.nan
         if run.key in results:
-            metrics = SETS[run.set].metrics
-            sign = -1 if metrics.less_is_better else 1
             found = results[run.key].get("metrics")
             reached = sign * found[metrics.chosen_by] if found else -math.inf
-            grid.append((reached, -run.tables["fit"]["learning_rate"]))
+        grid.append((reached, -run.tables["fit"]["learning_rate"]))
     best = {
-        place: max(grid) for place, grid in grids.items() if len(grid) == len(RATES)
+        place: max(grid)
+        for place, grid in grids.items()
+        if not any(math.isnan(reached) for reached, _ in grid)
     }
     return {
         place: -rate for place, (reached, rate) in best.items() if reached > -math.inf
