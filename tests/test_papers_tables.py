@@ -165,8 +165,8 @@ def test_groups_are_the_runs_of_a_series_and_point():
 # Tables of all metrics
 
 
-def told(records, floor, set_="emoji", split="test"):
-    return section(STUDIES["losses"], records, floor, set_, split)
+def told(records, floor, set_="emoji", **more):
+    return section(STUDIES["losses"], records, floor, set_, **more)
 
 
 def test_table_tells_mean_half_range_rate_and_seeds_the_best_first():
@@ -200,6 +200,17 @@ def test_table_compares_with_the_best_in_percent():
     assert against["alike"].endswith("n.s.")
     assert text.count("after the fact") == text.count("not corrected") == 1
     assert "clips" not in text
+
+
+def test_table_compares_with_the_series_asked_for():
+    records = [record("good", hits(20)), record("bad", hits(2))]
+    text = told(records, floor_of(hits(1)), against="bad")
+    head, *lines = rows(text)
+    assert head[-1] == "against bad"
+    assert "Against bad: a loss less bad, of" in text
+    assert {line[0]: line[-1][:6] for line in lines[:2]} == {"good": "+90.0 ", "bad": ""}
+    head, *_ = rows(told(records, floor_of(hits(1)), against="unknown"))
+    assert head[-1] == "against the best"
 
 
 def test_table_of_continuous_labels_has_the_least_distance_first_in_its_unit():
@@ -420,7 +431,7 @@ def test_series_at_one_point_stand_beside_each_other_and_words_are_not_joined():
     records = [
         record(name, hits(9), study="designs", point=point)
         for name in ("a", "b")
-        for point in ("(2, 32)", "p = 0.1")
+        for point in ("p = 0.1", "(2, 32)")  # not as in the study
     ]
     (axes,) = lines(STUDIES["designs"], records, [], "emoji").axes
     first, second = axes.lines[:2]

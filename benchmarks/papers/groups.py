@@ -102,10 +102,14 @@ def validated(records: Iterable[Record]) -> list[Record]:
     ]
 
 
-def points_of(records: Iterable[Record]) -> list[Any]:
-    """Return the points: numbers in ascending order, words as they come."""
+def points_of(records: Sequence[Record]) -> list[Any]:
+    """Return the points: numbers in ascending order, words in that of their study."""
     points = list(dict.fromkeys(record["point"] for record in records))
-    return points if any(isinstance(p, str) for p in points) else sorted(points)
+    if not any(isinstance(point, str) for point in points):
+        return sorted(points)
+    first = records[0]
+    order = [variant.point for variant in STUDIES[first["study"]].of(first["set"])]
+    return sorted(points, key=[*order, *points].index)
 
 
 def text_of(point: Any) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.papers.cases import CASES
 from benchmarks.papers.comparisons import Comparison, digits_of
 from benchmarks.papers.groups import (
     diverged,
@@ -37,6 +38,7 @@ def add_options(add: Any) -> None:
         help="which images are told of: what is recommended is chosen on validation "
         "(test)",
     )
+    add("--against", choices=list(CASES), help="compare with this loss (the best)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -45,7 +47,8 @@ def run(options: argparse.Namespace) -> int:
     if options.split == "validation":
         records = validated(records)
     for name, set_, chosen, floor in of_studies(records):
-        told = section(STUDIES[name], chosen, floor, set_, options.split)
+        study, split = STUDIES[name], options.split
+        told = section(study, chosen, floor, set_, split, options.against)
         print(told, end="\n\n")
     return 0
 
@@ -56,6 +59,7 @@ def section(
     floor: Sequence[Record],
     set_: str,
     split: str = "test",
+    against: str | None = None,
 ) -> str:
     """Write the results of a study on a set: a heading, tables, what they come from.
 
@@ -70,6 +74,8 @@ def section(
         set_: The set.
         split: Which images the results are of; those of `"validation"` are not
             compared query by query.
+        against: With which series a study that varies nothing compares the others;
+            with the best if None or where there is no such series.
 
     Raises:
         ValueError: The results are of more than one protocol.
@@ -81,8 +87,10 @@ def section(
         heading = f"{set_}, {split} images"
         classes = next((r["classes"] for r in floor if "classes" in r), None)
         comparison = Comparison(set_, classes) if split == "test" else None
-        write = _by_points if study.varied else _by_metric
-        parts = write(study, records, floor, set_, comparison)
+        if study.varied:
+            parts = _by_points(study, records, floor, set_, comparison)
+        else:
+            parts = _by_metric(records, floor, set_, comparison, against)
     parts = [f"## {study.title}: {heading}", study.note, *parts]
     return "\n\n".join([part for part in parts if part] + [_origin(records, floor)])
 
@@ -174,11 +182,11 @@ def _against_baselines(
 
 
 def _by_metric(
-    study: Study,
     records: Sequence[Record],
     floor: Sequence[Record],
     set_: str,
     comparison: Comparison | None,
+    against: str | None,
 ) -> list[str]:
     """Write a table with a column a metric and, if need be, what its last column is."""
     metrics = SETS[set_].metrics
@@ -192,27 +200,27 @@ def _by_metric(
         return mean(reached) if metrics.less_is_better else -mean(reached)
 
     order = sorted(groups, key=place)
+    other, told = order[0], "the best"
+    if against in groups:
+        other = told = against
     names = ["loss", "rate", "seeds", *(column.name for column in metrics.columns)]
     ends = ["---", *["---:"] * (len(names) - 1)]
     if comparison is not None:
-        names.append("against the best")
+        names.append(f"against {told}")
         ends.append("---")
     lines = [f"| {' | '.join(names)} |", f"| {' | '.join(ends)} |"]
     for series in order:
         runs = groups[series]
         cells = [series, *_about(runs), *(_cell(runs, c) for c in metrics.columns)]
         if comparison is not None:
-            is_best = series == order[0]
-            cells.append("" if is_best else comparison.cell(groups[order[0]], runs))
+            is_other = series == other
+            cells.append("" if is_other else comparison.cell(groups[other], runs))
         lines.append(f"| {' | '.join(cells)} |")
     parts = ["\n".join(lines)]
     if comparison is not None:
-        parts.append(
-            comparison.explained(
-                "Against the best: a loss less the best, which is chosen after the "
-                "fact by these very numbers"
-            )
-        )
+        chosen = ", which is chosen after the fact by these very numbers"
+        what = f"Against {told}: a loss less {told}" + chosen * (told == "the best")
+        parts.append(comparison.explained(what))
     return parts
 
 
