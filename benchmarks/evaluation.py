@@ -164,9 +164,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(values: dict[str, float] | None) -> list[tuple[str, float]]:
     """Return the values that two runs can be compared by."""
-    kept = ("precision_at_1", "recall_at_1000", "r_precision", "map_at_r", "NMI")
-    kept += ("mean_average_precision", "mean_average_precision_at_r", "pair_auc")
-    kept += ("nmi_arithmetic", "recall_at_1")
+    kept = {"precision_at_1", "recall_at_1000", "r_precision", "map_at_r", "NMI"}
+    kept |= {"mean_average_precision", "mean_average_precision_at_r", "pair_auc"}
+    kept |= {"nmi_arithmetic", "recall_at_1"}
     return [(name, v) for name, v in (values or {}).items() if name in kept]
 
 

@@ -38,8 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(about)
     failed = False
     for batch in options.batches:
-        floor = similarity_product(batch, options.dimension)
-        floor = compiled_gradient(floor.function, floor.inputs, floor.trained)
+        product = similarity_product(batch, options.dimension)
+        floor = compiled_gradient(product.function, product.inputs, product.trained)
         floor()
         print(f"\n{'B':>5}  {'loss':36}{'floor ms':>10}{'ms':>10}{'ratio':>7}")
         for case in cases:

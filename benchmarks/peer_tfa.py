@@ -37,7 +37,9 @@ CASES: dict[str, Callable[[tf.Tensor, tf.Tensor], tf.Tensor]] = {
 }
 
 
-def compiled(case: str, batch: int, dimension: int, *, xla: bool) -> Callable[[], None]:
+def compiled(
+    case: str, batch: int, dimension: int, *, xla: bool
+) -> Callable[[], object]:
     loss = CASES[case]
     rows = tf.constant(random_rows(batch, dimension))
     size = 2 if case == "NpairsLoss" else CLASS_SIZE
@@ -53,7 +55,7 @@ def compiled(case: str, batch: int, dimension: int, *, xla: bool) -> Callable[[]
             value = loss(labels, tf.math.l2_normalize(rows, axis=1))
         return value, tape.gradient(value, rows)
 
-    return lambda: [x.numpy() for x in value_and_gradient(labels, rows)] and None
+    return lambda: [x.numpy() for x in value_and_gradient(labels, rows)]
 
 
 if __name__ == "__main__":

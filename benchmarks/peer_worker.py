@@ -17,7 +17,7 @@ from benchmarks.timing import smallest_times
 __all__ = ["measure"]
 
 
-def measure(modes: Mapping[str, Callable[[str, int, int], Callable[[], None]]]) -> None:
+def measure(modes: Mapping[str, Callable[..., Callable[[], object]]]) -> None:
     """Time the case that the command line names and print a JSON line for each mode.
 
     A call that takes too long ends the process by SIGALRM, and one that takes too much

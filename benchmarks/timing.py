@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 __all__ = ["compiled_gradient", "smallest_times"]
+
+Name = TypeVar("Name")
 
 
 def compiled_gradient(
@@ -50,8 +52,8 @@ def compiled_gradient(
 
 
 def smallest_times(
-    functions: Mapping[str, Callable[[], None]], seconds: float, rounds: int = 3
-) -> dict[str, float]:
+    functions: Mapping[Name, Callable[[], object]], seconds: float, rounds: int = 3
+) -> dict[Name, float]:
     """Run functions in turn and return the smallest time of each in milliseconds.
 
     They share whatever else the machine does, which makes their ratio steadier than

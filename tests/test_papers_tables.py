@@ -208,7 +208,10 @@ def test_table_compares_with_the_series_asked_for():
     head, *lines = rows(text)
     assert head[-1] == "against bad"
     assert "Against bad: a loss less bad, of" in text
-    assert {line[0]: line[-1][:6] for line in lines[:2]} == {"good": "+90.0 ", "bad": ""}
+    assert {line[0]: line[-1][:6] for line in lines[:2]} == {
+        "good": "+90.0 ",
+        "bad": "",
+    }
     head, *_ = rows(told(records, floor_of(hits(1)), against="unknown"))
     assert head[-1] == "against the best"
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from benchmarks.papers.runs import Tables
 from benchmarks.papers.sets import SETS, tables_of
 from training.data.data_set import DataSet
 from training.data.source import read_source
@@ -46,7 +47,7 @@ def pack(name: str, images: str, packed: str | PathLike[str], size: int = 96) ->
         packed: The file to write, `.npz`.
         size: Side of the pictures in pixels.
     """
-    changes = {"data": {"images": images}, "embedder": {"image_size": size}}
+    changes: Tables = {"data": {"images": images}, "embedder": {"image_size": size}}
     recipe = recipe_of(tables_of(name, changes), name)
     data = read_source(recipe.data).data
     pictures = Pictures(data, recipe.view, cache_bytes=0)

@@ -4,19 +4,18 @@ import dataclasses
 from typing import Any
 
 import keras
+from keras.optimizers.schedules import LearningRateSchedule
 
 from training.recipe import Fit
 from training.schedules import build_schedule
 
 __all__ = ["share_step"]
 
-_Schedule = keras.optimizers.schedules.LearningRateSchedule
 
-
-class _Times(_Schedule):
+class _Times(LearningRateSchedule):
     """A variable times a schedule."""
 
-    def __init__(self, rate: keras.Variable, schedule: _Schedule) -> None:
+    def __init__(self, rate: keras.Variable, schedule: LearningRateSchedule) -> None:
         self.rate = rate
         self.schedule = schedule
 

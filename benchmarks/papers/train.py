@@ -79,13 +79,14 @@ def train(run: Run, recipe: Recipe, data: DataSet) -> Found:
     history = prepared.model.fit(
         batches, epochs=settings.epochs, callbacks=callbacks, shuffle=False, verbose=0
     ).history
-    embeddings = [_embedded(embedder, part) for part in (measured, *validation)]
-    if end.epoch is not None or any(each is None for each in embeddings):
+    embedded = [_embedded(embedder, part) for part in (measured, *validation)]
+    finite = [embeddings for embeddings in embedded if embeddings is not None]
+    if end.epoch is not None or len(finite) < len(embedded):
         return {"diverged_at": len(history["loss"]) * settings.epoch_steps}
-    results = _results(measured, embeddings[0], run)
-    found = _found(measured, embeddings[0], results, run)
-    for part, embedded in zip(validation, embeddings[1:], strict=True):
-        found["validation"] = _metrics_of(part, embedded, run)
+    results = _results(measured, finite[0], run)
+    found = _found(measured, finite[0], results, run)
+    for part, embeddings in zip(validation, finite[1:], strict=True):
+        found["validation"] = _metrics_of(part, embeddings, run)
     if run.with_curve:
         found["curve"] = _curve(history, settings.epoch_steps)
     return found

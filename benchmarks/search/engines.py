@@ -104,7 +104,8 @@ def _faiss_ivf_pq(
         ]
 
         def use(index: Any, setting: Mapping[str, Any]) -> None:
-            faiss.downcast_index(index.base_index).nprobe = setting["nprobe"]
+            inverted: Any = faiss.downcast_index(index.base_index)
+            inverted.nprobe = setting["nprobe"]
             index.k_factor = setting["k_factor"]
 
         name = f"IVF{lists},PQ{codes}x4fs,RFlat"

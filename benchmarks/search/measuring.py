@@ -34,7 +34,7 @@ class Measuring:
 
     def answer(self, do: str, **asked: Any) -> Any:
         """Return the answer to a request, in JSON types."""
-        requests = {
+        requests: dict[str, Callable[..., Any]] = {
             "choose": self._choose,
             "measure": self._measure,
             "overhead": self._overhead,
@@ -78,7 +78,7 @@ class Measuring:
     ) -> dict[str, float]:
         """Time calls with one batch of queries after the other."""
         starts = range(0, max(1, len(self._queries) - batch + 1), batch)
-        times = []
+        times: list[float] = []
         stop = time.perf_counter() + seconds
         cpu = time.process_time()
         while not times or time.perf_counter() < stop:
