@@ -314,12 +314,13 @@ def test_files_that_are_no_sets_are_ignored_and_none_refused(
 
 @pytest.fixture
 def measured(monkeypatch, packed):
-    """What of benchmarks.papers.train is called, with which weights."""
+    """What of benchmarks.papers.train is called, with which weights, whether by XLA."""
     calls = []
 
     def of(name):
         def called(run, recipe, data):
-            calls.append((name, recipe.embedder.weights, data))
+            about = recipe.embedder.weights, recipe.fit.jit_compile
+            calls.append((name, *about, data))
             return {"metrics": {}}
 
         return called
@@ -336,12 +337,15 @@ def measured(monkeypatch, packed):
     ("about", "called"),
     [({}, "train"), ({"is_trained": False}, "frozen"), ({"is_timed": True}, "timed")],
 )
+@pytest.mark.parametrize("on_gpu", [False, True])
 def test_run_is_trained_or_measured_or_timed_with_the_weights_given(
-    measured, packed, about, called
+    measured, packed, about, called, on_gpu, monkeypatch
 ):
+    monkeypatch.setattr("tfdml.accelerator.has_gpu", lambda: on_gpu)
     until = time.monotonic() + 60
     found = WORK(packed, "file.h5", until, run_of("a", **about))
-    assert measured == [(called, "file.h5", ("emoji", "packed"))]
+    # The tests run on TensorFlow.
+    assert measured == [(called, "file.h5", on_gpu, ("emoji", "packed"))]
     assert set(found) == {"metrics", "seconds", "device"}
 
 

@@ -189,12 +189,18 @@ def _work(
     """Do one run, in a process of its own."""
     if time.monotonic() > until:
         return None
+    import keras
+
     from benchmarks.papers.train import frozen, timed, train
+    from tfdml.accelerator import has_gpu
     from training.recipe import recipe_of
 
     tables = run.tables
     if weights is not None:
         tables = tables | {"embedder": tables["embedder"] | {"weights": weights}}
+    if keras.backend.backend() == "tensorflow" and not has_gpu():
+        # There XLA's depthwise convolutions take three times as long, for the same.
+        tables = tables | {"fit": tables["fit"] | {"jit_compile": False}}
     recipe = recipe_of(tables, f"{run.study} {run.series}")
     data = _data(run.set, packed)
     measure = timed if run.is_timed else train if run.is_trained else frozen
