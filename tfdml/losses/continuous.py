@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from tfdml.accelerator import has_gpu
 from tfdml.arguments import at_least_zero
 from tfdml.label_distances import squared_label_distance
 from tfdml.losses.base import MetricLoss, is_traced
@@ -268,9 +269,9 @@ def _own_products(rows: Tensor) -> Tensor:
 
     NVIDIA's GPUs round the factors of a float32 product to 11 bits (TF32) unless told
     otherwise, and the logarithm of a small distance would be that of the rounding. So
-    the rows are taken apart into 11 bits and the rest.
+    there the rows are taken apart into 11 bits and the rest.
     """
-    if keras.backend.standardize_dtype(rows.dtype) != "float32":
+    if not has_gpu() or keras.backend.standardize_dtype(rows.dtype) != "float32":
         return ops.matmul(rows, ops.transpose(rows))
     many = (2.0**13 + 1) * rows
     high = rows + ops.stop_gradient(many - (many - rows) - rows)
