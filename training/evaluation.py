@@ -59,7 +59,10 @@ class Part:
 
 
 class _Blocks(keras.utils.PyDataset):
-    """The pictures of a part as they are tested, block by block."""
+    """The pictures of a part as they are tested, in blocks of one size.
+
+    The last one is filled up with its own pictures again; one alone is not.
+    """
 
     def __init__(self, part: Part) -> None:
         super().__init__(workers=1, use_multiprocessing=False)
@@ -72,16 +75,9 @@ class _Blocks(keras.utils.PyDataset):
     def __getitem__(self, index: int) -> tuple[np.ndarray]:
         block = self._part.positions[index * _BATCH : (index + 1) * _BATCH]
         with noted(self):
-            return (self._part.pictures.central(block),)
-
-
-class _FullBlocks(_Blocks):
-    """Blocks of one size: with a shorter last one a model would be compiled twice."""
-
-    def __getitem__(self, index: int) -> tuple[np.ndarray]:
-        (pictures,) = super().__getitem__(index)
-        if index and len(pictures) < _BATCH:
-            pictures = pictures[np.arange(_BATCH) % len(pictures)]
+            pictures = self._part.pictures.central(block)
+        if index:  # with a shorter last one a model would be compiled twice
+            pictures = np.resize(pictures, (_BATCH, *pictures.shape[1:]))
         return (pictures,)
 
 
@@ -113,7 +109,7 @@ def embed(embedder: keras.Model, part: Part) -> np.ndarray:
         UnreadableImageError: A file is broken.
         FileNotFoundError: A file is gone.
     """
-    blocks = _FullBlocks(part)
+    blocks = _Blocks(part)
     with original_error(blocks):
         return embedder.predict(blocks, verbose=0)[: len(part.positions)]
 
@@ -128,7 +124,8 @@ def raw_pixels(part: Part) -> np.ndarray:
         flat = keras.ops.convert_to_numpy(small).reshape(len(pictures), -1)
         # Without this, most of the cosine is the white that all drawings share.
         flat = flat - flat.mean(axis=1, keepdims=True)
-        rows[index * _BATCH : (index + 1) * _BATCH] = flat
+        block = rows[index * _BATCH : (index + 1) * _BATCH]
+        block[:] = flat[: len(block)]
     return rows
 
 

@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     tuning = tuning_runs(cases, options.steps)
     with Processes(options.processes) as several:
         complete = _finish([*floor_runs(sets), *tuning], results, work, several)
-        more = more_tuning_runs(cases, options.steps, results.records)
+        more = more_tuning_runs(rates_of(tuning, results.records), options.steps)
         complete = _finish(more, results, work, several) and complete
         rates = rates_of([*tuning, *more], results.records)
         if without := [

@@ -1,7 +1,7 @@
 """The learning rate of each loss, chosen on validation classes from one small grid."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from benchmarks.papers.cases import CASES
 from benchmarks.papers.runs import Record, Run
@@ -16,26 +16,21 @@ _FIRST = RATES[1:-1]
 Rates = dict[tuple[str, str], float]
 """The rate of each set and case."""
 
-_Cases = Collection[tuple[str, str]]
-_Results = Mapping[str, Record]
 
-
-def tuning_runs(cases: _Cases, steps: int) -> list[Run]:
+def tuning_runs(cases: Collection[tuple[str, str]], steps: int) -> list[Run]:
     """Return the runs that choose the rates of some sets and cases, by seed 0."""
     # At first each process compiles another loss.
     return [_run(set_, name, rate, steps) for rate in _FIRST for set_, name in cases]
 
 
-def more_tuning_runs(cases: _Cases, steps: int, results: _Results) -> list[Run]:
-    """Return those at an end of the grid, where the rate next to it is the best so far.
+def more_tuning_runs(best: Rates, steps: int) -> list[Run]:
+    """Return those at an end of the grid, where the rate next to it is the best.
 
     Args:
-        cases: As for `tuning_runs`.
-        steps: As for `tuning_runs`.
-        results: Records of its runs by their keys.
+        best: The best rates of `tuning_runs`.
+        steps: As there.
     """
     ends = {RATES[1]: RATES[0], RATES[-2]: RATES[-1]}
-    best = rates_of(tuning_runs(cases, steps), results)
     return [
         _run(set_, name, ends[rate], steps)
         for (set_, name), rate in best.items()
@@ -55,7 +50,7 @@ def _run(set_: str, name: str, rate: float, steps: int) -> Run:
     )
 
 
-def rates_of(runs: Iterable[Run], results: _Results) -> Rates:
+def rates_of(runs: Collection[Run], results: Mapping[str, Record]) -> Rates:
     """Return the best rate of each set and case all of whose runs were done.
 
     A run that diverged is never the best, and of equal ones the smaller rate is. Where
@@ -65,21 +60,19 @@ def rates_of(runs: Iterable[Run], results: _Results) -> Rates:
         runs: The runs that choose.
         results: Records by the keys of their runs.
     """
+    missing = {(run.set, run.series) for run in runs if run.key not in results}
     grids: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for run in runs:
-        grid = grids.setdefault((run.set, run.series), [])
+        place = run.set, run.series
+        if place in missing:
+            continue
         metrics = SETS[run.set].metrics
         sign = -1 if metrics.less_is_better else 1
-        reached = math.nan
-        if run.key in results:
-            found = results[run.key].get("metrics")
-            reached = sign * found[metrics.chosen_by] if found else -math.inf
+        found = results[run.key].get("metrics")
+        reached = sign * found[metrics.chosen_by] if found else -math.inf
+        grid = grids.setdefault(place, [])
         grid.append((reached, -run.tables["fit"]["learning_rate"]))
-    best = {
-        place: max(grid)
-        for place, grid in grids.items()
-        if not any(math.isnan(reached) for reached, _ in grid)
-    }
+    best = {place: max(grid) for place, grid in grids.items()}
     return {
         place: -rate for place, (reached, rate) in best.items() if reached > -math.inf
     }

@@ -269,7 +269,8 @@ def _own_products(rows: Tensor) -> Tensor:
 
     NVIDIA's GPUs round the factors of a float32 product to 11 bits (TF32) unless told
     otherwise, and the logarithm of a small distance would be that of the rounding. So
-    there the rows are taken apart into 11 bits and the rest.
+    there the rows are taken apart into 11 bits and the rest: TensorFlow's switch for
+    the whole process is no part of a compiled step.
     """
     if not has_gpu() or keras.backend.standardize_dtype(rows.dtype) != "float32":
         return ops.matmul(rows, ops.transpose(rows))
