@@ -15,6 +15,7 @@ from PIL import Image
 import serving.__main__
 import tfdml
 import training.__main__
+from benchmarks.papers import __main__ as papers
 from tests.autodiff import value_and_gradient
 from tests.running_grpc import running_grpc
 from tests.running_server import running
@@ -28,6 +29,8 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     *sorted(ROOT.glob("docs/**/*.md")),
 ]
+# Files of results that docs/results.md draws.
+RESULTS = ["emoji"]
 MODULES = sorted(m.name for m in pkgutil.walk_packages(tfdml.__path__, "tfdml."))
 pages = pytest.mark.parametrize(
     "page", PAGES, ids=lambda page: str(page.relative_to(ROOT))
@@ -92,28 +95,52 @@ def figures():
     return module
 
 
-@pytest.mark.slow
-def test_script_draws_every_picture_that_a_page_shows(figures, tmp_path):
-    pytest.importorskip("matplotlib")
-    shown = {}
-    for page in PAGES:
+def shown_pictures():
+    """Text and file of each picture that a page shows."""
+    return {
+        page.parent / target: alt
+        for page in PAGES
         for alt, target in re.findall(
             r"!\[([^\]]*)\]\(([^)]+)\)", page.read_text("utf-8")
-        ):
-            assert len(alt) > 40, f"{page}: say what {target} shows"
-            shown[Path(target).stem] = page.parent / target
-    assert shown.keys() == figures.PICTURES.keys()
-    figures.draw(tmp_path)
-    for name, committed in shown.items():
-        assert committed.stat().st_size < 60_000
-        old, new = (
-            np.asarray(Image.open(path).convert("RGB"), dtype=float)
-            for path in (committed, tmp_path / f"{name}.png")
         )
-        assert old.shape == new.shape, f"{name}: run `make figures`"
-        # Other versions of the fonts may move a pixel.
-        difference = np.abs(old - new).mean()
-        assert difference < 1, f"{name}: run `make figures`"
+    }
+
+
+def differs(committed, drawn):
+    """Whether two pictures differ by more than the fonts, which move a pixel."""
+    old, new = (
+        np.asarray(Image.open(file).convert("RGB"), dtype=float)
+        for file in (committed, drawn)
+    )
+    return old.shape != new.shape or np.abs(old - new).mean() >= 1
+
+
+def test_pictures_are_small_and_told_in_words():
+    for file, alt in shown_pictures().items():
+        assert len(alt) > 40, f"say what {file.name} shows"
+        assert file.stat().st_size < 100_000, file.name
+
+
+@pytest.mark.slow
+def test_script_draws_every_picture_of_the_losses(figures, tmp_path):
+    pytest.importorskip("matplotlib")
+    figures.draw(tmp_path)
+    shown = {file.stem for file in shown_pictures() if file.parent == figures.FOLDER}
+    assert shown == figures.PICTURES.keys()
+    for file in figures.FOLDER.iterdir():
+        assert not differs(file, tmp_path / file.name), "run `make figures`"
+
+
+@pytest.mark.slow
+def test_every_picture_of_the_results_is_drawn_from_their_files(tmp_path):
+    pytest.importorskip("matplotlib")
+    folder = ROOT / "docs" / "results"
+    results = [str(folder / f"{name}.jsonl") for name in RESULTS]
+    papers.main(["figures", *results, "--folder", str(tmp_path)])
+    shown = {file for file in shown_pictures() if file.parent == folder}
+    assert shown == set(folder.glob("*.png"))
+    for file in shown:
+        assert not differs(file, tmp_path / file.name), "run `make figures`"
 
 
 @pytest.mark.slow
