@@ -13,6 +13,10 @@ from serving.search.page import create_app
 from tests.running_server import running
 from tests.search_fixtures import build_search
 
+# Milliseconds until a test gives up: a machine of tests may stand still for a minute.
+TIMEOUT = 120_000
+expect.set_options(timeout=TIMEOUT)
+
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 800}
 WIDTHS = {"desktop": DESKTOP, "phone": PHONE}
@@ -59,7 +63,7 @@ def visiting(browser, address, viewport=DESKTOP, *, start="", answers=None, **op
         viewport=viewport, has_touch=is_phone, is_mobile=is_phone, **options
     )
     page = context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(TIMEOUT)
     requests, errors = [], []
     page.on("request", lambda sent: requests.append(sent.url))
     page.on("pageerror", lambda error: errors.append(str(error)))

@@ -43,7 +43,7 @@ class StubModel:
     def predict(self, inputs, signature_name):
         self.calls += 1
         self.started.release()
-        assert self.release.wait(20)
+        assert self.release.wait(60)
         return {"y": inputs["x"] + 1}
 
 

@@ -40,7 +40,7 @@ def answering(*answers):
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}", requests
         finally:
-            thread.join(timeout=10)
+            thread.join(timeout=60)
 
 
 def read_request(connection):
@@ -111,7 +111,7 @@ def test_server_that_comes_up_late_is_reached():
             with connection:
                 read_request(connection)
                 connection.sendall(reply(METADATA))
-        thread.join(timeout=10)
+        thread.join(timeout=60)
     assert found[0].name == "colors"
 
 
@@ -134,5 +134,5 @@ def test_client_that_is_closed_stops_waiting():
         thread.start()
         assert refused.wait(10)
         client.close()
-        thread.join(timeout=10)
+        thread.join(timeout=60)
         assert raised

@@ -62,14 +62,14 @@ def serving_https(folder, **options):
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not server.started:
-            assert time.monotonic() < deadline, "the server did not start in 10 s"
+            assert time.monotonic() < deadline, "the server did not start in 60 s"
             time.sleep(0.01)
         yield f"https://127.0.0.1:{listener.getsockname()[1]}{model}"
     finally:
         server.should_exit = True
-        thread.join(timeout=10)
+        thread.join(timeout=60)
 
 
 def embed_one(url, credentials, retries=NEVER):

@@ -29,7 +29,7 @@ def test_results_come_in_the_order_of_the_items_whatever_ends_first():
 
     def work(batch):
         if batch[0] == 0:
-            assert second_is_done.wait(10)
+            assert second_is_done.wait(60)
         elif batch[0] == 2:
             second_is_done.set()
         return sum(batch)
@@ -303,7 +303,7 @@ def test_stream_that_is_closed_waits_for_no_retry(endpoint_url):
     with busy_client(endpoint_url, good=1) as client:
         stream = client.embed_stream(itertools.repeat(picture), concurrency=1)
         next(stream)
-        assert client._connection.is_busy.wait(10)
+        assert client._connection.is_busy.wait(60)
         stream.close()  # would last ten minutes
 
 
@@ -313,7 +313,7 @@ def test_stream_that_fails_waits_for_no_retry(endpoint_url):
     def pictures():
         yield b"no picture"
         yield picture
-        assert client._connection.is_busy.wait(10)
+        assert client._connection.is_busy.wait(60)
         yield picture
 
     with busy_client(endpoint_url, good=0) as client:
@@ -327,7 +327,7 @@ def test_client_that_is_closed_ends_the_waits_of_its_streams(endpoint_url):
     stream = client.embed_stream([png(random_pixels(0))] * 5, concurrency=2)
 
     def close():
-        assert client._connection.is_busy.wait(10)
+        assert client._connection.is_busy.wait(60)
         client.close()
 
     with ThreadPoolExecutor(1) as pool:

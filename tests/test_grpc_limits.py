@@ -117,11 +117,11 @@ class TestMessagesThatNeverCome:
         model.release.clear()
         with running_grpc([model], message_seconds=0.05) as stubs:
             call = stubs.prediction.Predict.future(REQUEST, timeout=20)
-            assert model.started.acquire(timeout=10)
+            assert model.started.acquire(timeout=60)
             with pytest.raises(grpc.FutureTimeoutError):
                 call.result(timeout=0.5)
             model.release.set()
-            assert list(call.result(timeout=20).outputs["y"].float_val) == [2]
+            assert list(call.result(timeout=60).outputs["y"].float_val) == [2]
 
     def test_client_that_goes_frees_its_place(self, model, silent):
         with running_grpc([model], max_concurrent_calls=1) as stubs:
@@ -201,7 +201,7 @@ class TestWatchers:
                     received += raw.recv(4096)
                 closing = threading.Thread(target=stubs.server.close, args=[0.1])
                 closing.start()
-                closing.join(10)
+                closing.join(60)
                 assert not closing.is_alive()
 
 

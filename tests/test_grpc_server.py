@@ -53,7 +53,7 @@ def slow():
 
 
 def answer_of(future):
-    return list(future.result(timeout=20).outputs["y"].float_val)
+    return list(future.result(timeout=60).outputs["y"].float_val)
 
 
 class TestLimits:
@@ -61,7 +61,7 @@ class TestLimits:
         with running_grpc([slow], most_predictions=2) as stubs:
             calls = [stubs.prediction.Predict.future(REQUEST) for _ in range(5)]
             for _ in range(2):
-                assert slow.started.acquire(timeout=10)
+                assert slow.started.acquire(timeout=60)
             assert not slow.started.acquire(timeout=0.2)
             slow.release.set()
             assert [answer_of(call) for call in calls] == [[2]] * 5
@@ -73,7 +73,7 @@ class TestLimits:
             running(rest_app([slow], run_by=shared)) as url,
         ):
             first = stubs.prediction.Predict.future(REQUEST, wait_for_ready=True)
-            assert slow.started.acquire(timeout=10)
+            assert slow.started.acquire(timeout=60)
             answers = []
             body, address = '{"instances": [1]}', f"{url}/v1/models/stub:predict"
             rest = threading.Thread(
@@ -83,7 +83,7 @@ class TestLimits:
             assert not slow.started.acquire(timeout=0.3)
             slow.release.set()
             assert answer_of(first) == [2]
-            rest.join(10)
+            rest.join(60)
             assert [answer.json() for answer in answers] == [{"predictions": [2]}]
 
     def test_calls_beyond_the_limit_are_refused_while_health_and_status_answer(
@@ -91,7 +91,7 @@ class TestLimits:
     ):
         with running_grpc([slow], max_concurrent_calls=1) as stubs:
             first = stubs.prediction.Predict.future(REQUEST)
-            assert slow.started.acquire(timeout=10)
+            assert slow.started.acquire(timeout=60)
             assert refusal(stubs.prediction.Predict, REQUEST) == (
                 "RESOURCE_EXHAUSTED",
                 "More than 1 calls at one time. Retry.",
@@ -107,7 +107,7 @@ class TestLimits:
     def test_call_whose_deadline_passes_while_it_waits_is_never_run(self, slow):
         with running_grpc([slow], most_predictions=1) as stubs:
             first = stubs.prediction.Predict.future(REQUEST)
-            assert slow.started.acquire(timeout=10)
+            assert slow.started.acquire(timeout=60)
             code, _ = refusal(stubs.prediction.Predict, REQUEST, timeout=0.2)
             assert code == "DEADLINE_EXCEEDED"
             slow.release.set()
@@ -119,13 +119,13 @@ class TestLimits:
         seen = _SeenQueue(threads=1)
         with running_grpc([slow], run_by=seen, max_concurrent_calls=2) as stubs:
             first = stubs.prediction.Predict.future(REQUEST)
-            assert slow.started.acquire(timeout=10)
-            assert seen.futures.get(timeout=10).running()
+            assert slow.started.acquire(timeout=60)
+            assert seen.futures.get(timeout=60).running()
             waiting = stubs.prediction.Predict.future(REQUEST)
-            queued = seen.futures.get(timeout=10)
+            queued = seen.futures.get(timeout=60)
             waiting.cancel()
             with pytest.raises(CancelledError):
-                queued.result(timeout=10)
+                queued.result(timeout=60)
             slow.release.set()
             assert answer_of(first) == [2]
             assert slow.calls == 1
@@ -196,7 +196,7 @@ class TestStop:
             watched = stubs.health.Watch(health_pb2.HealthCheckRequest(), timeout=30)
             assert next(watched).status == SERVING
             first = stubs.prediction.Predict.future(REQUEST)
-            assert slow.started.acquire(timeout=10)
+            assert slow.started.acquire(timeout=60)
             stubs.server.drain()
             assert next(watched).status == NOT_SERVING
             assert status_of(stubs) == NOT_SERVING
@@ -212,7 +212,7 @@ class TestStop:
             assert closing.is_alive(), "it did not wait for the call"
             slow.release.set()
             assert answer_of(first) == [2]
-            closing.join(10)
+            closing.join(60)
             assert not closing.is_alive()
             with pytest.raises(grpc.RpcError):
                 stubs.prediction.Predict(REQUEST, timeout=5)
@@ -220,9 +220,9 @@ class TestStop:
     def test_call_that_takes_too_long_is_ended(self, slow):
         with running_grpc([slow]) as stubs:
             first = stubs.prediction.Predict.future(REQUEST)
-            assert slow.started.acquire(timeout=10)
+            assert slow.started.acquire(timeout=60)
             stubs.server.close(seconds=0.1)
-            assert first.exception(timeout=10).code() in (
+            assert first.exception(timeout=60).code() in (
                 grpc.StatusCode.CANCELLED,
                 grpc.StatusCode.UNAVAILABLE,
             )
@@ -231,16 +231,16 @@ class TestStop:
     def test_time_for_the_last_calls_begins_at_the_drain(self, slow):
         with running_grpc([slow]) as stubs:
             first = stubs.prediction.Predict.future(REQUEST)
-            assert slow.started.acquire(timeout=10)
+            assert slow.started.acquire(timeout=60)
             stubs.server.drain(seconds=0.1)
             stubs.server.drain(seconds=1000)
             closing = threading.Thread(target=stubs.server.close)
             closing.start()
-            assert first.exception(timeout=10).code() in (
+            assert first.exception(timeout=60).code() in (
                 grpc.StatusCode.CANCELLED,
                 grpc.StatusCode.UNAVAILABLE,
             )
-            closing.join(10)
+            closing.join(60)
             assert not closing.is_alive()
             slow.release.set()
 
@@ -259,10 +259,10 @@ class TestStop:
             ended = queue.Queue()
             for call in calls:
                 call.add_done_callback(ended.put)
-            assert ended.get(timeout=10).code().name == "RESOURCE_EXHAUSTED"
+            assert ended.get(timeout=60).code().name == "RESOURCE_EXHAUSTED"
             closing = threading.Thread(target=stubs.server.close, args=[0.1])
             closing.start()
-            closing.join(10)
+            closing.join(60)
             assert not closing.is_alive()
         never.set()
 

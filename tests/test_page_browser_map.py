@@ -105,6 +105,20 @@ def test_the_map_of_a_gallery_appears_when_it_is_computed(browser, address):
         expect(page.locator("#clusters .cluster").first).to_contain_text("Cluster 0")
 
 
+def test_there_is_no_map_before_its_images_are_known(browser, address):
+    asked = []
+    answers = {
+        "**/api/map": answer_with(PLACES),
+        "**/api/info": lambda route: asked.append(route),
+    }
+    with visiting(browser, address, start="#map", answers=answers) as page:
+        expect(page.locator("#mapping-title")).to_be_visible()
+        expect(page.locator("#canvas")).to_be_hidden()
+        (route,) = asked
+        route.continue_()
+        is_shown(page)
+
+
 def test_a_click_on_an_image_of_the_map_searches_with_it(page):
     page.mouse.move(*at(page, 1, 0))
     expect(caption(page)).to_have_text("Cluster 0 · red · pale.png")
@@ -134,6 +148,17 @@ def test_the_wheel_zooms_about_the_pointer_and_a_drag_moves_the_map(page):
     page.get_by_role("button", name="Whole map").click()
     page.mouse.move(*at(page, 0, 0))
     expect(caption(page)).to_have_text("Cluster 0 · red · clear.png")
+
+
+def test_a_drag_of_which_a_busy_page_hears_the_ends_alone_is_no_click(page):
+    mouse = page.context.new_cdp_session(page)
+    for kind, place in (("mousePressed", (1, 0)), ("mouseReleased", (0, 0))):
+        x, y = at(page, *place)
+        event = {"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1}
+        mouse.send("Input.dispatchMouseEvent", event)
+    page.mouse.move(*at(page, 0, 0))
+    expect(caption(page)).to_have_text("Cluster 0 · red · clear.png")
+    expect(page.locator("#preview")).to_be_hidden()
 
 
 def test_the_map_is_used_with_the_keyboard(page):

@@ -455,7 +455,7 @@ def logged(caplog, *ids):
     A client has its reply before that is logged: these are waited for, and the line of
     an earlier test that comes late is not one of them.
     """
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         records = [getattr(line, "request_fields", None) for line in caplog.records]
         found = [r for r in records if r is not None and r.request_id in ids]
@@ -486,7 +486,7 @@ class TestLimits:
                 running_now += 1
                 most = max(most, running_now)
             started.release()
-            assert release.wait(timeout=20)
+            assert release.wait(timeout=60)
             with lock:
                 running_now -= 1
             return {"y": np.ones(1, np.float32)}
@@ -500,8 +500,8 @@ class TestLimits:
             ]
             for thread in threads:
                 thread.start()
-            assert started.acquire(timeout=10)
-            assert started.acquire(timeout=10)
+            assert started.acquire(timeout=60)
+            assert started.acquire(timeout=60)
             assert httpx.get(f"{url}/v1/models/stub").status_code == 200
             release.set()
             for thread in threads:
@@ -514,7 +514,7 @@ class TestLimits:
 
         def predict_slowly(inputs, signature_name):
             started.release()
-            assert release.wait(timeout=20)
+            assert release.wait(timeout=60)
             return {"y": np.ones(1, np.float32)}
 
         one_waits = BatchingParameters(
@@ -531,11 +531,11 @@ class TestLimits:
                 for _ in range(3)
             ]
             threads[0].start()
-            assert started.acquire(timeout=10)
+            assert started.acquire(timeout=60)
             for thread in threads[1:]:
                 thread.start()
             # Of the two, one waits; the other one is told so.
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while not answers and time.monotonic() < deadline:
                 time.sleep(0.01)
             (refused,) = answers
@@ -553,7 +553,7 @@ class TestLimits:
         release = threading.Event()
 
         def predict_slowly(inputs, signature_name):
-            assert release.wait(timeout=20)
+            assert release.wait(timeout=60)
             return {"y": np.ones(1, np.float32)}
 
         with running(rest_app([_Stub(predict_slowly)], timeout_seconds=0.2)) as url:
@@ -572,17 +572,17 @@ class TestLimits:
         def predict_slowly(inputs, signature_name):
             seen.append(inputs["x"].tolist())
             started.release()
-            assert release.wait(timeout=20)
+            assert release.wait(timeout=60)
             return {"y": np.ones(1, np.float32)}
 
         app = rest_app([_Stub(predict_slowly)], run_by=predictor(threads=1))
         with running(app) as url:
             first = threading.Thread(target=post, args=[url])
             first.start()
-            assert started.acquire(timeout=10)
+            assert started.acquire(timeout=60)
             with pytest.raises(httpx.ReadTimeout):
                 post(url, "gone", timeout=0.2)
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while "CANCELLED" not in statuses(caplog) and time.monotonic() < deadline:
                 time.sleep(0.01)
             assert "CANCELLED" in statuses(caplog)
@@ -596,7 +596,7 @@ class TestLimits:
 
         def predict_slowly(inputs, signature_name):
             started.release()
-            assert release.wait(timeout=20)
+            assert release.wait(timeout=60)
             return {"y": np.ones(1, np.float32)}
 
         async def cut_off():
@@ -612,7 +612,7 @@ class TestLimits:
             path = "/v1/models/stub:predict"
             scope = {"type": "http", "method": "POST", "path": path, "headers": []}
             task = asyncio.create_task(app(scope, receive, send))
-            assert await asyncio.to_thread(started.acquire, timeout=10)
+            assert await asyncio.to_thread(started.acquire, timeout=60)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

@@ -181,8 +181,11 @@ function onPointerMove(event) {
 }
 
 function onPointerUp(event) {
-  const wasDown = pointers.delete(event.pointerId);
-  if (!wasDown || pointers.size || slip > CLICK_SLIP || event.type !== "pointerup") return;
+  if (!pointers.has(event.pointerId)) return;
+  // A busy page may hear of the two ends of a drag alone.
+  if (event.type === "pointerup") onPointerMove(event);
+  pointers.delete(event.pointerId);
+  if (pointers.size || slip > CLICK_SLIP || event.type !== "pointerup") return;
   const point = pointAt(placeOf(event));
   if (point) choose(point);
 }
