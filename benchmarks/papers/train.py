@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from benchmarks.papers.depthwise import with_shifted_products
 from benchmarks.papers.parts import parts_of
 from benchmarks.papers.rates import share_step
 from benchmarks.papers.runs import Run
@@ -160,6 +161,8 @@ def _prepared(
     parts = parts_of(recipe, data, splits, run.thinned)
     trained = parts[0]
     embedder = build_embedder_of(recipe)
+    if keras.backend.backend() == "jax":
+        embedder = with_shifted_products(embedder)
     if not run.unit_length:
         embedder = keras.Model(embedder.input, embedder.get_layer("dense").output)
     design = build_design(recipe, trained.data)
