@@ -47,8 +47,11 @@ lint: $(INSTALLED) ## check style and format
 types: $(INSTALLED) ## check types
 	$(BIN)/mypy
 
+# What XLA has compiled stays in memory until a process ends: the tests that compile the
+# most have processes of their own.
 test: lint types ## everything that must pass, the slow tests too
-	$(BIN)/$(PYTEST)
+	$(BIN)/$(PYTEST) -m backend
+	$(BIN)/$(PYTEST) -m 'not backend'
 	KERAS_BACKEND=jax $(BIN)/$(PYTEST) -m 'backend and not slow'
 	KERAS_BACKEND=jax $(BIN)/$(PYTEST) -m 'backend and slow' -k 'golden or losses_common or losses_labels or losses_fit or distribution or memory or multi_worker or test_fit.py or averages or training_model'
 
