@@ -19,9 +19,15 @@ def convolved(images, kernel, strides, padding):
     )
 
 
-@pytest.mark.parametrize("padding", ["valid", "same"])
-@pytest.mark.parametrize("strides", [(1, 1), (2, 2)])
-@pytest.mark.parametrize("sides", [(3, 3), (6, 7)])
+@pytest.mark.parametrize(
+    ("padding", "strides", "sides"),
+    [
+        ("valid", (1, 1), (6, 7)),
+        ("valid", (2, 2), (6, 7)),
+        ("same", (1, 1), (3, 3)),
+        ("same", (2, 2), (6, 7)),
+    ],
+)
 def test_sum_of_shifted_products_is_the_convolution(padding, strides, sides):
     generator = np.random.default_rng(0)
     images = generator.normal(size=(2, *sides, 4))
@@ -34,8 +40,8 @@ def test_sum_of_shifted_products_is_the_convolution(padding, strides, sides):
         return lambda x: keras.ops.sum(function(images, x, strides, padding) ** 2)
 
     for of, x in ((of_images, images), (of_kernel, kernel)):
-        value, gradient = value_and_gradient(of(shifted_products), x)
-        expected, slopes = value_and_gradient(of(convolved), x)
+        value, gradient = value_and_gradient(of(shifted_products), x, compiled=True)
+        expected, slopes = value_and_gradient(of(convolved), x, compiled=True)
         np.testing.assert_allclose(value, expected, rtol=1e-12)
         np.testing.assert_allclose(gradient, slopes, rtol=1e-9, atol=1e-9)
 
