@@ -12,9 +12,16 @@ from serving.sockets import open_socket, url_of
 @contextlib.contextmanager
 def running(app):
     """Run an ASGI application on a free loopback port; yields its address."""
+    config = uvicorn.Config(app, log_level="warning", ws="none")
+    with running_uvicorn(config) as listener:
+        yield url_of(listener)
+
+
+@contextlib.contextmanager
+def running_uvicorn(config):
+    """Run uvicorn on a free loopback port; yields the socket that listens."""
     listener = open_socket("127.0.0.1", 0)
-    url = url_of(listener)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none"))
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
@@ -23,7 +30,7 @@ def running(app):
             assert thread.is_alive(), "the server did not start"
             assert time.monotonic() < deadline, "the server did not start in 60 s"
             time.sleep(0.01)
-        yield url
+        yield listener
     finally:
         server.should_exit = True
         thread.join(timeout=60)

@@ -2,8 +2,6 @@
 
 import contextlib
 import ssl
-import threading
-import time
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from serving.client import Credentials, EndpointClient, EndpointError, Retries
-from serving.sockets import open_socket
+from tests.running_server import running_uvicorn
 from tests.test_client import METADATA, png, random_pixels
 
 NEVER = Retries(count=0)
@@ -49,27 +47,15 @@ def serving_https(folder, **options):
             Route(f"{model}:predict", predict, methods=["POST"]),
         ]
     )
-    listener = open_socket("127.0.0.1", 0)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app,
-            log_level="critical",
-            ssl_certfile=folder / "127.0.0.1.pem",
-            ssl_keyfile=folder / "127.0.0.1.key",
-            **options,
-        )
+    config = uvicorn.Config(
+        app,
+        log_level="critical",
+        ssl_certfile=folder / "127.0.0.1.pem",
+        ssl_keyfile=folder / "127.0.0.1.key",
+        **options,
     )
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        deadline = time.monotonic() + 60
-        while not server.started:
-            assert time.monotonic() < deadline, "the server did not start in 60 s"
-            time.sleep(0.01)
+    with running_uvicorn(config) as listener:
         yield f"https://127.0.0.1:{listener.getsockname()[1]}{model}"
-    finally:
-        server.should_exit = True
-        thread.join(timeout=60)
 
 
 def embed_one(url, credentials, retries=NEVER):

@@ -5,7 +5,6 @@ import re
 import socket
 import ssl
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +13,7 @@ import uvicorn
 
 from serving import http_protocol
 from serving.http_protocol import PromptH11Protocol
-from serving.sockets import open_socket
+from tests.running_server import running_uvicorn
 
 SHORT = 0.3
 LONG = 60.0
@@ -68,7 +67,6 @@ def running(tls=None):
             super().connection_lost(exc)
             ended.set()
 
-    listener = open_socket("127.0.0.1", 0)
     config = uvicorn.Config(
         app,
         http=Watched,
@@ -78,18 +76,8 @@ def running(tls=None):
         timeout_keep_alive=int(LONG),
         ssl_context_factory=None if tls is None else lambda *_: tls,
     )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        deadline = time.monotonic() + 60
-        while not server.started and time.monotonic() < deadline:
-            time.sleep(0.01)
+    with running_uvicorn(config) as listener:
         yield SimpleNamespace(address=listener.getsockname(), ended=ended)
-    finally:
-        server.should_exit = True
-        thread.join(timeout=60)
-        assert not thread.is_alive()
 
 
 @pytest.fixture

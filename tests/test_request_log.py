@@ -1,12 +1,9 @@
 """Lines of the log: their form, and that no client can write one of its own."""
 
-import contextlib
 import io
 import json
 import logging
 import re
-import threading
-import time
 import warnings
 
 import httpx
@@ -26,7 +23,8 @@ from serving.request_log import (
     log_request,
     request_id,
 )
-from serving.sockets import open_socket, url_of
+from serving.sockets import url_of
+from tests.running_server import running_uvicorn
 
 RECORD = RequestRecord(
     request_id="a1",
@@ -80,22 +78,6 @@ def fields_of(text_line):
         )
         for name, value in found
     }
-
-
-@contextlib.contextmanager
-def running_uvicorn(app):
-    listener = open_socket("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, ws="none"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        deadline = time.monotonic() + 60
-        while not server.started and time.monotonic() < deadline:
-            time.sleep(0.01)
-        yield url_of(listener)
-    finally:
-        server.should_exit = True
-        thread.join(timeout=60)
 
 
 def test_text_line_of_a_request():
@@ -268,7 +250,10 @@ def test_a_running_server_logs_in_one_form_and_each_request_once(logs):
         log_request(record_of(request_id=request_id(request.headers["x-request-id"])))
         return PlainTextResponse("")
 
-    with running_uvicorn(Starlette(routes=[Route("/", answer)])) as url:
+    app = Starlette(routes=[Route("/", answer)])
+    config = uvicorn.Config(app, log_config=None, ws="none")
+    with running_uvicorn(config) as listener:
+        url = url_of(listener)
         headers = {"x-request-id": "mine", "authorization": "Bearer hidden-token"}
         httpx.get(f"{url}/?hidden-query", headers=headers)
     lines = [json.loads(line) for line in logs.getvalue().splitlines()]

@@ -7,8 +7,6 @@ import glob
 import os
 import ssl
 import tempfile
-import threading
-import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 
@@ -24,8 +22,8 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from serving.config_messages import message_class
-from serving.sockets import open_socket
 from serving.tls import grpc_credentials, read_ssl_config, ssl_context_for_uvicorn
+from tests.running_server import running_uvicorn
 
 NOW = datetime.datetime.now(datetime.UTC)
 DAY = datetime.timedelta(days=1)
@@ -94,27 +92,11 @@ def running_https(config):
     app = Starlette(
         routes=[Route("/", lambda request: PlainTextResponse(request.url.scheme))]
     )
-    listener = open_socket("127.0.0.1", 0)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app,
-            ssl_context_factory=lambda *_: context,
-            log_level="error",
-            ws="none",
-        )
+    uvicorn_config = uvicorn.Config(
+        app, ssl_context_factory=lambda *_: context, log_level="error", ws="none"
     )
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        deadline = time.monotonic() + 60
-        while not server.started:
-            assert thread.is_alive(), "the server did not start"
-            assert time.monotonic() < deadline, "the server did not start in 60 s"
-            time.sleep(0.01)
+    with running_uvicorn(uvicorn_config) as listener:
         yield f"https://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(timeout=60)
 
 
 @contextlib.contextmanager
