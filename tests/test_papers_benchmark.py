@@ -9,13 +9,13 @@ from benchmarks.papers.cases import CASES
 from benchmarks.papers.pack import pack, read_packed
 from benchmarks.papers.parts import parts_of, thinned
 from benchmarks.papers.rates import share_step
-from benchmarks.papers.runs import Run
+from benchmarks.papers.runs import FLOORS, Run
 from benchmarks.papers.sets import SETS, tables_of
 from benchmarks.papers.studies import STUDIES, floor_runs
 from benchmarks.papers.train import frozen, timed, train
 from benchmarks.papers.tuning import RATES, rates_of, tuning_runs
 from training.data.data_set import DataSet
-from training.evaluation import embed
+from training.evaluation import embed, part_results, raw_pixels
 from training.optimizers import build_optimizer
 from training.recipe import recipe_of
 from training.schedules import build_schedule
@@ -184,12 +184,28 @@ def test_step_is_timed(packed, monkeypatch):
     assert found["step_ms"] > 0
 
 
-def test_network_that_is_not_trained_is_measured_by_its_pooled_features(packed):
-    run = small_run(is_trained=False)
-    found = frozen(run, recipe_of(run.tables), read_packed("emoji", packed))
+def floor(series, packed):
+    tables = CASES["NCA"].tables("emoji", TINY)
+    run = Run("floor", series, tables, is_trained=False)
+    return frozen(run, recipe_of(tables), read_packed("emoji", packed))
+
+
+@pytest.mark.parametrize("series", FLOORS)
+def test_what_is_not_trained_is_measured_alike(series, packed):
+    found = floor(series, packed)
     assert len(found["classes"]) == len(found["queries"]) == 40
-    assert 0 < found["metrics"]["precision_at_1"] <= 1
+    assert 0 < found["metrics"]["map_at_r"] <= 1
     assert found["validation"]["queries"] == 8
+
+
+def test_floors_are_of_what_they_are_called(packed):
+    recipe = recipe_of(CASES["NCA"].tables("emoji", TINY))
+    (part,) = parts_of(recipe, read_packed("emoji", packed), ["test"])
+    hits = part_results(part, raw_pixels(part), (1,)).values["precision_at_1"]
+    found = {series: floor(series, packed)["queries"] for series in FLOORS}
+    assert found["raw pixels"] == "".join(map(str, hits.astype(int)))
+    # 3 of 39 others are of the class, and colours tell the classes apart.
+    assert found["at random"].count("1") < 12 < found["not trained"].count("1")
 
 
 @pytest.fixture(scope="module")
@@ -272,6 +288,7 @@ def test_runs_that_compute_the_same_share_their_work():
     ):
         assert other.work != one.work
     assert Run("cost", "one", tables_of("emoji"), is_timed=True).work != one.work
+    assert len({run.work for run in floor_runs(["emoji"])}) == len(FLOORS)
 
 
 def results_of(runs, reached):

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.papers import __main__ as papers
 from benchmarks.papers import processes
 from benchmarks.papers import run as command
-from benchmarks.papers.runs import Run, read_results
+from benchmarks.papers.runs import FLOORS, Run, read_results
 from benchmarks.papers.sets import tables_of
 from benchmarks.papers.studies import Study, Variant
 from benchmarks.papers.tuning import RATES
@@ -218,8 +218,9 @@ def test_command_that_was_ended_goes_on_where_it_was(call, fake, done_before):
     fake.left = 10**6
     assert call() == 0
     works = [run.work for _, runs in fake.calls for run in runs]
-    # The floor, the grid of one loss, three runs of two studies and one time.
-    assert len(works) == len(set(works)) == 1 + len(RATES[1:-1]) + 3 + 1
+    # The floors, the grid of one loss, three runs of two studies and one time.
+    expected = len(FLOORS) + len(RATES[1:-1]) + 3 + 1
+    assert len(works) == len(set(works)) == expected
 
 
 def test_nothing_is_begun_after_the_deadline(call, monkeypatch):

@@ -12,7 +12,7 @@ from benchmarks.papers.figures import curves, triplets_a_step
 from benchmarks.papers.groups import grouped, points_of, validated
 from benchmarks.papers.lines import lines
 from benchmarks.papers.metrics import CLASSES, LABELS
-from benchmarks.papers.runs import Run
+from benchmarks.papers.runs import FLOORS, Run
 from benchmarks.papers.sets import tables_of
 from benchmarks.papers.studies import STUDIES, Study
 from benchmarks.papers.tables import section
@@ -74,8 +74,8 @@ def broken(series, **more):
     return a_run(series, **more).record() | found
 
 
-def floor_of(queries, set_="emoji"):
-    run = Run("floor", "not trained", tables_of(set_), is_trained=False)
+def floor_of(queries, set_="emoji", series=FLOORS[0]):
+    run = Run("floor", series, tables_of(set_), is_trained=False)
     classes = CLASS_OF if set_ == "emoji" else CLIP_OF
     return [record_of(run, queries, classes=classes)]
 
@@ -276,7 +276,7 @@ VARIED = Study(
     lambda set_: iter(()),
     "k",
     told=("MAP@R", "Precision@1"),
-    baselines={"b": "a", "c": "a"},
+    baselines=(("b", "a"), ("c", "a")),
     note="A note.",
 )
 
@@ -315,6 +315,33 @@ def test_table_of_what_is_varied_has_a_column_a_point_for_each_metric():
         "Not trained: 5.0.",
     ]
     assert text.splitlines()[-3].startswith("Differences, of Precision@1; in brackets")
+
+
+def test_series_stand_in_the_order_of_their_study():
+    names = [f"margin {margin}" for margin in (0.4, 0.05, 0.2, 0.1)]
+    records = [record(n, hits(9), study="top_k", point=1) for n in (*names, "new")]
+    sorted_ = ["margin 0.05", "margin 0.1", "margin 0.2", "margin 0.4", "new"]
+    text = section(STUDIES["top_k"], records, [], "emoji")
+    assert [row[0] for row in rows(text)] == 3 * ["k", *sorted_]
+    (legend,) = lines(STUDIES["top_k"], records, [], "emoji").legends
+    assert [text.get_text() for text in legend.get_texts()] == sorted_
+
+
+def test_every_floor_is_told():
+    floors = zip(FLOORS, (9, 4, 1), strict=True)
+    floor = [r for series, n in floors for r in floor_of(hits(n), series=series)]
+    records = [record("a", hits(19), point=3)]
+    text = section(VARIED, records, floor, "emoji")
+    assert text.count("Not trained: 45.0; raw pixels: 20.0; at random: 5.0.") == 2
+    every = rows(told([record("a", hits(19))], floor))[1:]
+    assert [row[0] for row in every] == ["a", *FLOORS]
+
+
+def test_series_is_compared_with_several():
+    study = Study("S", lambda set_: iter(()), "k", baselines=(("a", "b"), ("a", "c")))
+    records = [record(name, hits(9), point=3) for name in "abc"]
+    text = section(study, records, floor_of(hits(1)), "emoji")
+    assert [row[0] for row in rows(text)[-2:]] == ["a - b", "a - c"]
 
 
 def test_baselines_are_not_compared_without_a_floor():

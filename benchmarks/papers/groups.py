@@ -2,12 +2,12 @@
 
 import json
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from benchmarks.papers.runs import FLOOR, Record
 from benchmarks.papers.sets import SETS
-from benchmarks.papers.studies import STUDIES
+from benchmarks.papers.studies import STUDIES, Variant
 
 __all__ = [
     "diverged",
@@ -15,6 +15,7 @@ __all__ = [
     "mean",
     "of_studies",
     "points_of",
+    "series_of",
     "spread",
     "text_of",
     "validated",
@@ -107,9 +108,21 @@ def points_of(records: Sequence[Record]) -> list[Any]:
     points = list(dict.fromkeys(record["point"] for record in records))
     if not any(isinstance(point, str) for point in points):
         return sorted(points)
-    first = records[0]
-    order = [variant.point for variant in STUDIES[first["study"]].of(first["set"])]
-    return sorted(points, key=[*order, *points].index)
+    return _as_in_study(points, records[0], lambda variant: variant.point)
+
+
+def series_of(records: Sequence[Record]) -> list[str]:
+    """Return the series in the order of their study."""
+    series = list(dict.fromkeys(record["series"] for record in records))
+    return _as_in_study(series, records[0], lambda variant: variant.name)
+
+
+def _as_in_study(
+    values: list[Any], record: Record, of: Callable[[Variant], Any]
+) -> list[Any]:
+    """Return values in the order of the study of a record, unknown ones last."""
+    order = [of(variant) for variant in STUDIES[record["study"]].of(record["set"])]
+    return sorted(values, key=[*order, *values].index)
 
 
 def text_of(point: Any) -> str:

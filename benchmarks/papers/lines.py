@@ -10,6 +10,7 @@ from benchmarks.papers.groups import (
     grouped,
     mean,
     points_of,
+    series_of,
     text_of,
 )
 from benchmarks.papers.metrics import Column
@@ -59,7 +60,7 @@ def lines(
     metrics = SETS[set_].metrics
     columns = [metrics.column(name) for name in study.told] or [metrics.columns[0]]
     groups, points = grouped(records), points_of(records)
-    series = list(dict.fromkeys(name for name, _ in groups))
+    series = series_of(records)
     figure = new_figure(_WIDTH, max(_HEIGHT, _HEIGHT_OF_PART * len(columns)))
     panels = np.atleast_1d(figure.subplots(len(columns), 1, sharex=True))
     for axes, column in zip(panels, columns, strict=True):

@@ -7,10 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FLOOR", "Record", "Run", "Tables", "read_results"]
+__all__ = ["FLOOR", "FLOORS", "Record", "Run", "Tables", "read_results"]
 
 FLOOR = "floor"
 """The study of what was not trained."""
+
+FLOORS = ("not trained", "raw pixels", "at random")
+"""Its series: the pretrained network's features, the pixels, and random numbers."""
 
 Tables = dict[str, dict[str, Any]]
 """The tables of a recipe by their names."""
@@ -56,9 +59,13 @@ class Run:
 
     @property
     def work(self) -> str:
-        """Tells apart runs that do not compute the same, whatever they are called."""
+        """Tells apart runs that do not compute the same, whatever they are called.
+
+        What is not trained is told by its series.
+        """
+        names = _NAMES if self.is_trained else ()
         return _hash(
-            {name: value for name, value in asdict(self).items() if name not in _NAMES}
+            {name: value for name, value in asdict(self).items() if name not in names}
         )
 
     @property

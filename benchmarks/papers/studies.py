@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.papers.cases import CASES
-from benchmarks.papers.runs import FLOOR, Run, Tables
+from benchmarks.papers.runs import FLOOR, FLOORS, Run, Tables
 from benchmarks.papers.sets import tables_of
 from benchmarks.papers.tuning import Rates
 
@@ -18,7 +18,7 @@ class Variant:
     Args:
         case: Which loss.
         point: At which value of what the study varies.
-        series: What is compared; the name of the loss unless given.
+        series: What is compared; the loss unless given.
         changes: Keys of the tables that are not as usual.
         thinned: As in `Run`.
     """
@@ -28,6 +28,11 @@ class Variant:
     series: str = ""
     changes: Tables = field(default_factory=dict)
     thinned: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The name of the series."""
+        return self.series or self.case
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class Study:
         varied: What its points are; empty where it varies nothing.
         told: The columns of `Metrics` that are told at each point; the first of all if
             empty.
-        baselines: The series that a series is compared with at each point.
+        baselines: A series and one that it is compared with at each point.
         with_curve: Whether each run is measured after each epoch.
         is_timed: Whether it measures the time of a step: its runs have the machine for
             themselves.
@@ -51,7 +56,7 @@ class Study:
     variants: Callable[[str], Iterator[Variant]]
     varied: str = ""
     told: tuple[str, ...] = ()
-    baselines: dict[str, str] = field(default_factory=dict)
+    baselines: tuple[tuple[str, str], ...] = ()
     with_curve: bool = False
     is_timed: bool = False
     note: str = ""
@@ -79,7 +84,7 @@ class Study:
         fit = {"learning_rate": rate, "steps": steps, "seed": seed}
         return Run(
             name,
-            variant.series or variant.case,
+            variant.name,
             case.tables(set_, variant.changes | {"fit": fit}),
             variant.point,
             thinned=variant.thinned,
@@ -90,14 +95,17 @@ class Study:
 
 
 def floor_runs(sets: Sequence[str]) -> list[Run]:
-    """Return what is measured of the pretrained network as it is, for each set."""
+    """Return what is measured of each set without any training."""
     return [
-        Run(FLOOR, "not trained", tables_of(set_), is_trained=False) for set_ in sets
+        Run(FLOOR, series, tables_of(set_), is_trained=False)
+        for set_ in sets
+        for series in FLOORS
     ]
 
 
 _OFF = ", weights off"
 _WEIGHTED = ("weighted contrastive", "balanced contrastive")
+_WEIGHTS_ON_AND_OFF = tuple((case, case + _OFF) for case in _WEIGHTED)
 
 
 def _losses(set_: str) -> Iterator[Variant]:
@@ -233,7 +241,7 @@ STUDIES = {
         "Batch designs with importance weights and without (Hong et al., Table 1)",
         _designs,
         "batch design",
-        baselines={case: case + _OFF for case in _WEIGHTED},
+        baselines=_WEIGHTS_ON_AND_OFF,
         note="Embeddings have unit length, the margin is 1; the paper does not "
         "normalise. The learning rate is the one chosen at (4, 16).",
     ),
@@ -242,12 +250,21 @@ STUDIES = {
         _pose,
         "dimension",
         told=("distance of the first", "distance of 10", "nDCG@10"),
+        baselines=tuple(
+            (case, other)
+            for case in ("log-ratio", "log-ratio, any length")
+            for other in ("triplet, dense", "triplet, binary")
+        ),
         note="The learning rate is the one chosen at 128 dimensions.",
     ),
     "batch_sizes": Study(
         "Batch sizes (Wang et al., supplement)",
         _batch_sizes,
         "images a batch",
+        baselines=(
+            ("multi-similarity", "binomial deviance"),
+            ("multi-similarity", "BinLifted"),
+        ),
         note="At equal steps: a batch of 640 sees 32 times the images of one of 20. "
         "The learning rate is the one chosen at 64.",
     ),
@@ -255,6 +272,7 @@ STUDIES = {
         "Embedding dimension (Kim et al., CVPR 2020)",
         _dimensions,
         "dimension",
+        baselines=(("Proxy Anchor", "multi-similarity"),),
         note="The learning rate is the one chosen at 128 dimensions.",
     ),
     "top_k": Study(
@@ -288,7 +306,7 @@ STUDIES = {
         "Class sizes thinned by gamma, batches (2, 32) (Hong et al.)",
         _thinned,
         "gamma",
-        baselines={case: case + _OFF for case in _WEIGHTED},
+        baselines=_WEIGHTS_ON_AND_OFF,
         note="Thinning also leaves fewer images: compare within a gamma. The learning "
         "rate is the one chosen at (4, 16).",
     ),

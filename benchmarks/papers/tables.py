@@ -15,6 +15,7 @@ from benchmarks.papers.groups import (
     mean,
     of_studies,
     points_of,
+    series_of,
     spread,
     text_of,
     validated,
@@ -70,7 +71,7 @@ def section(
     Args:
         study: Which.
         records: Its results on the set.
-        floor: What the network reaches that was not trained, if known.
+        floor: What is reached without training, if known.
         set_: The set.
         split: Which images the results are of; those of `"validation"` are not
             compared query by query.
@@ -117,7 +118,9 @@ def _origin(records: Sequence[Record], floor: Sequence[Record]) -> str:
 
 def _timed(records: Sequence[Record]) -> str:
     lines = ["| loss | ms a step |", "| --- | ---: |"]
-    for (series, _), runs in grouped(records).items():
+    groups = grouped(records)
+    for series in series_of(records):
+        runs = groups[series, None]
         times = [run["step_ms"] for run in runs if "step_ms" in run]
         lines.append(f"| {series} | {_text(times, 2)}{diverged(runs)} |")
     return "\n".join(lines)
@@ -143,7 +146,8 @@ def _by_points(
             differences = comparison.explained("Differences") if compared else ""
         parts += [f"**{column.name}**", "\n".join(lines)]
         if floor:
-            parts.append(f"Not trained: {_text(column.of(floor), digits_of(column))}.")
+            told = [f"{r['series']}: {_cell([r], column)}" for r in floor]
+            parts.append("; ".join(told).capitalize() + ".")
         parts.append(differences)
     return parts
 
@@ -156,7 +160,7 @@ def _table_by_point(
         f"| {study.varied} | {' | '.join(map(text_of, points))} |",
         "| --- |" + " ---: |" * len(points),
     ]
-    for series in dict.fromkeys(series for series, _ in groups):
+    for series in series_of(records):
         runs = [groups.get((series, point), []) for point in points]
         cells = [(_cell(some, column) + diverged(some)).strip() for some in runs]
         lines.append(f"| {series} | {' | '.join(cells)} |")
@@ -169,7 +173,7 @@ def _against_baselines(
     groups, points = grouped(records), points_of(records)
     known = {series for series, _ in groups}
     lines = []
-    for series, baseline in study.baselines.items():
+    for series, baseline in study.baselines:
         if {series, baseline} <= known:
             cells = [
                 comparison.cell(

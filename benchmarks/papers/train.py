@@ -1,6 +1,6 @@
 """One training run by a recipe, on pictures that lie in memory, and what it reaches."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from tfdml.query_results import QueryResults
 from training.batches import ImageBatches, build_augmentation
 from training.data.data_set import DataSet
 from training.designs import build_design, build_loss
-from training.evaluation import Part, embed, means_of, part_results
+from training.evaluation import Part, embed, means_of, part_results, raw_pixels
 from training.model import build_embedder_of, build_model
 from training.recipe import Recipe
 
@@ -117,10 +117,11 @@ def timed(run: Run, recipe: Recipe, data: DataSet) -> Found:
 
 
 def frozen(run: Run, recipe: Recipe, data: DataSet) -> Found:
-    """Measure what the pretrained backbone sees, its pooled features.
+    """Measure what is found without training.
 
     Args:
-        run: As for `train`.
+        run: As for `train`; its series says by what: the pooled features of the
+            pretrained backbone, the pixels, or random numbers.
         recipe: As for `train`.
         data: As for `train`.
 
@@ -129,14 +130,25 @@ def frozen(run: Run, recipe: Recipe, data: DataSet) -> Found:
         each query, or its sequence.
     """
     measured, validation = parts_of(recipe, data, (run.split, "validation"))
-    embedder = build_embedder_of(recipe)
-    pooled = keras.Model(embedder.input, embedder.get_layer("pooling").output)
-    embeddings = embed(pooled, measured)
+    embedded = _without_training(run.series, recipe)
+    embeddings = embedded(measured)
     results = _results(measured, embeddings, run)
     return _found(measured, embeddings, results, run) | {
-        "validation": _metrics_of(validation, embed(pooled, validation), run),
+        "validation": _metrics_of(validation, embedded(validation), run),
         "classes": results.classes.tolist(),
     }
+
+
+def _without_training(series: str, recipe: Recipe) -> Callable[[Part], np.ndarray]:
+    if series == "raw pixels":
+        return raw_pixels
+    if series == "at random":
+        dimension = recipe.embedder.embedding_dimension
+        random = np.random.default_rng(recipe.fit.seed)
+        return lambda part: random.normal(size=(len(part.positions), dimension))
+    embedder = build_embedder_of(recipe)
+    pooled = keras.Model(embedder.input, embedder.get_layer("pooling").output)
+    return lambda part: embed(pooled, part)
 
 
 class _SameBatch(keras.utils.PyDataset):
