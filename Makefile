@@ -83,7 +83,7 @@ bench-peers: .peers/pml/installed .peers/tfa/installed .peers/search/installed #
 
 figures: $(INSTALLED) ## draw the pictures of the documentation
 	$(BIN)/python docs/figures.py
-	$(BIN)/python -m benchmarks.papers figures docs/results/emoji.jsonl --folder docs/results
+	$(BIN)/python -m benchmarks.papers figures $(addprefix docs/results/,emoji.jsonl furniture.jsonl pose.jsonl) --folder docs/results
 
 demo: runs/$(DEMO)/metrics.json models/$(DEMO)/1 indexes/$(DEMO)/manifest.json ## train, export, index, and search images in the browser
 	$(BIN)/python -m serving demo runs/$(DEMO) indexes/$(DEMO) --model models/$(DEMO) --port $(DEMO_PORT) --endpoint-port $(DEMO_ENDPOINT_PORT)

@@ -6,7 +6,6 @@ Every picture is a function of a fixed batch, so a run gives the same files agai
 needs TensorFlow and matplotlib.
 """
 
-import io
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -14,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from PIL import Image
 
 from tfdml import losses
 from tfdml.losses.weighted import PairWeightedLoss, binlifted_weights
+from tfdml.plot_style import save_small
 from tfdml.plots import Panel, plot_pair_weights, plot_weights
 
 FOLDER = Path(__file__).parent / "losses" / "figures"
@@ -206,13 +205,10 @@ PICTURES: dict[str, Callable[[], Any]] = {
 
 
 def draw(folder: Path, names: Iterable[str] = tuple(PICTURES)) -> None:
-    """Write pictures as PNG files of 64 colours, which keeps them small."""
+    """Write pictures as small PNG files."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        drawn = io.BytesIO()
-        PICTURES[name]().savefig(drawn, dpi=100, metadata={"Software": None})
-        image = Image.open(drawn).convert("RGB").quantize(64, dither=Image.Dither.NONE)
-        image.save(folder / f"{name}.png", optimize=True)
+        save_small(PICTURES[name](), folder / f"{name}.png", dpi=100)
 
 
 if __name__ == "__main__":

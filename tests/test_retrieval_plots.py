@@ -6,9 +6,11 @@ import warnings
 
 import numpy as np
 import pytest
+from PIL import Image
 
 pytest.importorskip("matplotlib")
 
+from tfdml.plot_style import save_small
 from tfdml.retrieval_plots import plot_precision_recall, plot_recall_at_k, plot_roc
 from tfdml.training_plots import plot_convergence, plot_training
 
@@ -336,3 +338,17 @@ def test_labels_and_runs_in_another_script_are_drawn_without_a_warning():
     saved(plot_training(histories, x, metric=name, x_label=name))
     saved(plot_convergence(values, x, x, metric=name))
     saved(plot_recall_at_k({name: [1, 2]}))
+
+
+def test_small_file_has_64_colours_of_what_is_drawn(tmp_path):
+    curve = {"a": [1, 2]}
+    figure = plot_convergence(curve, curve, curve, metric="m")
+    whole, small = tmp_path / "whole.png", tmp_path / "small.png"
+    figure.savefig(whole)
+    save_small(figure, small)
+    images = [Image.open(file).convert("RGB") for file in (whole, small)]
+    assert images[0].size == images[1].size
+    assert len(images[1].getcolors()) <= 64
+    apart = np.subtract(*(np.asarray(image, dtype=float) for image in images))
+    assert np.abs(apart).mean() < 1
+    assert small.stat().st_size < whole.stat().st_size / 2

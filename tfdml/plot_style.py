@@ -1,9 +1,11 @@
 """What the plots share: colours, lines and markers of runs, grid, legend."""
 
+import io
 import math
 import textwrap
 import unicodedata
 from collections.abc import Mapping
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ __all__ = [
     "numbers",
     "plain_axes",
     "runs_of",
+    "save_small",
 ]
 
 # Okabe and Ito's colours, which stay apart for every kind of colour vision, with grey
@@ -67,6 +70,24 @@ def new_figure(width: float, height: float, *, layout: Any = "constrained") -> A
     except ImportError as error:
         raise ImportError("Plots need matplotlib: pip install matplotlib.") from error
     return Figure(figsize=(width, height), dpi=120, layout=layout)
+
+
+def save_small(
+    figure: Any, path: str | PathLike, *, dpi: float | str = "figure"
+) -> None:
+    """Write a figure as a PNG of 64 colours, a third of the size of one of all.
+
+    Args:
+        figure: A `matplotlib.figure.Figure`.
+        path: Where.
+        dpi: Dots an inch; those of the figure unless given.
+    """
+    from PIL import Image
+
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=dpi, metadata={"Software": None})
+    image = Image.open(drawn).convert("RGB").quantize(64, dither=Image.Dither.NONE)
+    image.save(path, "png", optimize=True)
 
 
 def light_grid(axes: Any) -> None:

@@ -14,6 +14,7 @@ from benchmarks.papers.lines import add_floor, lines
 from benchmarks.papers.metrics import CLASSES
 from benchmarks.papers.runs import FLOORS, Record, Tables, read_results
 from benchmarks.papers.studies import STUDIES, Study
+from tfdml.plot_style import save_small
 from tfdml.training_plots import plot_convergence
 
 __all__ = ["add_options", "curves", "run", "triplets_a_step"]
@@ -58,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         network = [record for record in floor if record["series"] == FLOORS[0]]
         if not study.is_timed:
             for figure, picture in _drawn(name, study, chosen, network, set_).items():
-                picture.savefig(options.folder / f"{figure}_{set_}.png")
+                save_small(picture, options.folder / f"{figure}_{set_}.png")
     return 0
 
 
