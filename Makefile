@@ -47,13 +47,16 @@ lint: $(INSTALLED) ## check style and format
 types: $(INSTALLED) ## check types
 	$(BIN)/mypy
 
+# Processes share what JAX has compiled.
+ON_JAX := KERAS_BACKEND=jax JAX_COMPILATION_CACHE_DIR=$(CURDIR)/build/jax JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1
+
 # What XLA has compiled stays in memory until a process ends: the tests that compile the
 # most have processes of their own.
 test: lint types ## everything that must pass, the slow tests too
 	$(BIN)/$(PYTEST) -m backend
 	$(BIN)/$(PYTEST) -m 'not backend'
-	KERAS_BACKEND=jax $(BIN)/$(PYTEST) -m 'backend and not slow'
-	KERAS_BACKEND=jax $(BIN)/$(PYTEST) -m 'backend and slow' -k 'golden or losses_common or losses_labels or losses_fit or distribution or memory or multi_worker or test_fit.py or averages or training_model'
+	$(ON_JAX) $(BIN)/$(PYTEST) -m 'backend and not slow'
+	$(ON_JAX) $(BIN)/$(PYTEST) -m 'backend and slow' -k 'golden or losses_common or losses_labels or losses_fit or distribution or memory or multi_worker or test_fit.py or averages or training_model'
 
 test-torch: .venv-torch/installed ## the losses and layers on torch, in an environment of their own
 	KERAS_BACKEND=torch .venv-torch/bin/$(PYTEST) -m backend $(TORCH_TESTS)

@@ -39,17 +39,33 @@ def trained(policy, jit_compile):
             loss={name: ENTRIES[name].loss for name in names},
             jit_compile=jit_compile or BACKEND == "jax",
         )
+        optimizer.build(model.trainable_variables)
         before = [ops.convert_to_numpy(w) for w in model.trainable_variables]
         labels, inputs = batch()
         order = np.random.default_rng(1).permutation(16)
         shown, expected = [], []
         for y, x in ((labels, inputs), (labels[order], 0.5 * inputs[order] + 0.3)):
             outputs = model.predict(x, batch_size=16, verbose=0)
+            if not shown:
+                # It makes the variables of its means here, not in what `fit` traces,
+                # which Keras 3.15 on TensorFlow would trace once more.
+                model.compute_loss(x, labels_of(model, y), outputs)
             # Keras 3.15 on torch keeps bfloat16 arrays whatever type is asked for.
             outputs = {n: a.astype("float32") for n, a in outputs.items()}
             expected.append({n: float(ENTRIES[n].loss(y, outputs[n])) for n in names})
-            y = labels_of(model, y)
-            history = model.fit(x, y, batch_size=16, shuffle=False, verbose=0)
+            if policy == "float32":
+                # A row that no step reaches: TensorFlow traces the step for batches of
+                # any size, as for a last batch of one row. Those of the other policies
+                # are of 16 rows.
+                y, x = np.append(y, 3), np.append(x, x[:1], axis=0)
+            history = model.fit(
+                x,
+                labels_of(model, y),
+                batch_size=16,
+                shuffle=False,
+                steps_per_epoch=1,
+                verbose=0,
+            )
             shown.append(history.history)
     finally:
         keras.config.set_dtype_policy("float32")
@@ -59,6 +75,19 @@ def trained(policy, jit_compile):
         for variable, old in zip(model.trainable_variables, before, strict=True)
     }
     return model, shown, expected, moved
+
+
+def test_last_batch_of_one_row_is_finite():
+    # It comes before the other policies: to set a seed makes TensorFlow forget what it
+    # has compiled.
+    model = trained("float32", False)[0]
+    labels, inputs = batch()
+    labels, inputs = np.append(labels, 3), np.append(inputs, inputs[:1], axis=0)
+    history = model.fit(inputs, labels_of(model, labels), batch_size=16, verbose=0)
+    wrong = [
+        name for name, (value,) in history.history.items() if not np.isfinite(value)
+    ]
+    assert not wrong
 
 
 RUNS = [
@@ -88,17 +117,6 @@ def test_fit_trains_on_two_batches_in_a_row(name, policy, jit_compile):
     assert all(moved[variable.path] for variable in branch.trainable_variables)
 
 
-def test_last_batch_of_one_row_is_finite():
-    model = trained("float32", False)[0]
-    labels, inputs = batch()
-    labels, inputs = np.append(labels, 3), np.append(inputs, inputs[:1], axis=0)
-    history = model.fit(inputs, labels_of(model, labels), batch_size=16, verbose=0)
-    wrong = [
-        name for name, (value,) in history.history.items() if not np.isfinite(value)
-    ]
-    assert not wrong
-
-
 def test_model_is_loaded_with_its_losses_in_a_fresh_process(tmp_path):
     model = trained("float32", False)[0]
     model.save(tmp_path / "model.keras")
@@ -106,7 +124,7 @@ def test_model_is_loaded_with_its_losses_in_a_fresh_process(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
-    assert found["evaluated"] == pytest.approx(evaluated(model), rel=1e-5)
+    assert found["evaluated"] == pytest.approx(evaluated(model, True), rel=1e-5)
     for name, config in found["configs"].items():
         assert config == json.loads(json.dumps(ENTRIES[name].loss.get_config())), name
     assert len(found["configs"]) == len(ENTRIES)

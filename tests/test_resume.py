@@ -2,6 +2,7 @@
 
 import errno
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -54,6 +55,15 @@ def folder(tmp_path_factory):
     recipe = recipe.replace("widths = [8, 16]", "widths = [8, 16]\ndropout = 0.2")
     (root / "recipe.toml").write_text(recipe)
     return root
+
+
+@pytest.fixture(scope="module")
+def quick(folder):
+    """The same recipe where no weights are compared: XLA would compile each run."""
+    (folder / "quick").mkdir()
+    text = (folder / "recipe.toml").read_text() + "jit_compile = false\n"
+    (folder / "quick/recipe.toml").write_text(text)
+    return folder / "quick"
 
 
 def arguments(folder, run, *more):
@@ -116,37 +126,45 @@ def interrupted(folder, run, monkeypatch, epoch=1):
         assert main(["fit", *arguments(folder, run)]) == 130
 
 
-def test_run_tells_that_it_goes_on(folder, tmp_path, monkeypatch, capsys):
-    interrupted(folder, tmp_path / "run", monkeypatch)
+@pytest.fixture(scope="module")
+def unfinished(quick):
+    """What a run leaves that was interrupted in its second epoch."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        interrupted(quick, quick / "run", monkeypatch)
+    return quick / "run.unfinished"
+
+
+def test_run_tells_that_it_goes_on(quick, unfinished, tmp_path, capsys):
+    shutil.copytree(unfinished, tmp_path / "run.unfinished")
     capsys.readouterr()
-    assert main(["fit", *arguments(folder, tmp_path / "run")]) == 0
+    assert main(["fit", *arguments(quick, tmp_path / "run")]) == 0
     assert "Going on after epoch 1 of 3." in capsys.readouterr().out
 
 
-def test_another_recipe_does_not_go_on(folder, tmp_path, monkeypatch, capsys):
-    interrupted(folder, tmp_path / "run", monkeypatch)
+def test_another_recipe_does_not_go_on(quick, unfinished, tmp_path, capsys):
+    shutil.copytree(unfinished, tmp_path / "run.unfinished")
     state = (tmp_path / "run.unfinished/state.npz").read_bytes()
-    assert main(["fit", *arguments(folder, tmp_path / "run", "--seed", "5")]) == 1
+    assert main(["fit", *arguments(quick, tmp_path / "run", "--seed", "5")]) == 1
     message = capsys.readouterr().err
     assert "another recipe: fit.seed was 0 and is 5" in message
     assert (tmp_path / "run.unfinished/state.npz").read_bytes() == state
-    restart = arguments(folder, tmp_path / "run", "--seed", "5", "--restart")
+    restart = arguments(quick, tmp_path / "run", "--seed", "5", "--restart")
     assert main(["fit", *restart]) == 0
     assert "Going on" not in capsys.readouterr().out
 
 
-def test_vanished_image_is_named(folder, tmp_path, monkeypatch, capsys):
-    interrupted(folder, tmp_path / "run", monkeypatch)
+def test_vanished_image_is_named(folder, quick, unfinished, tmp_path, capsys):
+    shutil.copytree(unfinished, tmp_path / "run.unfinished")
     image = next((folder / "images").glob("*/*"))
     hidden = tmp_path / image.name
     image.rename(hidden)
     try:
-        assert main(["fit", *arguments(folder, tmp_path / "run")]) == 1
+        assert main(["fit", *arguments(quick, tmp_path / "run")]) == 1
     finally:
         hidden.rename(image)
     message = capsys.readouterr().err
     assert f"{image.parent.name}/{image.name} is missing (1 in all" in message
-    assert main(["fit", *arguments(folder, tmp_path / "run")]) == 0
+    assert main(["fit", *arguments(quick, tmp_path / "run")]) == 0
 
 
 def test_full_disk_loses_nothing(folder, whole, tmp_path, monkeypatch, capsys):
@@ -249,10 +267,8 @@ def test_state_is_read_as_it_was_written(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["s"]
 
 
-def test_patience_counts_on_after_an_interruption(
-    folder, tmp_path, monkeypatch, capsys
-):
-    recipe = (folder / "recipe.toml").read_text()
+def test_patience_counts_on_after_an_interruption(quick, tmp_path, monkeypatch, capsys):
+    recipe = (quick / "recipe.toml").read_text()
     (tmp_path / "recipe.toml").write_text(
         recipe.replace("steps = 18", "steps = 60\npatience = 2")
     )
@@ -297,7 +313,9 @@ def test_image_that_vanishes_in_a_run_is_named_and_the_run_goes_on(
 
 
 @pytest.mark.parametrize("change", ["labels", "order"])
-def test_changed_manifest_does_not_go_on(folder, tmp_path, monkeypatch, capsys, change):
+def test_changed_manifest_does_not_go_on(
+    folder, quick, tmp_path, monkeypatch, capsys, change
+):
     lines = [
         f"{folder.name}/images/class-{c}/{i}.png,{c},{'train' if c < 6 else 'test'}"
         for c in range(10)
@@ -305,7 +323,7 @@ def test_changed_manifest_does_not_go_on(folder, tmp_path, monkeypatch, capsys, 
     ]
     manifest = folder.parent / f"{folder.name}-{change}.csv"
     manifest.write_text("path,label,split\n" + "\n".join(lines) + "\n")
-    text = (folder / "recipe.toml").read_text()
+    text = (quick / "recipe.toml").read_text()
     text = text.replace(f'"{folder / "images"}"', f'"{manifest}"')
     (tmp_path / "recipe.toml").write_text(text)
     interrupted(tmp_path, tmp_path / "run", monkeypatch)
