@@ -30,7 +30,10 @@ PAGES = [
     *sorted(ROOT.glob("docs/**/*.md")),
 ]
 # Files of results that docs/results.md and docs/results/studies.md tell and draw.
-RESULTS = [f"docs/results/{name}.jsonl" for name in ("emoji", "furniture", "pose")]
+RESULTS = [
+    str(ROOT / "docs" / "results" / f"{name}.jsonl")
+    for name in ("emoji", "furniture", "pose")
+]
 MODULES = sorted(m.name for m in pkgutil.walk_packages(tfdml.__path__, "tfdml."))
 pages = pytest.mark.parametrize(
     "page", PAGES, ids=lambda page: str(page.relative_to(ROOT))
@@ -132,10 +135,9 @@ def test_script_draws_every_picture_of_the_losses(figures, tmp_path):
 
 
 @pytest.mark.slow
-def test_every_picture_of_the_results_is_drawn_from_their_files(tmp_path, monkeypatch):
+def test_every_picture_of_the_results_is_drawn_from_their_files(tmp_path):
     pytest.importorskip("matplotlib")
     folder = ROOT / "docs" / "results"
-    monkeypatch.chdir(ROOT)
     papers.main(["figures", *RESULTS, "--folder", str(tmp_path)])
     shown = {file for file in shown_pictures() if file.parent == folder}
     assert shown == set(folder.glob("*.png"))
@@ -144,20 +146,15 @@ def test_every_picture_of_the_results_is_drawn_from_their_files(tmp_path, monkey
 
 
 @pytest.mark.slow
-def test_every_table_of_the_results_is_written_from_their_files(capsys, monkeypatch):
-    monkeypatch.chdir(ROOT)
+def test_every_table_of_the_results_is_written_from_their_files(capsys):
+    def rows(page):
+        lines = (ROOT / "docs" / page).read_text("utf-8").splitlines()
+        return [line for line in lines if line.startswith("| ")]
+
     assert papers.main(["tables", *RESULTS]) == 0
     written = set(capsys.readouterr().out.splitlines())
-    losses = [
-        line
-        for line in (ROOT / "docs" / "results.md").read_text("utf-8").splitlines()
-        if line.startswith("| ") and line.count("|") > 10
-    ]
-    studies = [
-        line
-        for line in (ROOT / "docs/results/studies.md").read_text("utf-8").splitlines()
-        if line.startswith("| ")
-    ]
+    losses = [row for row in rows("results.md") if row.count("|") > 10]
+    studies = rows("results/studies.md")
     assert len(losses) > 40
     assert len(studies) > 100
     assert not {*losses, *studies} - written

@@ -22,6 +22,11 @@ EVERY = list(ENTRIES)
 ONE_A_CLASS = [name for name in ENTRIES if "-" not in name]
 
 
+def with_one_more(labels, inputs):
+    """Add a row to a batch of 16."""
+    return np.append(labels, 3), np.append(inputs, inputs[:1], axis=0)
+
+
 @functools.cache
 def trained(policy, jit_compile):
     """Train all losses on two batches; return what the model showed and has learned."""
@@ -57,7 +62,7 @@ def trained(policy, jit_compile):
                 # A row that no step reaches: TensorFlow traces the step for batches of
                 # any size, as for a last batch of one row. Those of the other policies
                 # are of 16 rows.
-                y, x = np.append(y, 3), np.append(x, x[:1], axis=0)
+                y, x = with_one_more(y, x)
             history = model.fit(
                 x,
                 labels_of(model, y),
@@ -81,8 +86,7 @@ def test_last_batch_of_one_row_is_finite():
     # It comes before the other policies: to set a seed makes TensorFlow forget what it
     # has compiled.
     model = trained("float32", False)[0]
-    labels, inputs = batch()
-    labels, inputs = np.append(labels, 3), np.append(inputs, inputs[:1], axis=0)
+    labels, inputs = with_one_more(*batch())
     history = model.fit(inputs, labels_of(model, labels), batch_size=16, verbose=0)
     wrong = [
         name for name, (value,) in history.history.items() if not np.isfinite(value)

@@ -12,7 +12,7 @@ from benchmarks.papers.cases import CASES
 from benchmarks.papers.groups import diverged, grouped, mean, of_studies
 from benchmarks.papers.lines import add_floor, lines
 from benchmarks.papers.metrics import CLASSES
-from benchmarks.papers.runs import FLOORS, Record, Tables, read_results
+from benchmarks.papers.runs import NOT_TRAINED, Record, Tables, read_results
 from benchmarks.papers.studies import STUDIES, Study
 from tfdml.plot_style import save_small
 from tfdml.training_plots import plot_convergence
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     options.folder.mkdir(parents=True, exist_ok=True)
     for name, set_, chosen, floor in of_studies(records):
         study = STUDIES[name]
-        network = [record for record in floor if record["series"] == FLOORS[0]]
+        network = [record for record in floor if record["series"] == NOT_TRAINED]
         if not study.is_timed:
             for figure, picture in _drawn(name, study, chosen, network, set_).items():
                 save_small(picture, options.folder / f"{figure}_{set_}.png")

@@ -7,12 +7,25 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FLOOR", "FLOORS", "Record", "Run", "Tables", "read_results"]
+__all__ = [
+    "AT_RANDOM",
+    "FLOOR",
+    "FLOORS",
+    "NOT_TRAINED",
+    "RAW_PIXELS",
+    "Record",
+    "Run",
+    "Tables",
+    "read_results",
+]
 
 FLOOR = "floor"
 """The study of what was not trained."""
 
-FLOORS = ("not trained", "raw pixels", "at random")
+NOT_TRAINED = "not trained"
+RAW_PIXELS = "raw pixels"
+AT_RANDOM = "at random"
+FLOORS = (NOT_TRAINED, RAW_PIXELS, AT_RANDOM)
 """Its series: the pretrained network's features, the pixels, and random numbers."""
 
 Tables = dict[str, dict[str, Any]]

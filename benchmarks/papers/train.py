@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.papers.depthwise import with_shifted_products
 from benchmarks.papers.parts import parts_of
 from benchmarks.papers.rates import share_step
-from benchmarks.papers.runs import Run
+from benchmarks.papers.runs import AT_RANDOM, RAW_PIXELS, Run
 from benchmarks.papers.sets import SETS
 from benchmarks.papers.watching import EndOnNaN, EpochTimes, FiniteEvaluation
 from tfdml.clustering import clustering_metrics
@@ -140,9 +140,9 @@ def frozen(run: Run, recipe: Recipe, data: DataSet) -> Found:
 
 
 def _without_training(series: str, recipe: Recipe) -> Callable[[Part], np.ndarray]:
-    if series == "raw pixels":
+    if series == RAW_PIXELS:
         return raw_pixels
-    if series == "at random":
+    if series == AT_RANDOM:
         dimension = recipe.embedder.embedding_dimension
         random = np.random.default_rng(recipe.fit.seed)
         return lambda part: random.normal(size=(len(part.positions), dimension))
