@@ -98,8 +98,8 @@ def _overhead(folder: Path, images: Path, extra: str, options: Any) -> dict[str,
     """Time bare steps and `fit` alternately; a run is an epoch of `--steps` steps."""
     import keras
 
-    from training.fit import fit
-    from training.recipe import read_recipe
+    from training.recipe.recipe import read_recipe
+    from training.run.fit import fit
 
     steps = options.steps
     path = _recipe(folder, images, extra, steps * (options.rounds + 1), steps)
@@ -190,7 +190,7 @@ def _until_training(process: Any, state: Path, start: float, name: str) -> float
 
 
 def _epochs(state: Path) -> int:
-    from training.state import read_state
+    from training.run.state import read_state
 
     return int(read_state(state)[1]["epochs"])
 

@@ -17,10 +17,10 @@ from PIL import Image
 from benchmarks.peers import ROOT
 from benchmarks.session import bare_parser, use_threads, write
 from benchmarks.timing import smallest_times
-from tfdml.images import resample
-from tfdml.views import View
+from tfdml.images._read import resample
+from tfdml.images._view import View
 from training.data.data_set import DataSet
-from training.pictures import Pictures
+from training.data.images import Pictures
 
 __all__ = ["main", "write_photographs"]
 

@@ -38,8 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(path: Path, seed: int) -> dict[str, Any]:
-    from training.fit import fit
-    from training.recipe import read_recipe
+    from training.recipe.recipe import read_recipe
+    from training.run.fit import fit
 
     recipe = read_recipe(path)
     if not recipe.data.images.endswith(".csv") and not recipe.data.test_fraction:

@@ -22,7 +22,7 @@ if os.environ.get("KERAS_BACKEND") == "torch":
 @pytest.fixture(scope="module")
 def browser():
     """Headless Chromium, for the tests of the page."""
-    from tests.running_chromium import chromium
+    from tests.support.running_chromium import chromium
 
     with chromium() as browser:
         yield browser

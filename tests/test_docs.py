@@ -16,11 +16,11 @@ import serving.__main__
 import tfdml
 import training.__main__
 from benchmarks.papers import __main__ as papers
-from tests.autodiff import value_and_gradient
-from tests.running_grpc import running_grpc
-from tests.running_server import running
-from tests.search_fixtures import endpoint_of, write_color_model, write_picture
-from tests.served import load_servable
+from tests.support.autodiff import value_and_gradient
+from tests.support.running_grpc import running_grpc
+from tests.support.running_server import running
+from tests.support.search_fixtures import endpoint_of, write_color_model, write_picture
+from tests.support.served import load_servable
 from tfdml.losses import LogRatioLoss
 
 ROOT = Path(__file__).parents[1]

@@ -11,11 +11,11 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfdml.arguments import at_least_zero
-from tfdml.losses.base import MetricLoss
-from tfdml.losses.lifted import LiftedStructureLoss
-from tfdml.losses.triplet import HardTripletLoss, SemiHardTripletLoss
-from tfdml.pairs import (
+from tfdml._arguments import at_least_zero
+from tfdml.losses._base import MetricLoss
+from tfdml.losses._lifted import LiftedStructureLoss
+from tfdml.losses._triplet import HardTripletLoss, SemiHardTripletLoss
+from tfdml.ops._pairs import (
     Tensor,
     cosine_similarities,
     euclidean_distances,

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from tfdml.command_line import run_command
-from training import data_commands
+from training import commands as data_commands
 
 __all__ = ["main"]
 
@@ -122,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _emoji(parsed: argparse.Namespace) -> None:
-    from training.data.emoji import build_emoji
+    from training.data.emoji.build import build_emoji
 
     count = build_emoji(parsed.folder, size=parsed.size)
     print(f"{count} images in {parsed.folder}; see ATTRIBUTION.md there.")
@@ -131,14 +131,14 @@ def _emoji(parsed: argparse.Namespace) -> None:
 def _fit(parsed: argparse.Namespace) -> None:
     import dataclasses
 
-    from training.recipe import read_recipe
+    from training.recipe.recipe import read_recipe
 
     recipe = read_recipe(parsed.recipe, images=parsed.images)
     if parsed.seed is not None:
         settings = dataclasses.replace(recipe.fit, seed=parsed.seed)
         recipe = dataclasses.replace(recipe, fit=settings)
-    from training.fit import fit
-    from training.report import summary
+    from training.reports.text import summary
+    from training.run.fit import fit
 
     run = parsed.run or Path("runs") / Path(parsed.recipe).stem
     results = fit(recipe, run, overwrite=parsed.overwrite, restart=parsed.restart)
@@ -147,7 +147,11 @@ def _fit(parsed: argparse.Namespace) -> None:
 
 
 def _calibrate(parsed: argparse.Namespace) -> None:
-    from training.calibrate import CALIBRATION, NoThresholdError, calibrate_run
+    from training.evaluation.calibrate import (
+        CALIBRATION,
+        NoThresholdError,
+        calibrate_run,
+    )
 
     try:
         found = calibrate_run(
@@ -168,9 +172,9 @@ def _calibrate(parsed: argparse.Namespace) -> None:
 
 
 def _evaluate(parsed: argparse.Namespace) -> None:
-    from training.evaluate import default_folder, evaluate
-    from training.report import evaluation_summary
-    from training.subject import open_subject
+    from training.evaluation.evaluate import default_folder, evaluate
+    from training.evaluation.subject import open_subject
+    from training.reports.text import evaluation_summary
 
     subject = open_subject(parsed.model, parsed.images, parsed.split)
     out = parsed.out or default_folder(parsed.model, subject)
@@ -185,8 +189,8 @@ def _evaluate(parsed: argparse.Namespace) -> None:
 
 
 def _compare(parsed: argparse.Namespace) -> None:
-    from training.compare import compare
-    from training.comparison_report import (
+    from training.evaluation.compare import compare
+    from training.evaluation.comparison_page import (
         check_page_free,
         comparison_text,
         write_comparison,
@@ -201,7 +205,7 @@ def _compare(parsed: argparse.Namespace) -> None:
 
 
 def _report(parsed: argparse.Namespace) -> None:
-    from training.html_report import write_report
+    from training.reports.run_page import write_report
 
     print(write_report(Path(parsed.run)))
 

@@ -13,9 +13,9 @@ from PIL import Image
 from benchmarks.papers.runs import Tables
 from benchmarks.papers.sets import SETS, tables_of
 from training.data.data_set import DataSet
+from training.data.images import Pictures
 from training.data.source import read_source
-from training.pictures import Pictures
-from training.recipe import recipe_of
+from training.recipe.recipe import recipe_of
 
 __all__ = ["add_options", "pack", "read_packed", "run"]
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from training.data.data_set import DataSet
-from training.designs import label_distance_of
-from training.evaluation import Part
-from training.pictures import Pictures
-from training.recipe import Recipe
+from training.data.images import Pictures
+from training.measure.evaluation import Part
+from training.recipe.recipe import Recipe
+from training.run.build_batches import label_distance_of
 
 __all__ = ["parts_of", "thinned"]
 

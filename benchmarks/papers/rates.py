@@ -6,8 +6,8 @@ from typing import Any
 import keras
 from keras.optimizers.schedules import LearningRateSchedule
 
-from training.recipe import Fit
-from training.schedules import build_schedule
+from training.recipe.recipe import Fit
+from training.run.schedules import build_schedule
 
 __all__ = ["share_step"]
 

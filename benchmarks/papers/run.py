@@ -192,8 +192,8 @@ def _work(
     import keras
 
     from benchmarks.papers.train import frozen, timed, train
-    from tfdml.accelerator import has_gpu
-    from training.recipe import recipe_of
+    from tfdml.neighbors._gpu import has_gpu
+    from training.recipe.recipe import recipe_of
 
     tables = run.tables
     if weights is not None:

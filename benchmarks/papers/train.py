@@ -13,16 +13,16 @@ from benchmarks.papers.rates import share_step
 from benchmarks.papers.runs import AT_RANDOM, RAW_PIXELS, Run
 from benchmarks.papers.sets import SETS
 from benchmarks.papers.watching import EndOnNaN, EpochTimes, FiniteEvaluation
-from tfdml.clustering import clustering_metrics
-from tfdml.exact_scores import Metric
-from tfdml.kmeans import cluster
-from tfdml.query_results import QueryResults
-from training.batches import ImageBatches, build_augmentation
+from tfdml.metrics._clustering import clustering_metrics
+from tfdml.metrics._kmeans import cluster
+from tfdml.metrics._results import QueryResults
+from tfdml.neighbors._scores import Metric
 from training.data.data_set import DataSet
-from training.designs import build_design, build_loss
-from training.evaluation import Part, embed, means_of, part_results, raw_pixels
-from training.model import build_embedder_of, build_model
-from training.recipe import Recipe
+from training.measure.evaluation import Part, embed, means_of, part_results, raw_pixels
+from training.recipe.recipe import Recipe
+from training.run.batches import ImageBatches, build_augmentation
+from training.run.build_batches import build_design, build_loss
+from training.run.build_model import build_embedder_of, build_model
 
 __all__ = ["frozen", "timed", "train"]
 

@@ -53,13 +53,13 @@ def export_model(
     """
     import keras
 
-    from tfdml.embedder import build_embedder
-    from tfdml.export import export_embedder
+    from tfdml.export._saved_model import export_embedder
+    from tfdml.models._embedder import build_embedder
 
     keras.utils.set_random_seed(seed)
     export_embedder(build_embedder(**MODELS[name]), folder)  # type: ignore[arg-type]
     if warm_up:
-        from serving.models.warm_up import write_warm_up_requests
+        from serving.endpoint.models.warm_up import write_warm_up_requests
 
         batches = [*([data] for data in warm_up), list(warm_up)]
         requests = [predict_message({"image_bytes": batch}) for batch in batches]

@@ -39,9 +39,9 @@ _MOST_LINES = 20
 _PARTS = """
 import sys, time
 import tensorflow
-import serving.endpoint
-from serving.models.servable import Servable
-from serving.models.warm_up import warm_up
+import serving.endpoint.run
+from serving.endpoint.models.servable import Servable
+from serving.endpoint.models.warm_up import warm_up
 imported = time.time()
 servable = Servable("bench", 1, sys.argv[1])
 loaded = time.time()

@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 import httpx
 
-from serving.loopback import is_loopback
+from serving.web.loopback import is_loopback
 
 __all__ = ["ModelAddress", "at_version", "parse_address"]
 

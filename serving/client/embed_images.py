@@ -20,8 +20,8 @@ from serving.client import (
     Unreadable,
 )
 from serving.client.journal import Journal
-from serving.search.shards import digest_of_list
-from tfdml.images import UnreadableImageError, list_images
+from serving.search.gallery.shards import digest_of_list
+from tfdml.images._read import UnreadableImageError, list_images
 
 __all__ = ["EmbeddingReport", "embed_images"]
 

@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from serving.commands.options import credentials_of
-from serving.search.tables import details, print_json, print_text, printable
+from serving.commands.tables import details, print_json, print_text, printable
 
 if TYPE_CHECKING:
-    from serving.search.index_report import IndexReport
+    from serving.search.gallery.report import IndexReport
 
 __all__ = ["add", "build", "merge", "remove"]
 
 
 def build(parsed: argparse.Namespace) -> None:
     """Embed a folder, into an index or into one shard of it."""
-    from serving.search.indexing import embed_shard, index_images
-    from serving.search.shards import Part
+    from serving.search.gallery.indexing import embed_shard, index_images
+    from serving.search.gallery.shards import Part
 
     where = parsed.images, parsed.index, parsed.model
     reading: dict[str, Any] = {
@@ -52,7 +52,7 @@ def build(parsed: argparse.Namespace) -> None:
 
 def merge(parsed: argparse.Namespace) -> None:
     """Build the index of all its shards."""
-    from serving.search.indexing import merge_shards
+    from serving.search.gallery.indexing import merge_shards
 
     report = merge_shards(
         parsed.index, parsed.shards, target_recall=parsed.target_recall
@@ -94,7 +94,7 @@ def _print_index(report: "IndexReport", parsed: argparse.Namespace) -> None:
 
 def add(parsed: argparse.Namespace) -> None:
     """Embed a folder, and add it to an index."""
-    from serving.search.changing import add_images
+    from serving.search.gallery.changing import add_images
 
     report = add_images(
         parsed.index,
@@ -123,7 +123,7 @@ def add(parsed: argparse.Namespace) -> None:
 
 def remove(parsed: argparse.Namespace) -> None:
     """Remove images from an index."""
-    from serving.search.changing import remove_images
+    from serving.search.gallery.changing import remove_images
 
     ids = [*parsed.ids, *_ids_of_file(parsed.from_file)]
     if not ids:

@@ -8,15 +8,15 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from serving.commands.progress import progress_bar
-from serving.search.tables import details, print_json, print_text, printable, table
+from serving.commands.tables import details, print_json, print_text, printable, table
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from tqdm import tqdm
 
-    from serving.search.gallery_map import MapLayout, MapPoint
+    from serving.search.gallery.map import MapLayout, MapPoint
     from tfdml.index import ScannIndex, SearchResult, Where
-    from tfdml.near_duplicates import NearDuplicates
+    from tfdml.index._near_duplicates import NearDuplicates
 
 __all__ = ["duplicates", "gallery_map", "stats", "verify"]
 
@@ -26,9 +26,9 @@ _BLOCK = 4096  # images whose attributes are read at one time
 
 def stats(parsed: argparse.Namespace) -> None:
     """Print what an index is and holds."""
-    from serving.search.gallery import CLASS, load_gallery
-    from serving.search.index_report import method_of
-    from serving.search.stored_pictures import PICTURE
+    from serving.search.gallery.gallery import CLASS, load_gallery
+    from serving.search.gallery.report import method_of
+    from serving.search.gallery.stored_images import PICTURE
 
     index, gallery = load_gallery(parsed.index)
     with index:
@@ -104,7 +104,7 @@ def verify(parsed: argparse.Namespace) -> None:
     Raises:
         ValueError: It is damaged.
     """
-    from serving.search.verifying import picture_problems
+    from serving.search.gallery.verifying import picture_problems
     from tfdml.index import verify_index
 
     report = verify_index(parsed.index)
@@ -143,8 +143,8 @@ def verify(parsed: argparse.Namespace) -> None:
 
 def duplicates(parsed: argparse.Namespace) -> None:
     """Print the groups of images that are nearly the same."""
-    from serving.search.gallery import load_gallery
-    from tfdml.near_duplicates import near_duplicates
+    from serving.search.gallery.gallery import load_gallery
+    from tfdml.index._near_duplicates import near_duplicates
 
     _check_limit(parsed.limit)
     index, _ = load_gallery(parsed.index)
@@ -203,7 +203,7 @@ def _duplicates_json(
 
 def gallery_map(parsed: argparse.Namespace) -> None:
     """Print the clusters of a gallery, or the place of each image."""
-    from serving.search.gallery import load_gallery
+    from serving.search.gallery.gallery import load_gallery
 
     _check_limit(parsed.limit)
     index, _ = load_gallery(parsed.index)
@@ -231,7 +231,7 @@ def gallery_map(parsed: argparse.Namespace) -> None:
 
 def _layout(index: "ScannIndex", limit: int) -> "MapLayout":
     try:
-        from serving.search.gallery_map import lay_out
+        from serving.search.gallery.map import lay_out
 
         return lay_out(index, limit=limit)
     except ImportError as error:
@@ -248,7 +248,7 @@ def _check_limit(limit: int) -> None:
 
 def _classes_of(index: "ScannIndex", ids: "Sequence[Any]") -> dict[Any, str]:
     """Return the class of each image, "" for one without, by its id."""
-    from serving.search.gallery import CLASS
+    from serving.search.gallery.gallery import CLASS
 
     found: dict[Any, str] = {}
     for start in range(0, len(ids), _BLOCK):
@@ -259,7 +259,7 @@ def _classes_of(index: "ScannIndex", ids: "Sequence[Any]") -> dict[Any, str]:
 
 
 class _Watched:
-    """An index whose searches move a bar; see `tfdml.near_duplicates`."""
+    """An index whose searches move a bar; see `tfdml.index._near_duplicates`."""
 
     def __init__(self, index: "ScannIndex", bar: "tqdm[Any]") -> None:
         self._index = index

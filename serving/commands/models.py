@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 from serving.commands.options import add_address
-from serving.run_options import add_run_options, run
+from serving.commands.run import add_run_options, run
 
 __all__ = ["add_models"]
 

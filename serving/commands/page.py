@@ -67,10 +67,10 @@ def _add_demo(commands: Any) -> None:
 
 
 def _page(parsed: argparse.Namespace) -> None:
-    from serving.access import TokenAccess
-    from serving.request_log import configure
-    from serving.search.page import run
-    from serving.tls import read_ssl_config
+    from serving.search.app.app import run
+    from serving.web.log import configure
+    from serving.web.tls import read_ssl_config
+    from serving.web.tokens import TokenAccess
 
     tokens, ssl = parsed.token_file, parsed.ssl_config_file
     access = None if tokens is None else TokenAccess(tokens)
@@ -95,7 +95,7 @@ def _page(parsed: argparse.Namespace) -> None:
 
 
 def _demo(parsed: argparse.Namespace) -> None:
-    from serving.demo import run
+    from serving.commands.demo import run
 
     run(
         parsed.run,

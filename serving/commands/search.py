@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from serving.commands.options import add_embedder, add_json, credentials_of
 from serving.commands.progress import progress_bar
-from serving.search.tables import print_json, print_text, printable, table
+from serving.commands.tables import print_json, print_text, printable, table
 
 if TYPE_CHECKING:
-    from serving.search.image_search import Hit, ImageSearch
-    from serving.search.pictures import Crop
+    from serving.search.gallery.image_search import Hit, ImageSearch
+    from serving.search.gallery.uploads import Crop
     from tfdml.index import Where
 
 __all__ = ["add_search"]
@@ -91,10 +91,10 @@ def _search(parsed: argparse.Namespace) -> None:
 
 def _open(parsed: argparse.Namespace) -> "ImageSearch":
     if parsed.model is not None:
-        from serving.search.local_model import open_local_search
+        from serving.search.gallery.local_model import open_local_search
 
         return open_local_search(parsed.index, parsed.model, images=parsed.images)
-    from serving.search.image_search import open_search
+    from serving.search.gallery.image_search import open_search
 
     return open_search(
         parsed.index,
@@ -106,7 +106,7 @@ def _open(parsed: argparse.Namespace) -> "ImageSearch":
 
 def _embedded(search: "ImageSearch", name: str, crop: "Crop | None") -> Any:
     """Embed a picture of the user's own, which may be of any kind."""
-    from tfdml.images import UnreadableImageError
+    from tfdml.images._read import UnreadableImageError
 
     content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     try:
@@ -118,7 +118,7 @@ def _embedded(search: "ImageSearch", name: str, crop: "Crop | None") -> Any:
 
 
 def _where(text: str | None) -> "Where | None":
-    from tfdml.index.filters import where_from_json
+    from tfdml.index._filters import where_from_json
 
     if text is None:
         return None
@@ -133,7 +133,7 @@ def _where(text: str | None) -> "Where | None":
 
 
 def _crop(text: str | None) -> "Crop | None":
-    from serving.search.pictures import Crop
+    from serving.search.gallery.uploads import Crop
 
     if text is None:
         return None
@@ -150,8 +150,8 @@ def _crop(text: str | None) -> "Crop | None":
 def _to_json(
     name: str, hits: "Sequence[Hit]", threshold: float | None
 ) -> dict[str, Any]:
-    from serving.search.gallery import CLASS
-    from serving.search.stored_pictures import PICTURE
+    from serving.search.gallery.gallery import CLASS
+    from serving.search.gallery.stored_images import PICTURE
 
     found = [
         {

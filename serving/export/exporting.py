@@ -6,6 +6,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from serving.endpoint.models.saved_model import is_version, model_fingerprint
+from serving.endpoint.models.servable import Servable
+from serving.endpoint.models.warm_up import warm_up, write_warm_up_requests
 from serving.export.calibration import calibration_of_run, save_calibration
 from serving.export.run_folder import view_of_run
 from serving.export.warm_up_images import (
@@ -14,14 +17,11 @@ from serving.export.warm_up_images import (
     training_pictures,
     warm_up_requests,
 )
-from serving.models.saved_model import is_version, model_fingerprint
-from serving.models.servable import Servable
-from serving.models.warm_up import warm_up, write_warm_up_requests
-from tfdml.calibration_record import Calibration
-from tfdml.export_outputs import OutputType
-from tfdml.images import list_images
-from tfdml.model_description import update_description
-from tfdml.views import View
+from tfdml.export._compact import OutputType
+from tfdml.export._description import update_description
+from tfdml.images._read import list_images
+from tfdml.images._view import View
+from tfdml.metrics._calibration_record import Calibration
 
 __all__ = [
     "MOST_IMAGES",
@@ -106,8 +106,8 @@ def export_run(
         raise ValueError(f"There is no trained embedder at {source}.")
     files = None if warm_up_images is None else _files_of(Path(warm_up_images))
 
-    from tfdml.embedder import load_embedder
-    from tfdml.export import export_embedder
+    from tfdml.export._saved_model import export_embedder
+    from tfdml.models._embedder import load_embedder
 
     calibration = calibration_of_run(source)
     embedder = load_embedder(source)

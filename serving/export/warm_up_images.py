@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from serving.models.servable import DEFAULT_SIGNATURE, Servable, ServableError
-from tfdml.images import UnreadableImageError, encode_png, list_images, read_image
-from tfdml.views import View
+from serving.endpoint.models.servable import DEFAULT_SIGNATURE, Servable, ServableError
+from tfdml.images._read import UnreadableImageError, encode_png, list_images, read_image
+from tfdml.images._view import View
 
 __all__ = [
     "MOST_ROWS",

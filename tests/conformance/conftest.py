@@ -6,7 +6,7 @@ import pytest
 
 from tests.conformance.pictures import encoded
 from tests.conformance.target import named_target, own_target
-from tests.running_grpc import channel_to
+from tests.support.running_grpc import channel_to
 
 
 @pytest.fixture(scope="session")

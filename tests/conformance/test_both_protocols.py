@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from serving.client import EndpointClient
 from tests.conformance.pictures import b64, encoded, error_of, predict, rows_of
-from tests.running_grpc import predict_request, refusal
+from tests.support.running_grpc import predict_request, refusal
 
 pytestmark = pytest.mark.slow
 

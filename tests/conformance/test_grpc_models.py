@@ -13,7 +13,7 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from tests.running_grpc import refusal
+from tests.support.running_grpc import refusal
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 
 from tests.conformance.pictures import BAD
-from tests.running_grpc import predict_request, refusal
+from tests.support.running_grpc import predict_request, refusal
 
 pytestmark = pytest.mark.slow
 

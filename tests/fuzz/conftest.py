@@ -7,8 +7,8 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.example_model import png, write_example_model
 from tests.fuzz.server_process import ANSWER_SECONDS, ServerProcess
+from tests.support.example_model import png, write_example_model
 
 MAX_BODY_BYTES = 2**20
 MAX_PIXELS = 2**20
@@ -56,8 +56,8 @@ def embedder_server(tmp_path_factory):
     """An embedder as `tfdml` exports it, for encoded pictures."""
     import keras
 
-    from tfdml.embedder import build_embedder
-    from tfdml.export import export_embedder
+    from tfdml.export._saved_model import export_embedder
+    from tfdml.models._embedder import build_embedder
 
     path = tmp_path_factory.mktemp("fuzz") / "embedder"
     # One start in 300 has nothing but dead units for a picture of one colour.

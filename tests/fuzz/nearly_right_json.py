@@ -5,8 +5,8 @@ import json
 
 from hypothesis import strategies as st
 
-from tests.example_model import png
 from tests.fuzz.mutated_bytes import mutated
+from tests.support.example_model import png
 
 __all__ = ["BODIES", "bodies"]
 

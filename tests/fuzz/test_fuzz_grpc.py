@@ -19,11 +19,11 @@ from tensorflow_serving.apis import (
     predict_pb2,
 )
 
-from tests.example_model import png
 from tests.fuzz.damaged_messages import damaged_messages
 from tests.fuzz.mutated_bytes import FUZZ, mutated
 from tests.fuzz.server_process import ANSWER_SECONDS
-from tests.running_grpc import channel_to, predict_request
+from tests.support.example_model import png
+from tests.support.running_grpc import channel_to, predict_request
 
 pytestmark = pytest.mark.slow
 

@@ -9,11 +9,11 @@ import pytest
 import tensorflow as tf
 from hypothesis import example, given
 
-from tests.example_model import png
 from tests.fuzz.damaged_pictures import PICTURES, damaged_pictures, with_size
 from tests.fuzz.mutated_bytes import FUZZ
 from tests.fuzz.server_process import ANSWER_SECONDS
-from tests.running_grpc import channel_to, predict_request
+from tests.support.example_model import png
+from tests.support.running_grpc import channel_to, predict_request
 
 pytestmark = pytest.mark.slow
 

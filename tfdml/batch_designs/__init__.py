@@ -1,12 +1,12 @@
 """Batch designs: which images share a batch. Seeded, NumPy only, opens no file."""
 
-from tfdml.batch_designs.capped import CappedClassBatches
-from tfdml.batch_designs.design import BatchDesign, encode_labels
-from tfdml.batch_designs.groups import GroupBatches
-from tfdml.batch_designs.n_pairs import NPairBatches, class_means
-from tfdml.batch_designs.neighbors import NeighborBatches
-from tfdml.batch_designs.pairs import PairBatches
-from tfdml.batch_designs.shuffled import ShuffledBatches
+from tfdml.batch_designs._capped import CappedClassBatches
+from tfdml.batch_designs._design import BatchDesign, encode_labels
+from tfdml.batch_designs._groups import GroupBatches
+from tfdml.batch_designs._n_pairs import NPairBatches, class_means
+from tfdml.batch_designs._neighbors import NeighborBatches
+from tfdml.batch_designs._pairs import PairBatches
+from tfdml.batch_designs._shuffled import ShuffledBatches
 
 __all__ = [
     "BatchDesign",

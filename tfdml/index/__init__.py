@@ -10,18 +10,18 @@ or answer with wrong ids, on some inputs that are easily met.
 import os
 from typing import Any
 
-from tfdml.index.exact import ExactIndex
-from tfdml.index.files import IndexFileError, read_version
-from tfdml.index.filters import Not, Range, Where
-from tfdml.index.given import check_load
-from tfdml.index.ids import Ids
-from tfdml.index.interface import Embed, Index, IndexStats, Items, SearchResult
-from tfdml.index.log import LockedError
-from tfdml.index.milvus import MilvusIndex
-from tfdml.index.recall import MeasuredRecall
-from tfdml.index.scann import ScannIndex
-from tfdml.index.scann_search import ScannSettings
-from tfdml.index.verify import LOCAL_CLASSES, VerifyReport, verify_index
+from tfdml.index._checks import check_load
+from tfdml.index._filters import Not, Range, Where
+from tfdml.index._interface import Embed, Index, IndexStats, Items, SearchResult
+from tfdml.index._recall import MeasuredRecall
+from tfdml.index._verify import LOCAL_CLASSES, VerifyReport, verify_index
+from tfdml.index.local._exact import ExactIndex
+from tfdml.index.milvus._index import MilvusIndex
+from tfdml.index.rows._ids import Ids
+from tfdml.index.scann._index import ScannIndex
+from tfdml.index.scann._searcher import ScannSettings
+from tfdml.index.storage._files import IndexFileError, read_version
+from tfdml.index.storage._log import LockedError
 
 __all__ = [
     "Embed",

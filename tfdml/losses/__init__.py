@@ -1,43 +1,43 @@
 """Losses for `model.compile(loss=...)`: labels and embeddings of a batch go in."""
 
-from tfdml.losses.angular import (
+from tfdml.losses._angular import (
     AngularLoss,
     AngularTripletLoss,
     MultiClassAngularLoss,
 )
-from tfdml.losses.average_precision import FastAPLoss, SmoothAPLoss
-from tfdml.losses.base import MetricLoss, PairLoss
-from tfdml.losses.circle import CircleLoss
-from tfdml.losses.continuous import LogRatioLoss
-from tfdml.losses.continuous_triplet import ContinuousTripletLoss
-from tfdml.losses.contrastive import ContrastiveLoss, CosineContrastiveLoss
-from tfdml.losses.distance_weighted import (
+from tfdml.losses._average_precision import FastAPLoss, SmoothAPLoss
+from tfdml.losses._base import MetricLoss, PairLoss
+from tfdml.losses._circle import CircleLoss
+from tfdml.losses._continuous import LogRatioLoss
+from tfdml.losses._continuous_triplet import ContinuousTripletLoss
+from tfdml.losses._contrastive import ContrastiveLoss, CosineContrastiveLoss
+from tfdml.losses._distance_weighted import (
     DistanceWeightedMarginLoss,
     DistanceWeightedTripletLoss,
 )
-from tfdml.losses.histogram import HistogramLoss
-from tfdml.losses.lifted import (
+from tfdml.losses._histogram import HistogramLoss
+from tfdml.losses._lifted import (
     CosineLiftedStructureLoss,
     GeneralizedLiftedStructureLoss,
     LiftedStructureLoss,
 )
-from tfdml.losses.margin import LearnedMarginLoss, MarginLoss
-from tfdml.losses.margin_softmax import ArcFaceLoss, CosFaceLoss
-from tfdml.losses.npair import MultiClassNPairLoss, NPairLoss
-from tfdml.losses.proxy import ProxyAnchorLoss, ProxyLoss
-from tfdml.losses.proxy_softmax import ProxyNCALoss, SoftTripleLoss
-from tfdml.losses.query_gallery import query_gallery_loss
-from tfdml.losses.ranking import TopKPrecisionLoss, precision_loss
-from tfdml.losses.similarity import BinomialDevianceLoss, MultiSimilarityLoss
-from tfdml.losses.softmax import NCALoss, NTXentLoss, SupervisedContrastiveLoss
-from tfdml.losses.triplet import (
+from tfdml.losses._margin import LearnedMarginLoss, MarginLoss
+from tfdml.losses._margin_softmax import ArcFaceLoss, CosFaceLoss
+from tfdml.losses._n_pair import MultiClassNPairLoss, NPairLoss
+from tfdml.losses._pair_weighted import PairWeightedLoss, binlifted_weights
+from tfdml.losses._proxy import ProxyAnchorLoss, ProxyLoss
+from tfdml.losses._proxy_softmax import ProxyNCALoss, SoftTripleLoss
+from tfdml.losses._query_gallery import query_gallery_loss
+from tfdml.losses._similarity import BinomialDevianceLoss, MultiSimilarityLoss
+from tfdml.losses._softmax import NCALoss, NTXentLoss, SupervisedContrastiveLoss
+from tfdml.losses._topk_precision import TopKPrecisionLoss, precision_loss
+from tfdml.losses._triplet import (
     HardTripletLoss,
     SemiHardTripletLoss,
     SemiHardWindowTripletLoss,
     TripletLoss,
 )
-from tfdml.losses.weighted import PairWeightedLoss, binlifted_weights
-from tfdml.losses.weighted_contrastive import (
+from tfdml.losses._weighted_contrastive import (
     BalancedContrastiveLoss,
     WeightedContrastiveLoss,
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training.data.manifest_rules import LABEL_ROW, Problem, Row
+from training.data.rules import LABEL_ROW, Problem, Row
 
 __all__ = ["label_row_problems", "labels_path", "read_label_array", "write_label_array"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from training.data.data_set import DataSet
 from training.data.folder import hash_order, read_folder, split_classes
 from training.data.manifest import read_manifest
-from training.recipe import Data
+from training.recipe.recipe import Data
 
 __all__ = ["Source", "read_source"]
 

@@ -1,0 +1,1 @@
+"""Data sets that are made for the benchmarks, and the commands that make them."""

@@ -1,0 +1,1 @@
+"""The embedding endpoint, which speaks TF Serving's protocols."""

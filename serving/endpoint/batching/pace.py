@@ -1,0 +1,65 @@
+"""How long a batch that is not full waits for more rows."""
+
+from dataclasses import dataclass
+
+from serving.endpoint.batching.parameters import BatchingParameters
+
+__all__ = ["Pace", "first_pace", "next_pace"]
+
+# For a batch timeout of None; see `BatchingParameters`.
+_MOST_OF_RUN = 0.25
+_LONGEST_WAIT = 0.005
+
+
+@dataclass(frozen=True)
+class Pace:
+    """When a batch of one signature of one version is closed.
+
+    Attributes:
+        enough: Rows from which on a batch does not wait.
+        timeout: Seconds that a smaller one waits.
+        last_run: Seconds of the run before; 0 if there is none.
+        last_end: When it ended, by `time.monotonic`.
+    """
+
+    enough: int
+    timeout: float
+    last_run: float = 0.0
+    last_end: float = 0.0
+
+    def closes_at(self, queued_at: float) -> float:
+        """Return when a queue is done waiting for more rows.
+
+        A first request that came while a batch ran waits from the end of that run on.
+        Else it would leave alone, just before all those that the run has answered come
+        back, and they after it, and so on: half of the batches would be of one row. It
+        does so only once: later runs must not hold it up again and again.
+
+        Args:
+            queued_at: When the first request in the queue came.
+        """
+        last_end = min(self.last_end, queued_at + self.last_run)
+        return max(queued_at, last_end) + self.timeout
+
+
+def first_pace(parameters: BatchingParameters) -> Pace:
+    """Return the pace of a signature that has not run yet."""
+    timeout = (parameters.batch_timeout_micros or 0) / 1e6
+    return Pace(parameters.max_batch_size, timeout)
+
+
+def next_pace(
+    parameters: BatchingParameters, rows: int, seconds: float, end: float
+) -> Pace:
+    """Return the pace after a run.
+
+    Args:
+        parameters: Those of the scheduler.
+        rows: Rows of the batch.
+        seconds: Time of its run.
+        end: When the run ended.
+    """
+    if parameters.batch_timeout_micros is not None:
+        return first_pace(parameters)
+    timeout = min(_MOST_OF_RUN * seconds, _LONGEST_WAIT)
+    return Pace(rows, timeout, seconds, end)

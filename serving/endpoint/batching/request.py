@@ -1,0 +1,154 @@
+"""A request on its way through the batches: its pieces, and what became of each."""
+
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Protocol
+
+import numpy as np
+
+from serving.endpoint.models.servable import Servable, ServableError, StatusCode
+
+__all__ = ["Outputs", "Piece", "Request", "Waiting"]
+
+Outputs = dict[str, np.ndarray]
+
+
+class Waiting(Protocol):
+    """A client that waits for an answer; `grpc.ServicerContext` is one."""
+
+    def is_active(self) -> bool:
+        """Return whether the client is still there."""
+
+    def time_remaining(self) -> float | None:
+        """Return the seconds until its deadline, at least 0; None without one."""
+
+
+class Request:
+    """A request and the state of its pieces. Its pieces may run at the same time.
+
+    Args:
+        servable: The version that answers.
+        signature_name: Which signature of it.
+        inputs: One array for each input; not kept longer than it takes to answer.
+        waiting: Tells whether the client still waits.
+        rows: Rows that may be put together with those of other requests, at least 1;
+            None for a request that is run as it is.
+        max_rows: Most rows a piece, at least 1.
+
+    Attributes:
+        future: Receives the outputs, or the error.
+        inputs: One array for each input; none once it is answered or cancelled.
+        queued_at: When it was made, by `time.monotonic`.
+    """
+
+    def __init__(
+        self,
+        servable: Servable,
+        signature_name: str,
+        inputs: dict[str, np.ndarray],
+        waiting: Waiting,
+        rows: int | None,
+        max_rows: int,
+    ) -> None:
+        self.servable = servable
+        self.signature_name = signature_name
+        self.inputs = dict(inputs)
+        self.is_batched = rows is not None
+        self.future: Future[Outputs] = Future()
+        # Not a method: the future would hold the request, which holds the future. That
+        # circle would keep the version in memory after it was unloaded.
+        held = self.inputs
+        self.future.add_done_callback(lambda _: held.clear())
+        self.queued_at = time.monotonic()
+        self._waiting = waiting
+        self._lock = threading.Lock()
+        self._is_taken: bool | None = None
+        self._rows = rows
+        self._max_rows = max_rows
+        self._fails_at = self._left = 1 if rows is None else -(-rows // max_rows)
+        self._outcomes: list[Outputs | BaseException | None] = [None] * self._left
+
+    def cut(self) -> "list[Piece]":
+        """Return the request in pieces of at most `max_rows` rows; once for each.
+
+        They hold the request, not the other way round: a circle would keep the version
+        in memory after it was unloaded.
+        """
+        if self._rows is None or self._left == 1:
+            return [Piece(self, 0, 0, self._rows or 0)]
+        most = self._max_rows
+        return [
+            Piece(self, place, start, min(most, self._rows - start))
+            for place, start in enumerate(range(0, self._rows, most))
+        ]
+
+    def is_needed(self, place: int) -> bool:
+        """Tell whether a piece is to be run.
+
+        It is not where the request was cancelled or answered, or a piece before it has
+        failed.
+        """
+        with self._lock:
+            if self._is_taken is None:
+                self._is_taken = self.future.set_running_or_notify_cancel()
+            return self._is_taken and place < self._fails_at and not self.future.done()
+
+    def missed(self) -> ServableError | None:
+        """Return the error for a client that no longer waits; None if it does."""
+        remaining = self._waiting.time_remaining()
+        if remaining is not None and remaining <= 0:
+            return ServableError(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
+        if not self._waiting.is_active():
+            return ServableError(StatusCode.CANCELLED, "Cancelled")
+        return None
+
+    def settle(
+        self, place: int, outcome: Outputs | BaseException | None
+    ) -> Sequence[Outputs | BaseException | None] | None:
+        """Take in what became of a piece.
+
+        Args:
+            place: Which piece.
+            outcome: Its outputs, its error, or None if it was not run or its outputs
+                are not rows.
+
+        Returns:
+            The outcomes of all pieces if this was the last one, else None.
+        """
+        with self._lock:
+            self._outcomes[place] = outcome
+            if not isinstance(outcome, dict):
+                self._fails_at = min(self._fails_at, place)
+            self._left -= 1
+            # A failure may have been found after a later piece had run.
+            return self._outcomes[: self._fails_at + 1] if not self._left else None
+
+
+class Piece:
+    """Rows of a request that run in one batch.
+
+    Attributes:
+        request: The request.
+        place: Which of its pieces, from 0.
+        start: Its first row in the request.
+        rows: Number of its rows; 0 if the request is run as it is.
+    """
+
+    __slots__ = ("place", "request", "rows", "start")
+
+    def __init__(self, request: Request, place: int, start: int, rows: int) -> None:
+        self.request = request
+        self.place = place
+        self.start = start
+        self.rows = rows
+
+    @property
+    def inputs(self) -> dict[str, np.ndarray]:
+        """Its rows of the inputs; all of them if the request is run as it is."""
+        stop = self.start + self.rows
+        return {
+            name: array[self.start : stop] if self.rows else array
+            for name, array in self.request.inputs.items()
+        }

@@ -1,0 +1,305 @@
+"""Dynamic batching: requests that arrive at the same time run together.
+
+Requests for the same signature of the same version wait in one queue. A few threads
+take batches from all queues, first from the one whose first request has waited
+longest. Without a batch timeout a batch is what queued up while the threads were busy:
+the only client of a signature never waits, and under load batches grow by themselves.
+
+The parameters and the text for a full queue are those of TF Serving. It differs here:
+
+- A request is never refused for its size; one longer than a batch is always split.
+- A request that the model refuses fails alone, not the whole batch, and one whose
+  client has gone is left out of its batch.
+- Requests that do not fit into one batch (other shapes, or a signature of which an
+  output is not one row for each row of the input) run by themselves.
+"""
+
+import logging
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+
+import numpy as np
+
+from serving.endpoint.batching.pace import Pace, first_pace, next_pace
+from serving.endpoint.batching.parameters import BatchingParameters
+from serving.endpoint.batching.request import Piece, Request, Waiting
+from serving.endpoint.batching.rows import mergeable, padded_size
+from serving.endpoint.batching.run import run_batch, settle
+from serving.endpoint.models.servable import Servable, ServableError, StatusCode
+
+__all__ = ["BatchScheduler", "OnBatch", "Waiting"]
+
+OnBatch = Callable[[Servable, Sequence[int], int, Sequence[float], float], None]
+"""Told of each batch: the version, the rows of each request in it (or piece of a long
+one), the rows that fill it up, the seconds that each waited in the queue, and the
+seconds of its run. A request that ran alone as it was has waited, but has no rows: they
+may be any number, and a batch has at most `max_batch_size`."""
+
+_log = logging.getLogger(__name__)
+
+
+class _Queue:
+    """Pieces that may share a batch, the oldest first."""
+
+    __slots__ = ("group", "key", "pieces", "size")
+
+    def __init__(self, key: Hashable, group: Hashable) -> None:
+        self.key = key
+        self.group = group
+        self.pieces: deque[Piece] = deque()
+        self.size = 0
+
+
+class BatchScheduler:
+    """Runs requests in batches, on threads of its own, until it is closed.
+
+    Args:
+        parameters: When a batch is closed, how large it may be and how many may wait.
+        on_batch: Told of each batch after its run, before its requests are answered;
+            on a thread of the scheduler. What it raises is logged.
+
+    Example:
+        >>> with BatchScheduler(BatchingParameters(max_batch_size=8)) as scheduler:
+        ...     pass
+    """
+
+    def __init__(
+        self, parameters: BatchingParameters, on_batch: OnBatch | None = None
+    ) -> None:
+        self._parameters = parameters
+        self._on_batch = on_batch
+        self._capacity = parameters.max_enqueued_batches * parameters.max_batch_size
+        self._first_pace = first_pace(parameters)
+        # By version, which they must not keep in memory, and signature.
+        self._paces: weakref.WeakKeyDictionary[Servable, dict[str, Pace]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._queues: dict[Hashable, _Queue] = {}
+        self._sizes: dict[Hashable, int] = {}
+        self._is_closed = False
+        # Guards all of these; notified when a worker may have something to do.
+        self._changed = threading.Condition(threading.Lock())
+        self._workers = [
+            threading.Thread(
+                target=self._work,
+                name=f"{parameters.thread_pool_name}_{number}",
+                daemon=True,
+            )
+            for number in range(parameters.num_batch_threads)
+        ]
+        for worker in self._workers:
+            worker.start()
+
+    def __enter__(self) -> "BatchScheduler":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def submit(
+        self,
+        servable: Servable,
+        signature_name: str,
+        inputs: dict[str, np.ndarray],
+        waiting: Waiting,
+    ) -> Future[dict[str, np.ndarray]]:
+        """Put a request into its queue.
+
+        Args:
+            servable: The version that answers.
+            signature_name: Which signature of it.
+            inputs: One array for each input of the signature.
+            waiting: Tells whether the client still waits. Else the request is not run:
+                DEADLINE_EXCEEDED or CANCELLED.
+
+        Returns:
+            The outputs, once they are there, or what `servable.predict` raised for this
+            request. Where it refused one of several encoded pictures, the error names
+            the row. A future that is cancelled before its turn is not run.
+
+        Raises:
+            ServableError: The queue is full, or the scheduler is closed.
+        """
+        parameters = self._parameters
+        rows, alike = None, None
+        if not parameters.runs_alone:
+            rows, alike = mergeable(
+                servable.signatures.get(signature_name),
+                inputs,
+                any_length=parameters.pad_variable_length_inputs,
+            )
+        request = Request(
+            servable,
+            signature_name,
+            inputs,
+            waiting,
+            rows,
+            parameters.max_batch_size,
+        )
+        pieces = request.cut()
+        group = (id(servable), signature_name)
+        key = (*group, alike)
+        # A request that runs alone fills a batch.
+        size = parameters.max_batch_size if rows is None else rows
+        with self._changed:
+            if self._is_closed:
+                raise _stopped()
+            queued = self._sizes.get(group, 0)
+            if queued >= self._capacity:
+                raise _full_queue(queued, parameters)
+            self._sizes[group] = queued + size
+            queue = self._queues.get(key)
+            was_waiting = queue is not None
+            if queue is None:
+                queue = self._queues[key] = _Queue(key, group)
+            queue.pieces.extend(pieces)
+            queue.size += size
+            # A worker that takes a batch wakes the next one if anything is left.
+            enough = self._pace(queue).enough
+            if not was_waiting or queue.size - size < enough <= queue.size:
+                self._changed.notify()
+        return request.future
+
+    def close(self, seconds: float | None = None) -> None:
+        """Refuse further requests, run those in the queues and end the threads.
+
+        Args:
+            seconds: How long to wait for that, at least 0; then what is still in the
+                queues is refused, and what runs is left alone. None for as long as it
+                takes.
+        """
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        until = None if seconds is None else time.monotonic() + seconds
+        for worker in self._workers:
+            if worker is not threading.current_thread():
+                worker.join(None if until is None else max(until - time.monotonic(), 0))
+        with self._changed:
+            left = [piece for queue in self._queues.values() for piece in queue.pieces]
+            self._queues.clear()
+            self._sizes.clear()
+        for piece in left:
+            is_needed = piece.request.is_needed(piece.place)
+            settle(piece, _stopped() if is_needed else None)
+
+    def _work(self) -> None:
+        while (taken := self._next_batch()) is not None:
+            pieces, taken_at = taken
+            try:
+                self._run(pieces, taken_at)
+            except BaseException:  # a fault of ours, of which a worker must not die
+                _log.exception("A batch failed.")
+                for piece in pieces:
+                    if not piece.request.future.done():
+                        piece.request.future.set_exception(
+                            ServableError(StatusCode.INTERNAL, "The batch failed.")
+                        )
+            # An idle worker must not keep a version in memory that is to be unloaded.
+            del taken, pieces
+
+    def _run(self, pieces: Sequence[Piece], taken_at: float) -> None:
+        sizes = self._parameters.allowed_batch_sizes
+
+        def on_run(needed: Sequence[Piece], seconds: float) -> None:
+            request = needed[0].request
+            rows = [piece.rows for piece in needed if piece.rows]
+            total = sum(rows)
+            if rows:
+                pace = next_pace(self._parameters, total, seconds, time.monotonic())
+                with self._changed:
+                    paces = self._paces.setdefault(request.servable, {})
+                    paces[request.signature_name] = pace
+            if self._on_batch is None:
+                return
+            padding = padded_size(total, sizes) - total if rows else 0
+            waits = [taken_at - piece.request.queued_at for piece in needed]
+            try:
+                self._on_batch(request.servable, rows, padding, waits, seconds)
+            except Exception:
+                _log.exception("`on_batch` failed.")
+
+        run_batch(pieces, sizes, on_run)
+
+    def _next_batch(self) -> tuple[list[Piece], float] | None:
+        """Wait for a batch that is ready; None when the scheduler is closed."""
+        with self._changed:
+            while True:
+                now = time.monotonic()
+                queue = self._oldest_ready(now)
+                if queue is not None:
+                    pieces = self._take(queue)
+                    if self._queues:
+                        self._changed.notify()
+                    return pieces, now
+                if self._is_closed:
+                    return None
+                self._changed.wait(self._seconds_to_wait(now))
+
+    def _oldest_ready(self, now: float) -> _Queue | None:
+        oldest, since = None, float("inf")
+        for queue in self._queues.values():
+            queued_at = queue.pieces[0].request.queued_at
+            if queued_at < since and (
+                queue.size >= self._pace(queue).enough
+                or now >= self._closes_at(queue)
+                or self._is_closed
+            ):
+                oldest, since = queue, queued_at
+        return oldest
+
+    def _closes_at(self, queue: _Queue) -> float:
+        return self._pace(queue).closes_at(queue.pieces[0].request.queued_at)
+
+    def _pace(self, queue: _Queue) -> Pace:
+        request = queue.pieces[0].request
+        paces = self._paces.get(request.servable, {})
+        return paces.get(request.signature_name, self._first_pace)
+
+    def _seconds_to_wait(self, now: float) -> float | None:
+        if not self._queues:
+            return None
+        closes_at = min(map(self._closes_at, self._queues.values()))
+        return min(max(closes_at - now, 0), threading.TIMEOUT_MAX)
+
+    def _take(self, queue: _Queue) -> list[Piece]:
+        """Take the pieces of the next batch out of a queue, in their order."""
+        most = self._parameters.max_batch_size
+        pieces = [queue.pieces.popleft()]
+        size = pieces[0].rows or most
+        while queue.pieces and size + (queue.pieces[0].rows or most) <= most:
+            pieces.append(queue.pieces.popleft())
+            size += pieces[-1].rows
+        queue.size -= size
+        self._sizes[queue.group] -= size
+        if not queue.pieces:
+            del self._queues[queue.key]
+            if not self._sizes[queue.group]:
+                del self._sizes[queue.group]
+        return pieces
+
+
+def _stopped() -> ServableError:
+    return ServableError(
+        StatusCode.UNAVAILABLE, "The server stops and takes no requests."
+    )
+
+
+def _full_queue(queued: int, parameters: BatchingParameters) -> ServableError:
+    batches = -(-queued // parameters.max_batch_size)
+    return ServableError(
+        StatusCode.UNAVAILABLE,
+        "The batch scheduling queue to which this task was submitted is full; "
+        f"currently {batches} batches enqueued and max_enqueued_batches is "
+        f"{parameters.max_enqueued_batches}",
+    )

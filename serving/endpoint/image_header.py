@@ -1,0 +1,227 @@
+"""The size of an encoded picture from its header alone.
+
+A picture of 100 kB may unpack to gigabytes. The endpoint refuses it by the size that
+its header declares, before a decoder takes the memory. The rules are those of the
+decoders in TensorFlow 2.20, which read the same bytes.
+"""
+
+import math
+import re
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from serving.endpoint.models.servable import ServableError, StatusCode
+
+__all__ = ["check_pixels", "is_animated_webp", "picture_size"]
+
+_UNMEASURED = (2**31 - 1, 2**31 - 1)
+
+# A marker follows a byte 0xFF; 0xFF itself only fills, and 0xFF00 is no marker.
+_JPEG_MARKER = re.compile(rb"(?<=\xff)[^\x00\xff]")
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_JPEG_STANDALONE = frozenset([0x01, *range(0xD0, 0xD9)])
+_JPEG_ENDS = frozenset([0xD9, 0xDA])
+
+
+class _EndlessHeaderError(Exception):
+    """The header has more parts than that of any picture of its length."""
+
+
+class _RefusedError(Exception):
+    """The picture is not to be decoded, for the reason that the text tells."""
+
+
+def check_pixels(values: Any, most: int, input_name: str) -> int:
+    """Refuse pictures that would unpack to too many pixels.
+
+    Values that are no picture are left to the model. Animated WebP is refused at any
+    size: `tf.io.decode_image` of TensorFlow 2.20 writes beyond its buffer, which ends
+    the process.
+
+    Args:
+        values: Array of bytes objects, of any shape.
+        most: Most pixels of one picture, over all its frames, at least 1.
+        input_name: Name of the input, for the error.
+
+    Returns:
+        The pixels of all pictures together, over all their frames.
+
+    Raises:
+        ServableError: INVALID_ARGUMENT; the first picture that is too large or is an
+            animated WebP.
+        ValueError: `most` is out of range.
+    """
+    if most < 1:
+        raise ValueError(f"`most` must be at least 1. Received: most={most}.")
+    array = np.asarray(values, object)
+    in_row = math.prod(array.shape[1:])
+    total = 0
+    for index, picture in enumerate(array.ravel().tolist()):
+        try:
+            total += _count_pixels(picture, most)
+        except _RefusedError as error:
+            raise ServableError(
+                StatusCode.INVALID_ARGUMENT,
+                f'Input "{input_name}", row {index // in_row}: {error}',
+            ) from error
+    return total
+
+
+def picture_size(data: bytes) -> tuple[int, int] | None:
+    """Return the width and height that a picture declares.
+
+    Never smaller than what TensorFlow would make of it, and equal where TensorFlow
+    decodes it; the time is linear in the bytes of the header.
+
+    Args:
+        data: Anything; JPEG, PNG, GIF, BMP and WebP are known.
+
+    Returns:
+        Width and height in pixels, each at least 1; of several frames of a GIF the
+        largest width and the largest height. None if it is no such picture, or ends
+        before its size. A header of more parts than any picture has, made to be slow,
+        counts as 2147483647 x 2147483647.
+    """
+    try:
+        measured = _measure(data)
+    except _EndlessHeaderError:
+        return _UNMEASURED
+    return measured and measured[:2]
+
+
+def is_animated_webp(data: bytes) -> bool:
+    """Tell whether the header says that this is an animated WebP picture."""
+    is_extended = data[:4] == b"RIFF" and data[8:16] == b"WEBPVP8X"
+    return is_extended and len(data) > 20 and bool(data[20] & 2)
+
+
+def _count_pixels(picture: bytes, most: int) -> int:
+    if is_animated_webp(picture):
+        raise _RefusedError(
+            "An animated WebP is not decoded; send this picture as PNG."
+        )
+    try:
+        measured = _measure(picture, most)
+    except _EndlessHeaderError as error:
+        raise _RefusedError("the header of the picture has too many parts.") from error
+    if measured is None:
+        return 0
+    width, height, frames = measured
+    pixels = width * height * frames
+    if pixels > most:
+        several = "" if frames == 1 else f"{frames} or more frames of "
+        raise _RefusedError(
+            f"the picture has {several}{width} x {height} pixels; at most {most} are "
+            "decoded."
+        )
+    return pixels
+
+
+def _measure(data: bytes, most: float = math.inf) -> tuple[int, int, int] | None:
+    """Return width, height and number of frames; none beyond `most` pixels."""
+    for start, measure in _FORMATS:
+        if data.startswith(start):
+            try:
+                measured = measure(data, most)
+            except (IndexError, struct.error):
+                return None  # cut short
+            return measured if measured and min(measured) >= 1 else None
+    return None
+
+
+def _jpeg(data: bytes, most: float) -> tuple[int, int, int] | None:
+    position = 2
+    for _ in range(100 + len(data) // 64):
+        found = _JPEG_MARKER.search(data, position + 1)
+        if found is None:
+            return None
+        marker, position = data[found.start()], found.end()
+        if marker in _JPEG_FRAMES:
+            # libjpeg takes the first; it refuses a picture with a second one.
+            height, width = struct.unpack_from(">HH", data, position + 3)
+            return width, height, 1
+        if marker in _JPEG_ENDS:
+            return None
+        if marker not in _JPEG_STANDALONE:
+            # libjpeg reads a length of less than its own two bytes as two.
+            position += max(2, struct.unpack_from(">H", data, position)[0])
+    raise _EndlessHeaderError
+
+
+def _png(data: bytes, most: float) -> tuple[int, int, int] | None:
+    position = 8
+    for _ in range(100 + len(data) // 64):
+        # libpng skips unknown chunks before the header.
+        length, name = struct.unpack_from(">I4s", data, position)
+        if name == b"IHDR":
+            return *struct.unpack_from(">II", data, position + 8), 1
+        position += 12 + length
+    raise _EndlessHeaderError
+
+
+def _gif(data: bytes, most: float) -> tuple[int, int, int] | None:
+    # TensorFlow unpacks all frames, to the size of the largest and not of the screen,
+    # and of a file that is cut short those that it finds.
+    width = height = frames = 0
+    left = 100 + len(data) // 8
+    try:
+        position = 13 + _color_table(data[10])
+        while data[position] in b"!,":
+            if data[position] == ord(","):
+                size = struct.unpack_from("<HHB", data, position + 5)
+                width, height = max(width, size[0]), max(height, size[1])
+                frames += 1
+                if width * height * frames > most:
+                    break
+                position += 11 + _color_table(size[2])
+            else:
+                position += 2
+            left -= 1
+            while left > 0 and (length := data[position]):
+                position += 1 + length
+                left -= 1
+            if left <= 0:
+                raise _EndlessHeaderError
+            position += 1
+    except (IndexError, struct.error):
+        pass
+    return width, height, frames
+
+
+def _color_table(flags: int) -> int:
+    return 3 * 2 ** ((flags & 7) + 1) if flags & 0x80 else 0
+
+
+def _bmp(data: bytes, most: float) -> tuple[int, int, int] | None:
+    width, height = struct.unpack_from("<ii", data, 18)
+    return width, abs(height), 1
+
+
+def _webp(data: bytes, most: float) -> tuple[int, int, int] | None:
+    if data[8:12] != b"WEBP":
+        return None
+    kind = data[12:16]
+    if kind == b"VP8X":
+        # libwebp refuses a frame of another size than the canvas.
+        width, over, height, above = struct.unpack_from("<HBHB", data, 24)
+        return (over << 16) + width + 1, (above << 16) + height + 1, 1
+    # libwebp also takes a bare frame without the name and length of a chunk.
+    start = 20 if kind in (b"VP8 ", b"VP8L") else 12
+    if kind == b"VP8L" or (kind != b"VP8 " and data[start] == 0x2F):
+        bits = struct.unpack_from("<I", data, start + 1)[0]
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1, 1
+    width, height = struct.unpack_from("<HH", data, start + 6)
+    return width & 0x3FFF, height & 0x3FFF, 1
+
+
+_Measure = Callable[[bytes, float], tuple[int, int, int] | None]
+_FORMATS: tuple[tuple[bytes, _Measure], ...] = (
+    (b"\xff\xd8\xff", _jpeg),
+    (b"\x89PNG\r\n\x1a\n", _png),
+    (b"GIF8", _gif),
+    (b"BM", _bmp),
+    (b"RIFF", _webp),
+)

@@ -1,0 +1,270 @@
+"""The core of the endpoint: one loaded SavedModel version, arrays in, arrays out.
+
+Nothing here knows HTTP or JSON, so that every protocol answers from the same core.
+TensorFlow is imported when a model is loaded; Keras and `tfdml` are not needed.
+"""
+
+import enum
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from serving.endpoint.models.graph_error import readable_error
+from serving.endpoint.models.scann_operators import register_scann_operators
+
+__all__ = [
+    "DEFAULT_SIGNATURE",
+    "Servable",
+    "ServableError",
+    "Signature",
+    "StatusCode",
+    "TensorSpec",
+    "input_mismatch",
+    "refuse",
+    "type_name",
+]
+
+DEFAULT_SIGNATURE = "serving_default"
+
+_TYPE_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
+
+
+class StatusCode(enum.IntEnum):
+    """The status codes of TensorFlow and gRPC, by their common numbers."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the server itself is at fault, which its log tells as an error."""
+        return self in (StatusCode.INTERNAL, StatusCode.UNKNOWN, StatusCode.DATA_LOSS)
+
+
+class ServableError(Exception):
+    """A request that cannot be answered, with the code and text for the client."""
+
+    def __init__(self, code: StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One input or output of a signature.
+
+    Attributes:
+        dtype: TensorFlow's name of the type, such as "float32" or "string".
+        shape: Sizes, None where any size fits; None as a whole if the rank is unknown.
+    """
+
+    dtype: str
+    shape: tuple[int | None, ...] | None
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a signature takes and returns, by name."""
+
+    method_name: str
+    inputs: Mapping[str, TensorSpec]
+    outputs: Mapping[str, TensorSpec]
+
+
+class Servable:
+    """A loaded version of a model. `predict` may be called from several threads.
+
+    Attributes:
+        name: Name under which the model is served.
+        version: Number of the version.
+        signature_defs: The signature definitions as they stand in `saved_model.pb`.
+        signatures: The signatures that can be called.
+
+    Args:
+        name: Name under which the model is served; without "/" and ":".
+        version: Number of the version, at least 0.
+        folder: Folder that holds `saved_model.pb`.
+
+    Raises:
+        ValueError: The name cannot stand in an address, or the folder does not hold a
+            SavedModel that this TensorFlow can load.
+    """
+
+    def __init__(self, name: str, version: int, folder: str | PathLike[str]) -> None:
+        if not re.fullmatch("[^/:]+", name):
+            raise ValueError(
+                "`name` must have at least one character and neither '/' nor ':'. "
+                f"Received: name={name!r}."
+            )
+        import tensorflow as tf
+
+        self.name = name
+        self.version = version
+        try:
+            self.signature_defs = _read_signature_defs(Path(folder))
+            # Kept, because a signature alone does not hold its variables alive.
+            self._model = tf.saved_model.load(str(folder), tags=["serve"])
+        except Exception as error:  # the loader raises whatever it stumbles over
+            reason = f"{type(error).__name__}: {readable_error(str(error))}"
+            raise ValueError(
+                f"Version {version} of model {name!r} cannot be loaded from "
+                f"{str(folder)!r} ({reason}). "
+                "Export it again, or remove this version."
+            ) from error
+        self.signatures = {
+            key: _signature(self.signature_defs[key])
+            for key in self._model.signatures
+            if key in self.signature_defs
+        }
+        if not self.signatures:
+            raise ValueError(
+                f"Version {version} of model {name!r} in {str(folder)!r} has no "
+                "signature to call. Export it with `python -m serving export`."
+            )
+
+    def signature(self, name: str) -> Signature:
+        """Return a signature that can be called.
+
+        Raises:
+            ServableError: There is none of this name.
+        """
+        if name not in self.signatures:
+            raise ServableError(
+                StatusCode.FAILED_PRECONDITION,
+                f'Serving signature key "{name}" not found.',
+            )
+        return self.signatures[name]
+
+    def predict(
+        self,
+        inputs: Mapping[str, np.ndarray],
+        signature_name: str = DEFAULT_SIGNATURE,
+    ) -> dict[str, np.ndarray]:
+        """Run a signature.
+
+        Args:
+            inputs: One array for each input of the signature, of its dtype (string:
+                object array of bytes) and a shape that fits.
+            signature_name: Which signature.
+
+        Returns:
+            One array for each output.
+
+        Raises:
+            ServableError: The inputs do not fit the signature, or the model refuses
+                them or fails.
+        """
+        import tensorflow as tf
+
+        signature = self.signature(signature_name)
+        _check_inputs(inputs, signature.inputs)
+        try:
+            tensors = {
+                key: tf.constant(inputs[key], dtype=spec.dtype)
+                for key, spec in signature.inputs.items()
+            }
+            outputs = self._model.signatures[signature_name](**tensors)
+            return {key: output.numpy() for key, output in outputs.items()}
+        except tf.errors.OpError as error:
+            raise ServableError(
+                StatusCode(error.error_code), readable_error(error.message)
+            ) from error
+
+
+def refuse(message: str, code: StatusCode = StatusCode.INVALID_ARGUMENT) -> NoReturn:
+    """Raise the error that tells the client what is wrong with its request."""
+    raise ServableError(code, message)
+
+
+def type_name(dtype: str) -> str:
+    """Return the name that TensorFlow's C++ code prints for a dtype."""
+    return _TYPE_NAMES.get(dtype, dtype)
+
+
+def input_mismatch(sent: Iterable[str], wanted: Iterable[str]) -> ServableError:
+    """Make the error for inputs whose names are not those of the signature."""
+    sent, wanted = set(sent), set(wanted)
+    extra, missing = sent - wanted, wanted - sent
+    return ServableError(
+        StatusCode.INVALID_ARGUMENT,
+        f"input size does not match signature: {len(sent)}!={len(wanted)} "
+        f"len({_braces(sent)}) != len({_braces(wanted)}). "
+        f"Sent extra: {_braces(extra)}. Missing but required: {_braces(missing)}.",
+    )
+
+
+def _braces(names: Iterable[str]) -> str:
+    return f"{{{','.join(sorted(names))}}}"
+
+
+def _read_signature_defs(folder: Path) -> dict[str, Any]:
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    model = saved_model_pb2.SavedModel.FromString(
+        (folder / "saved_model.pb").read_bytes()
+    )
+    for graph in model.meta_graphs:
+        if set(graph.meta_info_def.tags) == {"serve"}:
+            register_scann_operators(graph)
+            return dict(graph.signature_def.items())
+    raise ValueError("there is no graph for serving in it")
+
+
+def _signature(definition: Any) -> Signature:
+    return Signature(
+        method_name=definition.method_name,
+        inputs={key: _spec(info) for key, info in sorted(definition.inputs.items())},
+        outputs={key: _spec(info) for key, info in sorted(definition.outputs.items())},
+    )
+
+
+def _spec(info: Any) -> TensorSpec:
+    import tensorflow as tf
+
+    shape = tf.TensorShape(info.tensor_shape)
+    return TensorSpec(
+        dtype=tf.as_dtype(info.dtype).name,
+        shape=None if shape.rank is None else tuple(shape.as_list()),
+    )
+
+
+def _check_inputs(
+    inputs: Mapping[str, np.ndarray], specs: Mapping[str, TensorSpec]
+) -> None:
+    if set(inputs) != set(specs):
+        raise input_mismatch(inputs, specs)
+    for key, spec in specs.items():
+        received = inputs[key].shape
+        if spec.shape is None:
+            continue
+        if len(received) != len(spec.shape) or any(
+            size not in (None, actual)
+            for size, actual in zip(spec.shape, received, strict=True)
+        ):
+            wanted_sizes = ["?" if size is None else str(size) for size in spec.shape]
+            raise ServableError(
+                StatusCode.INVALID_ARGUMENT,
+                f'Input "{key}" must have the shape [{",".join(wanted_sizes)}] of the '
+                f"signature. Received: shape [{','.join(map(str, received))}].",
+            )

@@ -1,0 +1,90 @@
+"""What every protocol does to predict: check the pictures, then wait in one queue."""
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+
+import numpy as np
+
+from serving.endpoint.batching.scheduler import BatchScheduler, Waiting
+from serving.endpoint.image_header import check_pixels
+from serving.endpoint.models.servable import Servable, refuse
+from serving.web.limits import MAX_PIXELS
+
+__all__ = ["Predictor"]
+
+_MOST_PICTURES = 4
+"""Pictures of the largest size that a request may hold.
+
+An exported model decodes two at a time, so that the memory is bounded without this; it
+bounds the time that one request takes from the others.
+"""
+
+
+class Predictor:
+    """Takes the requests of all protocols of a server.
+
+    Args:
+        scheduler: Runs them, in batches or each by itself. `close` closes it.
+        max_pixels: Width times height above which a picture is refused before it is
+            decoded, at least 1. A small file may declare any size. All pictures of a
+            request together may have four times as many.
+
+    Raises:
+        ValueError: The limit is out of range.
+    """
+
+    def __init__(
+        self, scheduler: BatchScheduler, *, max_pixels: int = MAX_PIXELS
+    ) -> None:
+        if max_pixels < 1:
+            raise ValueError(
+                f"`max_pixels` must be at least 1. Received: max_pixels={max_pixels}."
+            )
+        self._scheduler = scheduler
+        self._max_pixels = max_pixels
+
+    def submit(
+        self,
+        servable: Servable,
+        signature_name: str,
+        inputs: Mapping[str, np.ndarray],
+        waiting: Waiting,
+    ) -> Future[dict[str, np.ndarray]]:
+        """Put a request into the queue.
+
+        Args:
+            servable: The version that answers; its lease is held until the result is
+                there.
+            signature_name: Which signature of it.
+            inputs: One array for each input of the signature.
+            waiting: Tells whether the client still waits. A request that nobody waits
+                for is not run.
+
+        Returns:
+            The outputs, once they are there; or the `ServableError` of the request.
+
+        Raises:
+            ServableError: The queue is full, or a picture or all together have too
+                many pixels.
+        """
+        pixels = sum(
+            check_pixels(array, self._max_pixels, name)
+            for name, array in inputs.items()
+            if array.dtype == object
+        )
+        most = _MOST_PICTURES * self._max_pixels
+        if pixels > most:
+            refuse(
+                f"The pictures of the request have {pixels} pixels together; at most "
+                f"{most} are decoded for one request. Send fewer at a time."
+            )
+        return self._scheduler.submit(servable, signature_name, dict(inputs), waiting)
+
+    def close(self, seconds: float | None = None) -> None:
+        """Refuse further requests; those in the queue are run.
+
+        Args:
+            seconds: How long to wait for that, at least 0; None for as long as it
+                takes. See `BatchScheduler.close`.
+        """
+        self._scheduler.close(seconds)

@@ -1,0 +1,306 @@
+"""The REST endpoint: TF Serving's protocol over HTTP, as an ASGI application.
+
+It answers as TF Serving 2.20 does: the same paths, bodies, status codes and error
+texts.
+"""
+
+import asyncio
+import contextlib
+import gzip
+import logging
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TypeVar
+
+import numpy as np
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from serving.endpoint.models.info import metadata_json, model_status_json
+from serving.endpoint.models.method import refuse_method
+from serving.endpoint.models.servable import Servable, ServableError, StatusCode, refuse
+from serving.endpoint.models.served import ServedModels
+from serving.endpoint.predictor import Predictor
+from serving.endpoint.rest.paths import find_asked, path_of
+from serving.endpoint.rest.reply import encode_error, encode_predict_reply
+from serving.endpoint.rest.request import decode_predict_request, decode_signature_name
+from serving.endpoint.rest.statuses import HTTP_STATUS, STATUS_CODE
+from serving.web.body import BodyReader
+from serving.web.limits import ARRIVAL_SECONDS, MAX_BODY_BYTES, TIMEOUT_SECONDS
+from serving.web.log import request_id
+from serving.web.observer import Observed, RequestObserver
+from serving.web.tokens import TokenAccess
+
+__all__ = ["create_app"]
+
+_LOOK_SECONDS = 0.5
+_MUCH = 128 * 2**10  # bytes of JSON that take a few milliseconds
+_COMPRESSED_FROM = 32 * 2**10
+_GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))", re.I)
+
+_Result = TypeVar("_Result")
+
+_log = logging.getLogger(__name__)
+
+
+def create_app(
+    models: ServedModels,
+    predictor: Predictor,
+    *,
+    max_body_bytes: int = MAX_BODY_BYTES,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    access: TokenAccess | None = None,
+    observer: RequestObserver | None = None,
+    metrics_path: str | None = None,
+) -> ASGIApp:
+    """Make the web application that answers for the models.
+
+    Args:
+        models: What is served.
+        predictor: Runs the predictions, of this and other protocols together.
+        max_body_bytes: Longest request body that is accepted, at least 1.
+        timeout_seconds: How long a prediction may take, waiting included, above 0.
+        access: Checks the bearer token of each request; None lets everybody in.
+        observer: Logs and counts the requests.
+        metrics_path: Path of the metrics of the observer; None for no such path.
+
+    Returns:
+        An ASGI application.
+
+    Raises:
+        ValueError: A limit is out of range.
+    """
+    if max_body_bytes < 1:
+        raise ValueError(
+            "`max_body_bytes` must be at least 1. "
+            f"Received: max_body_bytes={max_body_bytes}."
+        )
+    if not timeout_seconds > 0:
+        raise ValueError(
+            "`timeout_seconds` must be above 0. "
+            f"Received: timeout_seconds={timeout_seconds}."
+        )
+    api = _RestApi(
+        models,
+        predictor,
+        BodyReader(max_body_bytes, 4 * max_body_bytes, ARRIVAL_SECONDS),
+        timeout_seconds,
+        access,
+        observer or RequestObserver(),
+        metrics_path,
+    )
+    # A route would answer what it cannot match, such as a path with %0A, itself, and
+    # not in JSON.
+    return Router(default=api, lifespan=api.lifespan, redirect_slashes=False)
+
+
+@dataclass
+class _Waiting:
+    """Whether the client of a request still waits, for the queue."""
+
+    until: float
+    is_gone: bool = False
+
+    def is_active(self) -> bool:
+        return not self.is_gone
+
+    def time_remaining(self) -> float:
+        return self.until - time.monotonic()
+
+
+class _RestApi:
+    """Answers each request; one instance holds the limits of one application."""
+
+    def __init__(
+        self,
+        models: ServedModels,
+        predictor: Predictor,
+        bodies: BodyReader,
+        timeout_seconds: float,
+        access: TokenAccess | None,
+        observer: RequestObserver,
+        metrics_path: str | None,
+    ) -> None:
+        self._models = models
+        self._predictor = predictor
+        self._bodies = bodies
+        self._timeout_seconds = timeout_seconds
+        self._access = access
+        self._observer = observer
+        self._metrics_path = metrics_path
+        # Python's lists and numbers take up to 30 times the memory of their JSON. One
+        # long body at a time bounds that; the interpreter lock would allow no more.
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="rest")
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, app: Router) -> AsyncIterator[None]:
+        yield
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        peer = (
+            f"{request.client.host}:{request.client.port}" if request.client else None
+        )
+        id_ = request_id(request.headers.get("x-request-id"))
+        with self._observer.observe("REST", id_, peer) as observed:
+            try:
+                response = await self._respond(request, observed)
+                if response is None:
+                    return
+                response.headers["X-Request-Id"] = id_
+                await response(scope, receive, send)
+            except asyncio.CancelledError:  # the server stops
+                observed.status = StatusCode.CANCELLED
+                raise
+
+    async def _respond(self, request: Request, observed: Observed) -> Response | None:
+        """Answer, whatever happens; None if the client has gone."""
+        try:
+            if self._access is not None:
+                self._access.check(request.headers.get("authorization"))
+            return await self._answer(request, observed)
+        except ServableError as error:
+            observed.status, message = error.code, error.message
+            status = HTTP_STATUS.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR)
+            if error.code.is_failure:
+                _log.error("%s: %s", error.code.name, error.message)
+        except HTTPException as error:
+            status, message = error.status_code, error.detail
+            observed.status = STATUS_CODE.get(status, StatusCode.INVALID_ARGUMENT)
+        except ClientDisconnect:
+            observed.status = StatusCode.CANCELLED
+            return None
+        except Exception as error:
+            _log.exception("A request failed.")
+            observed.status = StatusCode.INTERNAL
+            status = HTTPStatus.INTERNAL_SERVER_ERROR
+            message = f"{type(error).__name__}: {str(error)[:500]}"
+        response = _json(encode_error(message), status)
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            response.headers["Retry-After"] = "1"
+        if status == HTTPStatus.UNAUTHORIZED:
+            response.headers["WWW-Authenticate"] = "Bearer"
+        return response
+
+    async def _answer(self, request: Request, observed: Observed) -> Response:
+        path = path_of(request.scope)
+        if path == self._metrics_path and self._observer.monitoring is not None:
+            observed.call = "metrics"
+            text, content_type = self._observer.monitoring.exposition()
+            return Response(text, headers={"Content-Type": content_type})
+        if path[:4].lower() != "/v1/":
+            raise HTTPException(404, "Not found. Models answer at /v1/models/NAME.")
+        asked = find_asked(request.method, path)
+        observed.call = asked.call
+        if asked.model is None:
+            refuse("Missing model name in request.")
+        observed.model, observed.version = asked.model, asked.version()
+        named = (observed.model, observed.version, asked.label)
+        if asked.call == "status":
+            return _json(model_status_json(self._models.status(*named)))
+        with self._models.lease(*named) as servable:
+            observed.answered_by(servable)
+            if asked.call == "metadata":
+                return _json(metadata_json(servable))
+            # The block holds on to the end: the inputs take as much as the body.
+            async with self._bodies.read(request) as body:
+                observed.request_bytes = len(body)
+                waiting = _Waiting(time.monotonic() + self._timeout_seconds)
+                try:
+                    if asked.call == "predict":
+                        return await self._predict(servable, request, body, waiting)
+                    name = await self._in_thread_if(
+                        len(body) > _MUCH, lambda: decode_signature_name(body), waiting
+                    )
+                    refuse_method(servable, name, asked.call)
+                finally:
+                    waiting.is_gone = True
+
+    async def _predict(
+        self, servable: Servable, request: Request, body: bytearray, waiting: _Waiting
+    ) -> Response:
+        def submit() -> tuple[bool, Future[dict[str, np.ndarray]]]:
+            asked = decode_predict_request(body, servable.signatures)
+            # This looks at each picture, which can take as long as the decoding.
+            future = self._predictor.submit(
+                servable, asked.signature_name, asked.inputs, waiting
+            )
+            return asked.row_format, future
+
+        row_format, future = await self._in_thread_if(
+            len(body) > _MUCH, submit, waiting
+        )
+        outputs = await self._result(future, waiting, request)
+        can_unpack = _GZIP.search(request.headers.get("accept-encoding", ""))
+
+        def encode() -> Response:
+            reply = encode_predict_reply(outputs, row_format=row_format)
+            if len(reply) < _COMPRESSED_FROM:
+                return _json(reply)
+            # Level 1, and long replies alone: floats compress to a half at best.
+            response = _json(gzip.compress(reply, 1) if can_unpack else reply)
+            response.headers["Vary"] = "Accept-Encoding"
+            if can_unpack:
+                response.headers["Content-Encoding"] = "gzip"
+            return response
+
+        values = sum(array.size for array in outputs.values())
+        return await self._in_thread_if(values > _MUCH // 10, encode, waiting)
+
+    async def _result(
+        self,
+        outputs: Future[dict[str, np.ndarray]],
+        waiting: _Waiting,
+        request: Request,
+    ) -> dict[str, np.ndarray]:
+        future = asyncio.wrap_future(outputs)
+        try:
+            while not future.done():
+                remaining = waiting.time_remaining()
+                await asyncio.wait(
+                    {future}, timeout=min(max(remaining, 0.0), _LOOK_SECONDS)
+                )
+                if future.done():
+                    break
+                if await request.is_disconnected():
+                    raise ClientDisconnect
+                if remaining <= 0:
+                    raise self._too_late()
+            return future.result()
+        finally:
+            future.cancel()
+
+    def _too_late(self) -> ServableError:
+        return ServableError(
+            StatusCode.DEADLINE_EXCEEDED,
+            f"The prediction did not end within {self._timeout_seconds:g} seconds.",
+        )
+
+    async def _in_thread_if(
+        self, is_long: bool, work: Callable[[], _Result], waiting: _Waiting
+    ) -> _Result:
+        """Do what takes long beside the requests that come in, all else at once."""
+        if not is_long:
+            return work()
+
+        def work_if_awaited() -> _Result:
+            # Others may have been in the thread for long.
+            if waiting.is_gone or waiting.time_remaining() <= 0:
+                raise self._too_late()
+            return work()
+
+        return await asyncio.get_running_loop().run_in_executor(
+            self._pool, work_if_awaited
+        )
+
+
+def _json(body: bytes, status: int = HTTPStatus.OK) -> Response:
+    return Response(body, status, headers={"Content-Type": "application/json"})

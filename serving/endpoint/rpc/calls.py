@@ -1,0 +1,123 @@
+"""What happens round the answer to a call: token, limits, its message, its line."""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from serving.endpoint.models.servable import ServableError, StatusCode
+from serving.endpoint.rpc.gate import CallGate
+from serving.endpoint.rpc.message import CallLimit, receive
+from serving.web.log import request_id
+from serving.web.observer import Observed, RequestObserver
+from serving.web.tokens import TokenAccess
+
+__all__ = ["CallRules", "Method", "method_handler"]
+
+_LONGEST_DETAILS = 1000
+"""Details travel in a header, and clients refuse headers of more than 8 KiB."""
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method of a service.
+
+    Attributes:
+        name: Its name in the protocol.
+        call: Its name in the log, such as "predict".
+        request: Class of the message that it takes.
+        answer: Makes the reply of the request, the call, and what takes note of it.
+        gate: Bounds its calls.
+    """
+
+    name: str
+    call: str
+    request: Any
+    answer: Callable[[Any, grpc.ServicerContext, Observed], Any]
+    gate: CallGate
+
+
+@dataclass(frozen=True)
+class CallRules:
+    """What holds for all calls.
+
+    Attributes:
+        access: Checks the bearer token; None lets everybody in.
+        observer: Logs and counts the calls.
+        limit: Bounds the time in which a message must come.
+    """
+
+    access: TokenAccess | None
+    observer: RequestObserver
+    limit: CallLimit
+
+
+def method_handler(service: str, method: Method, rules: CallRules) -> Any:
+    """Make the handler of a method, for a `grpc.Server`.
+
+    Token and gate are checked as soon as the headers are there: a client that is not
+    let in cannot make the server wait for a message, or hold one in memory.
+
+    Args:
+        service: Full name of its service.
+        method: The method.
+        rules: What holds for all.
+    """
+    path = f"/{service}/{method.name}"
+
+    def take(
+        messages: Iterator[bytes],
+        call: grpc.ServicerContext,
+        metadata: dict[str, Any],
+        inside: contextlib.ExitStack,
+    ) -> tuple[Any, int | None, ServableError | None]:
+        try:
+            if rules.access is not None:
+                rules.access.check(metadata.get("authorization"))
+            inside.enter_context(method.gate.enter())
+            with rules.limit.hold(call):
+                return *receive(messages, call, method.request, path), None
+        except ServableError as error:
+            return None, None, error
+
+    def answer(messages: Iterator[bytes], call: grpc.ServicerContext) -> Any:
+        metadata = dict(call.invocation_metadata())
+        id_ = request_id(metadata.get("x-request-id"))
+        call.set_trailing_metadata((("x-request-id", id_),))
+        with contextlib.ExitStack() as inside:
+            request, length, refusal = take(messages, call, metadata, inside)
+            # The time until the message is there is the client's, and not counted.
+            with rules.observer.observe("GRPC", id_, call.peer()) as observed:
+                observed.call, observed.request_bytes = method.call, length
+                if refusal is None:
+                    try:
+                        return method.answer(request, call, observed)
+                    except ServableError as error:
+                        refusal = error
+                        if error.code.is_failure:
+                            _log.error("%s: %s", error.code.name, error.message)
+                    except Exception as error:
+                        _log.exception("A call failed.")
+                        refusal = ServableError(
+                            StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
+                        )
+                observed.status = refusal.code
+        _abort(call, refusal)
+
+    return grpc.stream_unary_rpc_method_handler(
+        answer, response_serializer=lambda reply: reply.SerializeToString()
+    )
+
+
+def _abort(call: grpc.ServicerContext, error: ServableError) -> None:
+    details = error.message
+    if len(details) > _LONGEST_DETAILS:
+        details = details[:_LONGEST_DETAILS] + "..."
+    call.abort(_CODES[error.code], details)

@@ -1,0 +1,58 @@
+"""How many gRPC calls are let in."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from serving.endpoint.models.servable import ServableError, StatusCode
+
+__all__ = ["CallGate"]
+
+
+class CallGate:
+    """Lets a bounded number of calls in, and none any more once it is closed.
+
+    Args:
+        most: Calls that may be inside at one time, at least 1.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._inside = 0
+        self._is_open = True
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def enter(self) -> Iterator[None]:
+        """Be inside while the block runs.
+
+        Raises:
+            ServableError: RESOURCE_EXHAUSTED if too many are inside, UNAVAILABLE if the
+                gate is closed.
+        """
+        with self._changed:
+            if not self._is_open:
+                raise ServableError(
+                    StatusCode.UNAVAILABLE, "The server is shutting down."
+                )
+            if self._inside >= self._most:
+                raise ServableError(
+                    StatusCode.RESOURCE_EXHAUSTED,
+                    f"More than {self._most} calls at one time. Retry.",
+                )
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside -= 1
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Let nobody in any more; those inside stay."""
+        self._is_open = False
+
+    def wait_until_empty(self, seconds: float) -> bool:
+        """Wait, no longer than this, until nobody is inside; whether that is so."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._inside == 0, seconds)

@@ -1,0 +1,97 @@
+"""The message of a call: how long it may take to come, and what it must be.
+
+gRPC hands a call over when its headers are there, and its message comes when the client
+sends it. So methods are registered as if they took a stream, which is the same on the
+wire: then it is known that a message is awaited, and the wait can be ended.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+
+from serving.endpoint.models.servable import ServableError, StatusCode
+
+__all__ = ["CallLimit", "receive"]
+
+
+class CallLimit:
+    """Ends calls that hold a thread for longer than they may.
+
+    Args:
+        seconds: How long the block of `hold` may take, more than 0.
+        most: Calls that may be in the block at one time, at least 1. With one more, the
+            one that is longest in it is ended: a client that wants to keep others out
+            loses its own calls first. None for any number.
+    """
+
+    def __init__(self, seconds: float, most: int | None = None) -> None:
+        self._seconds = seconds
+        self._most = most
+        self._lock = threading.Lock()
+        # In the order of their ends, because all may take the same time.
+        self._ends: dict[grpc.ServicerContext, float] = {}
+
+    @contextlib.contextmanager
+    def hold(self, call: grpc.ServicerContext) -> Iterator[None]:
+        """End the call, if the block takes too long."""
+        with self._lock:
+            if self._most is not None and len(self._ends) >= self._most:
+                self._cancel(next(iter(self._ends)))
+            self._ends[call] = time.monotonic() + self._seconds
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._ends.pop(call, None)
+
+    def end_late_calls(self) -> None:
+        """End the calls whose time is over. To be called again and again."""
+        now = time.monotonic()
+        with self._lock:
+            for call in [call for call, end in self._ends.items() if end <= now]:
+                self._cancel(call)
+
+    def _cancel(self, call: grpc.ServicerContext) -> None:
+        del self._ends[call]
+        call.cancel()
+
+
+def receive(
+    messages: Iterator[bytes], call: grpc.ServicerContext, kind: Any, path: str
+) -> tuple[Any, int]:
+    """Wait for the message of a call.
+
+    Args:
+        messages: What the client sends. As in every server, what comes after the first
+            message is not looked at.
+        call: The call.
+        kind: Class of the message.
+        path: Of the method, for the error.
+
+    Returns:
+        The message, and its length in bytes.
+
+    Raises:
+        ServableError: It does not come or is none, with gRPC's text; or the call ended
+            before.
+    """
+    from google.protobuf.message import DecodeError
+
+    try:
+        data = next(messages)
+    except StopIteration:
+        raise ServableError(
+            StatusCode.UNIMPLEMENTED, f'"{path}" requires exactly one request message.'
+        ) from None
+    except grpc.RpcError:
+        raise ServableError(StatusCode.CANCELLED, "Cancelled") from None
+    try:
+        return kind.FromString(data), len(data)
+    except DecodeError:
+        raise ServableError(
+            StatusCode.INTERNAL, "Exception deserializing request!"
+        ) from None

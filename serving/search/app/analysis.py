@@ -1,0 +1,196 @@
+"""The views of a whole gallery: near-duplicates, and the map."""
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import ArrayLike, NDArray
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from serving.search.app.service import SearchService
+from serving.search.app.web import whole_number
+from serving.search.gallery.image_search import ImageSearch
+from serving.web.bounded_work import BoundedWork
+from tfdml.index import ScannIndex, SearchResult, Where
+from tfdml.index._near_duplicates import near_duplicates
+
+if TYPE_CHECKING:
+    from serving.search.gallery.map import GalleryMap, MapLayout
+
+__all__ = ["GalleryAnalysis"]
+
+_THRESHOLD = 0.95
+_LEAST_THRESHOLD = 0.5  # below it, nearly all pairs of a gallery are found
+_SECONDS = 300.0
+_MOST_POINTS = 2_000
+_MOST_IN_GROUP = 100
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What is kept of near-duplicates: the groups, and how many pairs there were."""
+
+    threshold: float
+    changes: int
+    groups: list[tuple[Any, ...]]
+    least_scores: list[float]
+    pairs: int
+    compared: int
+    complete: bool
+
+
+class GalleryAnalysis:
+    """Answers the calls that look at all pictures of a gallery.
+
+    Args:
+        service: Knows the galleries.
+    """
+
+    def __init__(self, service: SearchService) -> None:
+        self._search_of = service.search_of
+        self._replies = service.replies
+        # One at a time: each is a search with all pictures of the gallery.
+        self._comparing = BoundedWork("compare", 1, 4, _SECONDS)
+        self._drawing = BoundedWork("map", 2, 16, _SECONDS)
+        self._lock = threading.Lock()
+        self._stops = threading.Event()
+        self._maps: dict[str, GalleryMap] = {}
+        self._found: dict[str, _Found] = {}
+
+    def close(self) -> None:
+        """Begin nothing any more, end a comparison, and wait for maps being made."""
+        self._stops.set()
+        self._comparing.close()
+        self._drawing.close()
+        with self._lock:
+            for each in self._maps.values():
+                each.close()
+
+    async def duplicates(self, request: Request) -> Response:
+        """Tell which pictures are nearly the same."""
+        search = self._search_of(request)
+        threshold = _threshold(request.query_params.get("threshold"))
+        limit = whole_number(request.query_params.get("limit", "24"), "limit", 1, 100)
+
+        def compare() -> dict[str, Any]:
+            found = self._duplicates(search, threshold)
+            shown = zip(found.groups[:limit], found.least_scores[:limit], strict=True)
+            groups: list[dict[str, Any]] = []
+            for ids, least in shown:
+                items = search.items([str(id_) for id_ in ids[:_MOST_IN_GROUP]])
+                images = [self._replies.item(search, item) for item in items]
+                groups.append(
+                    {"similarity": least, "count": len(ids), "images": images}
+                )
+            return {
+                "threshold": threshold,
+                "pairs": found.pairs,
+                "groups": [group for group in groups if len(group["images"]) > 1],
+                "group_count": len(found.groups),
+                "images": found.compared,
+                "complete": found.complete,
+            }
+
+        return JSONResponse(await self._comparing.run(compare))
+
+    def _duplicates(self, search: ImageSearch, threshold: float) -> _Found:
+        """Compare, or return what the same comparison returned before."""
+        changes = search.listing.changes
+        known = self._found.get(search.name)
+        if known is None or (known.threshold, known.changes) != (threshold, changes):
+            index = _Stoppable(search.index, self._stops)
+            result = near_duplicates(index, threshold=threshold)
+            # Not the pairs themselves: of a large gallery, they are hundreds of
+            # megabytes.
+            known = self._found[search.name] = _Found(
+                threshold,
+                changes,
+                result.groups,
+                result.least_scores,
+                len(result.pairs.scores),
+                result.compared,
+                result.complete,
+            )
+        return known
+
+    async def map(self, request: Request) -> Response:
+        """Tell where t-SNE puts the pictures; 202 while there is no map yet."""
+        search = self._search_of(request)
+        text = request.query_params.get("limit", str(_MOST_POINTS))
+        limit = whole_number(text, "limit", 1, _MOST_POINTS)
+
+        def draw() -> dict[str, Any] | None:
+            layout = self._layout(search)
+            if layout is None:
+                return None
+            places = {str(point.id): point for point in layout.points[:limit]}
+            points = [
+                self._replies.item(search, item)
+                | {
+                    "x": places[item.id].x,
+                    "y": places[item.id].y,
+                    "cluster": places[item.id].cluster,
+                }
+                for item in search.items(list(places))
+            ]
+            return {
+                "method": "t-SNE",
+                "points": points,
+                "of": layout.of,
+                "current": layout.is_current,
+            }
+
+        reply = await self._drawing.run(draw)
+        if reply is None:
+            headers = {"retry-after": "1"}
+            return JSONResponse({"state": "computing"}, 202, headers)
+        return JSONResponse(reply)
+
+    def _layout(self, search: ImageSearch) -> "MapLayout | None":
+        # It brings in Matplotlib and scikit-learn.
+        from serving.search.gallery.map import GalleryMap, MapError
+
+        with self._lock:
+            if search.name not in self._maps:
+                folder = search.index.stats().details["folder"]
+                self._maps[search.name] = GalleryMap(search.index, folder)
+        try:
+            return self._maps[search.name].get()
+        except MapError as error:
+            raise HTTPException(500, str(error)) from error
+
+
+class _Stoppable:
+    """An index that is not searched any more when the service stops."""
+
+    def __init__(self, index: ScannIndex, stops: threading.Event) -> None:
+        self._index = index
+        self._stops = stops
+        self.get, self.count, self.stats = index.get, index.count, index.stats
+
+    @property
+    def ids(self) -> NDArray[Any]:
+        return self._index.ids
+
+    def search(
+        self, queries: ArrayLike, k: int = 10, *, where: Where | None = None
+    ) -> SearchResult:
+        if self._stops.is_set():
+            raise HTTPException(503, "The service stops.", {"retry-after": "1"})
+        return self._index.search(queries, k, where=where)
+
+
+def _threshold(text: str | None) -> float:
+    try:
+        threshold = _THRESHOLD if text is None else float(text)
+    except ValueError:
+        threshold = 2.0
+    if not _LEAST_THRESHOLD <= threshold <= 1:
+        raise HTTPException(
+            400,
+            f"`threshold` must be a number from {_LEAST_THRESHOLD:g} to 1: below it, "
+            f"nearly all pictures would count as alike. Received: {text!r:.60}.",
+        )
+    return threshold

@@ -1,0 +1,283 @@
+"""The search page: an HTTP service over `ImageSearch`, and the page that uses it.
+
+    GET    /                        the page
+    GET    /api/info                galleries, models, limits
+    POST   /api/search              nearest to a picture, an embedding or an id
+    GET    /api/similar             nearest to a picture of the gallery
+    GET    /api/images              pictures in order
+    GET    /api/images/sample       pictures at random
+    POST   /api/images              add a picture
+    DELETE /api/images              remove a picture
+    GET    /api/stats               what an index is and holds
+    GET    /api/duplicates          which pictures are nearly the same
+    GET    /api/map                 a map of the gallery
+    GET    /api/openapi.yaml        all of this in full
+    GET    /images, /pictures       a picture, small and larger
+
+Every error is `{"error": "a sentence"}`.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from os import PathLike
+from pathlib import Path
+
+from anyio import to_thread
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from serving.client import Credentials
+from serving.search.app.analysis import GalleryAnalysis
+from serving.search.app.changes import GalleryChanges
+from serving.search.app.errors import ERROR_HANDLERS
+from serving.search.app.fetching import Fetcher
+from serving.search.app.guard import Guard, Watch
+from serving.search.app.requests import RequestReader
+from serving.search.app.service import SearchService
+from serving.search.app.web import SecurityHeaders, static_file
+from serving.search.gallery.editing import GalleryEditor
+from serving.search.gallery.image_search import ImageSearch, open_search
+from serving.web.limits import TIMEOUT_SECONDS
+from serving.web.loopback import is_loopback
+from serving.web.observer import RequestObserver
+from serving.web.sockets import open_socket, serve, url_of
+from serving.web.tls import SslConfig, ssl_context_for_uvicorn
+from serving.web.tokens import TokenAccess
+
+__all__ = ["MAX_UPLOAD_BYTES", "create_app", "run"]
+
+MAX_UPLOAD_BYTES = 20_000_000
+
+_STATIC = Path(__file__).parents[1] / "static"
+_DESCRIPTION = "/api/openapi.yaml"
+_MEDIA_TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}
+# What looks at the whole gallery.
+_COSTLY = ("/api/duplicates", "/api/map")
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def create_app(
+    search: ImageSearch,
+    *,
+    compare: ImageSearch | None = None,
+    editable: bool = False,
+    allow_url: bool = False,
+    fetcher: Fetcher | None = None,
+    access: TokenAccess | None = None,
+    only_here: bool = False,
+    max_upload_bytes: int = MAX_UPLOAD_BYTES,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    observer: RequestObserver | None = None,
+) -> ASGIApp:
+    """Make the application of the search page.
+
+    Args:
+        search: Search over the gallery to show.
+        compare: Search over another gallery, or the same by another model, to show
+            beside it.
+        editable: Let users add pictures to the gallery and remove them.
+        allow_url: Let users search with a picture at an address, which is fetched.
+        fetcher: What fetches it, in the place of a `Fetcher` of public addresses.
+        access: Checks the bearer token of each request for the gallery; None lets
+            everybody in.
+        only_here: Whether the service is for this machine alone, without TLS. Then
+            without `access`, requests under names of other machines are refused.
+        max_upload_bytes: Size above which an uploaded file is refused, at least 1.
+        timeout_seconds: How long a request waits for its result, above 0.
+        observer: Logs the requests.
+
+    Returns:
+        An ASGI application.
+
+    Raises:
+        ValueError: A limit is out of range, or both searches have one name.
+        LockedError: `editable`, and somebody else changes the gallery.
+        OSError: `editable`, and the folder of the gallery cannot be written to.
+    """
+    if not timeout_seconds > 0:
+        raise ValueError(
+            "`timeout_seconds` must be above 0. "
+            f"Received: timeout_seconds={timeout_seconds}."
+        )
+    reader = RequestReader(max_upload_bytes)
+    searches = {each.name: each for each in (search, compare) if each is not None}
+    if compare is not None and len(searches) < 2:
+        raise ValueError(
+            "`search` and `compare` must have different names. "
+            f"Received: {search.name!r} twice."
+        )
+    if allow_url and fetcher is None:
+        fetcher = Fetcher(max_bytes=max_upload_bytes)
+    for each in searches.values():
+        each.listing.classes()  # slow for the first time, of a large gallery
+    editor = None
+    if editable:
+        editor = GalleryEditor(search.index, on_change=search.listing.changed)
+    service = SearchService(
+        searches,
+        reader,
+        can_edit=editor is not None,
+        fetcher=fetcher if allow_url else None,
+        timeout_seconds=timeout_seconds,
+    )
+    changes = GalleryChanges(service, reader, editor)
+    analysis = GalleryAnalysis(service)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        service.close()
+        await to_thread.run_sync(analysis.close)
+        if editor is not None:
+            await to_thread.run_sync(editor.close)
+
+    files = {
+        "/" if file.name == "index.html" else f"/{file.name}": file
+        for file in sorted(_STATIC.iterdir())
+        if file.suffix in _MEDIA_TYPES
+    }
+    calls: dict[str, tuple[str, str, Handler]] = {
+        "info": ("GET", "/api/info", service.info),
+        "search": ("POST", "/api/search", service.nearest),
+        "similar": ("GET", "/api/similar", service.similar),
+        "sample": ("GET", "/api/images/sample", service.sample),
+        "images": ("GET", "/api/images", service.images),
+        "add": ("POST", "/api/images", changes.add),
+        "remove": ("DELETE", "/api/images", changes.remove),
+        "stats": ("GET", "/api/stats", service.stats),
+        "duplicates": ("GET", "/api/duplicates", analysis.duplicates),
+        "map": ("GET", "/api/map", analysis.map),
+        "thumbnail": ("GET", "/images", service.thumbnail),
+        "picture": ("GET", "/pictures", service.picture),
+    }
+    routes = [
+        *(
+            Route(path, static_file(file, _MEDIA_TYPES[file.suffix]))
+            for path, file in files.items()
+        ),
+        Route(_DESCRIPTION, static_file(_STATIC / "openapi.yaml", "application/yaml")),
+        *_routes(calls),
+    ]
+    app = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        exception_handlers=ERROR_HANDLERS,
+    )
+    app.router.redirect_slashes = False  # what is not found is told in JSON
+    guard = Guard(app, access, public=files, costly=_COSTLY, only_here=only_here)
+    names = {(method, path): name for name, (method, path, _) in calls.items()}
+    return Watch(SecurityHeaders(guard), observer or RequestObserver(), names)
+
+
+def _routes(calls: Mapping[str, tuple[str, str, Handler]]) -> list[Route]:
+    """Make a route for each path, which answers all methods of it."""
+    handlers: dict[str, dict[str, Handler]] = {}
+    for method, path, handler in calls.values():
+        handlers.setdefault(path, {})[method] = handler
+    return [
+        Route(path, _of_method(own), methods=list(own))
+        for path, own in handlers.items()
+    ]
+
+
+def _of_method(handlers: Mapping[str, Handler]) -> Handler:
+    async def respond(request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        return await handlers[method](request)
+
+    return respond
+
+
+def run(
+    index_folder: str | PathLike[str],
+    endpoint_url: str,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    images: str | PathLike[str] | None = None,
+    credentials: Credentials | None = None,
+    compare: str | PathLike[str] | None = None,
+    compare_endpoint: str | None = None,
+    compare_images: str | PathLike[str] | None = None,
+    editable: bool = False,
+    allow_url: bool = False,
+    access: TokenAccess | None = None,
+    tls: SslConfig | None = None,
+) -> None:
+    """Serve the search page until the process is interrupted.
+
+    Args:
+        index_folder: Folder that `python -m serving index build` wrote.
+        endpoint_url: Address of the model, such as
+            `http://127.0.0.1:8501/v1/models/emoji`.
+        host: Address to listen at. Anything else than the loopback address shows the
+            gallery to the network: to everybody there, unless `access` is given.
+        port: Port to listen at; 0 takes a free one.
+        images: Folder of the pictures, where it is no longer the one indexed.
+        credentials: What the endpoint asks of its clients.
+        compare: Folder of a second index, to be shown beside the first.
+        compare_endpoint: Address of the model of the second index; by default the
+            same as that of the first.
+        compare_images: As `images`, for the second index.
+        editable: Let users add pictures to the first index and remove them.
+        allow_url: Let users search with a picture at a public address, which is
+            fetched.
+        access: Checks the bearer token of each request for the gallery.
+        tls: Key and certificates; None for a port without TLS.
+
+    Raises:
+        FileNotFoundError, ValueError: The index is missing, damaged or of another
+            model; or `editable` lets everybody on the network change it.
+        LockedError: `editable`, and somebody else changes the index.
+        EndpointError: The endpoint did not answer.
+        OSError: The port is taken, or the index cannot be written to.
+    """
+    has_guard = access is not None or (tls is not None and tls.client_verify)
+    if editable and not is_loopback(host) and not has_guard:
+        raise ValueError(
+            "`editable` needs a token (`--token-file`) where others than this machine "
+            f"can reach the page, or they could all change it. Received: host={host!r}."
+        )
+    if compare is None and (compare_endpoint or compare_images):
+        raise ValueError("`compare_endpoint` and `compare_images` need `compare`.")
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(open_socket(host, port))
+        search = stack.enter_context(
+            open_search(
+                index_folder, endpoint_url, images=images, credentials=credentials
+            )
+        )
+        other = None
+        if compare is not None:
+            name = Path(compare).resolve().name
+            other = stack.enter_context(
+                open_search(
+                    compare,
+                    compare_endpoint or endpoint_url,
+                    images=compare_images,
+                    credentials=credentials,
+                    name=f"{name} (2)" if name == search.name else name,
+                )
+            )
+        app = create_app(
+            search,
+            compare=other,
+            editable=editable,
+            allow_url=allow_url,
+            access=access,
+            only_here=is_loopback(host) and tls is None,
+        )
+        print(
+            f"Image search: {url_of(listener, is_secure=tls is not None)}", flush=True
+        )
+        context = None if tls is None else ssl_context_for_uvicorn(tls)
+        serve([(app, listener)], tls=context)

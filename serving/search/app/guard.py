@@ -1,0 +1,195 @@
+"""Who may ask the search service for what, and the line in the log that each gets.
+
+The page itself is for everybody who can reach the port; the gallery is not, where a
+token is asked for. What changes the gallery, or costs work, must come from the page of
+this service or from a program: a page of strangers, open in the same browser, could
+otherwise delete pictures. And a service for this machine alone answers only to the
+names of this machine: any other can be made to lead here by whoever owns it, and then
+the page of a stranger seems to be that of this service.
+"""
+
+import asyncio
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from serving.endpoint.models.servable import ServableError, StatusCode
+from serving.endpoint.rest.statuses import HTTP_STATUS
+from serving.web.log import request_id
+from serving.web.observer import RequestObserver
+from serving.web.tokens import TokenAccess
+
+__all__ = ["Guard", "Watch"]
+
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_PORT = re.compile(r":[0-9]*\Z")
+_CODES = {int(status): code for code, status in HTTP_STATUS.items()} | {
+    400: StatusCode.INVALID_ARGUMENT,
+    405: StatusCode.UNIMPLEMENTED,
+    408: StatusCode.DEADLINE_EXCEEDED,
+    409: StatusCode.ALREADY_EXISTS,
+    413: StatusCode.RESOURCE_EXHAUSTED,
+    415: StatusCode.INVALID_ARGUMENT,
+    502: StatusCode.UNAVAILABLE,
+}
+
+
+class Watch:
+    """Middleware: each request gets an id, and a line in the log.
+
+    Args:
+        app: Answers the requests.
+        observer: Writes the lines.
+        calls: What a request is called in the log, by its method and path; others are
+            "unknown".
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        observer: RequestObserver,
+        calls: Mapping[tuple[str, str], str],
+    ) -> None:
+        self._app = app
+        self._observer = observer
+        self._calls = calls
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and note how it ends."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        id_ = request_id(Headers(scope=scope).get("x-request-id"))
+        client = scope.get("client")
+        peer = f"{client[0]}:{client[1]}" if client else None
+        with self._observer.observe("REST", id_, peer) as observed:
+            observed.call = self._calls.get((scope["method"], scope["path"]), "unknown")
+            observed.status = StatusCode.CANCELLED  # unless there is an answer
+
+            async def send_with_id(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    MutableHeaders(scope=message)["x-request-id"] = id_
+                    observed.status = _code_of(message["status"])
+                await send(message)
+
+            try:
+                await self._app(scope, receive, send_with_id)
+            except asyncio.CancelledError:  # the server stops
+                observed.status = StatusCode.CANCELLED
+                raise
+
+
+def _code_of(status: int) -> StatusCode:
+    if status < 400:
+        return StatusCode.OK
+    fallback = StatusCode.INTERNAL if status >= 500 else StatusCode.INVALID_ARGUMENT
+    return _CODES.get(status, fallback)
+
+
+class Guard:
+    """Middleware: refuses requests without a token, and those of other pages.
+
+    Args:
+        app: Answers the requests that are let in.
+        access: Checks the token; None lets everybody in.
+        public: Paths for which no token is needed.
+        costly: Paths that pages of strangers may not even read.
+        only_here: Whether the service is for this machine alone, without TLS. Then
+            without a token, `Host` must name this machine.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        access: TokenAccess | None,
+        *,
+        public: Iterable[str] = (),
+        costly: Iterable[str] = (),
+        only_here: bool = False,
+    ) -> None:
+        self._app = app
+        self._access = access
+        self._public = frozenset(public)
+        self._costly = frozenset(costly)
+        self._only_here = only_here
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request, or refuse it."""
+        if scope["type"] == "http":
+            refusal = self._refusal(scope)
+            if refusal is not None:
+                await refusal(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        if self._access is not None and scope["path"] not in self._public:
+            try:
+                self._access.check(headers.get("authorization"))
+            except ServableError as error:
+                return _error(401, error.message, {"www-authenticate": "Bearer"})
+        is_open = self._access is None
+        # Whatever the scheme: a header of the request may set it.
+        if is_open and self._only_here and not _is_own_name(headers):
+            return _not_here(headers)
+        if scope["method"] in _SAFE and scope["path"] not in self._costly:
+            return None
+        if not _is_same_origin(headers):
+            return _error(403, "Only the page of this service may ask for this.")
+        if scope["method"] in _SAFE:
+            return None
+        # The names of a certificate are not those of a stranger.
+        is_open = is_open and scope["scheme"] == "http"
+        if is_open and _is_browser(headers) and not _is_own_name(headers):
+            return _not_here(headers)
+        return None
+
+
+def _is_browser(headers: Headers) -> bool:
+    return "origin" in headers or "sec-fetch-site" in headers
+
+
+def _is_same_origin(headers: Headers) -> bool:
+    """Whether a request comes from the page of this service, or from no page."""
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        return False
+    origin = headers.get("origin")
+    if origin is None:
+        return True
+    try:
+        # The scheme is left out: a proxy in front may speak another one.
+        return urlsplit(origin).netloc.lower() == headers.get("host", "").lower() != ""
+    except ValueError:
+        return False
+
+
+def _is_own_name(headers: Headers) -> bool:
+    host = _PORT.sub("", headers.get("host", "")).strip("[]").lower()
+    if not host:  # which no browser sends
+        return True
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _not_here(headers: Headers) -> Response:
+    return _error(
+        403,
+        "Without a token this is only done at the address of this machine, such as "
+        "127.0.0.1 or localhost. Start the service with `--token-file` to use other "
+        f"names. Received: host={headers.get('host', '')[:100]!r}.",
+    )
+
+
+def _error(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    return JSONResponse({"error": text}, status, headers)

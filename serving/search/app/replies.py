@@ -1,0 +1,117 @@
+"""What the search service answers, in JSON types."""
+
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+from urllib.parse import quote
+
+from serving.search.gallery.gallery import CLASS
+from serving.search.gallery.image_search import ImageSearch
+from serving.search.gallery.items import Hit, Item
+from serving.search.gallery.report import method_of
+from serving.search.gallery.stored_images import PICTURE
+
+__all__ = ["Replies"]
+
+_MOST_VALUES = 1_000  # of an attribute, for people to choose from
+_TAG = 16  # characters of a hash that tell two pictures apart
+
+
+class Replies:
+    """Describes pictures and hits.
+
+    Args:
+        main: The search whose pictures are named by their id alone; those of another
+            are named with its name.
+    """
+
+    def __init__(self, main: ImageSearch) -> None:
+        self._main = main
+        # A file below the root may be another one in another run of the service.
+        self._run = secrets.token_hex(_TAG // 2)
+
+    def tag(self, item: Item) -> str:
+        """Return what changes when another picture gets the same id."""
+        return self._run if item.stored is None else item.stored[:_TAG]
+
+    def item(self, search: ImageSearch, item: Item) -> dict[str, Any]:
+        """Describe a picture."""
+        url = f"images?id={quote(item.id, safe='')}"
+        if search is not self._main:
+            url += f"&index={quote(search.name, safe='')}"
+        return {
+            "id": item.id,
+            "class": item.class_name,
+            "url": f"{url}&v={self.tag(item)}",
+            "attributes": {
+                name: value
+                for name, value in item.attributes.items()
+                if name not in (CLASS, PICTURE)
+            },
+        }
+
+    def hits(
+        self,
+        search: ImageSearch,
+        hits: Sequence[Hit],
+        query: dict[str, Any] | None,
+        start: float,
+    ) -> dict[str, Any]:
+        """Describe what a search found.
+
+        Args:
+            search: Where.
+            hits: What it found.
+            query: The picture of a gallery that was searched with, described, if it
+                was one.
+            start: When it began, by `time.perf_counter`.
+        """
+        reply: dict[str, Any] = {
+            "query": query,
+            "hits": [
+                self.item(search, hit.item)
+                | {"similarity": hit.similarity}
+                | ({} if hit.is_match is None else {"match": hit.is_match})
+                for hit in hits
+            ],
+            "seconds": round(time.perf_counter() - start, 4),
+            "index": search.name,
+        }
+        known = search.gallery.calibration
+        if known is not None:
+            # Hits come nearest first: where the first is no match, none is.
+            is_match = any(hit.is_match for hit in hits[:1])
+            reply |= {"match": is_match, "threshold": known.threshold}
+        return reply
+
+    def index(self, search: ImageSearch) -> dict[str, Any]:
+        """Describe an index and its model."""
+        index, gallery = search.index, search.gallery
+        known = gallery.calibration
+        return {
+            "name": search.name,
+            "images": index.count(),
+            "classes": search.listing.classes(),
+            "model": {
+                "name": gallery.model_name,
+                "version": gallery.model_version,
+                "fingerprint": index.model_fingerprint,
+            },
+            "method": method_of(index),
+            "recall": index.stats().details.get("recall"),
+            "dimension": index.dimension,
+            "metric": index.metric,
+        } | ({"calibration": known.to_json()} if known else {})
+
+    def stats(self, search: ImageSearch) -> dict[str, Any]:
+        """Describe what an index is and holds, without where it is."""
+        stats = asdict(search.index.stats())
+        stats["details"].pop("folder", None)
+        stats["attributes"].pop(PICTURE, None)
+        return {
+            "name": search.name,
+            **stats,
+            "values": search.listing.values(_MOST_VALUES),
+        }

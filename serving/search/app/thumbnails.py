@@ -1,0 +1,65 @@
+"""Small versions of the pictures of a gallery, made when asked for and kept."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from pathlib import Path
+
+import numpy as np
+import simplejpeg
+from PIL import Image
+
+from tfdml.images._read import read_image
+
+__all__ = ["MEDIA_TYPE", "Thumbnails"]
+
+MEDIA_TYPE = "image/jpeg"
+# As large as WebP of the same look, in a thirtieth of the time.
+_QUALITY = 85
+
+
+class Thumbnails:
+    """Makes thumbnails and keeps the ones last asked for in memory.
+
+    Args:
+        size: Longest side in pixels; a smaller picture keeps its size.
+        keep_bytes: Total size of the thumbnails that are kept.
+    """
+
+    def __init__(self, *, size: int = 320, keep_bytes: int = 64_000_000) -> None:
+        self._size = size
+        self._keep_bytes = keep_bytes
+        self._kept: OrderedDict[Hashable, bytes] = OrderedDict()
+        self._kept_bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, file: Path) -> bytes:
+        """Return the thumbnail of a picture, as JPEG.
+
+        Args:
+            key: Tells the picture from all others, and from others of the same name.
+            file: Its file, which is read where its thumbnail is not kept.
+
+        Raises:
+            FileNotFoundError: The picture is gone.
+            UnreadableImageError: The picture is broken.
+        """
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        content = self._make(file)
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = content
+                self._kept_bytes += len(content)
+            while self._kept_bytes > self._keep_bytes:
+                _, oldest = self._kept.popitem(last=False)
+                self._kept_bytes -= len(oldest)
+        return content
+
+    def _make(self, file: Path) -> bytes:
+        image = Image.fromarray(read_image(file))
+        image.thumbnail((self._size, self._size), Image.Resampling.LANCZOS)
+        content: bytes = simplejpeg.encode_jpeg(np.array(image), quality=_QUALITY)
+        return content

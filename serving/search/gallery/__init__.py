@@ -1,0 +1,1 @@
+"""The gallery: images, their index, and searching them; no HTTP."""

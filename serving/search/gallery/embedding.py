@@ -1,0 +1,97 @@
+"""Embedding files with an exported model in this process."""
+
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from tfdml.export._saved_embedder import SavedEmbedder
+from tfdml.images._read import UnreadableImageError, read_image
+from tfdml.images._view import View
+
+__all__ = ["check_row", "embed_files", "how_to_skip"]
+
+_BATCHES_AHEAD = 2
+_LENGTH_TOLERANCE = 1e-3
+
+Decoded = list[np.ndarray | UnreadableImageError]
+
+
+def embed_files(
+    embedder: SavedEmbedder, root: Path, paths: Sequence[str], batch_size: int
+) -> Iterator[tuple[str, np.ndarray | UnreadableImageError]]:
+    """Embed files, which are read some batches ahead.
+
+    Args:
+        embedder: The model.
+        root: Folder of the files.
+        paths: Paths below it.
+        batch_size: Pictures in one run of the model, at least 1.
+
+    Yields:
+        Each path, in order, with its embedding, float32 `[D]`, or why it cannot be
+        read.
+
+    Raises:
+        ValueError: The model returned an embedding that is not of length 1.
+    """
+    for batch, decoded in _decoded(root, paths, embedder.view, batch_size):
+        good = [item for item in decoded if isinstance(item, np.ndarray)]
+        rows = iter(embedder.embed(np.stack(good)) if good else ())
+        for path, item in zip(batch, decoded, strict=True):
+            if isinstance(item, np.ndarray):
+                row = next(rows)
+                check_row(row, path)
+                yield path, row
+            else:
+                yield path, item
+
+
+def _decoded(
+    root: Path, paths: Sequence[str], view: View, batch_size: int
+) -> Iterator[tuple[Sequence[str], Decoded]]:
+    """Decode batch after batch in threads, a few batches ahead of the model."""
+
+    def read(path: str) -> np.ndarray | UnreadableImageError:
+        try:
+            return view.central(read_image(root / path))
+        except UnreadableImageError as error:
+            return error
+
+    waiting: deque[tuple[Sequence[str], list[Future]]] = deque()
+    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+        for start in range(0, len(paths), batch_size):
+            batch = paths[start : start + batch_size]
+            waiting.append((batch, [pool.submit(read, path) for path in batch]))
+            if len(waiting) > _BATCHES_AHEAD:
+                first, futures = waiting.popleft()
+                yield first, [future.result() for future in futures]
+        while waiting:
+            first, futures = waiting.popleft()
+            yield first, [future.result() for future in futures]
+
+
+def check_row(row: np.ndarray, path: str) -> None:
+    """Refuse an embedding that is not of length 1.
+
+    Raises:
+        ValueError: It is not, or not finite.
+    """
+    length = float(np.linalg.norm(row))
+    # A NaN is in no range, so it is caught as well.
+    if not abs(length - 1) <= _LENGTH_TOLERANCE:
+        raise ValueError(
+            "The model must return embeddings of length 1. It returned one of length "
+            f"{length:g} for the image {path!r}."
+        )
+
+
+def how_to_skip(error: UnreadableImageError) -> UnreadableImageError:
+    """Return the error that also tells what to do about a broken picture."""
+    return UnreadableImageError(
+        f"{error} Repair or remove it, or leave such files out with "
+        "`--skip-unreadable`."
+    )

@@ -1,0 +1,235 @@
+"""The gallery: the index of a folder of pictures, and what is known of the pictures.
+
+The folder of a gallery is that of a saved index, and what makes it a gallery is in the
+manifest of the index (`notes`). So one rename makes both valid, a build that is killed
+leaves what was there before, and the folder may be moved or copied:
+
+    INDEX/manifest.json, data-*     the index, see `tfdml.index`
+    INDEX/pictures/                 pictures that were added to it and are nowhere else
+
+An id is the path of a picture below `root`. The attribute `class` is its class, and
+`picture`, of those in INDEX/pictures, the name of its file there.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from os import PathLike
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from serving.search.gallery.stored_images import StoredPictures
+from tfdml.index import IndexFileError, ScannIndex
+from tfdml.index.storage._files import check_destination, log_of, saved_data
+from tfdml.index.storage._log import lock
+from tfdml.metrics._calibration_record import Calibration
+
+__all__ = [
+    "CLASS",
+    "Gallery",
+    "check_gallery_folder",
+    "class_attributes",
+    "class_of",
+    "is_below",
+    "load_gallery",
+    "read_image_list",
+    "save_gallery",
+]
+
+CLASS = "class"
+"""Name of the attribute that holds the class of a picture."""
+
+_FORMAT = 2
+_NOTE = "gallery"
+_FILE_OF_FORMAT_1 = "gallery.json"
+_BUILD_AGAIN = "Build the index again with `python -m serving index build`"
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Where the pictures of an index are, and what embedded them.
+
+    Args:
+        root: Folder of the pictures; ids are paths below it.
+        model_name: Name of the model that embedded them.
+        model_version: Its version number.
+        calibration: From which similarity on a picture counts as found; None where the
+            model came without.
+    """
+
+    root: Path
+    model_name: str
+    model_version: int
+    calibration: Calibration | None = None
+
+
+def class_of(path: str) -> str:
+    """Return the class of a picture: the first folder of its path, "" without one."""
+    first, separator, _ = path.partition("/")
+    return first if separator else ""
+
+
+def class_attributes(paths: Sequence[str]) -> dict[str, list[str | None]]:
+    """Return the attribute `class` of pictures, for the index."""
+    return {CLASS: [class_of(path) or None for path in paths]}
+
+
+def is_below(path: str) -> bool:
+    """Whether a path, with forward slashes, cannot lead out of its folder."""
+    return not path.startswith("/") and not {"", ".", ".."} & set(path.split("/"))
+
+
+def read_image_list(
+    only: str | PathLike[str], images_folder: str | PathLike[str]
+) -> list[str]:
+    """Read a list of pictures from a text file, in the order of its lines.
+
+    Args:
+        only: UTF-8 text file with one path below `images_folder` a line; empty lines
+            are left out.
+        images_folder: Folder that the paths are below.
+
+    Returns:
+        The paths, with forward slashes.
+
+    Raises:
+        ValueError: A line leads out of the folder, names no file or is there twice,
+            or there is no line.
+    """
+    paths: dict[str, int] = {}
+    lines = Path(only).read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, start=1):
+        path = PurePosixPath(line.strip()).as_posix()
+        if not line.strip():
+            continue
+        where = f"{os.fspath(only)}, line {number}: {path!r}"
+        if not is_below(path):
+            raise ValueError(f"{where} must be a path below the image folder.")
+        if path in paths:
+            raise ValueError(f"{where} is also in line {paths[path]}.")
+        if not (Path(images_folder) / path).is_file():
+            raise ValueError(f"{where} is no file in {os.fspath(images_folder)!r}.")
+        paths[path] = number
+    if not paths:
+        raise ValueError(f"{os.fspath(only)} lists no image.")
+    return list(paths)
+
+
+def check_gallery_folder(index_folder: str | PathLike[str]) -> None:
+    """Make sure that a new gallery may be written to a folder, before hours of work.
+
+    Args:
+        index_folder: Empty, missing, or with an index that may be replaced.
+
+    Raises:
+        ValueError: It holds something else, or pictures that were added to the index
+            there, which a new build would lose.
+        LockedError: Somebody changes the index there.
+    """
+    folder = Path(index_folder)
+    if _is_format_1(folder):
+        raise ValueError(
+            f"{str(folder)!r} holds a gallery of format 1. Build into another folder, "
+            "or remove that one."
+        )
+    check_destination(folder)
+    added = StoredPictures(folder)
+    if count := len(added.names()):
+        raise ValueError(
+            f"{str(added.folder)!r} holds {count} pictures that were added to the "
+            "index, and a new build would lose them. Build into another folder, or "
+            "move them to the folder of images first."
+        )
+    try:
+        log = log_of(saved_data(folder))
+        with log.open("r+b") as file:  # a lock on NFS wants to write
+            lock(file.fileno(), log)
+    except (IndexFileError, FileNotFoundError):
+        return  # nothing there, or a damaged index
+
+
+def save_gallery(
+    index_folder: str | PathLike[str], index: ScannIndex, gallery: Gallery
+) -> None:
+    """Write index and gallery; either both become valid or the old ones stay.
+
+    Args:
+        index_folder: Folder to write to; made where missing. An index of an earlier
+            build in it is replaced.
+        index: Index whose ids are the paths of the pictures.
+        gallery: Where they are.
+
+    Raises:
+        ValueError, LockedError: As `check_gallery_folder`.
+        OSError: The files cannot be written; what was there before is unharmed.
+    """
+    check_gallery_folder(index_folder)
+    index.notes = index.notes | {
+        _NOTE: asdict(gallery) | {"format": _FORMAT, "root": str(gallery.root)}
+    }
+    index.save(index_folder)
+
+
+def load_gallery(
+    index_folder: str | PathLike[str], *, model_fingerprint: str | None = None
+) -> tuple[ScannIndex, Gallery]:
+    """Load what `save_gallery` wrote, with all changes since.
+
+    Args:
+        index_folder: Folder that `python -m serving index build` wrote.
+        model_fingerprint: That of the model which will embed the queries. If it is
+            given, an index of another model's embeddings is refused.
+
+    Returns:
+        The index, and where its pictures are.
+
+    Raises:
+        FileNotFoundError: The folder holds no gallery.
+        ValueError: It is damaged, of another model, or of another format.
+    """
+    folder = Path(index_folder)
+    if _is_format_1(folder):
+        raise ValueError(
+            f"{str(folder)!r} holds a gallery of format 1, this version reads format "
+            f"{_FORMAT}. {_BUILD_AGAIN}, into another folder."
+        )
+    if not (folder / "manifest.json").is_file():
+        raise FileNotFoundError(
+            f"There is no gallery in {str(index_folder)!r}. Build it with "
+            "`python -m serving index build`."
+        )
+    index = ScannIndex.load(folder, model_fingerprint=model_fingerprint)
+    if _NOTE not in index.notes:
+        raise FileNotFoundError(
+            f"There is no gallery in {str(index_folder)!r}, only an index, which does "
+            "not tell where its pictures are. Build one with "
+            "`python -m serving index build`."
+        )
+    try:
+        gallery = _parse_gallery(index.notes[_NOTE])
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"The gallery in {str(index_folder)!r} is damaged "
+            f"({type(error).__name__}: {error}). {_BUILD_AGAIN}."
+        ) from error
+    return index, gallery
+
+
+def _is_format_1(folder: Path) -> bool:
+    return (folder / _FILE_OF_FORMAT_1).is_file()
+
+
+def _parse_gallery(values: dict[str, Any]) -> Gallery:
+    if values["format"] != _FORMAT:
+        raise ValueError(
+            f"it has format {values['format']!r}, this version reads format {_FORMAT}"
+        )
+    if not isinstance(values["root"], str):
+        raise TypeError(f"`root` must be a string, not {values['root']!r}")
+    known = values["calibration"]
+    return Gallery(
+        root=Path(values["root"]),
+        model_name=str(values["model_name"]),
+        model_version=int(values["model_version"]),
+        calibration=None if known is None else Calibration.from_json(known),
+    )

@@ -1,0 +1,272 @@
+"""Building a gallery: a folder of pictures becomes an index that can be searched.
+
+A whole build is the one shard of itself: `embed_shard` and `merge_shards` do what
+`index_images` does, in two steps and with a file between them.
+"""
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from serving.endpoint.models.saved_model import find_model_version, model_fingerprint
+from serving.export.calibration import calibration_of_model
+from serving.search.gallery.embedding import embed_files, how_to_skip
+from serving.search.gallery.gallery import (
+    CLASS,
+    Gallery,
+    check_gallery_folder,
+    class_attributes,
+    read_image_list,
+    save_gallery,
+)
+from serving.search.gallery.report import IndexReport, ShardReport, method_of, recall_of
+from serving.search.gallery.shards import (
+    Job,
+    Part,
+    Shard,
+    check_shard_folder,
+    digest_of_list,
+    read_shards,
+    save_shard,
+)
+from tfdml.export._saved_embedder import SavedEmbedder
+from tfdml.images._read import list_images
+from tfdml.index import ScannIndex
+from tfdml.index.rows._ids import check_ids
+
+__all__ = ["embed_shard", "index_images", "merge_shards"]
+
+
+def index_images(
+    images_folder: str | PathLike[str],
+    index_folder: str | PathLike[str],
+    model: str | PathLike[str],
+    *,
+    only: str | PathLike[str] | None = None,
+    batch_size: int = 64,
+    skip_unreadable: bool = False,
+    target_recall: float | None = None,
+    progress: bool = True,
+) -> IndexReport:
+    """Embed a folder of pictures and save them as an index that can be searched.
+
+    An index that is already in `index_folder` is replaced when, and only when, the
+    new one is complete.
+
+    Args:
+        images_folder: Folder of pictures. The first folder below it is the class of
+            a picture; pictures right in it have none.
+        index_folder: Folder to write to; made where missing.
+        model: Base path of the exported model (its latest version is used), or the
+            folder of one version.
+        only: Text file with the paths to take, one a line, relative to
+            `images_folder`; without it, all pictures are taken.
+        batch_size: Pictures in one run of the model, at least 1.
+        skip_unreadable: Leave broken pictures out and list them in the report. By
+            default the first one ends the build.
+        target_recall: See `ScannIndex.build`, whose default is the default.
+        progress: Show a progress bar, where the standard error is a terminal.
+
+    Returns:
+        The report; as text it is a summary.
+
+    Raises:
+        UnreadableImageError: A file is no picture; the message names it and the
+            reason.
+        NotADirectoryError, FileNotFoundError: A folder or file is missing.
+        ValueError: There is no picture, the model does not suit, or `index_folder`
+            holds something that must not be replaced.
+        LockedError: Somebody changes the index in `index_folder`.
+    """
+    check_gallery_folder(index_folder)  # before hours of work
+    shard = _embed(
+        images_folder,
+        model,
+        Part(),
+        only=only,
+        batch_size=batch_size,
+        skip_unreadable=skip_unreadable,
+        progress=progress,
+    )
+    return _build(index_folder, shard, target_recall)
+
+
+def embed_shard(
+    images_folder: str | PathLike[str],
+    shard_folder: str | PathLike[str],
+    model: str | PathLike[str],
+    part: Part,
+    *,
+    only: str | PathLike[str] | None = None,
+    batch_size: int = 64,
+    skip_unreadable: bool = False,
+    progress: bool = True,
+) -> ShardReport:
+    """Embed one part of a folder of pictures and save it, to be merged with the others.
+
+    A shard that is already in `shard_folder` is replaced when, and only when, the new
+    one is complete.
+
+    Args:
+        images_folder: See `index_images`, as of the other arguments.
+        shard_folder: Folder to write to, one for each shard; made where missing.
+        model: The exported model.
+        part: Which part, such as `Part(2, 8)`: every 8th picture, from the second on.
+        only: Text file with the paths to take.
+        batch_size: Pictures in one run of the model, at least 1.
+        skip_unreadable: Leave broken pictures out and list them in the report.
+        progress: Show a progress bar.
+
+    Returns:
+        The report; as text it is a summary.
+
+    Raises:
+        UnreadableImageError, NotADirectoryError, FileNotFoundError, ValueError: As
+            `index_images`; also where the folder holds something else than a shard.
+    """
+    check_shard_folder(shard_folder, part)  # before hours of work
+    shard = _embed(
+        images_folder,
+        model,
+        part,
+        only=only,
+        batch_size=batch_size,
+        skip_unreadable=skip_unreadable,
+        progress=progress,
+    )
+    save_shard(shard_folder, shard)
+    reasons = tuple(shard.skipped.values())
+    return ShardReport(part, len(shard.paths), shard.job.images, reasons)
+
+
+def merge_shards(
+    index_folder: str | PathLike[str],
+    shard_folders: Sequence[str | PathLike[str]],
+    *,
+    target_recall: float | None = None,
+) -> IndexReport:
+    """Build from shards the index that one `index_images` would have built.
+
+    Args:
+        index_folder: Folder to write to; made where missing. An index in it is
+            replaced when the new one is complete.
+        shard_folders: What `embed_shard` wrote, each shard once, in any order.
+        target_recall: See `ScannIndex.build`, whose default is the default.
+
+    Returns:
+        The report; as text it is a summary.
+
+    Raises:
+        ValueError: A shard is missing, there twice, broken, or of other pictures or
+            another model; the message names it. Or `index_folder` holds something that
+            must not be replaced.
+        LockedError: Somebody changes the index in `index_folder`.
+    """
+    check_gallery_folder(index_folder)
+    return _build(index_folder, read_shards(shard_folders), target_recall)
+
+
+def _embed(
+    images_folder: str | PathLike[str],
+    model: str | PathLike[str],
+    part: Part,
+    *,
+    only: str | PathLike[str] | None,
+    batch_size: int,
+    skip_unreadable: bool,
+    progress: bool,
+) -> Shard:
+    """Embed one part of the list of pictures."""
+    if batch_size < 1:
+        raise ValueError(
+            f"`batch_size` must be at least 1. Received: batch_size={batch_size}."
+        )
+    root = Path(images_folder).resolve()
+    paths = list_images(root) if only is None else read_image_list(only, root)
+    check_ids(paths, name="paths")  # before hours of work
+    version = find_model_version(model)
+    job = Job(
+        str(root),
+        len(paths),
+        digest_of_list(paths),
+        version.name,
+        version.version,
+        model_fingerprint(version.folder),
+        calibration_of_model(version.folder),
+    )
+    embedder = SavedEmbedder(version.folder)
+
+    positions = part.positions(len(paths))
+    own = [paths[position] for position in positions]
+    rows: list[np.ndarray] = []
+    kept: dict[int, str] = {}
+    skipped: dict[int, str] = {}
+    with tqdm(
+        total=len(own),
+        desc="embedding",
+        unit=" images",
+        disable=None if progress else True,  # None: where there is no terminal
+    ) as bar:
+        embedded = embed_files(embedder, root, own, batch_size)
+        for position, (path, result) in zip(positions, embedded, strict=True):
+            bar.update()
+            if isinstance(result, np.ndarray):
+                rows.append(result)
+                kept[position] = path
+            elif skip_unreadable:
+                skipped[position] = str(result)
+            else:
+                raise how_to_skip(result)
+    return Shard(
+        job,
+        part,
+        np.array(list(kept), dtype=np.int64),
+        tuple(kept.values()),
+        np.stack(rows) if rows else np.empty((0, 0), np.float32),
+        skipped,
+    )
+
+
+def _build(
+    index_folder: str | PathLike[str], shard: Shard, target_recall: float | None
+) -> IndexReport:
+    """Build the index of the one shard that holds all pictures."""
+    job, reasons = shard.job, tuple(shard.skipped.values())
+    if not shard.paths:
+        raise ValueError(
+            f"None of the {job.images} images in {job.root!r} can be read. "
+            f"The first: {reasons[0]}"
+        )
+    gallery = Gallery(
+        root=Path(job.root),
+        model_name=job.model_name,
+        model_version=job.model_version,
+        calibration=job.calibration,
+    )
+    attributes = class_attributes(shard.paths)
+    options: dict[str, Any] = {}
+    if target_recall is not None:
+        options["target_recall"] = target_recall
+    index = ScannIndex.build(
+        shard.embeddings,
+        ids=shard.paths,
+        attributes=attributes,
+        metric="cosine",
+        model_fingerprint=job.model_fingerprint,
+        **options,
+    )
+    save_gallery(index_folder, index, gallery)
+    classes = len(set(attributes[CLASS]) - {None})
+    return IndexReport(
+        gallery,
+        images=len(shard.paths),
+        classes=classes,
+        dimension=index.dimension,
+        method=method_of(index),
+        recall=recall_of(index),
+        skipped=reasons,
+    )

@@ -1,0 +1,281 @@
+"""Parts of a gallery that are embedded apart, by many machines, and merged.
+
+Shard 2 of 8 holds the embeddings of every 8th picture of the list, from the second on.
+Its folder is written as that of an index is: as a whole or not at all, with the SHA-256
+of each file. What is merged is what one build would have embedded, in the same order.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfdml.index.storage._files import (
+    IndexFileError,
+    check_destination,
+    read_version,
+    write_version,
+)
+from tfdml.metrics._calibration_record import Calibration
+
+__all__ = ["Job", "Part", "Shard", "digest_of_list", "read_shards", "save_shard"]
+
+_CLASS = "EmbeddingShard"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Part `number` of `count` of a list, counted from 1: every `count`-th item.
+
+    Raises:
+        ValueError: `number` is not from 1 to `count`.
+    """
+
+    number: int = 1
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.number <= self.count:
+            raise ValueError(
+                "A shard must be NUMBER/COUNT, the number from 1 to the count. "
+                f"Received: {self}."
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read "2/8"."""
+        if not re.fullmatch(r"[0-9]{1,9}/[0-9]{1,9}", text):
+            raise ValueError(
+                f"A shard must be NUMBER/COUNT, such as 2/8. Received: {text!r}."
+            )
+        number, count = text.split("/")
+        return cls(int(number), int(count))
+
+    def positions(self, length: int) -> range:
+        """Return where the items of this part are in a list of `length` items."""
+        return range(self.number - 1, length, self.count)
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is embedded, and with what: the same for all shards of one index.
+
+    Args:
+        root: Folder of the pictures.
+        images: Length of the list of pictures.
+        list_digest: SHA-256 of the list.
+        model_name: Name of the model.
+        model_version: Its version number.
+        model_fingerprint: Its fingerprint, see `serving.endpoint.models.saved_model`.
+        calibration: The calibration that the model came with, or None.
+    """
+
+    root: str
+    images: int
+    list_digest: str
+    model_name: str
+    model_version: int
+    model_fingerprint: str
+    calibration: Calibration | None = None
+
+
+def digest_of_list(paths: Iterable[str]) -> str:
+    """Compute the SHA-256 that tells two lists of pictures apart."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.encode() + b"\0")
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The embeddings of one part of the list.
+
+    Args:
+        job: What was embedded, and with what.
+        part: Which part this is; a whole build is 1/1.
+        positions: Where each embedded picture is in the whole list, ascending,
+            int64 `[N]`.
+        paths: The path of each, below the root.
+        embeddings: float32 `[N, dimension]`.
+        skipped: Why a picture was left out, by its position in the whole list.
+    """
+
+    job: Job
+    part: Part
+    positions: NDArray[np.int64]
+    paths: Sequence[str]
+    embeddings: NDArray[np.float32]
+    skipped: Mapping[int, str]
+
+
+def check_shard_folder(folder: str | PathLike[str], part: Part) -> None:
+    """Make sure that a shard may be written to a folder.
+
+    Args:
+        folder: Empty, missing, or with the same part of an earlier time.
+        part: Which part is to be written.
+
+    Raises:
+        ValueError: The folder holds something else; the message says what.
+    """
+    check_destination(folder)
+    try:
+        held = read_version(folder, lambda manifest, data: manifest)
+    except IndexFileError:
+        return  # nothing, or a damaged shard
+    if held["class"] == _CLASS and held["part"] == asdict(part):
+        return
+    what = f"a {held['class']}"
+    if held["class"] == _CLASS:
+        what = f"shard {Part(**held['part'])}"
+    raise ValueError(
+        f"`folder` must be empty or hold shard {part}. Received: {folder}, which holds "
+        f"{what}. Give each shard a folder of its own."
+    )
+
+
+def save_shard(folder: str | PathLike[str], shard: Shard) -> None:
+    """Write a shard; one that the folder holds already is replaced as a whole.
+
+    Args:
+        folder: Made where missing. If not, it must be empty or hold the same part.
+        shard: What to write.
+
+    Raises:
+        ValueError: The folder holds something else.
+        OSError: It cannot be written; what was there before is unharmed.
+    """
+    check_shard_folder(folder, shard.part)
+    description = {
+        "class": _CLASS,
+        "job": asdict(shard.job),
+        "part": asdict(shard.part),
+        "skipped": [list(item) for item in sorted(shard.skipped.items())],
+    }
+
+    def write(data: Path) -> None:
+        np.save(data / "positions.npy", shard.positions, allow_pickle=False)
+        # One text, as an array of text is as wide as its longest row everywhere.
+        text = np.frombuffer("\0".join(shard.paths).encode(), np.uint8)
+        np.save(data / "paths.npy", text, allow_pickle=False)
+        np.save(data / "embeddings.npy", shard.embeddings, allow_pickle=False)
+
+    write_version(folder, description, write)
+
+
+def read_shards(folders: Sequence[str | PathLike[str]]) -> Shard:
+    """Read all shards of a job and put them together.
+
+    The embeddings are read from one file after another into one matrix: the memory
+    needed is that of all embeddings once, and of the paths.
+
+    Args:
+        folders: The folder of each shard, in any order.
+
+    Returns:
+        The shard 1/1: what one build would have embedded, in the order of the list.
+
+    Raises:
+        ValueError: A shard is missing, there twice, broken, or of another job. The
+            message names it, and says what to do.
+    """
+    if not folders:
+        raise ValueError("At least one shard must be given. Received: none.")
+    shards: dict[int, tuple[Path, Shard]] = {}
+    for folder in map(Path, folders):
+        shard = _read_shard(folder)
+        for other, known in shards.values():
+            _check_same_job(folder, shard, other, known)
+            break
+        if shard.part.number in shards:
+            raise ValueError(
+                f"Shard {shard.part} is there twice: {shards[shard.part.number][0]} "
+                f"and {folder}. Give each shard once."
+            )
+        shards[shard.part.number] = (folder, shard)
+    count = shard.part.count
+    missing = [str(Part(n, count)) for n in range(1, count + 1) if n not in shards]
+    if missing:
+        raise ValueError(
+            f"{len(missing)} of the {count} shards are missing: {', '.join(missing)}. "
+            f"Make them with `python -m serving index build ... --shard {missing[0]}`, "
+            "and give them too."
+        )
+    return _together([shard for _, shard in shards.values()])
+
+
+def _read_shard(folder: Path) -> Shard:
+    def read(manifest: dict[str, Any], data: Path) -> Shard:
+        if manifest["class"] != _CLASS:
+            raise IndexFileError(f"it holds a {manifest['class']}")
+        return Shard(
+            _job(manifest["job"]),
+            Part(**manifest["part"]),
+            np.load(data / "positions.npy", allow_pickle=False),
+            _paths(np.load(data / "paths.npy", allow_pickle=False)),
+            # Not read yet: all of them together are what memory must hold once.
+            np.load(data / "embeddings.npy", allow_pickle=False, mmap_mode="r"),
+            dict(manifest["skipped"]),
+        )
+
+    try:
+        return read_version(folder, read)
+    except (KeyError, TypeError, ValueError) as error:  # IndexFileError is one
+        raise ValueError(
+            f"{folder} is no shard that can be merged: {error}. Make it again with "
+            "`python -m serving index build ... --shard NUMBER/COUNT`."
+        ) from error
+
+
+def _job(values: dict[str, Any]) -> Job:
+    """Read a job; those of earlier versions know no calibration."""
+    job = Job(**values)
+    if job.calibration is None:
+        return job
+    return replace(job, calibration=Calibration.from_json(job.calibration))
+
+
+def _paths(text: NDArray[np.uint8]) -> list[str]:
+    return text.tobytes().decode().split("\0") if len(text) else []
+
+
+def _check_same_job(folder: Path, shard: Shard, other: Path, known: Shard) -> None:
+    if shard.part.count != known.part.count:
+        raise ValueError(
+            f"{folder} is shard {shard.part} and {other} is shard {known.part}: shards "
+            "that are merged must be of as many. Leave the foreign ones out."
+        )
+    for field in fields(Job):
+        mine, its = getattr(shard.job, field.name), getattr(known.job, field.name)
+        if mine != its:
+            raise ValueError(
+                f"{folder} and {other} do not belong together: `{field.name}` is "
+                f"{mine!r} and {its!r}. Embed all shards of one index with the same "
+                "model, from the same list of the same folder of images."
+            )
+
+
+def _together(shards: Sequence[Shard]) -> Shard:
+    """Put the rows of all shards into the order of the list."""
+    positions = np.sort(np.concatenate([shard.positions for shard in shards]))
+    filled = [shard for shard in shards if len(shard.positions)]
+    dimension = filled[0].embeddings.shape[1] if filled else 0
+    embeddings = np.empty((len(positions), dimension), dtype=np.float32)
+    paths = [""] * len(positions)
+    for shard in filled:
+        rows = np.searchsorted(positions, shard.positions)
+        embeddings[rows] = shard.embeddings
+        for row, path in zip(rows.tolist(), shard.paths, strict=True):
+            paths[row] = path
+    skipped = sorted(item for shard in shards for item in shard.skipped.items())
+    return Shard(shards[0].job, Part(), positions, paths, embeddings, dict(skipped))

@@ -1,0 +1,174 @@
+"""Pictures that strangers send: looked at before they are decoded, and cut."""
+
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from PIL import Image
+
+from serving.web.limits import MAX_PIXELS
+from tfdml.images._read import (
+    UnreadableImageError,
+    encode_png,
+    read_image,
+    warnings_ignored,
+)
+
+__all__ = ["Crop", "check_picture", "cut", "read_picture", "told_of_file"]
+
+Image.init()
+# What strangers may send. Pillow opens more, some by starting other programs; AVIF is
+# not in every build of it.
+_SUFFIXES = {
+    name: suffix
+    for name, suffix in {
+        "AVIF": "avif",
+        "BMP": "bmp",
+        "GIF": "gif",
+        "JPEG": "jpg",
+        "JPEG2000": "jp2",
+        "PNG": "png",
+        "TIFF": "tif",
+        "WEBP": "webp",
+    }.items()
+    if name in Image.OPEN
+}
+
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class Crop:
+    """A part of a picture, in fractions of its upright width and height.
+
+    Args:
+        x: Left edge, from 0.
+        y: Upper edge, from 0.
+        width: Above 0; `x + width` is at most 1.
+        height: Above 0; `y + height` is at most 1.
+
+    Raises:
+        ValueError: A number is out of its range.
+    """
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    def __post_init__(self) -> None:
+        """Check the numbers; a NaN is in no range."""
+        for start, size in ((self.x, self.width), (self.y, self.height)):
+            if not (start >= 0 and size > 0 and start + size <= 1 + _ROUNDING):
+                raise ValueError(
+                    "`crop` must be x, y, width and height in fractions of the "
+                    "picture, inside it. Received: "
+                    f"{self.x:g}, {self.y:g}, {self.width:g}, {self.height:g}."
+                )
+
+    @classmethod
+    def of(cls, numbers: Sequence[float]) -> Self:
+        """Make it of four numbers.
+
+        Raises:
+            ValueError: There are not four, or one is out of its range.
+        """
+        if len(numbers) != 4:
+            raise ValueError(
+                "`crop` must be four numbers: x, y, width and height. "
+                f"Received: {len(numbers)} numbers."
+            )
+        return cls(*map(float, numbers))
+
+
+def check_picture(picture: bytes, max_pixels: int = MAX_PIXELS) -> str:
+    """Refuse what is no picture of a kind that is taken, before it is decoded.
+
+    Args:
+        picture: Encoded bytes.
+        max_pixels: Most pixels, width times height.
+
+    Returns:
+        The usual ending of the name of such a file, without the dot.
+
+    Raises:
+        UnreadableImageError: It is no such picture, or has too many pixels.
+    """
+    try:
+        # Pillow warns of many pixels; the rule on the size is the one below.
+        with (
+            warnings_ignored(),
+            Image.open(io.BytesIO(picture), formats=list(_SUFFIXES)) as image,
+        ):
+            width, height = image.size
+            kind = image.format or ""
+            too_large = width * height > max_pixels
+    except Image.DecompressionBombError:
+        too_large, kind = True, ""
+    except Exception as error:  # Pillow's decoders raise whatever they meet
+        raise UnreadableImageError(
+            "This is not an image that can be searched with. JPEG, PNG, WebP, GIF, "
+            "AVIF, TIFF and BMP files can."
+        ) from error
+    if too_large:
+        raise UnreadableImageError(
+            f"This image has too many pixels: at most {max_pixels // 1_000_000} "
+            "million are taken. Make it smaller and try again."
+        )
+    return _SUFFIXES.get(kind, "jpg")  # MPO, several JPEGs in one file
+
+
+def read_picture(picture: bytes, max_pixels: int = MAX_PIXELS) -> str:
+    """Check a picture as `check_picture` does, and that it can be decoded.
+
+    Returns:
+        As `check_picture`.
+
+    Raises:
+        UnreadableImageError: As `check_picture`, or it is broken.
+    """
+    suffix = check_picture(picture, max_pixels)
+    try:
+        read_image(picture, max_pixels=max_pixels)
+    except UnreadableImageError as error:
+        raise told_of_file(error) from error
+    return suffix
+
+
+def told_of_file(error: UnreadableImageError) -> UnreadableImageError:
+    """Return an error on bytes in words for somebody who has sent a file."""
+    reason = str(error).removeprefix("image bytes: ")
+    return UnreadableImageError(f"This file {reason}")
+
+
+def cut(picture: bytes, crop: Crop, max_pixels: int = MAX_PIXELS) -> bytes:
+    """Cut a part out of an encoded picture.
+
+    Args:
+        picture: Encoded bytes.
+        crop: Which part, of the picture as it is shown: upright.
+        max_pixels: Most pixels of the picture.
+
+    Returns:
+        The part as PNG; at least one pixel.
+
+    Raises:
+        UnreadableImageError: The picture is broken or has too many pixels.
+    """
+    try:
+        pixels = read_image(picture, max_pixels=max_pixels)
+    except UnreadableImageError as error:
+        raise told_of_file(error) from error
+    rows, columns = pixels.shape[:2]
+    left, right = _edges(crop.x, crop.width, columns)
+    top, bottom = _edges(crop.y, crop.height, rows)
+    return encode_png(pixels[top:bottom, left:right])
+
+
+def _edges(start: float, size: float, pixels: int) -> tuple[int, int]:
+    """Return the first pixel and the one behind the last."""
+    first = min(math.floor(start * pixels + _ROUNDING), pixels - 1)
+    last = min(math.ceil((start + size) * pixels - _ROUNDING), pixels)
+    return first, max(last, first + 1)

@@ -1,0 +1,1 @@
+"""What every server here shares: status, tokens, TLS, sockets, limits, logs."""

@@ -1,0 +1,96 @@
+"""What happens round the answer to a request of any protocol: its line, its metrics."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from serving.endpoint.models.servable import Servable, StatusCode
+from serving.web.log import RequestRecord, log_request
+from serving.web.monitoring import Monitoring
+
+__all__ = ["Observed", "RequestObserver"]
+
+_PREDICTIONS = {"predict", "classify", "regress"}
+
+
+@dataclass
+class Observed:
+    """What becomes known of a request while it is answered.
+
+    Attributes:
+        request_id: Goes back to the client.
+        call: What is asked for, such as "predict".
+        model: Name in the request, if any.
+        version: Version that answers, if any does.
+        status: How it ended.
+        request_bytes: Length of its body or message.
+        is_served: Whether there is such a model.
+    """
+
+    request_id: str
+    call: str = "unknown"
+    model: str | None = None
+    version: int | None = None
+    status: StatusCode = StatusCode.OK
+    request_bytes: int | None = None
+    is_served: bool = False
+
+    def answered_by(self, servable: Servable) -> None:
+        """Note the version that answers."""
+        self.model, self.version = servable.name, servable.version
+        self.is_served = True
+
+
+class RequestObserver:
+    """Logs and counts the requests of a server.
+
+    Args:
+        monitoring: Counts them; None for no metrics.
+    """
+
+    def __init__(self, monitoring: Monitoring | None = None) -> None:
+        self.monitoring = monitoring
+
+    @contextlib.contextmanager
+    def observe(
+        self, protocol: Literal["REST", "GRPC"], request_id: str, peer: str | None
+    ) -> Iterator[Observed]:
+        """Log and count the request that is answered in the block.
+
+        Args:
+            protocol: How it came.
+            request_id: From `serving.web.log.request_id`.
+            peer: Address of the client.
+
+        Yields:
+            Takes what becomes known of it.
+        """
+        observed = Observed(request_id)
+        start = time.perf_counter()
+        try:
+            yield observed
+        finally:
+            seconds = time.perf_counter() - start
+            if self.monitoring is not None and observed.call in _PREDICTIONS:
+                self.monitoring.request(
+                    observed.model if observed.is_served else None,
+                    observed.call,
+                    protocol,
+                    observed.status,
+                    seconds,
+                )
+            log_request(
+                RequestRecord(
+                    request_id=request_id,
+                    protocol=protocol,
+                    call=observed.call,
+                    model=observed.model,
+                    version=observed.version,
+                    status=observed.status,
+                    seconds=seconds,
+                    request_bytes=observed.request_bytes,
+                    peer=peer,
+                )
+            )

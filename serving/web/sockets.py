@@ -1,0 +1,172 @@
+"""Listening sockets, and running web applications on them until a signal comes.
+
+A socket is opened before anything slow is done, so that a port that is taken is known
+at once and not after the model has been loaded.
+"""
+
+import asyncio
+import contextlib
+import errno
+import signal
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from serving.web.limits import GRACE_SECONDS
+from serving.web.timeouts import PromptH11Protocol
+
+__all__ = ["PortInUseError", "open_socket", "serve", "url_of"]
+
+
+class PortInUseError(OSError):
+    """Another program listens on the port."""
+
+
+def open_socket(host: str, port: int, option: str = "--port") -> socket.socket:
+    """Open a socket that listens, so that nobody else can take the port.
+
+    Clients that connect before `serve` runs wait until it does.
+
+    Args:
+        host: Address of this machine to listen on; "127.0.0.1" keeps other machines
+            out, "0.0.0.0" lets them in.
+        port: 1 to 65535, or 0 for any free port.
+        option: The command-line option that sets the port, for the error.
+
+    Returns:
+        The listening socket. The caller closes it, or passes it to `serve`.
+
+    Raises:
+        PortInUseError: Another program listens there.
+        OSError: The address is not of this machine, or the port is not allowed.
+        ValueError: `port` is out of range.
+    """
+    if not 0 <= port <= 65535:
+        raise ValueError(f"`port` must be 0 to 65535. Received: port={port}.")
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise OSError(
+            "`host` must be a name or address of this machine, such as 127.0.0.1 "
+            f"({error.strerror}). Received: host={host!r}."
+        ) from error
+    family, kind, protocol, _, address = found[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        # Without this, a restart has to wait a minute for the old connections.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        # Two sockets with SO_REUSEADDR may both bind; only listening is exclusive.
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUseError(
+                f"Port {port} on {host} is in use. Stop the program that listens on "
+                f"it, or choose another port with {option}."
+            ) from error
+        raise OSError(f"Cannot listen on {host}:{port} ({error.strerror}).") from error
+    return listener
+
+
+def url_of(listener: socket.socket, *, is_secure: bool = False) -> str:
+    """Return the address that a browser on this machine opens for a socket."""
+    scheme = "https" if is_secure else "http"
+    host, port = listener.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):  # noqa: S104  (compared, not bound)
+        host = "127.0.0.1"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def serve(
+    applications: Sequence[tuple[ASGIApp, socket.socket]],
+    *,
+    tls: ssl.SSLContext | None = None,
+    on_stop: Callable[[], None] = lambda: None,
+) -> None:
+    """Run web applications in this process until SIGINT or SIGTERM.
+
+    The first signal stops new requests and lets those under way finish (20 seconds at
+    most); a second one ends them. When one application stops, all do.
+
+    Args:
+        applications: Each application with the socket that it answers on, as returned
+            by `open_socket`. The sockets are closed at the end.
+        tls: Keys and certificates for HTTPS; None for HTTP.
+        on_stop: Called at each signal; returns at once. For servers beside these.
+    """
+    asyncio.run(_serve(applications, tls, on_stop))
+
+
+async def _serve(
+    applications: Sequence[tuple[ASGIApp, socket.socket]],
+    tls: ssl.SSLContext | None,
+    on_stop: Callable[[], None],
+) -> None:
+    servers = [
+        _Server(
+            uvicorn.Config(
+                application,
+                access_log=False,
+                log_config=None,  # what the process logs, and how, is its own affair
+                ssl_context_factory=None if tls is None else lambda *_: tls,
+                timeout_graceful_shutdown=int(GRACE_SECONDS),
+                ws="none",
+                http=PromptH11Protocol,
+            )
+        )
+        for application, _ in applications
+    ]
+
+    def stop() -> None:
+        on_stop()
+        for server in servers:
+            server.force_exit = server.should_exit
+            server.should_exit = True
+
+    async def run(server: uvicorn.Server, listener: socket.socket) -> None:
+        try:
+            await server.serve(sockets=[listener])
+        finally:
+            for other in servers:
+                other.should_exit = True
+
+    with _on_signals(stop):
+        await asyncio.gather(
+            *(
+                run(server, listener)
+                for server, (_, listener) in zip(servers, applications, strict=True)
+            )
+        )
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals to `serve`.
+
+    uvicorn's own handlers know one server only: with two, the first would never hear
+    of the signal.
+    """
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.contextmanager
+def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    handled = (signal.SIGINT, signal.SIGTERM)
+    for number in handled:
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in handled:
+            loop.remove_signal_handler(number)

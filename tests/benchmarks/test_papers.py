@@ -1,0 +1,323 @@
+"""The papers' tables in small measure what they say."""
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+from benchmarks.papers.cases import CASES
+from benchmarks.papers.pack import pack, read_packed
+from benchmarks.papers.parts import parts_of, thinned
+from benchmarks.papers.rates import share_step
+from benchmarks.papers.runs import FLOORS, Run
+from benchmarks.papers.sets import SETS, tables_of
+from benchmarks.papers.studies import STUDIES, floor_runs
+from benchmarks.papers.train import frozen, timed, train
+from benchmarks.papers.tuning import RATES, rates_of, tuning_runs
+from training.data.data_set import DataSet
+from training.measure.evaluation import embed, part_results, raw_pixels
+from training.recipe.recipe import recipe_of
+from training.run.build_optimizer import build_optimizer
+from training.run.schedules import build_schedule
+
+TINY = {
+    "embedder": {
+        "backbone": "residual",
+        "weights": "",
+        "image_size": 16,
+        "embedding_dimension": 8,
+        "widths": [4, 8],
+    },
+    "batches": {"images_per_class": 2, "classes_per_batch": 4},
+    "fit": {
+        "steps": 4,
+        "steps_per_epoch": 2,
+        "learning_rate": 0.01,
+        "warmup_steps": 1,
+        "jit_compile": False,
+    },
+}
+"""What makes a recipe small, and its network one of random weights."""
+NEIGHBORS = {"design": "neighbors", "batch_size": 12, "neighbors": 3}
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """A folder of 20 classes, each with 4 pictures of about one colour."""
+    folder = tmp_path_factory.mktemp("papers") / "emoji"
+    random = np.random.default_rng(0)
+    for name, color in enumerate(random.integers(0, 256, (20, 3))):
+        (folder / f"{name:02}").mkdir(parents=True)
+        for number in range(4):
+            noise = random.integers(-20, 21, (24, 24, 3))
+            picture = np.clip(color + noise, 0, 255).astype("uint8")
+            Image.fromarray(picture).save(folder / f"{name:02}" / f"{number}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def packed(images, tmp_path_factory):
+    path = tmp_path_factory.mktemp("packed") / "emoji.npz"
+    assert pack("emoji", str(images), path, 16) == 80
+    return path
+
+
+def small_run(case="multi-similarity", **more):
+    return Run("losses", case, CASES[case].tables("emoji", TINY), **more)
+
+
+def trained(run, packed):
+    return train(run, recipe_of(run.tables), read_packed("emoji", packed))
+
+
+# Packing
+
+
+def test_file_of_another_set_or_split_is_refused(packed, monkeypatch):
+    with pytest.raises(ValueError, match=r"`packed` must be of furniture .* again"):
+        read_packed("furniture", packed)
+    monkeypatch.setitem(SETS["emoji"].tables["data"], "test_fraction", 0.4)
+    with pytest.raises(ValueError, match=r"0\.4.*Received: .*0\.5"):
+        read_packed("emoji", packed)
+
+
+def test_packed_pictures_are_those_of_the_folder(images, packed):
+    data = read_packed("emoji", packed)
+    assert data.images.shape == (80, 16, 16, 3)
+    for place in (0, 37, 79):
+        name = data.class_names[data.labels[place]]
+        means = [
+            np.asarray(Image.open(file)).mean(axis=(0, 1))
+            for file in sorted((images / name).glob("*.png"))
+        ]
+        found = data.images[place].mean(axis=(0, 1))
+        assert np.abs(np.array(means) - found).max(axis=1).min() < 3
+
+
+def test_packed_classes_are_split_as_the_set_says(packed):
+    data = read_packed("emoji", packed)
+    classes = {
+        split: set(data.labels[data.splits == split])
+        for split in ("train", "validation", "test")
+    }
+    assert [len(classes[split]) for split in classes] == [8, 2, 10]
+    assert not classes["train"] & classes["test"]
+
+
+# Parts
+
+
+def test_class_sizes_are_thinned_from_all_down_to_two():
+    labels = np.tile(np.arange(5), 9)
+    kept = thinned(labels, 0.5)
+    # The shares are 1, 7/8, 3/4, 5/8, 1/2 of 9 images.
+    assert sorted(np.bincount(labels[kept])) == [4, 6, 7, 8, 9]
+    assert sorted(np.bincount(labels[thinned(labels, 1.0)])) == [2, 2, 4, 7, 9]
+    assert thinned(labels, 0.0).tolist() == list(range(45))
+    assert kept.tolist() == thinned(labels, 0.5).tolist()
+
+
+def test_only_training_images_are_thinned(packed):
+    data = read_packed("emoji", packed)
+    recipe = recipe_of(small_run().tables)
+    parts = parts_of(recipe, data, ("train", "test"), 1.0)
+    assert [len(part.data) for part in parts] == [20, 40]
+    train_of = data.of_split("train").class_names
+    assert parts[0].data.class_names == train_of
+
+
+# Training
+
+
+@pytest.mark.slow
+def test_run_is_measured_on_its_split_after_each_epoch(packed):
+    found = trained(small_run("BinLifted", with_curve=True), packed)
+    assert len(found["queries"]) == 40
+    reached = np.mean([int(hit) for hit in found["queries"]])
+    assert found["metrics"]["precision_at_1"] == pytest.approx(reached, abs=1e-6)
+    assert [point["step"] for point in found["curve"]] == [2, 4]
+    assert found["curve"][-1]["precision_at_1"] == found["metrics"]["precision_at_1"]
+    assert found["metrics"]["queries"] == 40
+    assert found["validation"]["queries"] == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("broken", ["loss", "weights"])
+def test_run_that_becomes_nan_has_diverged(packed, broken, monkeypatch):
+    run = small_run(with_curve=True)
+    if broken == "loss":
+        run.tables["fit"] |= {"learning_rate": 1e30, "optimizer": "sgd"}
+    else:
+        monkeypatch.setattr(
+            "keras.Model.get_weights", lambda model: [np.array([0, np.nan])]
+        )
+    assert trained(run, packed) == {"diverged_at": 2}
+
+
+@pytest.mark.slow
+def test_run_whose_validation_embeddings_are_nan_has_diverged(packed, monkeypatch):
+    def embedded(embedder, part):
+        return embed(embedder, part) * (np.nan if len(part.data) == 8 else 1)
+
+    monkeypatch.setattr("benchmarks.papers.train.embed", embedded)
+    assert trained(small_run(), packed) == {"diverged_at": 4}
+
+
+def test_learning_rate_of_the_schedule_is_a_variable_of_the_step():
+    recipe = recipe_of(small_run().tables)
+    optimizer = build_optimizer(recipe.fit)
+    expected = build_schedule(recipe.fit)
+    share_step(optimizer, recipe.fit)
+    optimizer.build([keras.Variable(np.zeros(3, "float32"))])
+    for step in range(5):
+        optimizer.iterations.assign(step)
+        assert float(optimizer.learning_rate) == pytest.approx(float(expected(step)))
+    assert any(variable is optimizer.rate for variable in optimizer.variables)
+
+
+@pytest.mark.slow
+def test_step_is_timed(packed, monkeypatch):
+    monkeypatch.setattr("benchmarks.papers.train._TIMED_STEPS", 2)
+    run = small_run("top-k precision", is_timed=True)
+    found = timed(run, recipe_of(run.tables), read_packed("emoji", packed))
+    assert list(found) == ["step_ms"]
+    assert found["step_ms"] > 0
+
+
+def floor(series, packed):
+    tables = CASES["NCA"].tables("emoji", TINY)
+    run = Run("floor", series, tables, is_trained=False)
+    return frozen(run, recipe_of(tables), read_packed("emoji", packed))
+
+
+@pytest.mark.parametrize("series", FLOORS)
+def test_what_is_not_trained_is_measured_alike(series, packed):
+    found = floor(series, packed)
+    assert len(found["classes"]) == len(found["queries"]) == 40
+    assert 0 < found["metrics"]["map_at_r"] <= 1
+    assert found["validation"]["queries"] == 8
+
+
+def test_floors_are_of_what_they_are_called(packed):
+    recipe = recipe_of(CASES["NCA"].tables("emoji", TINY))
+    (part,) = parts_of(recipe, read_packed("emoji", packed), ["test"])
+    hits = part_results(part, raw_pixels(part), (1,)).values["precision_at_1"]
+    found = {series: floor(series, packed)["queries"] for series in FLOORS}
+    assert found["raw pixels"] == "".join(map(str, hits.astype(int)))
+    # 3 of 39 others are of the class, and colours tell the classes apart.
+    assert found["at random"].count("1") < 12 < found["not trained"].count("1")
+
+
+@pytest.fixture(scope="module")
+def poses():
+    """Six clips of grey pictures whose brightness is the label."""
+    random = np.random.default_rng(1)
+    labels = random.uniform(0, 2, (72, 1))
+    images = np.broadcast_to(100 * labels[..., np.newaxis, np.newaxis], (72, 16, 16, 3))
+    splits = np.repeat(["train", "test", "validation"], 24)
+    clips = np.repeat(list("abcdef"), 12)
+    return DataSet(images.astype("uint8"), labels, splits, sequences=clips)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit_length", [True, False])
+def test_poses_are_compared_by_cosine_or_if_not_of_unit_length_by_distance(
+    poses, unit_length, monkeypatch
+):
+    seen = []
+
+    def embedded(embedder, part):
+        seen.append(embed(embedder, part))
+        return seen[-1]
+
+    monkeypatch.setattr("benchmarks.papers.train.embed", embedded)
+    tables = CASES["log-ratio"].tables("pose", TINY | {"batches": NEIGHBORS})
+    run = Run("pose", "log-ratio", tables, unit_length=unit_length)
+    found = train(run, recipe_of(tables), poses)
+    rows, _ = seen
+    labels, clips = poses.labels[24:48, 0], poses.sequences[24:48]
+    lengths = np.linalg.norm(rows, axis=1)
+    assert np.allclose(lengths, 1, atol=1e-4) == unit_length
+    apart = ((rows[:, None].astype("float64") - rows) ** 2).sum(axis=-1)
+    apart[clips[:, None] == clips] = np.inf
+    expected = abs(labels - labels[apart.argmin(axis=1)])
+    np.testing.assert_allclose(found["queries"], expected, atol=1e-3)
+    assert "label_distance_at_10_other_sequences" in found["validation"]
+
+
+# The runs of the studies
+
+
+def all_runs():
+    pairs = [(set_, case) for set_ in SETS for case in CASES]
+    pairs = [(set_, case) for set_, case in pairs if CASES[case].suits(set_)]
+    yield from floor_runs(list(SETS))
+    yield from tuning_runs(pairs, 1500)
+    for name, study in STUDIES.items():
+        yield from study.runs(name, list(SETS), dict.fromkeys(pairs, 1e-4), 1500, [0])
+
+
+def test_every_run_has_a_recipe_that_can_be():
+    runs = list(all_runs())
+    assert {run.study for run in runs} == {"floor", "tuning", *STUDIES}
+    for run in runs:
+        recipe_of(run.tables, run.series)
+        assert run.set in SETS
+
+
+def test_every_run_has_a_name_of_its_own():
+    runs = list(all_runs())
+    names = {(r.study, r.set, r.series, r.point) for r in runs if r.study != "tuning"}
+    assert len(names) == sum(run.study != "tuning" for run in runs)
+    assert len({run.key for run in runs}) == len(runs)
+
+
+def test_runs_that_compute_the_same_share_their_work():
+    one = Run("losses", "one", tables_of("emoji"))
+    again = Run("other", "two", tables_of("emoji"), 8)
+    assert one.work == again.work
+    assert one.key != again.key
+    record = one.record() | {"metrics": {"precision_at_1": 0.5}}
+    renamed = again.named_anew(record)
+    assert (renamed["series"], renamed["point"]) == ("two", 8)
+    assert renamed["metrics"] == record["metrics"]
+    for other in (
+        Run("losses", "one", tables_of("furniture")),
+        Run("losses", "one", tables_of("emoji"), split="validation"),
+        Run("losses", "one", tables_of("emoji"), thinned=0.5),
+    ):
+        assert other.work != one.work
+    assert Run("cost", "one", tables_of("emoji"), is_timed=True).work != one.work
+    assert len({run.work for run in floor_runs(["emoji"])}) == len(FLOORS)
+
+
+def results_of(runs, reached):
+    """Records with what each rate reaches on validation; None: it diverged."""
+    return {
+        run.key: {} if value is None else {"metrics": {metric: value}}
+        for run, value in zip(runs, reached, strict=True)
+        for metric in [SETS[run.set].metrics.chosen_by]
+    }
+
+
+@pytest.mark.parametrize(
+    ("place", "reached", "rate"),
+    [
+        (("emoji", "N-pair"), [0.5, 0.6, None], RATES[2]),
+        (("emoji", "N-pair"), [0.5, 0.6, 0.6], RATES[2]),
+        (("pose", "log-ratio"), [0.5, None, 0.1], RATES[3]),
+    ],
+)
+def test_best_rate_on_validation_is_taken(place, reached, rate):
+    runs = tuning_runs([place], 100)
+    assert [run.split for run in runs] == ["validation"] * 3
+    assert rates_of(runs, results_of(runs, reached)) == {place: rate}
+
+
+def test_no_rate_without_a_whole_grid_or_where_all_diverged():
+    runs = tuning_runs([("emoji", "N-pair"), ("emoji", "angular")], 100)
+    results = results_of(runs, [0.5, None, 0.6, None, 0.7, None])
+    del results[runs[0].key]
+    assert rates_of(runs, results) == {}
+    longer = tuning_runs([("emoji", "N-pair")], 200)
+    assert rates_of(longer, results_of(runs[:4], [0.5, 0.6, 0.7, 0.8])) == {}

@@ -1,0 +1,380 @@
+import base64
+import io
+import json
+import socket
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from serving.client import EndpointClient, EndpointError
+from tests.support.running_server import running
+from tests.support.search_fixtures import (
+    DIMENSION,
+    SIZE,
+    quarter_colors,
+    serve_model,
+    write_color_model,
+    write_picture,
+)
+from tfdml.images._read import UnreadableImageError, read_image, resize_image
+from tfdml.images._view import View
+
+URL = "http://127.0.0.1:1/v1/models/colors"
+
+
+def png(pixels, **save_options):
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, format="PNG", **save_options)
+    return buffer.getvalue()
+
+
+def random_pixels(seed, height=SIZE, width=SIZE):
+    shape = (height, width, 3)
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+# With the real endpoint
+
+
+@pytest.fixture(scope="module")
+def endpoint_url(tmp_path_factory):
+    model = tmp_path_factory.mktemp("models") / "colors"
+    write_color_model(model / "1")
+    with serve_model(model) as url:
+        yield url
+
+
+def test_rows_come_in_the_order_of_the_pictures_over_several_requests(endpoint_url):
+    pictures = [random_pixels(seed) for seed in range(5)]
+    with EndpointClient(endpoint_url, batch_size=2) as client:
+        embeddings = client.embed([png(pixels) for pixels in pictures])
+    assert embeddings.shape == (5, DIMENSION)
+    assert embeddings.dtype == np.float32
+    expected = [quarter_colors(pixels) for pixels in pictures]
+    np.testing.assert_allclose(embeddings, expected, atol=2e-6)
+
+
+def test_a_path_and_its_bytes_have_the_same_embedding(endpoint_url, tmp_path):
+    file = write_picture(tmp_path / "olive.bmp", (128, 128, 0))
+    with EndpointClient(endpoint_url) as client:
+        rows = client.embed([file, str(file), file.read_bytes()])
+    assert (rows == rows[0]).all()
+
+
+def test_a_large_picture_is_sent_in_the_size_of_the_model(endpoint_url):
+    pixels = random_pixels(1, height=90, width=61)
+    with EndpointClient(endpoint_url) as client:
+        embedding = client.embed([png(pixels)])[0]
+    expected = quarter_colors(resize_image(pixels, SIZE))
+    np.testing.assert_allclose(embedding, expected, atol=2e-6)
+
+
+def test_the_exif_orientation_is_applied(endpoint_url):
+    pixels = random_pixels(2)
+    exif = Image.Exif()
+    exif[0x0112] = 3  # shown upside down
+    with EndpointClient(endpoint_url) as client:
+        embedding = client.embed([png(pixels, exif=exif)])[0]
+    np.testing.assert_allclose(embedding, quarter_colors(pixels[::-1, ::-1]), atol=2e-6)
+
+
+def test_transparent_pixels_count_as_white(endpoint_url):
+    clear = np.zeros((SIZE, SIZE, 4), np.uint8)
+    with EndpointClient(endpoint_url) as client:
+        embedding = client.embed([png(clear)])[0]
+    np.testing.assert_allclose(
+        embedding, np.full(DIMENSION, DIMENSION**-0.5), atol=1e-6
+    )
+
+
+def test_metadata_tells_name_version_size_and_dimension(endpoint_url):
+    with EndpointClient(endpoint_url) as client:
+        metadata = client.metadata()
+    assert metadata.name == "colors"
+    assert metadata.version == 1
+    assert metadata.image_size == SIZE
+    assert metadata.dimension == DIMENSION
+
+
+def test_no_pictures_give_no_rows(endpoint_url):
+    with EndpointClient(endpoint_url) as client:
+        assert client.embed([]).shape == (0, DIMENSION)
+
+
+def test_one_version_can_be_asked_for(endpoint_url):
+    with EndpointClient(endpoint_url).at_version(1) as client:
+        assert client.url == f"{endpoint_url}/versions/1"
+        assert client.embed([png(random_pixels(3))]).shape == (1, DIMENSION)
+        again = client.at_version(2)
+    assert again.url == f"{endpoint_url}/versions/2"
+    with again, pytest.raises(EndpointError, match=r"404.*Servable not found"):
+        again.metadata()
+
+
+def test_a_model_that_is_not_served_is_reported_with_its_name(endpoint_url):
+    url = endpoint_url.replace("colors", "shapes")
+    with (
+        EndpointClient(url) as client,
+        pytest.raises(EndpointError, match=r"404.*Servable not found.*shapes"),
+    ):
+        client.metadata()
+
+
+def test_an_unreadable_picture_is_named_with_its_reason(endpoint_url, tmp_path):
+    file = tmp_path / "notes.png"
+    file.write_text("no picture")
+    with EndpointClient(endpoint_url) as client:
+        with pytest.raises(
+            UnreadableImageError, match=r"notes\.png: .*no image format"
+        ):
+            client.embed([png(random_pixels(4)), file])
+        with pytest.raises(FileNotFoundError, match=r"missing\.png"):
+            client.embed([tmp_path / "missing.png"])
+
+
+def test_a_proxy_of_the_environment_is_not_asked_for_the_loopback_address(
+    endpoint_url, monkeypatch
+):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    with EndpointClient(endpoint_url) as client:
+        assert client.metadata().name == "colors"
+
+
+# With an endpoint that answers what the test wants
+
+METADATA = {
+    "model_spec": {"name": "colors", "signature_name": "", "version": "1"},
+    "metadata": {
+        "signature_def": {
+            "signature_def": {
+                "serving_default": {
+                    "inputs": {"image_bytes": {"dtype": "DT_STRING"}},
+                    "outputs": {
+                        "embedding": {
+                            "dtype": "DT_FLOAT",
+                            "tensor_shape": {"dim": [{"size": "-1"}, {"size": "2"}]},
+                        }
+                    },
+                }
+            }
+        }
+    },
+}
+
+
+def answering(predict, metadata=METADATA):
+    """Serve a model whose answers are given; a callable is called with the request."""
+
+    def respond(answer):
+        async def handler(request):
+            body = await request.body()
+            made = answer
+            if not isinstance(answer, Response) and callable(answer):
+                made = answer(body)
+            return made if isinstance(made, Response) else JSONResponse(made)
+
+        return handler
+
+    routes = [
+        Route("/v1/models/colors/metadata", respond(metadata)),
+        Route("/v1/models/colors:predict", respond(predict), methods=["POST"]),
+    ]
+    return running(Starlette(routes=routes))
+
+
+def embed_one(address, **options):
+    with EndpointClient(f"{address}/v1/models/colors", **options) as client:
+        return client.embed([png(random_pixels(5, 3, 4))])
+
+
+def test_without_a_stated_size_the_upright_picture_is_sent_as_it_is():
+    bodies = []
+
+    def predict(body):
+        bodies.append(body)
+        return {"predictions": [[1.0, 0.0]]}
+
+    with answering(predict) as address:
+        np.testing.assert_array_equal(embed_one(address), [[1, 0]])
+    sent = base64.b64decode(json.loads(bodies[0])["instances"][0]["b64"])
+    np.testing.assert_array_equal(read_image(sent), random_pixels(5, 3, 4))
+
+
+def with_view(*names):
+    """Return the metadata of a model of size 4 with further signatures."""
+    signatures = METADATA["metadata"]["signature_def"]["signature_def"]
+    dims = [{"size": size} for size in ("-1", "4", "4", "3")]
+    tensors = {"inputs": {"images": {"tensor_shape": {"dim": dims}}}}
+    signatures = {**signatures, "tensors": tensors}
+    signatures |= {name: {} for name in names}
+    return {**METADATA, "metadata": {"signature_def": {"signature_def": signatures}}}
+
+
+@pytest.mark.parametrize(
+    ("names", "view"),
+    [
+        ((), View(4)),
+        (("view_6",), View(4, 6)),
+        (("view_6_padded",), View(4, 6, pad=True)),
+        (("view_of_delft", "classify"), View(4)),
+    ],
+)
+def test_picture_is_sent_reduced_to_the_view_of_the_model(names, view):
+    bodies = []
+
+    def predict(body):
+        bodies.append(body)
+        return {"predictions": [[1.0, 0.0]]}
+
+    pixels = random_pixels(8, 20, 31)
+    with (
+        answering(predict, with_view(*names)) as address,
+        EndpointClient(f"{address}/v1/models/colors") as client,
+    ):
+        assert client.metadata().view == view
+        client.embed([png(pixels)])
+    sent = base64.b64decode(json.loads(bodies[0])["instances"][0]["b64"])
+    np.testing.assert_array_equal(read_image(sent), view.reduced(pixels))
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [(("view_6", "view_8"), "must have one view"), (("view_3",), "`resize` must be")],
+)
+def test_model_with_a_view_that_cannot_be_is_refused(names, reason):
+    with (
+        answering({}, with_view(*names)) as address,
+        pytest.raises(EndpointError, match=reason),
+    ):
+        embed_one(address)
+
+
+def test_the_embedding_is_found_among_several_outputs():
+    reply = {"predictions": [{"embedding": [0.0, 1.0], "logits": [3.0]}]}
+    with answering(reply) as address:
+        np.testing.assert_array_equal(embed_one(address), [[0, 1]])
+
+
+def test_metadata_is_asked_for_once():
+    calls = []
+
+    def metadata(body):
+        calls.append(body)
+        return METADATA
+
+    with (
+        answering({"predictions": [[1.0, 0.0]]}, metadata) as address,
+        EndpointClient(f"{address}/v1/models/colors") as client,
+    ):
+        for _ in range(3):
+            client.embed([png(random_pixels(6))])
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (Response("<html>", media_type="text/html"), "not a JSON object"),
+        ([1, 2], "not a JSON object"),
+        ({"outputs": [[1.0, 0.0]]}, "there must be 1 `predictions`, there are none"),
+        ({"predictions": []}, "there must be 1 `predictions`, there are 0"),
+        ({"predictions": ["text"]}, "rows of numbers"),
+        ({"predictions": [1.0]}, "a row of finite numbers"),
+        ({"predictions": [[]]}, "a row of finite numbers"),
+        (Response('{"predictions": [[NaN, 1.0]]}'), "a row of finite numbers"),
+        ({"predictions": [[0.0, 0.0]]}, "no direction"),
+        ({"predictions": [[1.0, 0.0, 0.0]]}, r"length \[3\], the model says 2"),
+    ],
+)
+def test_a_wrong_reply_is_reported_with_what_is_wrong(reply, reason):
+    with answering(reply) as address, pytest.raises(EndpointError, match=reason):
+        embed_one(address)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [{}, {"metadata": [1]}, {"metadata": {"signature_def": {"signature_def": {}}}}],
+)
+def test_metadata_of_something_else_is_refused(metadata):
+    with (
+        answering({}, metadata) as address,
+        pytest.raises(EndpointError, match="must take encoded images"),
+    ):
+        embed_one(address)
+
+
+def test_the_message_of_an_http_error_is_passed_on():
+    refusal = JSONResponse({"error": "queue is full"}, 503)
+    with (
+        answering(refusal) as address,
+        pytest.raises(EndpointError, match="status 503: queue is full"),
+    ):
+        embed_one(address)
+    with (
+        answering(Response("oops", 500)) as address,
+        pytest.raises(EndpointError, match="status 500: Internal Server Error"),
+    ):
+        embed_one(address)
+
+
+def test_a_slow_endpoint_is_given_up_after_the_timeout():
+    def sleep(body):
+        time.sleep(1)
+        return {}
+
+    with (
+        answering(sleep) as address,
+        pytest.raises(EndpointError, match=r"did not answer within 0\.2 seconds"),
+    ):
+        embed_one(address, timeout=0.2)
+
+
+def test_an_endpoint_that_is_down_is_reported_with_the_remedy():
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))  # bound but not listening: refuses
+        port = reserved.getsockname()[1]
+        with (
+            EndpointClient(f"http://127.0.0.1:{port}/v1/models/colors") as client,
+            pytest.raises(EndpointError, match=r"cannot be reached.*serving run"),
+        ):
+            client.embed([png(random_pixels(7))])
+
+
+# At construction
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "127.0.0.1:8501",
+        "http://127.0.0.1:8501",
+        "http://127.0.0.1:8501/v1/models/",
+        "http://127.0.0.1:8501/v1/models/colors:predict",
+        "http://127.0.0.1:8501/v1/models/colors/versions/one",
+        "ftp://127.0.0.1/v1/models/colors",
+        "http:///v1/models/colors",
+    ],
+)
+def test_an_address_that_is_no_model_is_refused(url):
+    with pytest.raises(ValueError, match="`url` must be the address of a model"):
+        EndpointClient(url)
+
+
+@pytest.mark.parametrize(
+    "option", [{"timeout": 0}, {"timeout": float("nan")}, {"batch_size": 0}]
+)
+def test_an_option_out_of_range_is_refused(option):
+    with pytest.raises(ValueError, match=f"`{next(iter(option))}` must be"):
+        EndpointClient(URL, **option)
+
+
+@pytest.mark.parametrize("single", [b"bytes", "cat.png"])
+def test_a_single_picture_in_place_of_a_list_is_refused(single):
+    with EndpointClient(URL) as client, pytest.raises(TypeError, match=r"\[picture\]"):
+        client.embed(single)

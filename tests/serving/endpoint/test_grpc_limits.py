@@ -1,0 +1,289 @@
+"""Clients of gRPC that keep the server waiting, over a real socket."""
+
+import logging
+import queue
+import socket
+import threading
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2
+from tensorflow_serving.apis import get_model_status_pb2
+
+from serving.endpoint.models.served import ServedModels
+from serving.endpoint.rpc.server import MAX_CONCURRENT_CALLS
+from serving.web.tokens import TokenAccess
+from tests.support.running_grpc import (
+    StubModel,
+    grpc_server,
+    predict_request,
+    refusal,
+    running_grpc,
+    status_of,
+)
+from tests.support.token_files import write_tokens
+
+PREDICT = "/tensorflow.serving.PredictionService/Predict"
+STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
+CHECK = "/grpc.health.v1.Health/Check"
+WATCH = "/grpc.health.v1.Health/Watch"
+REQUEST = predict_request({"x": [1.0]}, name="stub")
+SERVING = health_pb2.HealthCheckResponse.SERVING
+
+
+@pytest.fixture
+def model():
+    opened = StubModel()
+    opened.release.set()
+    yield opened
+    opened.release.set()
+
+
+@pytest.fixture
+def silent():
+    """Messages that never come; the end of the test ends them."""
+    end = threading.Event()
+
+    def messages():
+        end.wait()
+        yield from ()
+
+    yield messages
+    end.set()
+
+
+def call_in_silence(stubs, method, silent, **options):
+    """Send the headers of a call, and no message."""
+    return stubs.channel.stream_unary(method).future(silent(), timeout=30, **options)
+
+
+def first_to_end(calls, number):
+    """Wait until so many calls have ended; returns their codes."""
+    ended = queue.Queue()
+    for call in calls:
+        call.add_done_callback(ended.put)
+    return [ended.get(timeout=20).code().name for _ in range(number)]
+
+
+def status_request():
+    request = get_model_status_pb2.GetModelStatusRequest()
+    request.model_spec.name = "stub"
+    return request
+
+
+class TestMessagesThatNeverCome:
+    def test_predictions_leave_health_and_status_answering(self, model, silent):
+        with running_grpc([model], max_concurrent_calls=2) as stubs:
+            calls = [call_in_silence(stubs, PREDICT, silent) for _ in range(80)]
+            assert first_to_end(calls, 78) == ["RESOURCE_EXHAUSTED"] * 78
+            assert status_of(stubs) == SERVING
+            answer = stubs.model.GetModelStatus(status_request(), timeout=20)
+            assert len(answer.model_version_status) == 1
+
+    def test_status_calls_leave_health_and_predictions_answering(self, model, silent):
+        with running_grpc([model]) as stubs:
+            calls = [call_in_silence(stubs, STATUS, silent) for _ in range(80)]
+            assert first_to_end(calls, 56) == ["RESOURCE_EXHAUSTED"] * 56
+            assert status_of(stubs) == SERVING
+            answer = stubs.prediction.Predict(REQUEST, timeout=20)
+            assert list(answer.outputs["y"].float_val) == [2]
+
+    @pytest.mark.parametrize("method", [CHECK, WATCH])
+    def test_health_calls_make_room_for_those_that_come_later(
+        self, model, silent, method
+    ):
+        with running_grpc([model]) as stubs:
+            calls = [
+                call_in_silence(stubs, method, silent)
+                for _ in range(2 * MAX_CONCURRENT_CALLS)
+            ]
+            ended = first_to_end(calls, len(calls) - 24)
+            assert set(ended) == {"CANCELLED"}
+            assert status_of(stubs) == SERVING
+            answer = stubs.prediction.Predict(REQUEST, timeout=20)
+            assert list(answer.outputs["y"].float_val) == [2]
+
+    @pytest.mark.parametrize("method", [PREDICT, STATUS, CHECK, WATCH])
+    def test_call_is_ended_after_its_time(self, model, silent, method):
+        with running_grpc(
+            [model], max_concurrent_calls=1, message_seconds=0.1
+        ) as stubs:
+            call = call_in_silence(stubs, method, silent)
+            assert call.exception(timeout=20).code().name == "CANCELLED"
+            answer = stubs.prediction.Predict(REQUEST, timeout=20)
+            assert list(answer.outputs["y"].float_val) == [2]
+
+    def test_message_that_came_in_time_may_be_worked_on_for_longer(self, model):
+        model.release.clear()
+        with running_grpc([model], message_seconds=0.05) as stubs:
+            call = stubs.prediction.Predict.future(REQUEST, timeout=20)
+            assert model.started.acquire(timeout=60)
+            with pytest.raises(grpc.FutureTimeoutError):
+                call.result(timeout=0.5)
+            model.release.set()
+            assert list(call.result(timeout=60).outputs["y"].float_val) == [2]
+
+    def test_client_that_goes_frees_its_place(self, model, silent):
+        with running_grpc([model], max_concurrent_calls=1) as stubs:
+            waiting = [call_in_silence(stubs, PREDICT, silent) for _ in range(2)]
+            assert first_to_end(waiting, 1) == ["RESOURCE_EXHAUSTED"]
+            for call in waiting:
+                call.cancel()
+            # Each is refused until the server has heard of it.
+            while True:
+                call = stubs.prediction.Predict.future(REQUEST, timeout=20)
+                if call.exception(timeout=20) is None:
+                    break
+                assert call.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    @pytest.mark.parametrize("seconds", [0, -1.0])
+    def test_time_out_of_range_is_refused(self, seconds):
+        with pytest.raises(ValueError, match="`message_seconds` must be more than 0"):
+            grpc_server(ServedModels(), message_seconds=seconds)
+
+
+class TestToken:
+    @pytest.fixture
+    def access(self, tmp_path):
+        return TokenAccess(write_tokens(tmp_path / "tokens", "0123456789abcdef\n"))
+
+    @pytest.mark.parametrize("method", [PREDICT, STATUS])
+    def test_call_without_token_is_refused_before_its_message(
+        self, model, silent, access, method
+    ):
+        with running_grpc([model], access=access) as stubs:
+            call = call_in_silence(stubs, method, silent)
+            assert call.exception(timeout=20).code().name == "UNAUTHENTICATED"
+            assert "x-request-id" in dict(call.trailing_metadata())
+
+    def test_call_with_token_is_answered_and_health_needs_none(self, model, access):
+        with running_grpc([model], access=access) as stubs:
+            metadata = [("authorization", "Bearer 0123456789abcdef")]
+            answer = stubs.prediction.Predict(REQUEST, timeout=20, metadata=metadata)
+            assert list(answer.outputs["y"].float_val) == [2]
+            assert status_of(stubs) == SERVING
+
+
+class TestWatchers:
+    def test_more_than_64_are_refused_until_one_leaves(self, model):
+        request = health_pb2.HealthCheckRequest()
+        with running_grpc([model]) as stubs:
+            watching = [stubs.health.Watch(request, timeout=60) for _ in range(64)]
+            assert [next(watch).status for watch in watching] == [SERVING] * 64
+
+            def one_more():
+                watch = stubs.health.Watch(request, timeout=60)
+                try:
+                    return next(watch).status
+                except grpc.RpcError as error:
+                    return error.code().name
+
+            assert one_more() == "RESOURCE_EXHAUSTED"
+            assert status_of(stubs) == SERVING
+            watching[0].cancel()
+            while (told := one_more()) == "RESOURCE_EXHAUSTED":
+                pass
+            assert told == SERVING
+
+    def test_unknown_service_is_told_as_such(self, model):
+        with running_grpc([model]) as stubs:
+            request = health_pb2.HealthCheckRequest(service="other")
+            status = next(stubs.health.Watch(request, timeout=20)).status
+            assert status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+
+    def test_client_that_does_not_read_holds_nothing_up(self, model):
+        with running_grpc([model]) as stubs:
+            host, _, port = stubs.server.address.rpartition(":")
+            with socket.create_connection((host, int(port)), timeout=20) as raw:
+                raw.sendall(_watch_without_window())
+                received = b""
+                while _HEADERS_OF_REPLY not in received:
+                    received += raw.recv(4096)
+                closing = threading.Thread(target=stubs.server.close, args=[0.1])
+                closing.start()
+                closing.join(60)
+                assert not closing.is_alive()
+
+
+_HEADERS_OF_REPLY = b"application/grpc"
+
+
+def _watch_without_window():
+    """Bytes of HTTP/2 that call Watch, and let the server send no reply."""
+
+    def frame(kind, flags, stream, content):
+        return (
+            len(content).to_bytes(3, "big")
+            + bytes([kind, flags])
+            + stream.to_bytes(4, "big")
+            + content
+        )
+
+    def header(name, value):
+        return b"".join([b"\x00", bytes([len(name)]), name, bytes([len(value)]), value])
+
+    headers = b"".join(
+        header(name, value)
+        for name, value in (
+            (b":method", b"POST"),
+            (b":scheme", b"http"),
+            (b":path", WATCH.encode()),
+            (b":authority", b"localhost"),
+            (b"te", b"trailers"),
+            (b"content-type", b"application/grpc"),
+        )
+    )
+    window = (4).to_bytes(2, "big") + bytes(4)
+    return (
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+        + frame(4, 0, 0, window)  # SETTINGS: the window of a stream is 0 bytes
+        + frame(1, 4, 1, headers)  # HEADERS
+        + frame(0, 1, 1, bytes(5))  # DATA: an empty message
+    )
+
+
+class TestMessages:
+    def test_no_message_is_what_a_unary_method_refuses(self, model):
+        with running_grpc([model]) as stubs:
+            assert refusal(stubs.channel.stream_unary(PREDICT), iter([])) == (
+                "UNIMPLEMENTED",
+                f'"{PREDICT}" requires exactly one request message.',
+            )
+
+    def test_first_of_two_messages_is_answered(self, model):
+        # As gRPC's own servers do: they do not look for a second one.
+        with running_grpc([model]) as stubs:
+            call = stubs.channel.stream_unary(
+                PREDICT, lambda message: message.SerializeToString()
+            )
+            other = predict_request({"x": [7.0]}, name="other")
+            assert call(iter([REQUEST, other]), timeout=20)
+            assert model.calls == 1
+
+    @pytest.mark.parametrize("method", [PREDICT, STATUS, CHECK])
+    def test_bytes_that_are_no_message_leave_no_traceback(self, model, caplog, method):
+        with running_grpc([model]) as stubs, caplog.at_level(logging.INFO):
+            assert refusal(stubs.channel.unary_unary(method), b"\xff" * 50) == (
+                "INTERNAL",
+                "Exception deserializing request!",
+            )
+            assert not any(record.exc_info for record in caplog.records)
+
+    def test_empty_message_is_one(self, model):
+        with running_grpc([model]) as stubs:
+            assert refusal(stubs.channel.unary_unary(PREDICT), b"") == (
+                "INVALID_ARGUMENT",
+                "Missing ModelSpec",
+            )
+
+    def test_unary_stubs_see_metadata_and_compression_as_ever(self, model):
+        with running_grpc([model]) as stubs:
+            answer, call = stubs.prediction.Predict.with_call(
+                REQUEST,
+                timeout=20,
+                metadata=[("x-request-id", "mine")],
+                compression=grpc.Compression.Gzip,
+            )
+            assert list(answer.outputs["y"].float_val) == [2]
+            assert ("x-request-id", "mine") in call.trailing_metadata()
+            assert (call.code(), call.details()) == (grpc.StatusCode.OK, "")

@@ -1,0 +1,54 @@
+import numpy as np
+import pytest
+
+from serving.endpoint.models.servable import ServableError, StatusCode
+from serving.endpoint.predictor import Predictor
+from tests.support.example_model import png
+
+PIXELS = 64  # of a picture of the example, 8 x 8
+
+
+class _Scheduler:
+    """Takes note of what reaches the queue."""
+
+    def __init__(self):
+        self.submitted = []
+
+    def submit(self, servable, signature_name, inputs, waiting):
+        self.submitted.append(inputs)
+
+
+def pictures(count):
+    array = np.empty(count, object)
+    array[:] = [png(1, 2, 3)] * count
+    return array
+
+
+def submit(max_pixels, **inputs):
+    scheduler = _Scheduler()
+    Predictor(scheduler, max_pixels=max_pixels).submit(None, "any", inputs, None)
+    return scheduler.submitted
+
+
+def test_pictures_of_a_request_may_have_four_times_the_limit_together():
+    numbers = np.ones(9, np.int64)
+    assert len(submit(PIXELS, a=pictures(4), numbers=numbers)) == 1
+    assert len(submit(PIXELS, a=pictures(3), b=pictures(1))) == 1
+    for inputs in ({"a": pictures(5)}, {"a": pictures(3), "b": pictures(2)}):
+        with pytest.raises(ServableError) as caught:
+            submit(PIXELS, **inputs)
+        assert caught.value.code == StatusCode.INVALID_ARGUMENT
+        assert caught.value.message == (
+            "The pictures of the request have 320 pixels together; at most 256 are "
+            "decoded for one request. Send fewer at a time."
+        )
+
+
+def test_one_picture_above_the_limit_is_refused_though_the_sum_is_not():
+    with pytest.raises(ServableError, match="row 0: the picture has 8 x 8 pixels"):
+        submit(PIXELS - 1, a=pictures(1))
+
+
+def test_a_limit_of_no_pixels_is_refused():
+    with pytest.raises(ValueError, match="`max_pixels` must be at least 1"):
+        Predictor(_Scheduler(), max_pixels=0)

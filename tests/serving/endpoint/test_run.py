@@ -1,0 +1,457 @@
+"""The whole endpoint: started, changed while it runs, and stopped."""
+
+import base64
+import json
+import os
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+
+import grpc
+import httpx
+import pytest
+import tensorflow as tf
+import trustme
+from grpc_health.v1 import health_pb2
+from tensorflow_serving.apis import (
+    model_management_pb2,
+    prediction_service_pb2_grpc,
+)
+
+import serving.__main__
+from serving.endpoint.batching.parameters import BatchingParameters
+from serving.endpoint.models.config import single_model
+from serving.endpoint.run import run
+from serving.web.sockets import PortInUseError, open_socket
+from tests.support.example_model import png, write_example_model
+from tests.support.running_endpoint import running_endpoint
+from tests.support.running_grpc import channel_to, predict_request, refusal
+
+TOKEN = "a-token-of-the-tests-0123456789"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model") / "1"
+    write_example_model(folder)
+    return folder
+
+
+def add_version(base, version, model):
+    """Add a version as a careful user does: whole, by a rename."""
+    base.mkdir(parents=True, exist_ok=True)
+    part = base / f"{version}.part"
+    shutil.copytree(model, part)
+    part.rename(base / str(version))
+
+
+def body(*pictures):
+    rows = [{"b64": base64.b64encode(picture).decode()} for picture in pictures]
+    return json.dumps({"instances": rows})
+
+
+def wait_for(condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.05)
+
+
+class TestStart:
+    def test_import_does_not_load_tensorflow(self):
+        script = (
+            "import serving.endpoint.run, sys; assert 'tensorflow' not in sys.modules"
+        )
+        subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+    def test_taken_port_is_told_before_the_model_is_loaded(self):
+        with open_socket("127.0.0.1", 0) as listener:
+            port = listener.getsockname()[1]
+            with pytest.raises(PortInUseError, match=f"Port {port} "):
+                run([single_model("example", "no such folder")], port=port)
+
+    def test_missing_model_frees_both_ports(self, tmp_path):
+        with (
+            open_socket("127.0.0.1", 0) as first,
+            open_socket("127.0.0.1", 0) as second,
+        ):
+            ports = [s.getsockname()[1] for s in (first, second)]
+        with pytest.raises(FileNotFoundError, match="example"):
+            run([single_model("example", tmp_path)], port=ports[0], grpc_port=ports[1])
+        for port in ports:
+            open_socket("127.0.0.1", port).close()
+
+
+class TestOptions:
+    @pytest.fixture
+    def received(self, monkeypatch):
+        received = {}
+        monkeypatch.setattr(
+            "serving.endpoint.run.run",
+            lambda configs, **options: received.update(configs=configs, **options),
+        )
+        monkeypatch.setattr("serving.web.log.configure", lambda kind: None)
+        return received
+
+    def start(self, *options):
+        return serving.__main__.main(["run", *map(str, options)])
+
+    MODEL = ("--model-name", "m", "--model-base-path", "x")
+
+    def test_defaults_are_those_of_tf_serving_and_keep_other_machines_out(
+        self, received
+    ):
+        assert self.start(*self.MODEL) == 0
+        assert received["configs"] == [single_model("m", "x")]
+        assert (received["host"], received["port"]) == ("127.0.0.1", 8501)
+        assert received["grpc_port"] == 8500
+        assert received["batching"] == BatchingParameters()
+        assert received["max_message_bytes"] == received["max_body_bytes"] == 2**26
+        assert received["max_concurrent_calls"] == 128
+        assert (received["poll_seconds"], received["timeout_seconds"]) == (1, 30)
+        assert received["access"] is received["tls"] is received["metrics_path"] is None
+
+    @pytest.mark.parametrize(
+        ("options", "port"), [(["--grpc-port", "0"], 0), (["--no-grpc"], None)]
+    )
+    def test_grpc_port_is_chosen(self, received, options, port):
+        assert self.start(*self.MODEL, *options) == 0
+        assert received["grpc_port"] == port
+
+    def test_batching_can_be_set_and_left_out(self, received, tmp_path):
+        file = tmp_path / "batching.txt"
+        file.write_text("max_batch_size { value: 7 }")
+        assert self.start(*self.MODEL, "--batching-parameters-file", file) == 0
+        assert received["batching"].max_batch_size == 7
+        assert self.start(*self.MODEL, "--no-batching") == 0
+        assert received["batching"] == BatchingParameters.unbatched()
+
+    @pytest.mark.parametrize(
+        ("options", "rule"),
+        [
+            ([], "Give --model-name and --model-base-path, or --model-config-file"),
+            (["--model-name", "m"], "Give --model-name and --model-base-path"),
+            (
+                [*MODEL, "--model-config-file", "f"],
+                "--model-config-file must stand without --model-name",
+            ),
+            (
+                [*MODEL, "--no-batching", "--batching-parameters-file", "f"],
+                "--no-batching must stand without",
+            ),
+            (
+                [*MODEL, "--model-config-file-poll-wait-seconds", "5"],
+                "--model-config-file-poll-wait-seconds needs --model-config-file",
+            ),
+            (
+                [
+                    *("--model-config-file", "f"),
+                    *("--model-config-file-poll-wait-seconds", "-1"),
+                ],
+                "--model-config-file-poll-wait-seconds must be at least 0",
+            ),
+            ([*MODEL, "--monitoring-config-file", "no-such-file"], "no-such-file"),
+            ([*MODEL, "--ssl-config-file", "no-such-file"], "no-such-file"),
+            ([*MODEL, "--token-file", "no-such-file"], "no-such-file"),
+        ],
+    )
+    def test_options_that_cannot_be_followed_are_told(
+        self, received, capsys, options, rule
+    ):
+        assert self.start(*options) != 0
+        assert rule in capsys.readouterr().err
+        assert not received
+
+
+@pytest.mark.slow
+class TestProcess:
+    def test_new_version_is_taken_up_while_requests_run_and_none_fails(
+        self, model, tmp_path
+    ):
+        base = tmp_path / "example"
+        add_version(base, 1, model)
+        options = ["--model-name", "example", "--model-base-path", base]
+        options += ["--file-system-poll-wait-seconds", "0.1"]
+        with running_endpoint(*options) as endpoint, channel_to(endpoint.grpc) as stubs:
+            stop, answers = threading.Event(), []
+
+            def ask():
+                request = predict_request({"image_bytes": [png(255, 0, 0)]})
+                address = f"{endpoint.url}/v1/models/example:predict"
+                with httpx.Client(timeout=30) as client:
+                    while not stop.is_set():
+                        reply = client.post(address, content=body(png(255, 0, 0)))
+                        assert reply.json() == {"predictions": [[1, 0, 0, 1]]}
+                        spec = stubs.prediction.Predict(request, timeout=30).model_spec
+                        answers.append(spec.version.value)
+
+            threads = [threading.Thread(target=ask) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            wait_for(lambda: answers)
+            add_version(base, 2, model)
+            wait_for(lambda: answers[-1] == 2)
+            # A broken version must never take its place.
+            (base / "3").mkdir()
+            (base / "3" / "saved_model.pb").write_bytes(b"broken")
+            url = f"{endpoint.url}/v1/models/example"
+
+            def states():
+                status = httpx.get(url).json()["model_version_status"]
+                return {s["version"]: (s["state"], s["status"]) for s in status}
+
+            wait_for(lambda: states().get("3", ("",))[0] == "END")
+            seen = len(answers)
+            wait_for(lambda: len(answers) > seen + 10)
+            stop.set()
+            for thread in threads:
+                thread.join(30)
+            assert len(set(answers)) == 2
+            assert answers[-1] == 2
+            _, why = states()["3"]
+            assert why["error_code"] != "OK"
+            assert (
+                "Version 3 of model 'example' cannot be loaded"
+                in (why["error_message"])
+            )
+            wait_for(lambda: states()["1"][0] == "END")
+
+    def test_configuration_labels_reload_metrics_and_ids(self, model, tmp_path):
+        for version in (1, 2):
+            add_version(tmp_path / "colors", version, model)
+        add_version(tmp_path / "other", 5, model)
+        config = tmp_path / "models.config"
+        config.write_text(
+            f"""model_config_list {{ config {{
+              name: "colors" base_path: "{tmp_path}/colors" model_platform: "tensorflow"
+              model_version_policy {{ all {{}} }}
+              version_labels {{ key: "stable" value: 1 }}
+              version_labels {{ key: "canary" value: 2 }} }} }}"""
+        )
+        monitoring = tmp_path / "monitoring.config"
+        monitoring.write_text('prometheus_config { enable: true path: "/metrics" }')
+        options = ["--model-config-file", config, "--log-format", "json"]
+        options += ["--monitoring-config-file", monitoring]
+        with running_endpoint(*options) as endpoint, channel_to(endpoint.grpc) as stubs:
+            url = f"{endpoint.url}/v1/models/colors"
+            for label, version in (("stable", 1), ("canary", 2)):
+                reply = httpx.get(f"{url}/labels/{label}/metadata")
+                assert reply.json()["model_spec"]["version"] == str(version)
+                status = httpx.get(f"{url}/labels/{label}").json()
+                (only,) = status["model_version_status"]
+                assert only["version"] == str(version)
+                request = predict_request({"image_bytes": [png(0, 0, 0)]}, "colors")
+                request.model_spec.version_label = label
+                answer = stubs.prediction.Predict(request, timeout=30)
+                assert answer.model_spec.version.value == version
+            reply = httpx.post(
+                f"{url}/labels/stable:predict",
+                content=body(png(0, 255, 0)),
+                headers={"X-Request-Id": "id-of-the-test"},
+            )
+            assert reply.json() == {"predictions": [[0, 1, 0, 1]]}
+            assert reply.headers["X-Request-Id"] == "id-of-the-test"
+            _, call = stubs.prediction.Predict.with_call(
+                request, metadata=[("x-request-id", "id-by-grpc")]
+            )
+            assert ("x-request-id", "id-by-grpc") in call.trailing_metadata()
+            metrics = httpx.get(f"{endpoint.url}/metrics").text
+            assert (
+                ':tensorflow:serving:request_count{model_name="colors",status="OK"} 4'
+            ) in metrics
+            for sample in (
+                'queuing_latency_count{thread_pool_name="batch_threads"} 4',
+                "input_batch_size_sum{} 4",
+                "processed_batch_size_count{} 4",
+                'padding_size_sum{execution_batch_size="1"} 0',
+            ):
+                assert f":batching_session:{sample}" in metrics
+
+            reload = model_management_pb2.ReloadConfigRequest()
+            reload.config.model_config_list.config.add(
+                name="other", base_path=str(tmp_path / "other")
+            )
+            response = stubs.model.HandleReloadConfigRequest(reload, timeout=60)
+            assert response.status.error_code == 0
+            other = httpx.get(f"{endpoint.url}/v1/models/other").json()
+            assert other["model_version_status"][0]["version"] == "5"
+            wait_for(
+                lambda: all(
+                    version["state"] == "END"
+                    for version in httpx.get(url).json()["model_version_status"]
+                )
+            )
+            assert httpx.post(f"{url}:predict", content=body()).status_code == 404
+        found = [json.loads(line) for line in endpoint.lines if line.startswith("{")]
+        requests = {
+            line["request_id"]: line for line in found if line["event"] == "request"
+        }
+        line = requests["id-of-the-test"]
+        assert (line["protocol"], line["call"], line["model"]) == (
+            "REST",
+            "predict",
+            "colors",
+        )
+        assert (line["version"], line["status"]) == (1, "OK")
+        assert requests["id-by-grpc"]["protocol"] == "GRPC"
+
+    def test_tls_and_tokens_guard_both_ports(self, model, tmp_path):
+        add_version(tmp_path / "example", 1, model)
+        authority = trustme.CA()
+        certificate = authority.issue_cert("127.0.0.1", "localhost")
+        pems = [certificate.private_key_pem, *certificate.cert_chain_pems]
+        key, *chain = (pem.bytes().decode() for pem in pems)
+        ssl_config = tmp_path / "ssl.config"
+        ssl_config.write_text(
+            f"server_key: {json.dumps(key)} server_cert: {json.dumps(''.join(chain))}"
+        )
+        tokens = tmp_path / "tokens"
+        tokens.write_text(TOKEN)
+        for file in (ssl_config, tokens):
+            file.chmod(0o600)
+        root = tmp_path / "ca.pem"
+        authority.cert_pem.write_to_path(str(root))
+        options = ["--model-name", "example", "--model-base-path"]
+        options += [tmp_path / "example", "--ssl-config-file", ssl_config]
+        with running_endpoint(*options, "--token-file", tokens) as endpoint:
+            assert endpoint.url.startswith("https://")
+            url = f"{endpoint.url}/v1/models/example:predict"
+            context = ssl.create_default_context(cafile=str(root))
+            with httpx.Client(verify=context) as client:
+                refused = client.post(url, content=body(png(0, 0, 0)))
+                assert refused.status_code == 401
+                assert refused.headers["www-authenticate"] == "Bearer"
+                client.headers["Authorization"] = f"Bearer {TOKEN}"
+                reply = client.post(url, content=body(png(0, 0, 255)))
+                assert reply.json() == {"predictions": [[0, 0, 1, 1]]}
+            with pytest.raises(httpx.ConnectError):
+                httpx.post(url, content=body(png(0, 0, 0)))
+            assert ask_by_grpc(endpoint.grpc, root, None) == "UNAUTHENTICATED"
+            assert ask_by_grpc(endpoint.grpc, root, "wrong" * 5) == "UNAUTHENTICATED"
+            assert ask_by_grpc(endpoint.grpc, root, TOKEN) == "OK"
+        log = "".join(endpoint.lines)
+        assert TOKEN not in log
+        assert "BEGIN" not in log
+        assert log.count("status=UNAUTHENTICATED") == 3
+
+    def test_open_server_refuses_bombs_and_changes_of_its_models(self, model, tmp_path):
+        add_version(tmp_path / "example", 1, model)
+        options = ["--model-name", "example", "--model-base-path"]
+        everywhere = "0.0.0.0"  # noqa: S104
+        options += [tmp_path / "example", "--max-pixels", 63, "--host", everywhere]
+        with running_endpoint(*options) as endpoint:
+            reply = httpx.post(
+                f"{endpoint.url}/v1/models/example:predict", content=body(png(1, 2, 3))
+            )
+            assert reply.status_code == 400
+            assert reply.json()["error"] == (
+                'Input "image_bytes", row 0: the picture has 8 x 8 pixels; at most 63 '
+                "are decoded."
+            )
+            reload = model_management_pb2.ReloadConfigRequest()
+            reload.config.model_config_list.config.add(
+                name="other", base_path=str(tmp_path / "example")
+            )
+            port = endpoint.grpc.rpartition(":")[2]
+            with channel_to(f"127.0.0.1:{port}") as stubs:
+                code, text = refusal(stubs.model.HandleReloadConfigRequest, reload)
+            assert code == "PERMISSION_DENIED"
+            assert "asks for a token" in text
+
+    def test_sigterm_lets_running_requests_of_both_protocols_end(self, tmp_path):
+        module = _Gate()
+        tf.saved_model.save(module, str(tmp_path / "gate" / "1"), signatures=module.go)
+        options = ["--model-name", "gate", "--model-base-path", tmp_path / "gate"]
+        with running_endpoint(*options, "--no-batching") as endpoint:
+            address = f"{endpoint.url}/v1/models/gate:predict"
+            with channel_to(endpoint.grpc) as stubs:
+                health = stubs.health.Check(health_pb2.HealthCheckRequest(), timeout=20)
+                assert health.status == health_pb2.HealthCheckResponse.SERVING
+                request = predict_request({"path": str(tmp_path / "g")}, name="gate")
+                call = stubs.prediction.Predict.future(request, timeout=60)
+                answers = []
+                rest = threading.Thread(
+                    target=lambda: answers.append(
+                        httpx.post(
+                            address, json={"inputs": str(tmp_path / "r")}, timeout=60
+                        )
+                    )
+                )
+                rest.start()
+                for name in ("g", "r"):
+                    wait_for((tmp_path / f"{name}.started").exists)
+                endpoint.process.terminate()
+                wait_for(lambda: health_of(stubs) != "SERVING")
+                for name in ("g", "r"):
+                    (tmp_path / f"{name}.go").touch()
+                assert list(call.result().outputs["done"].bool_val) == [True]
+                rest.join(60)
+                assert answers[0].json() == {"outputs": True}
+            assert endpoint.process.wait(timeout=60) == 0
+
+    def test_killed_server_starts_again_at_once_on_the_same_ports(
+        self, model, tmp_path
+    ):
+        add_version(tmp_path / "example", 1, model)
+        options = ["--model-name", "example", "--model-base-path"]
+        options += [tmp_path / "example"]
+        with running_endpoint(*options) as endpoint:
+            ports = [
+                ("--port", endpoint.url.rpartition(":")[2]),
+                ("--grpc-port", endpoint.grpc.rpartition(":")[2]),
+            ]
+            with httpx.Client() as client:  # a connection that the kill cuts
+                client.get(f"{endpoint.url}/v1/models/example")
+                os.kill(endpoint.process.pid, signal.SIGKILL)
+                endpoint.process.wait(timeout=20)
+            again = [word for port in ports for word in port]
+            with running_endpoint(*options, *again) as second:
+                assert (second.url, second.grpc) == (endpoint.url, endpoint.grpc)
+                reply = httpx.get(f"{second.url}/v1/models/example")
+                assert reply.status_code == 200
+
+    def test_broken_model_ends_the_start_with_the_reason(self, tmp_path):
+        (tmp_path / "m" / "4").mkdir(parents=True)
+        (tmp_path / "m" / "4" / "saved_model.pb").write_bytes(b"broken")
+        with (
+            pytest.raises(AssertionError, match="Version 4 of model 'm' cannot be"),
+            running_endpoint("--model-name", "m", "--model-base-path", tmp_path / "m"),
+        ):
+            pass
+
+
+class _Gate(tf.Module):
+    """Says that it runs by one file and ends when there is another."""
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.string, "path")])
+    def go(self, path):
+        with tf.control_dependencies([tf.io.write_file(path + ".started", "")]):
+            found = tf.size(tf.io.matching_files(path + ".go"))
+        while found == 0:
+            found = tf.size(tf.io.matching_files(path + ".go"))
+        return {"done": found > 0}
+
+
+def health_of(stubs):
+    try:
+        answer = stubs.health.Check(health_pb2.HealthCheckRequest(), timeout=20)
+    except grpc.RpcError as error:
+        return error.code().name
+    return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+
+
+def ask_by_grpc(address, root, token):
+    credentials = grpc.ssl_channel_credentials(root.read_bytes())
+    metadata = [] if token is None else [("authorization", f"Bearer {token}")]
+    with grpc.secure_channel(address, credentials) as channel:
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        request = predict_request({"image_bytes": [png(0, 0, 0)]})
+        try:
+            stub.Predict(request, timeout=30, metadata=metadata)
+        except grpc.RpcError as error:
+            return error.code().name
+        return "OK"

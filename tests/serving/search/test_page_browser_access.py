@@ -1,0 +1,118 @@
+import io
+
+import pytest
+from PIL import Image
+from playwright.sync_api import expect
+
+from serving.search.app.fetching import FetchError
+from serving.web.tokens import TokenAccess
+from tests.support.page_browser import color_search, served, status, visiting
+from tests.support.search_fixtures import serve_model
+from tests.support.token_files import write_tokens
+
+pytestmark = pytest.mark.slow
+
+TOKEN = "a-token-of-this-test-only"
+
+
+class Elsewhere:
+    """Stands for other servers: one picture is there, and nothing else."""
+
+    async def fetch(self, url):
+        if url != "https://pictures.example/sky.png":
+            raise FetchError(
+                "The picture at `url` could not be fetched.", is_refused=False
+            )
+        buffer = io.BytesIO()
+        Image.new("RGB", (20, 20), (0, 0, 250)).save(buffer, "PNG")
+        return buffer.getvalue()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return color_search(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def endpoint_url(folder):
+    with serve_model(folder / "models" / "colors") as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def guarded(folder, endpoint_url, tmp_path_factory):
+    file = write_tokens(tmp_path_factory.mktemp("access") / "tokens", f"{TOKEN}\n")
+    with served(folder / "index", endpoint_url, access=TokenAccess(file)) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def fetching(folder, endpoint_url):
+    options = {"allow_url": True, "fetcher": Elsewhere()}
+    with served(folder / "index", endpoint_url, **options) as address:
+        yield address
+
+
+def are_loaded(images):
+    return images.evaluate_all(
+        "async images => { await Promise.all(images.map(i => i.complete || "
+        "new Promise(done => { i.onload = i.onerror = done; })));"
+        " return images.every(i => i.naturalWidth > 0); }"
+    )
+
+
+def test_a_gallery_behind_a_token_asks_for_it_and_shows_its_images(browser, guarded):
+    with visiting(browser, guarded) as page:
+        dialog = page.get_by_role("dialog", name="This gallery asks for a token")
+        expect(page.get_by_label("Access token")).to_be_focused()
+        page.keyboard.type("one-that-is-not-valid")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("not valid")
+        page.keyboard.type(TOKEN)
+        page.keyboard.press("Enter")
+        expect(dialog).to_be_hidden()
+        expect(page.locator("#strip img[src^=blob]")).to_have_count(9)
+        assert are_loaded(page.locator("#strip img"))
+        page.locator("#strip .card").first.click()
+        expect(page.locator(".hits img[src^=blob]").first).to_be_visible()
+        expect(page.locator("#preview-image[src^=blob]")).to_be_visible()
+        page.get_by_role("button", name="Choose a region").click()
+        expect(page.locator("#crop-search")).to_be_enabled()
+        page.keyboard.press("Escape")
+        # The token is kept as long as the page is open.
+        page.reload()
+        expect(page.locator(".hits .card")).to_have_count(8)
+
+
+def test_who_gives_no_token_is_told_what_is_missing(browser, guarded):
+    with visiting(browser, guarded) as page:
+        expect(page.locator("#token-dialog")).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(status(page)).to_contain_text("Bearer TOKEN")
+        page.get_by_role("button", name="Try again").click()
+        expect(page.locator("#token-dialog")).to_be_visible()
+
+
+def test_a_picture_elsewhere_is_searched_with_by_its_address(browser, fetching):
+    with visiting(browser, fetching) as page:
+        page.get_by_label("Address of a picture").fill(
+            "https://pictures.example/sky.png"
+        )
+        page.keyboard.press("Enter")
+        expect(page.locator(".hits .card-class").first).to_have_text("blue")
+        title = page.locator("#preview-title")
+        expect(title).to_have_text("https://pictures.example/sky.png")
+        expect(page.locator("#preview-image")).to_be_hidden()
+        page.reload()
+        expect(page.locator(".hits .card")).to_have_count(9)
+
+
+def test_a_picture_that_is_not_fetched_is_told(browser, fetching):
+    with visiting(browser, fetching) as page:
+        field = page.get_by_label("Address of a picture")
+        field.fill("https://pictures.example/gone.png")
+        page.keyboard.press("Enter")
+        expect(status(page)).to_contain_text("could not be fetched")
+        expect(page.locator("#preview-title")).to_contain_text("gone.png")
+        with page.expect_request("**/api/search"):
+            field.press("Enter")

@@ -1,0 +1,169 @@
+"""No rule of axe-core is broken in any view, at any width, in either colour scheme."""
+
+import pytest
+from playwright.sync_api import expect
+
+from serving.search.gallery.indexing import index_images
+from tests.support.axe import axe_source, violations
+from tests.support.page_browser import (
+    WIDTHS,
+    has_no_horizontal_scrolling,
+    served,
+    settled,
+    upload,
+    visiting,
+)
+from tests.support.search_fixtures import (
+    build_search,
+    serve_model,
+    write_color_model,
+    write_picture,
+)
+
+pytestmark = pytest.mark.slow  # each view twice: a width and a scheme each
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A page that offers everything: two indexes, changes, addresses, a threshold."""
+    folder = build_search(tmp_path_factory.mktemp("search"), threshold=0.9)
+    reddish = folder / "models" / "reddish"
+    write_color_model(reddish / "1", tint=(1, 0.3, 0.3))
+    index_images(folder / "images", folder / "reddish", reddish)
+    options = {"editable": True, "allow_url": True}
+    other = folder / "reddish"
+    with (
+        serve_model(folder / "models" / "colors") as url,
+        serve_model(reddish) as second,
+        served(folder / "index", url, compare=(other, second), **options) as address,
+    ):
+        yield address
+
+
+@pytest.fixture(scope="module")
+def axe(request):
+    return axe_source(request.config.cache.mkdir("axe-core"))
+
+
+@pytest.fixture(
+    scope="module", params=[("desktop", "light"), ("phone", "dark")], ids="-".join
+)
+def shared_page(browser, address, request):
+    """One page for all views: each width and each colour scheme once."""
+    width, scheme = request.param
+    calm = {"color_scheme": scheme, "reduced_motion": "reduce"}
+    with visiting(browser, address, WIDTHS[width], **calm) as page:
+        yield page
+
+
+@pytest.fixture
+def page(shared_page, address):
+    """The start of the page, as if nothing was done with it."""
+    shared_page.unroute_all()
+    shared_page.goto("about:blank")
+    shared_page.goto(f"{address}/")
+    expect(shared_page.locator("#strip img")).to_have_count(9)
+    return shared_page
+
+
+def assert_accessible(page, axe):
+    settled(page)
+    assert violations(page, axe) == []
+    assert has_no_horizontal_scrolling(page)
+
+
+def test_axe_finds_what_it_should(page, axe):
+    page.evaluate("document.querySelector('#strip img').removeAttribute('alt')")
+    found = violations(page, axe)
+    assert any(line.startswith("image-alt") for line in found)
+
+
+def test_start_and_its_error(page, axe, tmp_path):
+    assert_accessible(page, axe)
+    bad = tmp_path / "bad.png"
+    bad.write_text("no picture")
+    upload(page, bad)
+    expect(page.locator("#status.error")).to_be_visible()
+    assert_accessible(page, axe)
+
+
+def test_hits_and_the_dialog_of_a_region(page, axe, tmp_path):
+    upload(page, write_picture(tmp_path / "sky.png", (0, 0, 200)))
+    expect(page.locator(".hits .card")).to_have_count(18)
+    assert_accessible(page, axe)
+    page.get_by_label("Index", exact=True).select_option("index")
+    expect(page.locator(".hits .card")).to_have_count(9)
+    assert_accessible(page, axe)
+    page.get_by_role("button", name="Choose a region").click()
+    expect(page.locator("#crop-search")).to_be_enabled()
+    assert_accessible(page, axe)
+    page.locator("#crop-search").click()
+    expect(page.locator("#preview-region")).to_be_visible()
+    assert_accessible(page, axe)
+
+
+def test_no_match(page, axe, tmp_path):
+    upload(page, write_picture(tmp_path / "lemon.png", (200, 200, 0)))
+    expect(page.locator(".divider").first).to_be_visible()
+    assert_accessible(page, axe)
+
+
+def test_browsing_and_the_question_before_a_removal(page, axe):
+    page.get_by_role("link", name="Browse", exact=True).click()
+    expect(page.locator("#page-images .card")).to_have_count(9)
+    assert_accessible(page, axe)
+    page.locator(".card-remove").first.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#remove-dialog")).to_be_visible()
+    assert_accessible(page, axe)
+
+
+def test_the_pages_of_a_long_gallery(page, axe):
+    def answer(route):
+        reply = route.fetch().json()
+        route.fulfill(json=reply | {"total": 10_000})
+
+    page.route("**/api/images?*", answer)
+    page.goto(page.url.split("#")[0] + "#browse?page=2")
+    expect(page.locator("#pager")).to_be_visible()
+    assert_accessible(page, axe)
+
+
+def test_near_duplicates(page, axe):
+    page.goto(page.url.split("#")[0] + "#duplicates?threshold=0.8")
+    expect(page.locator(".group").first).to_be_visible()
+    assert_accessible(page, axe)
+
+
+def test_the_map_and_its_clusters(page, axe):
+    page.get_by_role("link", name="Map").click()
+    expect(page.locator("#canvas")).to_be_visible(timeout=60_000)
+    page.locator("#clusters summary").first.click()
+    assert_accessible(page, axe)
+
+
+def test_adding(page, axe, tmp_path):
+    bad = tmp_path / "bad.png"
+    bad.write_text("no picture")
+    page.get_by_role("link", name="Add", exact=True).click()
+    expect(page.locator("#adding-title")).to_be_focused()
+    assert_accessible(page, axe)
+    good = write_picture(tmp_path / "good.png", (250, 250, 0))
+    page.set_input_files("#add-files", [bad, good])
+    expect(page.locator("#add-list .add-item")).to_have_count(2)
+    assert_accessible(page, axe)
+    page.route("**/api/images", lambda route: route.fulfill(status=400, json=refused))
+    refused = {"error": "This is not an image."}
+    page.get_by_role("button", name="Add 2 images").click()
+    expect(page.locator("#status.warning")).to_be_visible()
+    assert_accessible(page, axe)
+
+
+def test_the_token_dialog(page, axe):
+    error = {"error": "The bearer token is not valid here."}
+    page.route("**/api/info", lambda route: route.fulfill(status=401, json=error))
+    page.reload()
+    page.get_by_label("Access token").fill("wrong")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_be_visible()
+    assert_accessible(page, axe)

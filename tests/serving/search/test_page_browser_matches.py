@@ -1,0 +1,107 @@
+import pytest
+from playwright.sync_api import expect
+
+from tests.support.page_browser import (
+    WIDTHS,
+    has_no_horizontal_scrolling,
+    served,
+    status,
+    upload,
+    visiting,
+)
+from tests.support.search_fixtures import build_search, serve_model, write_picture
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory):
+    """The address of a page whose gallery calls nothing below 0.9 a match."""
+    folder = build_search(tmp_path_factory.mktemp("calibrated"), threshold=0.9)
+    with (
+        serve_model(folder / "models" / "colors") as url,
+        served(folder / "index", url) as address,
+    ):
+        yield address
+
+
+@pytest.fixture
+def width():
+    return "desktop"
+
+
+@pytest.fixture
+def page(browser, calibrated, width):
+    with visiting(browser, calibrated, WIDTHS[width]) as page:
+        yield page
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_matches_stand_above_a_divider_and_the_rest_below(page, tmp_path):
+    expect(page.locator("#facts")).to_contain_text("from a similarity of 0.900 on")
+    upload(page, write_picture(tmp_path / "sky.png", (0, 0, 200)))
+    items = page.locator(".hits > li")
+    expect(items).to_have_count(10)
+    expect(items.nth(2)).to_have_text("Below 0.900: near, but no match")
+    weak = items.evaluate_all("all => all.map(li => !!li.querySelector('.weak'))")
+    assert weak == [False] * 3 + [True] * 7
+    expect(page.locator("#results-title")).to_have_text("Nearest images")
+    expect(status(page)).to_contain_text("2 are matches.")
+    whole = page.locator(".hits").bounding_box()["width"]
+    assert items.nth(2).bounding_box()["width"] == pytest.approx(whole, abs=1)
+    assert has_no_horizontal_scrolling(page)
+
+
+def test_query_without_a_match_is_told_so_before_the_nearest(page, tmp_path):
+    upload(page, write_picture(tmp_path / "lemon.png", (200, 200, 0)))
+    expect(page.get_by_role("heading", name="No match")).to_be_visible()
+    expect(status(page)).to_contain_text("No match among 9 images")
+    first = page.locator(".hits > li").first
+    expect(first).to_contain_text("Nothing here is similar enough.")
+    expect(first).to_contain_text(
+        "needs a similarity of 0.900, the nearest image has 0.8"
+    )
+    expect(page.locator(".hits .card.weak")).to_have_count(9)
+    assert has_no_horizontal_scrolling(page)
+
+    upload(page, write_picture(tmp_path / "sky.png", (0, 0, 200)))
+    expect(page.get_by_role("heading", name="Nearest images")).to_be_visible()
+    expect(page.locator(".hits .card.weak")).to_have_count(7)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "similarities", "match", "sentence", "scores"),
+    [
+        (
+            0.7482,
+            [0.7479, 0.51],
+            False,
+            "needs a similarity of 0.7482, the nearest image has 0.7479.",
+            ["0.7479", "0.5100"],
+        ),
+        (
+            0.748201,
+            [0.748204, 0.748199],
+            True,
+            "Below 0.748201: near, but no match",
+            ["0.748204", "0.748199"],
+        ),
+        (0.748, [0.7486, 0.7474], True, "Below 0.748: near", ["0.749", "0.747"]),
+    ],
+)
+def test_digits_tell_what_matches_from_what_does_not(
+    page, threshold, similarities, match, sentence, scores
+):
+    def answer(route):
+        reply = route.fetch()
+        whole = reply.json()
+        hits = whole["hits"][: len(similarities)]
+        for hit, value in zip(hits, similarities, strict=True):
+            hit |= {"similarity": value, "match": value >= threshold}
+        changes = {"hits": hits, "match": match, "threshold": threshold}
+        route.fulfill(response=reply, json=whole | changes)
+
+    page.route("**/api/search", answer)
+    page.locator("#strip .card").first.click()
+    expect(page.locator(".hits .divider")).to_contain_text(sentence)
+    expect(page.locator(".hits .card b")).to_have_text(scores)

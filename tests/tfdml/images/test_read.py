@@ -1,0 +1,334 @@
+"""Reading pictures: orientation, transparency, odd modes, broken files."""
+
+import io
+import os
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tfdml.images._read import (
+    UnreadableImageError,
+    encode_png,
+    list_images,
+    read_image,
+    resample,
+    resize_image,
+)
+
+RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
+
+
+def encoded(image, kind="PNG", **options):
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def two_halves():
+    """Return a picture 4 wide and 2 high: left half red, right half blue."""
+    image = Image.new("RGB", (4, 2), RED)
+    image.paste(BLUE, (2, 0, 4, 2))
+    return image
+
+
+# What each orientation tells to do to the pixels that are stored (EXIF 2.3, table 5).
+UPRIGHT = {
+    1: lambda stored: stored,
+    2: lambda stored: stored[:, ::-1],
+    3: lambda stored: stored[::-1, ::-1],
+    4: lambda stored: stored[::-1],
+    5: lambda stored: stored.swapaxes(0, 1),
+    6: lambda stored: np.rot90(stored, -1),  # clockwise
+    7: lambda stored: stored.swapaxes(0, 1)[::-1, ::-1],
+    8: lambda stored: np.rot90(stored, 1),
+}
+
+
+@pytest.mark.parametrize("orientation", UPRIGHT)
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+def test_exif_orientation_is_applied(orientation, kind):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    options = {"lossless": True} if kind == "WEBP" else {}
+    data = encoded(photograph(), kind, exif=exif, **options)
+    stored = np.asarray(Image.open(io.BytesIO(encoded(photograph(), kind, **options))))
+    np.testing.assert_array_equal(read_image(data), UPRIGHT[orientation](stored))
+
+
+def test_orientation_of_xmp_counts_too():
+    xmp = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf tiff:Orientation="3"/></x:xmpmeta>'
+    turned = read_image(encoded(photograph(), "JPEG", xmp=xmp))
+    stored = read_image(encoded(photograph(), "JPEG"))
+    np.testing.assert_array_equal(turned, stored[::-1, ::-1])
+
+
+def photograph():
+    """Return a picture that no turn or reflection leaves as it is."""
+    y, x = np.mgrid[:24, :40]
+    return Image.fromarray(np.stack([x * 6, y * 10, x + y], axis=2).astype("uint8"))
+
+
+def by_pillow(data):
+    """Read as the documentation says, by Pillow alone."""
+    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+
+
+JPEGS = {
+    "baseline": {},
+    "progressive": {"progressive": True},
+    "fine": {"quality": 98, "subsampling": 0},
+    "coarse": {"quality": 20},
+    "4:2:2": {"subsampling": 1},
+    "restart markers": {"restart_marker_rows": 1},
+    "RGB": {"keep_rgb": True},
+    "comment": {"comment": b"Exif"},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [(n, m) for n in JPEGS for m in ("RGB", "L", "CMYK") if n != "RGB" or m == "RGB"],
+)
+@pytest.mark.parametrize("size", [(321, 243), (17, 9), (1, 1)])
+def test_jpeg_has_the_pixels_of_pillow(name, mode, size):
+    noise = np.random.default_rng(0).integers(0, 40, (size[1], size[0], 3))
+    picture = np.asarray(photograph().resize(size)) // 2 + noise.astype("uint8")
+    data = encoded(Image.fromarray(picture).convert(mode), "JPEG", **JPEGS[name])
+    np.testing.assert_array_equal(read_image(data), by_pillow(data))
+
+
+def test_jpeg_with_flipped_bits_has_the_pixels_of_pillow():
+    """Only a checksum would tell; libjpeg repairs what it can."""
+    data = bytearray(encoded(photograph().resize((320, 240)), "JPEG"))
+    generator = np.random.default_rng(0)
+    differing = 0
+    for _ in range(40):
+        flipped = bytearray(data)
+        flipped[int(generator.integers(700, len(data) - 2))] ^= 1 << 4
+        try:
+            expected = by_pillow(bytes(flipped))
+        except (OSError, SyntaxError):
+            with pytest.raises(UnreadableImageError):
+                read_image(bytes(flipped))
+            continue
+        np.testing.assert_array_equal(read_image(bytes(flipped)), expected)
+        differing += (expected != by_pillow(bytes(data))).any()
+    assert differing
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "BMP", "GIF", "WEBP"])
+def test_lossless_formats_keep_the_pixels(kind):
+    picture = photograph().quantize(32).convert("RGB")
+    options = {"lossless": True} if kind == "WEBP" else {}
+    data = encoded(picture, kind, **options)
+    np.testing.assert_array_equal(read_image(data), np.asarray(picture))
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("P", "BMP"), ("1", "BMP"), ("P", "TIFF")])
+def test_palette_is_looked_up(mode, kind):
+    picture = photograph().convert("1" if mode == "1" else "RGB")
+    picture = picture.quantize(16) if mode == "P" else picture
+    received = read_image(encoded(picture, kind))
+    np.testing.assert_array_equal(received, np.asarray(picture.convert("RGB")))
+
+
+def test_palette_with_a_transparent_colour_is_composited_on_white():
+    image = Image.new("P", (2, 1))
+    image.putpalette([255, 0, 0, 0, 255, 0])
+    image.putpixel((1, 0), 1)
+    for kind in ("PNG", "GIF"):
+        picture = read_image(encoded(image, kind, transparency=1))
+        assert picture.tolist() == [[list(RED), list(WHITE)]]
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_grey_of_16_bits_is_scaled_to_8(kind):
+    values = np.array([[0, 257, 32896, 65535]], dtype="uint16")  # 257 x 0, 1, 128, 255
+    picture = read_image(encoded(Image.fromarray(values), kind))
+    assert picture[0, :, 0].tolist() == [0, 1, 128, 255]
+    assert (picture == picture[:, :, :1]).all()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "GIF"])
+def test_transparency_is_composited_on_white(kind):
+    image = Image.new("RGBA", (2, 2), (255, 0, 0, 255))
+    image.putpixel((1, 1), (0, 0, 0, 0))  # hidden black
+    options = {"lossless": True, "exact": True} if kind == "WEBP" else {}
+    picture = read_image(encoded(image, kind, **options))
+    assert tuple(picture[0, 0]) == RED
+    assert tuple(picture[1, 1]) == WHITE
+
+
+def test_background_can_be_chosen():
+    image = Image.new("RGBA", (1, 1), (255, 0, 0, 0))
+    assert tuple(read_image(encoded(image), background=BLUE)[0, 0]) == BLUE
+
+
+def test_half_transparent_pixel_is_mixed():
+    image = Image.new("RGBA", (1, 1), (0, 0, 0, 128))
+    np.testing.assert_allclose(read_image(encoded(image))[0, 0], 127, atol=1)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16"])
+def test_every_mode_becomes_rgb(mode):
+    image = Image.new("L", (2, 2), 255)
+    if mode == "I;16":
+        image = Image.fromarray(np.full((2, 2), 65535, dtype="uint16"))
+    else:
+        image = image.convert("RGB").convert(mode)
+    kind = "JPEG" if mode == "CMYK" else "PNG"
+    picture = read_image(encoded(image, kind))
+    assert picture.dtype == np.uint8
+    assert picture.tolist() == [[[255] * 3] * 2] * 2
+
+
+def test_first_frame_of_an_animation_is_taken():
+    frames = [Image.new("RGB", (2, 2), color) for color in (RED, BLUE)]
+    data = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    assert tuple(read_image(data)[0, 0]) == RED
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"<html>not found</html>", "no image format"),
+        (b"", "no image format"),
+        (encoded(Image.new("RGB", (64, 64), RED), "JPEG")[:300], "Truncated|truncated"),
+        (encoded(two_halves())[:-30], "OSError|SyntaxError|truncated"),
+        (encoded(two_halves(), "TIFF")[:40], "Error|no image format"),
+        (encoded(two_halves(), "WEBP")[:40], "Error|no image format"),
+        (encoded(two_halves(), "BMP")[:60], "Error|truncated"),
+        (encoded(Image.effect_noise((64, 64), 9), "GIF")[:400], "Error|truncated"),
+        (
+            encoded(Image.new("RGB", (640, 480), RED), "JPEG", progressive=True)[:800],
+            "Truncated|truncated",
+        ),
+        (b"\xff\xd8\xff", "no image format|Error"),
+    ],
+    ids=[
+        "html",
+        "empty",
+        "half a JPEG",
+        "half a PNG",
+        "half a TIFF",
+        "half a WebP",
+        "half a BMP",
+        "half a GIF",
+        "half a progressive JPEG",
+        "three bytes of a JPEG",
+    ],
+)
+def test_broken_file_is_named_with_the_reason(data, reason, tmp_path):
+    path = tmp_path / "broken.jpg"
+    path.write_bytes(data)
+    with pytest.raises(UnreadableImageError, match=rf"broken\.jpg.*({reason})"):
+        read_image(path)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_huge_picture_is_refused_before_it_is_decoded(kind):
+    data = encoded(Image.new("1", (4000, 3000)), kind)
+    with pytest.raises(UnreadableImageError, match=r"at most 1000 pixels.*4000 x 3000"):
+        read_image(data, max_pixels=1000)
+
+
+def test_pixel_limit_is_that_of_the_reader_not_of_pillow():
+    """Pillow warns above 89 million pixels and refuses above 179 million."""
+    data = encoded(Image.new("1", (10_000, 9_500)))
+    assert read_image(data).shape == (9_500, 10_000, 3)
+    with pytest.raises(UnreadableImageError, match="at most 90000000 pixels"):
+        read_image(data, max_pixels=90_000_000)
+    bomb = encoded(Image.new("1", (20_000, 9_500)))
+    with pytest.raises(UnreadableImageError, match="DecompressionBombError"):
+        read_image(bomb)
+
+
+def test_reading_in_threads_leaves_the_warnings_of_the_process_as_they_are():
+    """`warnings.catch_warnings` puts back what another thread has silenced."""
+    data = encoded(photograph())
+    before = list(warnings.filters)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(read_image, [data] * 2000))
+    assert list(warnings.filters) == before
+
+
+def test_missing_file_is_said_to_be_missing(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"none\.png"):
+        read_image(tmp_path / "none.png")
+
+
+def test_png_keeps_every_pixel():
+    picture = np.random.default_rng(0).integers(0, 256, (5, 7, 3)).astype("uint8")
+    np.testing.assert_array_equal(read_image(encode_png(picture)), picture)
+
+
+def test_resizing_averages_what_it_drops():
+    picture = np.zeros((4, 8, 3), dtype="uint8")
+    picture[:, 1::2] = 200
+    small = resize_image(picture, 2)
+    assert small.shape == (2, 2, 3)
+    np.testing.assert_allclose(small, 100, atol=15)
+    assert resize_image(small, 2) is small
+
+
+@pytest.mark.parametrize("size", [(30, 40), (240, 320), (700, 11), (1, 1)])
+def test_resampling_is_that_of_pillow_within_a_level(size):
+    picture = np.asarray(photograph().resize((301, 203)))
+    expected = Image.fromarray(picture).resize(size[::-1], Image.Resampling.BILINEAR)
+    levels = resample(picture, *size).astype(int) - np.asarray(expected)
+    assert np.abs(levels).max() <= 1
+
+
+def test_part_is_resampled_as_if_the_whole_picture_had_been():
+    picture = np.asarray(photograph().resize((301, 203)))
+    whole = resample(picture, 77, 90)
+    across, down = 301 / 90, 203 / 77
+    for left, top, width, height in [(0, 0, 90, 77), (13, 40, 77, 37), (89, 76, 1, 1)]:
+        box = (left * across, top * down, width * across, height * down)
+        part = resample(picture, height, width, box)
+        expected = whole[top : top + height, left : left + width]
+        np.testing.assert_array_equal(part, expected)
+
+
+def test_linked_folders_are_followed_but_not_in_circles(tmp_path):
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "one.png").touch()
+    images = tmp_path / "images"
+    images.mkdir()
+    (images / "linked").symlink_to(tmp_path / "store")
+    (tmp_path / "store" / "back").symlink_to(images)
+    assert list_images(images) == ["linked/one.png"]
+
+
+def test_a_folder_without_pictures_is_refused(tmp_path):
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(ValueError, match="no image in the folder"):
+        list_images(tmp_path)
+    with pytest.raises(NotADirectoryError, match="`images_folder` must be a folder"):
+        list_images(tmp_path / "missing")
+
+
+def test_folder_that_cannot_be_read_is_told(tmp_path, monkeypatch):
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.png").touch()
+    scandir = os.scandir
+
+    def guarded(folder):
+        if str(folder).endswith("dog"):  # root may read what it likes
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    with pytest.raises(PermissionError, match="dog"):
+        list_images(tmp_path)
+
+
+def test_a_file_name_that_is_no_text_is_refused(tmp_path):
+    Path(f"{tmp_path}/bad\udcff.png").touch()
+    with pytest.raises(ValueError, match="not valid UTF-8"):
+        list_images(tmp_path)

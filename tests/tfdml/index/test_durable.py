@@ -1,0 +1,737 @@
+"""Changes of a saved index: locks, kills, failing disks, folders that go away."""
+
+import errno
+import linecache
+import os
+import random
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.search.killed_index import ROOT, compared, kill_at_random
+from tests.support.saved_indexes import (
+    data_of,
+    items_of,
+    log_file,
+    run_python,
+    snapshot,
+)
+from tfdml.index import ExactIndex, IndexFileError, LockedError, ScannIndex, load_index
+from tfdml.index.rows import _growing as growing
+from tfdml.index.rows import _table as table
+from tfdml.index.storage import _log as log
+
+BOTH = pytest.mark.parametrize("index_class", [ExactIndex, ScannIndex])
+
+# Each is made to an index of ids 0, 1 and 2.
+CHANGES = {
+    "add": lambda index: index.add([[1, 1, 1]], [7]),
+    "update": lambda index: index.update([1], [[1, 1, 1]]),
+    "remove": lambda index: index.remove([1]),
+}
+EACH_CHANGE = pytest.mark.parametrize("name", CHANGES)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """An index of the ids 0, 1 and 2, saved to a folder."""
+    index = ExactIndex.build(np.eye(3), attributes={"class": ["x", "y", None]})
+    index.save(tmp_path / "index")
+    yield index
+    index.close()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "index"
+
+
+# What is there after a load
+
+
+@EACH_CHANGE
+def test_change_is_there_as_soon_as_it_has_returned(name, saved, folder):
+    CHANGES[name](saved)
+    assert items_of(load_index(folder)) == items_of(saved)
+
+
+def test_index_that_was_never_saved_has_no_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with ExactIndex.build(np.eye(3)) as index:
+        CHANGES["add"](index)
+        assert index.stats().details["folder"] is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_save_to_another_folder_moves_the_log(saved, folder, tmp_path):
+    CHANGES["add"](saved)
+    saved.save(tmp_path / "other")
+    saved.remove([0])
+    assert load_index(tmp_path / "other").ids.tolist() == [1, 2, 7]
+    with load_index(folder) as before:
+        assert before.ids.tolist() == [0, 1, 2, 7]
+        before.remove([1])  # nobody has it locked any more
+
+
+@BOTH
+def test_compaction_loses_nothing_of_the_log(index_class, tmp_path):
+    index = index_class.build(np.eye(3))
+    index.save(tmp_path)
+    with index:
+        CHANGES["add"](index)
+        index.compact()
+        CHANGES["remove"](index)
+        index.add([[0, 1, 1]], [1])
+        assert items_of(load_index(tmp_path)) == items_of(index)
+        index.save(tmp_path)
+        index.update([7], attributes={"class": ["z"]})
+        assert items_of(load_index(tmp_path)) == items_of(index)
+
+
+def test_refused_change_writes_nothing(saved, folder):
+    CHANGES["add"](saved)
+    before = snapshot(folder)
+    for change in (
+        lambda: saved.add([[1, 1, 1]], [7]),
+        lambda: saved.add([[1, 1, np.nan]], [8]),
+        lambda: saved.add([[1, 1, 1]], ["a"]),
+        lambda: saved.add([[1, 1, 1]], [8], {"class": [5]}),
+        lambda: saved.update([9], [[1, 1, 1]]),
+        lambda: saved.remove([0, 9]),
+        lambda: saved.remove([0, 0]),
+    ):
+        with pytest.raises((ValueError, KeyError)):
+            change()
+        assert snapshot(folder) == before
+    saved.add(np.empty((0, 3)), [])
+    saved.remove([])
+    assert snapshot(folder) == before
+
+
+def test_update_that_names_nothing_changes_nothing(saved, folder):
+    before = snapshot(folder)
+    saved.update([0], attributes={})
+    assert saved.ids.tolist() == [0, 1, 2]  # an updated one would be the last
+    assert snapshot(folder) == before
+    with pytest.raises(KeyError):
+        saved.update([7], attributes={})
+
+
+def test_changes_that_are_read_again_copy_the_marks_of_the_rows_once(
+    saved, folder, monkeypatch
+):
+    # Else many small changes of a large index take for ever to load.
+    reader = load_index(folder)
+    for number in range(10, 30):
+        saved.add([[1, 2, number]], [number])
+        saved.update([number], attributes={"class": ["y"]})
+        saved.remove([number - number % 2])
+        saved.add([[1, 2, 3]], [number - number % 2])
+    saved.close()
+    copied, copies = growing.Growing.copied, []
+
+    def counted(self, size):
+        copies.append(size)
+        return copied(self, size)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(growing.Growing, "copied", counted)
+        assert items_of(load_index(folder)) == items_of(saved)
+        assert len(copies) == 1
+    # Those that search meanwhile see all of them at once.
+    before = reader._table.snapshot
+    reader.remove([])
+    assert before.live.tolist() == [True] * 3
+    assert before.count == 3
+    assert items_of(reader) == items_of(saved)
+    assert reader.ids.tolist() == saved.ids.tolist()
+    reader.close()
+
+
+# Locks
+
+
+@EACH_CHANGE
+def test_second_index_of_a_folder_cannot_change_it(name, saved, folder):
+    second = load_index(folder)
+    saved.add([[1, 2, 3]], [5])
+    with pytest.raises(LockedError, match=rf"{folder} is being changed"):
+        CHANGES[name](second)
+    assert second.ids.tolist() == [0, 1, 2]
+    saved.close()
+    CHANGES[name](second)  # and has caught up with what the first has added
+    assert 5 in second
+    assert items_of(load_index(folder)) == items_of(second)
+    second.close()
+
+
+def test_folder_that_another_changes_cannot_be_saved_to(saved, folder):
+    CHANGES["add"](saved)
+    second = load_index(folder)
+    for other in (second, ExactIndex.build(np.eye(5))):
+        with pytest.raises(LockedError):
+            other.save(folder)
+        assert load_index(folder).ids.tolist() == [0, 1, 2, 7]
+    saved.add([[1, 2, 3]], [8])
+    assert load_index(folder).ids.tolist() == [0, 1, 2, 7, 8]
+
+
+def test_save_to_its_own_folder_keeps_what_others_have_added(saved, folder):
+    # A reader that saves would else put the index of before in the place of theirs.
+    reader = load_index(folder)
+    CHANGES["add"](saved)
+    saved.close()
+    reader.save(folder)
+    assert reader.ids.tolist() == [0, 1, 2, 7]
+    assert load_index(folder).ids.tolist() == [0, 1, 2, 7]
+
+
+def test_copy_is_replaced_by_a_save_as_any_other_index(saved, folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "copy")
+    with load_index(tmp_path / "copy") as copy:
+        CHANGES["add"](copy)
+    CHANGES["remove"](saved)
+    saved.save(tmp_path / "copy")
+    assert load_index(tmp_path / "copy").ids.tolist() == [0, 2]
+
+
+def test_reader_of_a_replaced_index_cannot_change_it(saved, folder):
+    reader = load_index(folder)
+    ExactIndex.build(np.eye(4)).save(folder)
+    with pytest.raises(IndexFileError, match=r"replaced.*Load it again"):
+        CHANGES["add"](reader)
+    assert reader.search(np.eye(3), k=1).ids.tolist() == [[0], [1], [2]]
+    assert len(load_index(folder)) == 4
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_save_does_not_replace_what_another_has_saved_since(
+    is_changed, saved, folder, tmp_path
+):
+    saved.close()
+    reader, other = load_index(folder), load_index(folder)
+    if is_changed:
+        CHANGES["add"](reader)
+        reader.close()
+        other.remove([0])  # which it has taken up before
+    other.add([[1, 2, 3]], [8])
+    other.save(folder)
+    other.close()
+    before = snapshot(folder)
+    for _ in range(2):
+        with pytest.raises(IndexFileError, match=r"replaced by another.*to another"):
+            reader.save(folder)
+        assert snapshot(folder) == before
+    reader.save(tmp_path / "other")  # nothing of its own is lost either
+    assert items_of(load_index(tmp_path / "other")) == items_of(reader)
+    # Nor does the name of the folder matter.
+    (tmp_path / "link").symlink_to(folder)
+    linked = load_index(tmp_path / "link")
+    with load_index(folder) as third:
+        third.save(folder)
+    with pytest.raises(IndexFileError, match="replaced by another"):
+        linked.save(folder)
+
+
+def test_save_to_a_folder_that_is_gone_begins_anew(saved, folder):
+    reader = load_index(folder)
+    shutil.rmtree(folder)
+    reader.save(folder)
+    assert items_of(load_index(folder)) == items_of(saved)
+    # Of what stands there since, it is not the owner.
+    shutil.rmtree(folder)
+    ExactIndex.build(np.eye(5)).save(folder)
+    with pytest.raises(IndexFileError, match="replaced by another"):
+        reader.save(folder)
+    assert len(load_index(folder)) == 5
+
+
+def test_earlier_copy_in_the_place_of_a_folder_is_not_written_to(
+    saved, folder, tmp_path
+):
+    shutil.copytree(folder, tmp_path / "copy")
+    CHANGES["add"](saved)
+    saved.close()
+    reader = load_index(folder)
+    shutil.rmtree(folder)
+    (tmp_path / "copy").rename(folder)
+    before = snapshot(folder)
+    for change in (lambda: reader.remove([0]), lambda: reader.save(folder)):
+        with pytest.raises(IndexFileError, match=r"replaced.*Load it again"):
+            change()
+        assert snapshot(folder) == before
+
+
+def test_whoever_saves_at_the_same_time_loses_nothing(saved, folder):
+    saved.close()
+    refused = []
+
+    def add_and_save(number):
+        while True:
+            index = load_index(folder)
+            try:
+                index.add([[number, 2, 3]], [number])
+                index.save(folder)
+            except (LockedError, IndexFileError) as error:
+                refused.append(error)
+                if number in index:
+                    return  # the change was made, and the save refused
+            else:
+                return
+            finally:
+                index.close()
+
+    threads = [threading.Thread(target=add_and_save, args=(n,)) for n in range(10, 14)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert load_index(folder).ids.tolist()[:3] == [0, 1, 2]
+    assert set(load_index(folder).ids.tolist()) == {0, 1, 2, *range(10, 14)}
+
+
+def test_readers_that_save_at_the_same_time_lose_no_change_of_each_other(saved, folder):
+    saved.close()
+    readers = [load_index(folder) for _ in range(6)]
+    start, kept = threading.Barrier(6), []
+
+    def save_and_add(number):
+        start.wait()
+        try:
+            readers[number].save(folder)
+            readers[number].add([[number, 1, 1]], [10 + number])
+        except (LockedError, IndexFileError):
+            return
+        finally:
+            readers[number].close()
+        kept.append(10 + number)
+
+    threads = [threading.Thread(target=save_and_add, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert kept
+    assert set(load_index(folder).ids.tolist()) == {0, 1, 2, *kept}
+
+
+def test_index_that_was_saved_twice_by_its_owner_stays_his(saved, folder):
+    for number in range(10, 13):
+        saved.add([[1, 2, 3]], [number])
+        saved.save(folder)
+    assert load_index(folder).ids.tolist() == [0, 1, 2, 10, 11, 12]
+
+
+def test_one_thread_at_a_time_writes_to_the_log(saved, folder):
+    def add(thread):
+        for number in range(20):
+            saved.add([[thread, number, 1]], [100 * thread + number])
+
+    threads = [threading.Thread(target=add, args=(n,)) for n in range(1, 6)]
+    for thread in threads:
+        thread.start()
+    for _ in range(3):
+        saved.save(folder)
+    for thread in threads:
+        thread.join()
+    loaded = load_index(folder)
+    assert items_of(loaded) == items_of(saved)
+    assert len(loaded) == 103
+
+
+HOLDER = """
+    import sys
+    import numpy as np
+    from tfdml.index import load_index
+    index = load_index(sys.argv[1])
+    index.add([[1, 1, 1]], [7])
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def hold(folder):
+    """Start a process that has changed an index and does not let go of it."""
+    code = "\n".join(line[4:] for line in HOLDER.splitlines())
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "locked\n"
+    return process
+
+
+def test_lock_of_another_process_ends_with_it(saved, folder):
+    with hold(folder) as process:
+        with pytest.raises(LockedError, match="another process"):
+            saved.remove([0])
+        with pytest.raises(LockedError, match="another process"):
+            saved.save(folder)
+        process.kill()
+    saved.remove([0])
+    assert saved.ids.tolist() == [1, 2, 7]  # what the killed one had added is there
+    assert load_index(folder).ids.tolist() == [1, 2, 7]
+
+
+def test_forked_process_neither_changes_nor_unlocks_the_index_of_its_parent(tmp_path):
+    result = run_python(
+        """
+        import os, sys
+        import numpy as np
+        from tfdml.index import ExactIndex, LockedError, load_index
+        folder = sys.argv[1]
+        index = ExactIndex.build(np.eye(3))
+        index.save(folder)
+        index.add([[1, 1, 1]], [7])
+        if (child := os.fork()) == 0:
+            try:
+                index.add([[1, 1, 2]], [8])
+            except LockedError as error:
+                assert "forked" in str(error), error
+            else:
+                os._exit(1)
+            index.close()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        try:
+            load_index(folder).remove([0])
+        except LockedError:
+            pass
+        else:
+            raise SystemExit("the child has unlocked it")
+        index.add([[1, 1, 3]], [9])
+        if (child := os.fork()) == 0:
+            os.read(0, 1)
+            os._exit(0)
+        index.close()  # also lets go of it for the child, which goes on
+        with load_index(folder) as other:
+            other.remove([0])
+        assert load_index(folder).ids.tolist() == [1, 2, 7, 9]
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        """,
+        str(tmp_path / "index"),
+    )
+    assert result.returncode == 0, result.stderr
+
+
+# Folders that go away
+
+
+@EACH_CHANGE
+def test_folder_that_is_deleted_takes_no_change(name, saved, folder):
+    saved.add([[1, 2, 3]], [5])
+    reader = load_index(folder)
+    before = items_of(saved)
+    shutil.rmtree(folder)
+    for index, remedy in ((saved, "Save it again"), (reader, "Load it again")):
+        with pytest.raises(IndexFileError, match=rf"moved or removed.*{remedy}"):
+            CHANGES[name](index)
+        assert items_of(index) == before
+        assert index.search(np.eye(3), k=1).ids.tolist() == [[0], [1], [2]]
+    saved.save(folder)
+    CHANGES[name](saved)
+    assert items_of(load_index(folder)) == items_of(saved)
+
+
+def test_folder_that_is_moved_while_open_takes_changes_where_it_is(
+    saved, folder, tmp_path
+):
+    CHANGES["add"](saved)
+    folder.rename(tmp_path / "moved")
+    saved.remove([0])
+    assert load_index(tmp_path / "moved").ids.tolist() == [1, 2, 7]
+    saved.save(tmp_path / "moved")  # its own lock is in nobody's way
+    saved.remove([1])
+    assert load_index(tmp_path / "moved").ids.tolist() == [2, 7]
+    assert not folder.exists()
+
+
+def test_folder_that_was_moved_before_the_first_change_is_not_found(
+    saved, folder, tmp_path
+):
+    reader = load_index(folder)
+    folder.rename(tmp_path / "moved")
+    with pytest.raises(IndexFileError, match="moved or removed"):
+        CHANGES["add"](reader)
+    folder.write_text("a file")
+    with pytest.raises(IndexFileError, match="moved or removed"):
+        CHANGES["add"](reader)
+
+
+def test_log_that_somebody_else_wrote_to_takes_no_change(saved, folder):
+    # As on a file system without locks.
+    CHANGES["add"](saved)
+    with log_file(folder).open("ab") as file:
+        file.write(b"x")
+    before = snapshot(folder)
+    with pytest.raises(IndexFileError, match="Save it again"):
+        saved.remove([0])
+    assert snapshot(folder) == before
+    assert saved.ids.tolist() == [0, 1, 2, 7]
+
+
+def test_copy_of_a_folder_that_is_being_changed_loads(saved, folder, tmp_path):
+    stop, allowed, done = threading.Event(), threading.Semaphore(0), []
+
+    def change():
+        rng = np.random.default_rng(0)
+        number = 10
+        while allowed.acquire() and not stop.is_set():
+            count = int(rng.integers(1, 40))
+            ids = list(range(number, number + count))
+            saved.add(rng.normal(size=(count, 3)), ids)
+            number += count
+            done.append(number)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        for copy in range(10):
+            least = done[-1] if done else 10
+            allowed.release(20)  # while it is copied and loaded
+            shutil.copytree(folder, tmp_path / f"copy-{copy}")
+            ids = load_index(tmp_path / f"copy-{copy}").ids.tolist()
+            assert ids == [0, 1, 2, *range(10, ids[-1] + 1)][: len(ids)]
+            assert len(ids) >= 3 + least - 10
+            # A reader sees a whole number of changes too.
+            ids = load_index(folder).ids.tolist()
+            end, known = ids[-1] + 1, list(done)
+            assert len(ids) == 3 or end in known or end > max(known, default=10)
+    finally:
+        stop.set()
+        allowed.release()
+        thread.join()
+
+
+# Failing disks and interrupts
+
+
+def failing(monkeypatch, step, error, times=1):
+    """Make a step on the log fail, so many times."""
+    left = times
+
+    def fail_or(original):
+        def maybe(*arguments):
+            nonlocal left
+            if left > 0:
+                left -= 1
+                if step == "write":  # half of it is there
+                    original(arguments[0], bytes(arguments[1])[:20])
+                raise error
+            return original(*arguments)
+
+        return maybe
+
+    if step == "fsync":
+        monkeypatch.setattr(os, "fsync", fail_or(os.fsync))
+        return
+    original = log.ChangeLog.append
+
+    class Failing:
+        def __init__(self, file):
+            self._file = file
+
+        def __getattr__(self, name):
+            return getattr(self._file, name)
+
+        def write(self, content):
+            return fail_or(type(self._file).write)(self._file, content)
+
+    def append(self, change, end):
+        file = self._file
+        self._file = Failing(file)
+        try:
+            return original(self, change, end)
+        finally:
+            self._file = file
+
+    monkeypatch.setattr(log.ChangeLog, "append", append)
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("error", [FULL, KeyboardInterrupt(), MemoryError()])
+@pytest.mark.parametrize("step", ["write", "fsync"])
+@EACH_CHANGE
+def test_change_that_cannot_be_written_is_not_made(
+    name, step, error, saved, folder, monkeypatch
+):
+    saved.add([[1, 2, 3]], [5])
+    before, size = items_of(saved), log_file(folder).stat().st_size
+    with monkeypatch.context() as patched:
+        failing(patched, step, error)
+        with pytest.raises(type(error)):
+            CHANGES[name](saved)
+    assert items_of(saved) == before
+    assert log_file(folder).stat().st_size == size
+    assert items_of(load_index(folder)) == before
+    CHANGES[name](saved)  # there is space again
+    assert items_of(load_index(folder)) == items_of(saved) != before
+
+
+@EACH_CHANGE
+def test_change_of_which_nobody_knows_whether_it_was_written_is_looked_up(
+    name, saved, folder, monkeypatch
+):
+    # The disk fails, also when it is asked to take the change back.
+    saved.add([[1, 2, 3]], [5])
+    before = items_of(saved)
+    with monkeypatch.context() as patched:
+        failing(patched, "fsync", OSError(errno.EIO, "Input/output error"), times=9)
+        patched.setattr(log.ChangeLog, "cut", lambda self, end: os.fsync(self.fileno()))
+        with pytest.raises(OSError, match="Input/output error"):
+            CHANGES[name](saved)
+        assert items_of(saved) == before
+    on_disk = items_of(load_index(folder))
+    saved.add([[3, 2, 1]], [6])  # it reads what is there first
+    found = items_of(load_index(folder))
+    assert found == items_of(saved)
+    assert found.keys() == on_disk.keys() | {6}
+
+
+@EACH_CHANGE
+@pytest.mark.parametrize(
+    ("error", "step"),
+    [
+        (KeyboardInterrupt, 11),
+        pytest.param(KeyboardInterrupt, 1, marks=pytest.mark.slow),
+        pytest.param(MemoryError, 1, marks=pytest.mark.slow),
+    ],
+)
+def test_interrupt_anywhere_in_a_change_leaves_memory_and_disk_alike(
+    name, error, step, tmp_path, monkeypatch
+):
+    # Each line that a change runs is interrupted in turn, until it runs to its end.
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # nothing here is killed
+    made = []
+    for line in range(1, 2000, step):
+        folder = tmp_path / str(line)
+        index = ExactIndex.build(np.eye(3), attributes={"class": ["x", "y", None]})
+        index.save(folder)
+        index.add([[1, 2, 3]], [5], {"class": ["new"]})
+        before = items_of(index)
+        ended = interrupted_at(line, error, lambda: CHANGES[name](index))  # noqa: B023
+        after = items_of(index)
+        assert items_of(load_index(folder)) == after
+        if not ended:
+            made.append(after != before)
+            if after == before:
+                CHANGES[name](index)
+            # Nothing half-made shows up later.
+            index.add([[5, -5, 1], [-6, 6, 1]], [20, 21], {"class": ["z", None]})
+            assert items_of(load_index(folder)) == items_of(index)
+            rows = index.get([20, 21]).embeddings
+            assert rows.tolist() == [[5, -5, 1], [-6, 6, 1]]
+            found = index.search(rows, k=1).ids[:, 0].tolist()
+            assert found == [20, 21]
+        index.close()
+        shutil.rmtree(folder)
+        if ended:
+            break
+    assert ended
+    assert made.count(False) > 60 // step
+
+
+PACKAGE = str(Path(table.__file__).parent)
+# What runs from here on has been told to clean up, or is Python's own.
+CLEANING = {"_take_back", "cut", "restore", "reset", "close", "made", "<lambda>"}
+
+
+def interrupted_at(line, error, action):
+    """Raise an error at the so-manyeth line of the index's code; tell if it ended."""
+    left = line
+
+    def trace(frame, event, argument):
+        nonlocal left
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        if frame.f_code.co_name in CLEANING:
+            return None
+        code = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+        # At the end of a `with`, CPython 3.11 is there before it lets go of the lock.
+        if event == "line" and not code.lstrip().startswith("with "):
+            left -= 1
+            if left == 0:
+                raise error
+        return trace
+
+    sys.settrace(trace)
+    try:
+        action()
+    except error:
+        return False
+    finally:
+        sys.settrace(None)
+    return True
+
+
+# Kills
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_index_loses_nothing_that_was_acknowledged(seed, folder):
+    items = {}
+    for run in range(2):
+        seconds = random.Random(seed * 10 + run).uniform(0.0, 0.3)  # noqa: S311
+        killed = kill_at_random(folder, seconds, seed * 10 + run, items=items)
+        assert not killed.unreadable
+        assert not killed.lost
+        items = killed.items
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ExactIndex", "ScannIndex"])
+def test_index_that_is_killed_again_and_again_loses_nothing(kind, folder):
+    items, acknowledged, doing = {}, 0, set()
+    for run in range(25):
+        seconds = random.Random(run).uniform(0.0, 0.6)  # noqa: S311
+        killed = kill_at_random(folder, seconds, run, kind=kind, items=items)
+        assert not killed.unreadable
+        assert not killed.lost
+        items, acknowledged = killed.items, acknowledged + killed.acknowledged
+        doing.add(killed.last)
+    assert acknowledged > 200
+    assert len(doing - {""}) >= 2
+
+
+def test_loss_is_noticed(folder):
+    # The comparison itself: an index that has lost, or has what it should not.
+    killed = kill_at_random(folder, 0.3, 0)
+    items = killed.items
+    assert len(items) > 3
+    first, second, third, *_ = items
+    with load_index(folder) as index:
+        index.remove([first])
+        index.update([second], np.ones((1, 8)))
+        index.update([third], attributes={"version": [77]})
+    found = compared(folder, [], items)
+    assert any(line.startswith(f"{first} is None") for line in found.lost)
+    assert f"{second} has another embedding" in found.lost
+    assert any(line.startswith(f"{third} is 77") for line in found.lost)
+    (folder / "manifest.json").unlink()
+    assert "holds no index" in compared(folder, [], items).unreadable
+
+
+def test_every_half_of_a_change_that_is_killed_is_left_out(saved, folder):
+    # `test_index_log` cuts the log at every byte; here the next writer goes on.
+    CHANGES["add"](saved)
+    saved.close()
+    path = log_file(folder)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    with load_index(folder) as index:
+        assert index.ids.tolist() == [0, 1, 2]
+        CHANGES["remove"](index)
+        assert path.stat().st_size < len(whole)
+    assert load_index(folder).ids.tolist() == [0, 2]
+    assert data_of(folder).is_dir()

@@ -1,0 +1,751 @@
+"""The folder of a saved index: moves, copies, kills, and files that do not fit."""
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+import threading
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.saved_indexes import (
+    clustered,
+    data_of,
+    items_of,
+    log_file,
+    rewrite_array,
+    rewrite_manifest,
+    run_python,
+    snapshot,
+    use_method,
+)
+from tfdml.index import ExactIndex, IndexFileError, ScannIndex, load_index
+from tfdml.index.storage import _files as files
+
+BOTH = pytest.mark.parametrize("index_class", [ExactIndex, ScannIndex])
+METRICS = pytest.mark.parametrize("metric", ["cosine", "dot_product"])
+METHODS = pytest.mark.parametrize("method", ["exact", "hashing", "tree"])
+
+
+def entries(folder):
+    return len(list(folder.iterdir()))
+
+
+def rich_index(index_class=ExactIndex):
+    """An index with a base, added and removed rows, and attributes of all kinds."""
+    gallery = clustered(60)
+    index = index_class.build(
+        gallery[:50],
+        ids=[f"item-{i}" for i in range(50)],
+        attributes={"class": ["shoe", None] * 25, "price": [1.5] * 50},
+        model_fingerprint="m1",
+    )
+    index.add(
+        gallery[50:],
+        ids=[f"é-{i}" for i in range(10)],
+        attributes={"stock": list(range(10)), "new": [True, False] * 5},
+    )
+    index.remove(["item-3", "é-4"])
+    index.notes["gallery"] = {"root": "/pictures", "sizes": [1, 2.5, None]}
+    return index
+
+
+# Loading
+
+
+@METRICS
+@METHODS
+def test_loaded_scann_index_answers_as_before(metric, method, monkeypatch, tmp_path):
+    use_method(method, monkeypatch.setattr)
+    gallery = clustered(2000)
+    built = ScannIndex.build(gallery, metric=metric, model_fingerprint="m1")
+    built.save(tmp_path / "index")
+    use_method("exact", monkeypatch.setattr)  # the saved settings count
+    loaded = load_index(tmp_path / "index", model_fingerprint="m1")
+    assert type(loaded) is ScannIndex
+    assert loaded.settings == built.settings
+    assert loaded.settings.method == method
+    assert (len(loaded), loaded.dimension, loaded.metric) == (2000, 8, metric)
+    for k in (1, 10, 500):
+        before, after = built.search(gallery[:30], k), loaded.search(gallery[:30], k)
+        np.testing.assert_array_equal(after.ids, before.ids)
+        np.testing.assert_array_equal(after.scores, before.scores)
+
+
+@METRICS
+def test_loaded_exact_index_answers_as_before(metric, tmp_path):
+    gallery = clustered(200)
+    built = ExactIndex.build(gallery, metric=metric, model_fingerprint="m1")
+    built.save(tmp_path / "index")
+    loaded = load_index(str(tmp_path / "index"))
+    assert type(loaded) is ExactIndex
+    assert loaded.model_fingerprint == "m1"
+    before, after = built.search(gallery[:30], 10), loaded.search(gallery[:30], 10)
+    np.testing.assert_array_equal(after.ids, before.ids)
+    np.testing.assert_array_equal(after.scores, before.scores)
+
+
+@BOTH
+def test_changed_index_comes_back_with_all_it_held(index_class, tmp_path):
+    index = rich_index(index_class)
+    index.save(tmp_path / "index")
+    loaded = load_index(tmp_path / "index")
+    assert items_of(loaded) == items_of(index)
+    assert loaded.ids.tolist() == index.ids.tolist()
+    assert loaded.notes == index.notes
+    assert loaded.stats().attributes == index.stats().attributes
+    queries = clustered(60)
+    for where in (None, {"class": "shoe"}, {"new": True}):
+        before = index.search(queries, 7, where=where)
+        after = loaded.search(queries, 7, where=where)
+        np.testing.assert_array_equal(after.ids, before.ids)
+        np.testing.assert_array_equal(after.scores, before.scores)
+
+
+@BOTH
+@pytest.mark.parametrize("ids", [[], [1], ["a"]])
+def test_emptied_index_comes_back(index_class, ids, tmp_path):
+    index = index_class.build(np.ones((len(ids), 3)), ids=ids)
+    index.remove(ids)
+    index.save(tmp_path / "index")
+    loaded = load_index(tmp_path / "index")
+    assert len(loaded) == 0
+    assert loaded.search(np.ones((2, 3))).ids.shape == (2, 0)
+    with loaded:
+        loaded.add(np.ones((1, 3)), ids or ["b"])
+    assert load_index(tmp_path / "index").ids.tolist() == (ids or ["b"])
+
+
+def test_notes_come_back_as_json_keeps_them(tmp_path):
+    # Keys that are numbers are sorted otherwise than the strings they become.
+    index = ExactIndex.build(np.eye(2))
+    index.notes = {10: "ten", 9: (1, 2), "lone": "\ud83d", "pair": "\ud83d\ude00"}
+    index.save(tmp_path)
+    assert load_index(tmp_path).notes == {
+        "10": "ten", "9": [1, 2], "lone": "\ud83d", "pair": "\ud83d\ude00",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("notes", [{"a": {1, 2}}, {"a": float("nan")}])
+def test_notes_that_are_no_json_are_refused_and_spare_the_old_index(notes, tmp_path):
+    index = ExactIndex.build(np.eye(2))
+    index.save(tmp_path)
+    before = snapshot(tmp_path)
+    index.notes = notes
+    with index, pytest.raises((TypeError, ValueError), match="JSON"):
+        index.save(tmp_path)
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("notes", [None, [1], "text", {"a": {1}}, {(1, 2): 3}])
+def test_notes_of_another_type_are_refused(notes, tmp_path):
+    index = ExactIndex.build(np.eye(2))
+    index.notes = notes
+    with pytest.raises(TypeError, match="`notes` must"):
+        index.save(tmp_path / "index")
+    assert not (tmp_path / "index").exists()
+
+
+def test_notes_without_end_are_refused(tmp_path):
+    index = ExactIndex.build(np.eye(2))
+    index.notes["own"] = index.notes
+    with pytest.raises(ValueError, match="`notes` must"):
+        index.save(tmp_path)
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    index.notes = {"deep": deep}
+    with pytest.raises(ValueError, match="`notes` must not be nested"):
+        index.save(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "given", [{"embed": 3}, {"model_fingerprint": 3}, {"model_fingerprint": [1, 2]}]
+)
+def test_wrong_argument_of_a_load_is_no_damage(given, tmp_path):
+    ExactIndex.build(np.eye(2)).save(tmp_path)
+    (name,) = given
+    with pytest.raises(ValueError, match=f"`{name}` must be a") as error:
+        ExactIndex.load(tmp_path, **given)
+    assert not isinstance(error.value, IndexFileError)
+
+
+# Places
+
+
+@METHODS
+def test_copy_outlives_its_original(method, monkeypatch, tmp_path):
+    use_method(method, monkeypatch.setattr)
+    gallery = clustered(500)
+    index = ScannIndex.build(gallery)
+    index.save(tmp_path / "original")
+    true = index.search(gallery[:20], k=5)
+    shutil.copytree(tmp_path / "original", tmp_path / "copy")
+    for path in (tmp_path / "original").rglob("*.npy"):
+        path.write_bytes(b"changed")
+    copied = load_index(tmp_path / "copy")
+    shutil.rmtree(tmp_path / "original")
+    (tmp_path / "copy").rename(tmp_path / "moved")
+    moved = load_index(tmp_path / "moved")
+    shutil.rmtree(tmp_path / "moved")  # a loaded index needs its files no more
+    for loaded in (copied, moved):
+        np.testing.assert_array_equal(loaded.search(gallery[:20], k=5).ids, true.ids)
+
+
+def test_saved_index_names_no_machine_path(tmp_path, monkeypatch):
+    use_method("tree", monkeypatch.setattr)
+    ScannIndex.build(clustered(500)).save(tmp_path / "index")
+    for content in snapshot(tmp_path / "index").values():
+        assert str(tmp_path).encode() not in content
+
+
+@METHODS
+def test_saved_index_has_no_pickle(method, tmp_path, monkeypatch):
+    use_method(method, monkeypatch.setattr)
+    index = rich_index(ScannIndex)
+    index.save(tmp_path)
+    names = {path.name for path in snapshot(tmp_path)}
+    assert {path.rpartition(".")[2] for path in names} <= {
+        "json", "log", "npy", "pb", "pbtxt",
+    }  # fmt: skip
+    for path in tmp_path.rglob("*.npy"):
+        np.load(path, allow_pickle=False)
+
+
+def test_folders_above_are_made_and_a_link_to_one_is_followed(tmp_path):
+    index = ExactIndex.build(np.eye(2))
+    index.save(tmp_path / "a" / "b" / "index")
+    (tmp_path / "link").symlink_to(tmp_path / "a" / "b" / "index")
+    with load_index(tmp_path / "link") as loaded:
+        loaded.add([[1, 1]], [7])
+        # Its own lock is no obstacle, whatever the folder is called.
+        loaded.save(tmp_path / "a" / "b" / ".." / "b" / "index")
+    assert (tmp_path / "link").is_symlink()
+    assert load_index(tmp_path / "link").ids.tolist() == [0, 1, 7]
+
+
+def test_relative_folder_is_meant_from_where_it_was_opened(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    ExactIndex.build(np.eye(2)).save("index")
+    with load_index("index") as index:
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        index.add([[1, 1]], [7])
+    assert load_index(tmp_path / "index").ids.tolist() == [0, 1, 7]
+
+
+# Replacing
+
+
+@BOTH
+def test_index_is_replaced_by_a_later_save(index_class, tmp_path):
+    index_class.build(np.eye(3)).save(tmp_path)
+    later = ExactIndex.build(np.eye(4), ids=list("abcd"))
+    later.save(tmp_path)
+    assert load_index(tmp_path).ids.tolist() == list("abcd")
+    assert entries(tmp_path) == 3  # manifest, data and log; nothing of the first
+    load_index(tmp_path).save(tmp_path)
+    assert load_index(tmp_path).ids.tolist() == list("abcd")
+
+
+def test_folder_of_something_else_is_refused_and_unharmed(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    (tmp_path / "data-0123456789abcdef").mkdir()
+    with pytest.raises(IndexFileError, match="must be empty or hold an index"):
+        ExactIndex.build(np.eye(2)).save(tmp_path)
+    assert (tmp_path / "data-0123456789abcdef").is_dir()
+    for content in ('{"name": "a web page"}', "[" * 100_000, '["format"]'):
+        (tmp_path / "manifest.json").write_text(content)
+        with pytest.raises(IndexFileError, match="must be empty or hold an index"):
+            ExactIndex.build(np.eye(2)).save(tmp_path)
+    (tmp_path / "manifest.json").unlink()
+    (tmp_path / "manifest.json").mkdir()
+    with pytest.raises(IndexFileError, match="must be empty or hold an index"):
+        ExactIndex.build(np.eye(2)).save(tmp_path)
+    with pytest.raises(IndexFileError, match="must be a folder"):
+        ExactIndex.build(np.eye(2)).save(tmp_path / "thesis.txt")
+
+
+def test_files_beside_an_index_stay(tmp_path):
+    ExactIndex.build(np.eye(2)).save(tmp_path)
+    (tmp_path / "classes.json").write_text("{}")
+    (tmp_path / "pictures").mkdir()
+    ExactIndex.build(np.eye(3)).save(tmp_path)
+    assert (tmp_path / "classes.json").read_text() == "{}"
+    assert (tmp_path / "pictures").is_dir()
+    assert len(load_index(tmp_path)) == 3
+
+
+def test_failed_save_leaves_the_old_index(tmp_path, monkeypatch):
+    ExactIndex.build(np.eye(2)).save(tmp_path)
+    before = snapshot(tmp_path)
+
+    def full(*args, **kwargs):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(OSError, match="No space left"):
+        ExactIndex.build(np.eye(3)).save(tmp_path)
+    assert snapshot(tmp_path) == before
+    assert entries(tmp_path) == 3
+
+
+def test_all_is_on_the_disk_before_the_rename_and_the_rename_after(
+    tmp_path, monkeypatch
+):
+    folder = tmp_path / "new" / "index"
+    steps = []
+    fsync, replace = os.fsync, os.rename
+
+    def synced(handle):
+        steps.append(os.readlink(f"/proc/self/fd/{handle}"))
+        fsync(handle)
+
+    def replaced(self, target):
+        steps.append("rename")
+        replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(type(folder), "replace", replaced)
+    ExactIndex.build(np.eye(2)).save(folder)
+    before, after = steps[: steps.index("rename")], steps[steps.index("rename") :]
+    data = data_of(folder)
+    needed = [*data.iterdir(), data, log_file(folder), folder / "manifest.json.new"]
+    for path in [*needed, folder, folder.parent, tmp_path]:
+        assert str(path) in before
+    # The entries of the folder are the last: the data's and the log's are in it.
+    assert before[-1] == str(folder)
+    assert after == ["rename", str(folder)]
+
+
+@pytest.mark.parametrize("call", range(10))
+def test_interrupt_at_any_step_of_a_save_leaves_an_index_that_takes_changes(
+    call, tmp_path, monkeypatch
+):
+    index = ExactIndex.build(np.eye(2))
+    index.save(tmp_path)
+    index.add([[1, 1]], [2])
+    fsync, left = os.fsync, call
+
+    def interrupted(handle):
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+        fsync(handle)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            index.save(tmp_path)
+    assert load_index(tmp_path).ids.tolist() == [0, 1, 2]
+    if call < 9:
+        index.add([[1, 2]], [3])
+    else:  # it was replaced, and does not know
+        with pytest.raises(IndexFileError, match="Save it again"):
+            index.add([[1, 2]], [3])
+        assert 3 not in index
+        index.save(tmp_path)
+        index.add([[1, 2]], [3])
+    index.close()
+    assert load_index(tmp_path).ids.tolist() == [0, 1, 2, 3]
+
+
+def test_failure_after_the_rename_loses_no_later_change(tmp_path, monkeypatch):
+    index = ExactIndex.build(np.eye(2))
+    index.save(tmp_path)
+    index.add([[1, 1]], [2])
+    sync = files._sync
+
+    def fails_late(path):
+        if path == tmp_path and not (tmp_path / "manifest.json.new").exists():
+            raise OSError("Input/output error")
+        sync(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "_sync", fails_late)
+        with pytest.raises(OSError, match="Input/output"):
+            index.save(tmp_path)
+    with pytest.raises(IndexFileError, match=r"replaced.*Save it again"):
+        index.add([[1, 2]], [3])
+    assert 3 not in index
+    index.save(tmp_path)
+    index.add([[1, 2]], [3])
+    index.close()
+    assert load_index(tmp_path).ids.tolist() == [0, 1, 2, 3]
+
+
+def test_log_that_a_save_locks_is_open_for_writing(tmp_path, monkeypatch):
+    # NFS locks no other.
+    ExactIndex.build(np.eye(2)).save(tmp_path)
+    lock, modes = files.lock, []
+
+    def locked(handle, path):
+        modes.append(fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE)
+        lock(handle, path)
+
+    monkeypatch.setattr(files, "lock", locked)
+    ExactIndex.build(np.eye(3)).save(tmp_path)
+    assert modes == [os.O_RDWR]
+
+
+def test_leavings_that_cannot_be_removed_fail_no_save(tmp_path, monkeypatch):
+    index = ExactIndex.build(np.eye(2))
+    index.save(tmp_path)
+
+    def busy(*arguments, **options):
+        raise OSError("Device or resource busy")
+
+    monkeypatch.setattr(type(tmp_path), "unlink", busy)
+    index.save(tmp_path)
+    assert len(load_index(tmp_path)) == 2
+
+
+def test_threads_that_save_to_one_folder_take_turns(tmp_path):
+    indexes = [ExactIndex.build(np.eye(n)) for n in range(1, 9)]
+    errors = []
+
+    def save(index):
+        try:
+            index.save(tmp_path)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=save, args=(index,)) for index in indexes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert 1 <= len(load_index(tmp_path)) <= 8
+    assert entries(tmp_path) == 3
+
+
+def test_folder_that_another_saves_to_first_is_not_taken_for_foreign(
+    tmp_path, monkeypatch
+):
+    list_folder = Path.iterdir
+
+    def saved_meanwhile(path):
+        monkeypatch.setattr(Path, "iterdir", list_folder)
+        ExactIndex.build(np.eye(2)).save(tmp_path)
+        return list_folder(path)
+
+    monkeypatch.setattr(Path, "iterdir", saved_meanwhile)
+    files.check_destination(tmp_path)
+    assert len(load_index(tmp_path)) == 2
+
+
+def test_load_during_a_save_gets_the_new_index(tmp_path, monkeypatch):
+    ExactIndex.build(np.eye(2)).save(tmp_path)
+    check_file = files.check_file
+
+    def replaced_meanwhile(path, measured):
+        monkeypatch.setattr(files, "check_file", check_file)
+        ExactIndex.build(np.eye(3)).save(tmp_path)
+        check_file(path, measured)
+
+    monkeypatch.setattr(files, "check_file", replaced_meanwhile)
+    assert len(load_index(tmp_path)) == 3
+
+
+def test_load_whose_log_is_replaced_gets_the_new_index(tmp_path, monkeypatch):
+    ExactIndex.build(np.eye(2)).save(tmp_path)
+    restore = ExactIndex._restore.__func__
+
+    def replaced_meanwhile(cls, manifest, data, *options):
+        monkeypatch.setattr(ExactIndex, "_restore", classmethod(restore))
+        log_file(tmp_path).unlink()
+        try:
+            return restore(cls, manifest, data, *options)
+        finally:
+            ExactIndex.build(np.eye(3)).save(tmp_path)
+
+    monkeypatch.setattr(ExactIndex, "_restore", classmethod(replaced_meanwhile))
+    assert len(load_index(tmp_path)) == 3
+
+
+# What is refused
+
+
+def test_missing_index_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder" / "manifest.json").mkdir(parents=True)
+    for name in ("nowhere", "file", "folder"):
+        with pytest.raises(IndexFileError, match=r"holds no index.*manifest\.json"):
+            load_index(tmp_path / name)
+
+
+@BOTH
+def test_index_of_another_model_is_refused(index_class, tmp_path):
+    index_class.build(np.eye(2), model_fingerprint="m1").save(tmp_path)
+    assert index_class.load(tmp_path, model_fingerprint="m1").model_fingerprint == "m1"
+    for load in (load_index, index_class.load):
+        with pytest.raises(IndexFileError, match=r"`model_fingerprint`.*'m1'.*'m2'"):
+            load(tmp_path, model_fingerprint="m2")
+
+
+def test_index_of_another_class_is_refused(tmp_path):
+    ExactIndex.build(np.eye(2)).save(tmp_path)
+    with pytest.raises(IndexFileError, match=r"must hold a ScannIndex.*`load_index`"):
+        ScannIndex.load(tmp_path)
+    rewrite_manifest(tmp_path, **{"class": "OtherIndex"})
+    with pytest.raises(IndexFileError, match=r"must hold one of.*a OtherIndex"):
+        load_index(tmp_path)
+
+
+@pytest.mark.parametrize("version", [1, 3, "2", None])
+def test_unknown_format_version_is_refused(version, tmp_path):
+    ExactIndex.build(np.eye(2)).save(tmp_path)
+    rewrite_manifest(tmp_path, format_version=version)
+    with pytest.raises(IndexFileError, match=rf"version {version!r}.*reads version 2"):
+        load_index(tmp_path)
+    ExactIndex.build(np.eye(3)).save(tmp_path)  # but may be replaced
+    assert len(load_index(tmp_path)) == 3
+
+
+def test_edited_manifest_is_refused(tmp_path):
+    ExactIndex.build(np.eye(2)).save(tmp_path)
+    path = tmp_path / "manifest.json"
+    path.write_text(path.read_text().replace('"cosine"', '"dot_product"'))
+    with pytest.raises(IndexFileError, match="does not match its own SHA-256"):
+        load_index(tmp_path)
+
+
+def test_any_flipped_byte_of_a_manifest_is_refused(tmp_path):
+    ExactIndex.build(np.eye(2)).save(tmp_path)
+    path = tmp_path / "manifest.json"
+    whole = path.read_bytes()
+    for place in range(0, len(whole), 3):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        path.write_bytes(damaged)
+        if json.loads(whole) == _as_json(damaged):  # white space
+            continue
+        with pytest.raises(IndexFileError):
+            load_index(tmp_path)
+
+
+def _as_json(content):
+    try:
+        return json.loads(content)
+    except ValueError:
+        return None
+
+
+@pytest.mark.parametrize("content", [b"", b"[", b"[" * 100_000, b"\xff", b"null", b"7"])
+def test_manifest_of_something_else_is_refused(content, tmp_path):
+    ExactIndex.build(np.eye(2)).save(tmp_path)
+    (tmp_path / "manifest.json").write_bytes(content)
+    with pytest.raises(IndexFileError, match=r"manifest\.json"):
+        load_index(tmp_path)
+
+
+def test_manifest_cannot_lead_outside_its_folder(tmp_path):
+    ExactIndex.build(np.eye(2)).save(tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    for changes in (
+        {"data": "../elsewhere"},
+        {"data": "data-0123456789abcdef/../.."},
+        {"files": {"../ids.npy": {}}},
+        {"files": manifest["files"] | {"scann_docids.pkl": {}}},
+    ):
+        rewrite_manifest(tmp_path, **changes)
+        with pytest.raises(IndexFileError, match="names files that an index does not"):
+            load_index(tmp_path)
+        rewrite_manifest(tmp_path, **manifest)
+
+
+# Each key of a manifest, missing or of another type, `...` for missing.
+WRONG = [..., None, 7, -1, "x", [], {}, [[]], [["class", "colour"]], [[7, "string"]]]
+
+
+@pytest.mark.parametrize("value", WRONG)
+def test_manifest_with_a_wrong_value_is_an_index_file_error(value, tmp_path):
+    rich_index().save(tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_bytes())
+    for key in (
+        "class", "count", "dimension", "metric", "model_fingerprint", "attributes",
+        "data", "files", "notes",
+    ):  # fmt: skip
+        if (key, value) in (
+            ("model_fingerprint", "x"), ("attributes", []), ("notes", {}),
+        ):  # fmt: skip
+            continue  # nothing is wrong with these
+        rewrite_manifest(tmp_path, **{key: value})
+        with pytest.raises(IndexFileError):
+            load_index(tmp_path)
+        rewrite_manifest(tmp_path, **manifest)
+    assert len(load_index(tmp_path)) == 58
+
+
+WRONG_ARRAYS = {
+    "embeddings": [np.zeros((50, 7), np.float32), np.zeros((50, 8)), np.zeros(50)],
+    "added_embeddings": [np.zeros((9, 8), np.float32), np.zeros((10, 8), "U1")],
+    "ids": [np.arange(50), np.array(["a"] * 49), np.ones((50, 1), "U1")],
+    "added_ids": [np.arange(10), np.array(["a"] * 11), np.arange(10.0)],
+    "live": [np.ones(60, np.uint8), np.ones(59, bool), np.ones(60, bool)],
+    "attribute_0": [np.full(60, 7, np.int32), np.full(60, -1, np.int32), np.zeros(60)],
+    "attribute_0_known": [np.ones(59, bool), np.ones(60, np.int32)],
+    "attribute_0_words": [np.zeros(0, np.uint8), np.array([255, 0], np.uint8)],
+    "attribute_1": [np.zeros(60, np.int64), np.array([None] * 60)],
+}
+
+
+@pytest.mark.parametrize("name", WRONG_ARRAYS)
+def test_file_that_does_not_fit_the_others_is_an_index_file_error(name, tmp_path):
+    rich_index().save(tmp_path)
+    whole = np.load(data_of(tmp_path) / f"{name}.npy")
+    for array in WRONG_ARRAYS[name]:
+        rewrite_array(tmp_path, name, array)
+        with pytest.raises(IndexFileError, match="The index is damaged"):
+            load_index(tmp_path)
+    rewrite_array(tmp_path, name, whole)
+    assert len(load_index(tmp_path)) == 58
+
+
+def test_file_in_the_place_of_a_folder_is_refused(tmp_path):
+    ExactIndex.build(np.eye(2)).save(tmp_path)
+    file = data_of(tmp_path) / "ids.npy"
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(IndexFileError, match=r"ids\.npy is missing"):
+        load_index(tmp_path)
+    shutil.rmtree(data_of(tmp_path))
+    data_of(tmp_path).write_text("")
+    with pytest.raises(IndexFileError, match="is missing"):
+        load_index(tmp_path)
+
+
+# Failing and foreign disks
+
+
+def test_folder_that_cannot_be_written_to_is_searched():
+    place = Path(tempfile.mkdtemp())  # pytest's own is closed to other users
+    folder = place / "index"
+    result = run_python(
+        """
+        import os, sys
+        import numpy as np
+        from tfdml.index import ExactIndex, load_index, verify_index
+        folder = sys.argv[1]
+        ExactIndex.build(np.eye(2)).save(folder)
+        for path, _, names in os.walk(folder):
+            for name in names:
+                os.chmod(os.path.join(path, name), 0o444)
+            os.chmod(path, 0o555)
+        if os.getuid() == 0:  # who may write everywhere
+            os.chmod(os.path.dirname(folder), 0o755)
+            os.setuid(65534)
+        index = load_index(folder)
+        assert index.search(np.eye(2), k=1).ids.tolist() == [[0], [1]]
+        assert verify_index(folder).ok
+        for change in (lambda: index.remove([0]), lambda: index.save(folder)):
+            try:
+                change()
+            except PermissionError as error:
+                print(error.filename)
+            assert index.ids.tolist() == [0, 1]
+        assert load_index(folder).ids.tolist() == [0, 1]
+        """,
+        str(folder),
+    )
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o755)
+    shutil.rmtree(place)
+    assert result.returncode == 0, result.stderr
+    log, data = result.stdout.split()
+    assert log.endswith(".log")
+    assert "data-" in data
+
+
+def test_no_file_stays_open(tmp_path):
+    index = ExactIndex.build(np.eye(2))
+    before = len(os.listdir("/proc/self/fd"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for number in range(5):
+            index.save(tmp_path)
+            index.add([[1, 1]], [10 + number])
+            with (
+                load_index(tmp_path) as loaded,
+                pytest.raises(OSError, match="changed"),
+            ):
+                loaded.remove([0])
+        index.close()
+        with pytest.raises(IndexFileError):
+            load_index(tmp_path / "nowhere")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+KILLED_SAVES = """
+    import os, shutil, sys
+    from pathlib import Path
+    import numpy as np
+    from tfdml.index import ExactIndex, load_index
+
+    folder = Path(sys.argv[1])
+    left, armed = 0, False
+
+    def die(event, args):
+        # Python reports each step on files before it is done.
+        global left
+        if armed and event.split(".")[0] in ("open", "os", "shutil", "fcntl"):
+            left -= 1
+            if left < 0:
+                os._exit(9)
+
+    sys.addaudithook(die)
+    steps, lengths = 0, []
+    while True:
+        shutil.rmtree(folder, ignore_errors=True)
+        old, new = ExactIndex.build(np.eye(2)), ExactIndex.build(np.eye(3, 2) + 1)
+        if sys.argv[2] != "create":
+            old.save(folder)
+        if (child := os.fork()) == 0:
+            if sys.argv[2] == "changed":  # what a service does
+                new = load_index(folder)
+                new.add([[1, 1]], [2])
+            left, armed = steps, True
+            new.save(folder)
+            os._exit(0)
+        killed = os.waitpid(child, 0)[1] != 0
+        try:
+            lengths.append(len(load_index(folder)))
+        except ValueError:
+            lengths.append(0)
+        old = ExactIndex.build(np.eye(2))
+        old.save(folder)  # the leavings are in nobody's way
+        assert len(load_index(folder)) == len(old)
+        assert len(list(folder.iterdir())) == 3
+        old.close()
+        if not killed:
+            break
+        steps += 1
+    print(*lengths)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "before"), [("replace", 2), ("create", 0)])
+def test_save_that_is_killed_at_any_step_leaves_the_old_index(mode, before, tmp_path):
+    result = run_python(KILLED_SAVES, str(tmp_path / "index"), mode)
+    assert result.returncode == 0, result.stderr
+    lengths = [int(number) for number in result.stdout.split()]
+    switch = lengths.index(3)
+    assert lengths == [before] * switch + [3] * (len(lengths) - switch)
+    assert switch >= 10  # steps before the rename were indeed killed
+    assert len(lengths) > switch + 1
+
+
+@pytest.mark.slow
+def test_save_of_a_changed_index_that_is_killed_at_any_step_loses_nothing(tmp_path):
+    result = run_python(KILLED_SAVES, str(tmp_path / "index"), "changed")
+    assert result.returncode == 0, result.stderr
+    lengths = result.stdout.split()
+    assert len(lengths) > 15
+    assert set(lengths) == {"3"}

@@ -1,0 +1,275 @@
+"""`verify_index`: what is intact is said to be, and each kind of damage is found."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.support.saved_indexes import (
+    clustered,
+    data_of,
+    log_file,
+    rewrite_array,
+    rewrite_manifest,
+    snapshot,
+    use_method,
+)
+from tfdml.index import ExactIndex, ScannIndex, VerifyReport, verify_index
+from tfdml.index import _verify as verify
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """An index of 200 built, 5 added and 3 removed items."""
+    gallery = clustered(205)
+    index = ExactIndex.build(gallery[:200], attributes={"class": ["x", None] * 100})
+    index.save(tmp_path / "index")
+    with index:
+        index.add(gallery[200:], range(1000, 1005), {"class": ["y"] * 5})
+        index.remove([0, 7, 1001])
+    return tmp_path / "index"
+
+
+@pytest.mark.parametrize("metric", ["cosine", "dot_product"])
+@pytest.mark.parametrize("method", ["exact", "hashing", "tree"])
+def test_intact_index_has_no_problems(method, metric, monkeypatch, tmp_path):
+    use_method(method, monkeypatch.setattr)
+    gallery = clustered(1000)
+    gallery[1] = gallery[0]  # which of the two is found is of no matter
+    index = ScannIndex.build(gallery, metric=metric)
+    index.save(tmp_path)
+    with index:
+        index.remove([5])
+        report = verify_index(tmp_path, sample=300)
+    assert report.problems == ()
+    assert report.ok
+    assert (report.kind, report.items, report.tried) == ("ScannIndex", 999, 300)
+    assert 290 <= report.found <= 300
+
+
+def test_report_says_what_there_is(folder):
+    before = snapshot(folder)
+    report = verify_index(folder)
+    assert snapshot(folder) == before
+    files = [path.stat().st_size for path in data_of(folder).iterdir()]
+    assert report == VerifyReport(
+        str(folder),
+        kind="ExactIndex",
+        items=202,
+        files=len(files),
+        bytes=sum(files),
+        changes=2,
+        tried=202,
+        found=202,
+    )
+    assert str(report) == "\n".join(
+        [
+            f"{folder}: intact",
+            "  ExactIndex of 202 items",
+            f"  {len(files)} files are whole, {sum(files)} bytes",
+            "  2 changes in the log",
+            "  202 of 202 items find themselves",
+        ]
+    )
+
+
+def test_sample_is_drawn_by_the_seed_and_may_be_empty(folder):
+    assert verify_index(folder, sample=50).tried == 50
+    assert verify_index(folder, sample=0).ok
+    assert verify_index(folder, sample=0).tried == 0
+    with pytest.raises(ValueError, match="`sample` must be a whole number"):
+        verify_index(folder, sample=-1)
+
+
+def test_empty_index_is_intact(tmp_path):
+    ExactIndex.build(np.empty((0, 3)), []).save(tmp_path)
+    report = verify_index(tmp_path)
+    assert (report.ok, report.items, report.tried) == (True, 0, 0)
+
+
+def test_index_without_changes_has_a_log_of_none(tmp_path):
+    ExactIndex.build(np.eye(3)).save(tmp_path)
+    report = verify_index(tmp_path)
+    assert (report.ok, report.changes, report.torn_bytes) == (True, 0, 0)
+
+
+def test_torn_change_is_told_and_harmless(folder):
+    with log_file(folder).open("ab") as file:
+        file.write(b"\x93CHGhalf")
+    report = verify_index(folder)
+    assert (report.ok, report.changes, report.torn_bytes) == (True, 2, 8)
+    assert "8 bytes of a change that was cut short" in str(report)
+
+
+def test_change_that_has_its_length_and_not_its_content_is_a_problem(folder):
+    # A loss of power, or of a block: nobody knows whether it was acknowledged.
+    log = log_file(folder)
+    whole = log.read_bytes()
+    with ExactIndex.load(folder) as index:
+        index.add(np.ones((400, 8)), range(2000, 2400))
+    size = log.stat().st_size
+    log.write_bytes(log.read_bytes()[:8192] + bytes(size - 8192))
+    with ExactIndex.load(folder) as index:
+        assert 2000 not in index
+    before = log.read_bytes()
+    report = verify_index(folder)
+    assert log.read_bytes() == before
+    (problem,) = report.problems
+    assert f"{log}: the change at byte {len(whole)} has its length and not" in problem
+    assert "restore the folder from a copy" in problem
+    assert report.torn_bytes == size - len(whole)
+    with ExactIndex.load(folder) as index:
+        index.remove([1])
+    assert verify_index(folder).ok  # as it says
+
+
+@pytest.mark.parametrize("scale", [1e-38, 1e-20, 1e19, 1e38])
+@pytest.mark.parametrize("index_class", [ExactIndex, ScannIndex])
+def test_numbers_of_any_size_are_intact(index_class, scale, tmp_path):
+    gallery = np.random.default_rng(0).uniform(-3, 3, (40, 8)) * scale
+    gallery[7] = 0
+    index_class.build(gallery, metric="dot_product").save(tmp_path)
+    report = verify_index(tmp_path)
+    assert (report.problems, report.found) == ((), 40)
+
+
+def test_index_that_is_replaced_meanwhile_is_looked_at_again(folder, monkeypatch):
+    check_file = verify.check_file
+
+    def replaced(path, measured):
+        monkeypatch.undo()
+        with ExactIndex.load(folder) as index:
+            index.save(folder)
+        check_file(path, measured)
+
+    monkeypatch.setattr(verify, "check_file", replaced)
+    report = verify_index(folder)
+    assert (report.problems, report.items, report.changes) == ((), 202, 0)
+
+
+def test_every_damaged_file_is_listed(folder):
+    data = data_of(folder)
+    (data / "live.npy").unlink()
+    (data / "ids.npy").write_bytes(b"")
+    content = bytearray((data / "embeddings.npy").read_bytes())
+    content[-1] ^= 1
+    (data / "embeddings.npy").write_bytes(content)
+    report = verify_index(folder)
+    assert not report.ok
+    assert len(report.problems) == 3
+    text = str(report)
+    assert text.startswith(f"{folder}: damaged\n  problem: ")
+    for name, damage in (
+        ("live.npy", "is missing"),
+        ("ids.npy", "must have bytes"),
+        ("embeddings.npy", "must have sha256"),
+    ):
+        assert any(name in line and damage in line for line in report.problems)
+    assert report.items == report.tried == 0
+
+
+def test_missing_and_damaged_logs_and_manifests_are_problems(folder):
+    log = log_file(folder)
+    whole = log.read_bytes()
+    log.write_bytes(whole[:60] + bytes([whole[60] ^ 1]) + whole[61:])
+    (problem,) = verify_index(folder).problems
+    assert f"{log} is damaged at byte" in problem
+    log.write_bytes(b"")
+    assert "not of this index" in verify_index(folder).problems[0]
+    log.unlink()
+    assert str(log) in verify_index(folder).problems[0]
+    manifest = folder / "manifest.json"
+    for content in (b"", b"{}", manifest.read_bytes()[:-2]):
+        manifest.write_bytes(content)
+        (problem,) = verify_index(folder).problems
+        assert str(manifest) in problem
+    (problem,) = verify_index(folder / "nowhere").problems
+    assert "holds no index" in problem
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"class": "Shard"}, "'Shard', which is no index"),
+        ({"class": None}, "which is no index"),
+        ({"count": 199}, "must hold 199 items"),
+        ({"dimension": 9}, "does not fit the others"),
+        ({"files": {}}, "does not name"),
+        ({"files": {"ids.npy": 7}}, "no size of"),
+        ({"attributes": 7}, "'attributes'"),
+    ],
+)
+def test_manifest_that_does_not_fit_is_a_problem(changes, message, folder):
+    rewrite_manifest(folder, **changes)
+    report = verify_index(folder)
+    assert any(message in problem for problem in report.problems), report.problems
+
+
+def test_lengths_that_do_not_agree_are_a_problem(folder):
+    rewrite_array(folder, "live", np.ones(201, bool))
+    (problem,) = verify_index(folder).problems
+    assert "does not fit the others" in problem
+
+
+def test_ids_that_repeat_are_a_problem(folder):
+    ids = np.arange(200)
+    ids[[10, 20]] = 50
+    rewrite_array(folder, "ids", ids)
+    (problem,) = verify_index(folder).problems
+    assert problem == "The id 50 is there more than once."
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 0])
+def test_embeddings_that_have_no_neighbours_are_a_problem(value, folder, monkeypatch):
+    monkeypatch.setattr(verify, "_ROWS", 64)
+    embeddings = clustered(200)
+    embeddings[150] = value
+    rewrite_array(folder, "embeddings", embeddings)
+    report = verify_index(folder)
+    assert report.problems
+
+
+def test_index_that_answers_for_another_gallery_is_a_problem(monkeypatch, tmp_path):
+    # ScaNN's own files are whole, and of something else.
+    use_method("exact", monkeypatch.setattr)
+    one, other = tmp_path / "one", tmp_path / "other"
+    ScannIndex.build(clustered(200)).save(one)
+    ScannIndex.build(-clustered(200)).save(other)
+    rewrite_array(one, "dataset", np.load(data_of(other) / "dataset.npy"))
+    report = verify_index(one)
+    assert report.found < 100
+    assert f"Only {report.found} of 200 items find themselves." in report.problems
+
+
+def test_index_that_cannot_be_searched_here_is_a_problem(monkeypatch, tmp_path):
+    ScannIndex.build(clustered(20)).save(tmp_path)
+
+    def missing(*arguments, **options):
+        raise ImportError("`ScannIndex` needs ScaNN")
+
+    monkeypatch.setattr(ScannIndex, "_read", missing)
+    assert verify_index(tmp_path).problems == ("`ScannIndex` needs ScaNN",)
+
+
+def test_every_flipped_bit_is_found_or_harmless(folder):
+    # One at a time, in each file.
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    rng = np.random.default_rng(0)
+    for path in [p for p in folder.rglob("*") if p.is_file()]:
+        whole = path.read_bytes()
+        for place in rng.integers(len(whole), size=4):
+            damaged = bytearray(whole)
+            damaged[place] ^= 1 << int(rng.integers(8))
+            path.write_bytes(damaged)
+            report = verify_index(folder, sample=0)
+            is_space = path.name == "manifest.json" and _equal(damaged, manifest)
+            assert not report.ok or is_space
+        path.write_bytes(whole)
+    assert verify_index(folder).ok
+
+
+def _equal(content, manifest):
+    try:
+        return json.loads(content) == manifest
+    except ValueError:
+        return False

@@ -1,0 +1,217 @@
+"""Angular losses: golden numbers and naive loops over triplets, in both ways."""
+
+import math
+
+import numpy as np
+import pytest
+from keras import ops
+
+import tfdml.losses._angular
+from tests.support.all_losses import Entry
+from tests.support.autodiff import BACKEND, value_and_gradient
+from tests.support.golden_cases import check, rows_of_pairs
+from tests.support.golden_variants import variants
+from tests.tfdml.losses.test_every_loss import HARD, hard_batch
+from tfdml.losses._angular import AngularLoss, AngularTripletLoss, MultiClassAngularLoss
+
+pytestmark = [pytest.mark.backend, pytest.mark.slow]
+
+
+@pytest.fixture(params=["in turn", "by product"])
+def way(request, monkeypatch):
+    """Each of the two ways to the sums, whatever the number of partners."""
+    rows = {"in turn": 0, "by product": 10**6}[request.param]
+    monkeypatch.setattr(tfdml.losses._angular, "ROWS_A_PARTNER", rows)
+
+
+def unit_batch(seed):
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, 4, 9)
+    embeddings = generator.normal(size=(9, 3))
+    embeddings[4], embeddings[7] = embeddings[1], embeddings[2]
+    return labels, embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+
+
+@pytest.mark.usefixtures("way")
+@variants("angular_all_pairs")
+def test_angular_loss_equals_the_golden_numbers(case, dtype, compiled):
+    labels = np.array(case["inputs"]["y"])
+    loss = AngularLoss(case["params"]["alpha_deg"], dtype=dtype)
+    check(case, lambda **x: loss(labels, x["X"]), dtype, compiled=compiled)
+
+
+@pytest.mark.usefixtures("way")
+@variants("angular_mc")
+def test_multi_class_angular_loss_equals_the_golden_numbers(case, dtype, compiled):
+    loss = MultiClassAngularLoss(case["params"]["alpha_deg"], dtype=dtype)
+    check(
+        case,
+        lambda **x: loss(*rows_of_pairs(x["F"], x["Fp"])),
+        dtype,
+        compiled=compiled,
+    )
+
+
+@variants("angular_triplet")
+def test_angular_triplet_loss_equals_the_golden_numbers(case, dtype, compiled):
+    params, labels = case["params"], np.array(case["inputs"]["y"])
+    average = "active" if params["reduction"] == "mean_active" else "valid"
+    loss = AngularTripletLoss(params["alpha_deg"], average, dtype=dtype)
+    check(case, lambda **x: loss(labels, x["X"]), dtype, compiled=compiled)
+
+
+def costs_of_pairs(labels, x, angle, cost):
+    """Sum the cost of each anchor's pairs, given f of Eq. 5 for all its negatives."""
+    t = math.tan(math.radians(angle)) ** 2
+    values = np.zeros(len(labels))
+    for a in range(len(labels)):
+        for p in range(len(labels)):
+            if a == p or labels[a] != labels[p]:
+                continue
+            others = x[labels != labels[a]]
+            f = 4 * t * (others @ (x[a] + x[p])) - 2 * (1 + t) * (x[a] @ x[p])
+            values[a] += cost(f, t)
+    return values
+
+
+def soft(f, t):
+    return np.logaddexp.reduce([0.0, *f])
+
+
+def hinge(f, t):
+    return np.maximum(0, f + 2 - 6 * t).sum()
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("angle", [36.0, 55.0, 70.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_angular_loss_equals_a_naive_loop(seed, angle):
+    labels, x = unit_batch(seed)
+    pairs = (np.equal.outer(labels, labels).sum() - 9) / 9
+    values = costs_of_pairs(labels, x, angle, soft) / pairs
+    for dtype, tolerance in (("float64", 1e-9), ("float32", 1e-5)):
+        loss = AngularLoss(angle, dtype=dtype, reduction=None)
+        received = np.asarray(loss(labels, x.astype(dtype)))
+        assert received == pytest.approx(values, rel=tolerance)
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize(
+    ("loss", "cost"),
+    [
+        (AngularLoss(40.0, dtype="float64"), soft),
+        (AngularTripletLoss(25.0, dtype="float64"), hinge),
+    ],
+    ids=["soft", "hinge"],
+)
+def test_weighted_anchors_have_the_gradient_of_their_weighted_values(loss, cost):
+    """Each pair moves two rows, with the weight of its own anchor."""
+    labels, x = unit_batch(5)
+    weights = np.linspace(0.1, 1.9, 9)
+
+    def function(x):
+        return loss(labels, x, sample_weight=weights)
+
+    value, gradient = value_and_gradient(function, x, compiled=BACKEND == "jax")
+    same = np.equal.outer(labels, labels)
+    pairs = same.sum() - 9
+    if cost is hinge:
+        pairs = ((same.sum(1) - 1) * (~same).sum(1)).sum()
+
+    def naive(x):
+        unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+        return (costs_of_pairs(labels, unit, loss.angle, cost) * weights).sum() / pairs
+
+    assert value == pytest.approx(naive(x), rel=1e-9)
+    for place in np.ndindex(x.shape):
+        step = np.zeros_like(x)
+        step[place] = 1e-5
+        slope = (naive(x + step) - naive(x - step)) / 2e-5
+        assert gradient[place] == pytest.approx(slope, abs=1e-6)
+
+
+def test_angular_triplet_without_a_triplet_above_zero_has_no_gradient():
+    labels = np.array([0, 0, 1, 1])
+    x = np.array([[1, 0], [1, 0.1], [-1, 0], [-1, 0.1]], dtype="float32")
+    for average in ("valid", "active"):
+        loss = AngularTripletLoss(45.0, average)
+        value, gradient = value_and_gradient(lambda x, loss=loss: loss(labels, x), x)
+        assert value == 0
+        assert not gradient.any()
+
+
+def test_wrong_average_is_refused():
+    with pytest.raises(ValueError, match="`average` must be one of valid, active"):
+        AngularTripletLoss(average="all")
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("angle", [45.0, 70.0])
+def test_angular_loss_keeps_its_digits_at_the_largest_angle(angle):
+    # Each end of the pair has its own nearest negative, far from the other end.
+    x = np.array([[1, 0], [-1, 0], [1, 1e-3], [-1, 1e-3]], dtype="float32")
+    labels = np.array([0, 0, 1, 2])
+    loss = AngularLoss(angle)
+    t = math.tan(math.radians(angle)) ** 2
+    value, gradient = value_and_gradient(lambda x: loss(labels, x), x)
+    # Each of the two negatives adds e^(2 (1 + t)).
+    exact = 2 * (1 + t) + math.log(2 + math.exp(-2 * (1 + t)))
+    assert value == pytest.approx(exact, rel=1e-5)
+    assert np.all(np.isfinite(gradient))
+
+
+def test_angular_loss_by_product_beyond_its_range_is_an_upper_bound(monkeypatch):
+    monkeypatch.setattr(tfdml.losses._angular, "ROWS_A_PARTNER", 10**6)
+    x = np.array([[1, 0], [-1, 0], [1, 1e-3], [-1, 1e-3]], dtype="float32")
+    labels = np.array([0, 0, 1, 2])
+    t = math.tan(math.radians(85.0)) ** 2
+    value, gradient = value_and_gradient(lambda x: AngularLoss(85.0)(labels, x), x)
+    exact = math.log(2) + 2 * (1 + t)
+    assert exact < value < exact + 8 * t
+    assert np.all(np.isfinite(gradient))
+
+
+def test_angular_loss_in_turn_is_exact_at_any_angle(monkeypatch):
+    monkeypatch.setattr(tfdml.losses._angular, "ROWS_A_PARTNER", 0)
+    x = np.array([[1, 0], [-1, 0], [1, 1e-3], [-1, 1e-3]], dtype="float32")
+    labels = np.array([0, 0, 1, 2])
+    t = math.tan(math.radians(85.0)) ** 2
+    value, _ = value_and_gradient(lambda x: AngularLoss(85.0)(labels, x), x)
+    assert value == pytest.approx(math.log(2) + 2 * (1 + t), rel=1e-4)
+
+
+@pytest.mark.parametrize("case", HARD)
+@pytest.mark.parametrize("loss", [AngularLoss(), MultiClassAngularLoss()])
+def test_rows_in_turn_and_their_product_agree_on_hard_batches(case, loss, monkeypatch):
+    labels, x = hard_batch(case, Entry(loss))
+    results = []
+    for rows in (0, 10**6):
+        monkeypatch.setattr(tfdml.losses._angular, "ROWS_A_PARTNER", rows)
+        results.append(value_and_gradient(lambda x: loss(labels, x), x))
+    (value, gradient), (expected, other) = results
+    assert np.isfinite(value)
+    assert np.all(np.isfinite(gradient))
+    assert value == pytest.approx(expected, rel=1e-5)
+    # At opposite rows the gradient is rounding alone.
+    size = max(np.abs(other).max(), 1e-2)
+    np.testing.assert_allclose(gradient, other, rtol=1e-3, atol=1e-4 * size)
+
+
+@pytest.mark.usefixtures("way")
+def test_nan_comes_to_light_whichever_way():
+    labels, x = unit_batch(0)
+    x[3, 1] = np.nan
+    assert np.isnan(float(AngularLoss()(labels, x.astype("float32"))))
+
+
+@pytest.mark.parametrize(
+    "loss", [AngularTripletLoss(20.0, "active"), AngularLoss(75.0)]
+)
+def test_batch_of_one_row_is_0(loss, monkeypatch):
+    monkeypatch.setattr(tfdml.losses._angular, "ROWS_A_PARTNER", 0)
+    x = np.array([[0.6, 0.8]], dtype="float32")
+    value, gradient = value_and_gradient(
+        lambda x: ops.sum(loss.call(ops.convert_to_tensor([3]), x)), x
+    )
+    assert value == 0
+    np.testing.assert_array_equal(gradient, 0)

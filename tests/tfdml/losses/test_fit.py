@@ -1,0 +1,177 @@
+"""Every loss in a model: training, mixed precision, masks, saving and loading."""
+
+import functools
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+from keras import layers, ops
+
+from tests.support.all_losses import DIMENSION, ENTRIES, batch, every_loss, rebuilt
+from tests.support.autodiff import BACKEND
+from tests.support.losses_model import built, evaluated, labels_of
+from tfdml.losses import MultiSimilarityLoss
+
+pytestmark = [pytest.mark.backend, pytest.mark.slow]
+
+EVERY = list(ENTRIES)
+# What XLA compiles and a policy casts does not depend on the arguments of a loss.
+ONE_A_CLASS = [name for name in ENTRIES if "-" not in name]
+
+
+def with_one_more(labels, inputs):
+    """Add a row to a batch of 16."""
+    return np.append(labels, 3), np.append(inputs, inputs[:1], axis=0)
+
+
+@functools.cache
+def trained(policy, jit_compile):
+    """Train all losses on two batches; return what the model showed and has learned."""
+    names = EVERY if (policy, jit_compile) == ("float32", False) else ONE_A_CLASS
+    keras.utils.set_random_seed(3)
+    keras.config.set_dtype_policy(policy)
+    try:
+        model = built(names)
+        optimizer = keras.optimizers.Adam(0.01)
+        if policy == "mixed_float16":
+            # Its default of 2^15 makes the first steps of most models too large.
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer, 128)
+        model.compile(
+            optimizer,
+            loss={name: ENTRIES[name].loss for name in names},
+            jit_compile=jit_compile or BACKEND == "jax",
+        )
+        optimizer.build(model.trainable_variables)
+        before = [ops.convert_to_numpy(w) for w in model.trainable_variables]
+        labels, inputs = batch()
+        order = np.random.default_rng(1).permutation(16)
+        shown, expected = [], []
+        for y, x in ((labels, inputs), (labels[order], 0.5 * inputs[order] + 0.3)):
+            outputs = model.predict(x, batch_size=16, verbose=0)
+            if not shown:
+                # It makes the variables of its means here, not in what `fit` traces,
+                # which Keras 3.15 on TensorFlow would trace once more.
+                model.compute_loss(x, labels_of(model, y), outputs)
+            # Keras 3.15 on torch keeps bfloat16 arrays whatever type is asked for.
+            outputs = {n: a.astype("float32") for n, a in outputs.items()}
+            expected.append({n: float(ENTRIES[n].loss(y, outputs[n])) for n in names})
+            if policy == "float32":
+                # A row that no step reaches: TensorFlow traces the step for batches of
+                # any size, as for a last batch of one row. Those of the other policies
+                # are of 16 rows.
+                y, x = with_one_more(y, x)
+            history = model.fit(
+                x,
+                labels_of(model, y),
+                batch_size=16,
+                shuffle=False,
+                steps_per_epoch=1,
+                verbose=0,
+            )
+            shown.append(history.history)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    moved = {
+        variable.path: np.any(ops.convert_to_numpy(variable) != old)
+        and np.all(np.isfinite(ops.convert_to_numpy(variable)))
+        for variable, old in zip(model.trainable_variables, before, strict=True)
+    }
+    return model, shown, expected, moved
+
+
+def test_last_batch_of_one_row_is_finite():
+    # It comes before the other policies: to set a seed makes TensorFlow forget what it
+    # has compiled.
+    model = trained("float32", False)[0]
+    labels, inputs = with_one_more(*batch())
+    history = model.fit(inputs, labels_of(model, labels), batch_size=16, verbose=0)
+    wrong = [
+        name for name, (value,) in history.history.items() if not np.isfinite(value)
+    ]
+    assert not wrong
+
+
+RUNS = [
+    *((name, "float32", False) for name in EVERY),
+    *((name, "mixed_float16", False) for name in ONE_A_CLASS),
+    # JAX compiles always, torch never.
+    *((name, "mixed_bfloat16", BACKEND == "tensorflow") for name in ONE_A_CLASS),
+]
+
+
+@pytest.mark.parametrize(("name", "policy", "jit_compile"), RUNS)
+def test_fit_trains_on_two_batches_in_a_row(name, policy, jit_compile):
+    model, shown, expected, moved = trained(policy, jit_compile)
+    # Prediction and training may round to half precision at different places, and a
+    # small loss is a difference of distances near 1, which bfloat16 rounds to 2^-8.
+    tolerance = {
+        "float32": {"rel": 1e-4},
+        "mixed_float16": {"rel": 0.03},
+        "mixed_bfloat16": {"rel": 0.03, "abs": 2**-8},
+    }[policy]
+    for step in range(2):
+        value = shown[step][f"{name}_loss"][0]
+        assert value == pytest.approx(expected[step][name], **tolerance)
+    assert expected[0][name] != 0
+    branch = keras.Model(model.input, model.output[name])
+    assert branch.trainable_variables
+    assert all(moved[variable.path] for variable in branch.trainable_variables)
+
+
+def test_model_is_loaded_with_its_losses_in_a_fresh_process(tmp_path):
+    model = trained("float32", False)[0]
+    model.save(tmp_path / "model.keras")
+    command = [sys.executable, "-m", "tests.support.losses_model", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
+    assert found["evaluated"] == pytest.approx(evaluated(model, True), rel=1e-5)
+    for name, config in found["configs"].items():
+        assert config == json.loads(json.dumps(ENTRIES[name].loss.get_config())), name
+    assert len(found["configs"]) == len(ENTRIES)
+
+
+@every_loss()
+def test_config_round_trip_keeps_every_argument(entry):
+    changed = rebuilt(entry.loss, dtype="float16", name="mine", reduction="sum")
+    again = rebuilt(changed)
+    assert again.get_config() == changed.get_config()
+    assert (again.dtype, again.name, again.reduction) == ("float16", "mine", "sum")
+    for name, value in changed.get_config().items():
+        if name not in ("dtype", "name", "reduction"):
+            assert value == entry.loss.get_config()[name]
+
+
+def masked_model(*before_the_last):
+    return keras.Sequential([*before_the_last, layers.Dense(4)])
+
+
+@every_loss(lambda entry: entry.make_head is None)
+def test_mask_of_rows_is_refused(entry):
+    labels, inputs = batch()
+    model = masked_model(keras.Input((DIMENSION,)), layers.Masking())
+    model.compile("sgd", loss=entry.loss)
+    with pytest.raises(ValueError, match="must carry no Keras mask"):
+        model.fit(inputs, labels, batch_size=16, verbose=0)
+
+
+def test_mask_of_steps_that_pooling_ends_is_no_mask_of_rows():
+    labels, inputs = batch()
+    steps = np.stack([inputs, np.zeros_like(inputs), inputs[::-1]], axis=1)
+    pooled = layers.GlobalAveragePooling1D()
+    model = masked_model(keras.Input((3, DIMENSION)), layers.Masking(), pooled)
+    loss = MultiSimilarityLoss()
+    model.compile("sgd", loss=loss)
+    embeddings = model.predict(steps, verbose=0)
+    history = model.fit(steps, labels, batch_size=16, verbose=0)
+    expected = float(loss(labels, embeddings))
+    assert history.history["loss"][0] == pytest.approx(expected, rel=1e-5)
+    # Pooling left the masked step out.
+    kernel, bias = model.get_weights()
+    mean = (inputs + inputs[::-1]) / 2
+    np.testing.assert_allclose(
+        model.predict(steps, verbose=0), mean @ kernel + bias, 1e-4
+    )

@@ -1,0 +1,278 @@
+"""Losses over proxies: golden numbers, definitions, and labels without a proxy."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from tests.support.all_losses import rebuilt
+from tests.support.autodiff import BACKEND, SEGMENT_ERROR, tensors, value_and_gradient
+from tests.support.golden_cases import check
+from tests.support.golden_variants import variants
+from tfdml.layers._proxies import CenterRegularizer, Proxies
+from tfdml.losses._margin_softmax import ArcFaceLoss, CosFaceLoss
+from tfdml.losses._proxy import ProxyAnchorLoss
+from tfdml.losses._proxy_softmax import ProxyNCALoss, SoftTripleLoss
+from tfdml.ops._pairs import cosine_similarities, squared_distances, unit_rows
+
+pytestmark = [pytest.mark.backend, pytest.mark.slow]
+
+
+@variants("proxy_anchor")
+def test_proxy_anchor_equals_the_golden_numbers(case, dtype, compiled):
+    params = case["params"]
+    normalizer = {"all": "all", "nonempty": "with_negatives"}[params["neg_normalizer"]]
+    loss = ProxyAnchorLoss(params["alpha"], params["delta"], normalizer, dtype=dtype)
+    labels = np.array(case["inputs"]["y"])
+    check(
+        case,
+        lambda X, proxies: loss(labels, cosine_similarities(X, proxies)),  # noqa: N803
+        dtype,
+        compiled=compiled,
+    )
+
+
+@variants("proxy_nca")
+def test_proxy_nca_equals_the_golden_numbers(case, dtype, compiled):
+    params = case["params"]
+    scale = (params["scale_x"] * params["scale_p"]) ** 0.5
+    loss = ProxyNCALoss(
+        scale,
+        params["include_positive"],
+        params["smoothing"],
+        dtype=dtype,
+        reduction="sum" if params["reduction"] == "sum" else "sum_over_batch_size",
+    )
+    labels = np.array(case["inputs"]["y"])
+
+    def function(X, proxies):  # noqa: N803
+        if params["normalize"]:
+            return loss(labels, cosine_similarities(X, proxies))
+        return loss(labels, -squared_distances(X, proxies) / 2)
+
+    check(case, function, dtype, compiled=compiled)
+
+
+@variants("soft_triple")
+def test_soft_triple_equals_the_golden_numbers(case, dtype, compiled):
+    params = case["params"]
+    loss = SoftTripleLoss(params["la"], params["gamma"], params["margin"], dtype=dtype)
+    penalty = CenterRegularizer(params["tau"])
+    labels = np.array(case["inputs"]["y"])
+
+    def function(X, centers):  # noqa: N803
+        similarities = ops.einsum("bd,ckd->bck", unit_rows(X), unit_rows(centers))
+        return loss(labels, similarities) + penalty(centers)
+
+    check(case, function, dtype, compiled=compiled)
+
+
+def naive_softmax_loss(similarities, labels, scale, own):
+    """Cross entropy in float64, `own` applied to the cosine of the own class."""
+    values = []
+    for row, label in zip(similarities.astype("float64"), labels, strict=True):
+        row = row.copy()
+        row[label] = own(row[label])
+        exact = [scale * x for x in row]
+        values.append(np.logaddexp.reduce(exact) - exact[label])
+    return values
+
+
+@pytest.fixture
+def batch():
+    """Labels and similarities, duplicates among them."""
+    random = np.random.default_rng(5)
+    labels = np.repeat(np.arange(4), 4)
+    x, p = random.normal(size=(16, 3)), random.normal(size=(6, 3))
+    x[5] = x[6]
+    x[9] = p[2]  # an embedding that equals its proxy
+    x[10] = -p[2]
+    unit_x = x / np.linalg.norm(x, axis=1, keepdims=True)
+    unit_p = p / np.linalg.norm(p, axis=1, keepdims=True)
+    return labels, np.clip(unit_x @ unit_p.T, -1, 1).astype("float32")
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.5, 1.2])
+def test_arc_face_adds_the_margin_to_the_angle(batch, margin):
+    def own(cosine):
+        angle = np.arccos(cosine)
+        if angle < np.pi - margin:
+            return np.cos(angle + margin)
+        return cosine - margin * np.sin(margin)
+
+    loss = ArcFaceLoss(8.0, margin, reduction=None, dtype="float64")
+    expected = naive_softmax_loss(batch[1], batch[0], 8.0, own)
+    np.testing.assert_allclose(ops.convert_to_numpy(loss(*batch)), expected, atol=1e-6)
+
+
+def test_arc_face_falls_as_the_embedding_comes_nearer():
+    angles = np.linspace(np.pi, 0, 500)
+    similarities = np.stack([np.cos(angles), np.zeros(500)], axis=1)
+    loss = ArcFaceLoss(8.0, 0.5, reduction=None, dtype="float64")
+    values = ops.convert_to_numpy(loss(np.zeros(500, int), similarities))
+    assert np.all(np.diff(values) < 0)
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.35])
+def test_cos_face_takes_the_margin_off_the_cosine(batch, margin):
+    loss = CosFaceLoss(8.0, margin, reduction=None, dtype="float64")
+    expected = naive_softmax_loss(batch[1], batch[0], 8.0, lambda c: c - margin)
+    np.testing.assert_allclose(ops.convert_to_numpy(loss(*batch)), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("factor", [1.0, 1e-3, 7.0, -1.0])
+def test_arc_face_is_finite_where_embedding_equals_proxy(dtype, factor, compiled):
+    proxies = np.random.default_rng(0).normal(size=(6, 16)).astype(dtype)
+    (fixed,) = tensors(proxies)
+    loss = ArcFaceLoss(dtype=dtype)
+    value, gradient = value_and_gradient(
+        lambda x: loss(np.arange(6), cosine_similarities(x, fixed)),
+        (factor * proxies).astype(dtype),
+        compiled=compiled,
+    )
+    assert np.isfinite(value)
+    assert np.all(np.isfinite(gradient))
+    assert np.abs(gradient * factor).max() < 1e3
+
+
+def naive_proxy_anchor_terms(similarities, labels, scale, margin):
+    """Eq. 4, term by term: positive terms by class, negative terms by proxy."""
+    positive, negative = {}, []
+    for p in range(similarities.shape[1]):
+        column = similarities[:, p].astype("float64")
+        if (labels == p).any():
+            pulls = np.exp(-scale * (column[labels == p] - margin))
+            positive[p] = np.log(1 + pulls.sum())
+        negative.append(
+            np.log(1 + np.exp(scale * (column[labels != p] + margin)).sum())
+        )
+    return positive, negative
+
+
+def test_proxy_anchor_shares_each_proxys_loss_among_its_anchors(batch):
+    similarities = batch[1]
+    labels = np.array([0] * 7 + [1] * 1 + [3] * 5 + [2] * 3)
+    positive, negative = naive_proxy_anchor_terms(similarities, labels, 4.0, 0.1)
+    loss = ProxyAnchorLoss(4.0, 0.1, reduction=None, dtype="float64")
+    values = ops.convert_to_numpy(loss(labels, similarities))
+    sizes = np.bincount(labels)
+    expected = [
+        16 / len(positive) * positive[y] / sizes[y] + np.mean(negative) for y in labels
+    ]
+    np.testing.assert_allclose(values, expected, atol=SEGMENT_ERROR)
+    total = np.mean(list(positive.values())) + np.mean(negative)
+    assert values.mean() == pytest.approx(total, abs=SEGMENT_ERROR)
+
+
+def test_normalizers_of_proxy_anchor_differ_for_a_single_class_alone(batch):
+    labels, similarities = batch
+    proxies = similarities.shape[1]
+
+    def value(normalizer, labels):
+        loss = ProxyAnchorLoss(4.0, 0.1, normalizer, dtype="float64")
+        return float(loss(labels, similarities))
+
+    assert value("all", labels) == value("with_negatives", labels)
+    one = np.zeros(16, int)
+    positive, negative = naive_proxy_anchor_terms(similarities, one, 4.0, 0.1)
+    for normalizer, n in {"all": proxies, "with_negatives": proxies - 1}.items():
+        expected = positive[0] + sum(negative) / n
+        assert value(normalizer, one) == pytest.approx(expected, abs=SEGMENT_ERROR)
+
+
+LOSSES = [
+    ProxyAnchorLoss(),
+    ProxyAnchorLoss(16.0, 0.2, "with_negatives"),
+    ProxyNCALoss(),
+    ProxyNCALoss(include_positive=True, smoothing=0.1),
+    SoftTripleLoss(),
+    ArcFaceLoss(),
+    CosFaceLoss(),
+]
+all_losses = pytest.mark.parametrize(
+    "loss", LOSSES, ids=[f"{type(loss).__name__}-{i}" for i, loss in enumerate(LOSSES)]
+)
+
+
+def outputs(loss, similarities):
+    """Similarities as this loss takes them."""
+    if isinstance(loss, SoftTripleLoss):
+        return np.stack([similarities, 0.5 * similarities[:, ::-1]], axis=2)
+    return similarities
+
+
+@all_losses
+def test_batch_of_one_row_and_a_single_class_are_finite(loss, batch):
+    similarities = outputs(loss, batch[1])
+    assert np.isfinite(float(loss([3], similarities[3:4])))
+    assert np.isfinite(float(loss([0], similarities[:1, :1])))
+
+
+@all_losses
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_class_ids_stay_apart_in_half_precision(loss, dtype):
+    # bfloat16 cannot tell 256 from 257.
+    similarities = np.zeros((2, 300), "float32")
+    similarities[[0, 1], [256, 257]] = 1
+    half = rebuilt(loss, dtype=dtype)
+    right = float(half([256, 257], outputs(loss, similarities)))
+    wrong = float(half([257, 256], outputs(loss, similarities)))
+    assert np.isfinite(right)
+    assert right < wrong - 0.2
+
+
+@pytest.mark.parametrize(
+    ("loss", "wrong"),
+    [*[(loss, 6) for loss in LOSSES], *[(CosFaceLoss(), w) for w in (-1, 2**32, 0.5)]],
+)
+@pytest.mark.skipif(BACKEND == "torch", reason="nothing is compiled: it is refused")
+def test_label_without_a_proxy_makes_the_loss_of_fit_nan(loss, wrong):
+    inputs = np.random.default_rng(8).normal(size=(16, 3)).astype("float32")
+    labels = np.array([wrong, *[0] * 15])
+    centers = 2 if isinstance(loss, SoftTripleLoss) else 1
+    model = keras.Sequential([keras.Input((3,)), Proxies(6, centers)])
+    model.compile("sgd", loss=loss)
+    history = model.fit(inputs, labels, batch_size=16, verbose=0)
+    assert np.isnan(history.history["loss"][0])
+
+
+def test_one_center_a_class_may_be_with_or_without_an_axis(batch):
+    labels, similarities = batch
+    loss = SoftTripleLoss()
+    expected = float(loss(labels, similarities))
+    assert float(loss(labels, similarities[..., np.newaxis])) == expected
+    alike = np.stack([similarities] * 3, axis=2)
+    assert float(loss(labels, alike)) == pytest.approx(expected, rel=1e-6)
+
+
+@all_losses
+def test_output_of_another_shape_is_refused(loss, batch):
+    several = isinstance(loss, SoftTripleLoss)
+    wrong = batch[1][:, 0] if several else batch[1][..., np.newaxis]
+    with pytest.raises(ValueError, match=rf"{type(loss).__name__} takes .*shape=\(16"):
+        loss(batch[0], wrong)
+
+
+@pytest.mark.parametrize(
+    ("loss", "name", "wrong"),
+    [
+        (ProxyAnchorLoss, "scale", 0),
+        (ProxyAnchorLoss, "margin", -0.1),
+        (ProxyAnchorLoss, "normalizer", "none"),
+        (ProxyNCALoss, "scale", -1.0),
+        (ProxyNCALoss, "smoothing", 1.0),
+        (ProxyNCALoss, "smoothing", 0.1),  # with the positive left out
+        (SoftTripleLoss, "scale", float("nan")),
+        (SoftTripleLoss, "temperature", 0),
+        (SoftTripleLoss, "margin", float("inf")),
+        (ArcFaceLoss, "scale", 0),
+        (ArcFaceLoss, "margin", 1.6),
+        (CosFaceLoss, "scale", 0),
+        (CosFaceLoss, "margin", float("nan")),
+    ],
+)
+def test_argument_out_of_range_is_refused(loss, name, wrong):
+    with pytest.raises(ValueError, match=rf"`{name}` .*Received: {name}="):
+        loss(**{name: wrong})

@@ -1,0 +1,245 @@
+"""NCA, N-pair, SupCon, NT-Xent, circle: golden numbers and naive loops."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from tests.support.autodiff import SEGMENT_ERROR, tensors, value_and_gradient
+from tests.support.golden_cases import check, rows_of_pairs
+from tests.support.golden_variants import variants
+from tfdml.losses._angular import AngularLoss, MultiClassAngularLoss
+from tfdml.losses._circle import CircleLoss
+from tfdml.losses._n_pair import MultiClassNPairLoss, NPairLoss
+from tfdml.losses._softmax import NCALoss, NTXentLoss, SupervisedContrastiveLoss
+from tfdml.ops._pairs import label_masks, squared_distances, unit_rows
+
+pytestmark = [pytest.mark.backend, pytest.mark.slow]
+
+
+@variants("nca")
+def test_nca_loss_equals_the_golden_numbers(case, dtype, compiled):
+    params, labels = case["params"], np.array(case["inputs"]["y"])
+    euclidean = params["similarity"] == "neg_sqeuclidean"
+    assert euclidean != params["normalize"]
+    loss = NCALoss(params["scale"], euclidean=euclidean, dtype=dtype)
+    with_positives = sum((labels == label).sum() > 1 for label in labels)
+    scale = len(labels)
+    if params["reduction"] == "mean":  # the golden mean counts anchors with positives
+        scale = len(labels) / with_positives
+    check(case, lambda **x: scale * loss(labels, x["X"]), dtype, compiled=compiled)
+
+
+def mean(values):
+    """Mean in the type of the values: on JAX `ops.mean` uses float32 (Keras 3.15)."""
+    return ops.sum(values) / values.shape[0]
+
+
+def pairs_of(labels):
+    return sum((labels == label).sum() - 1 for label in labels)
+
+
+@variants("npair_all_pairs")
+def test_n_pair_loss_equals_the_golden_numbers(case, dtype, compiled):
+    params, labels = case["params"], np.array(case["inputs"]["y"])
+    loss = NPairLoss(normalize=params["normalize"], dtype=dtype)
+    scale = pairs_of(labels) if params["reduction"] == "sum" else 1
+
+    def function(**x):
+        if params["metric"] == "dot":
+            return scale * loss(labels, x["X"])
+        unit = unit_rows(x["X"]) if params["normalize"] else x["X"]
+        scores = -squared_distances(unit, unit)
+        return scale * mean(loss.pair_loss(scores, *label_masks(labels)))
+
+    check(case, function, dtype, compiled=compiled)
+
+
+@variants("npair_tuple")
+def test_n_pair_loss_of_one_tuple_equals_the_golden_numbers(case, dtype, compiled):
+    def function(fa, fp, fns):
+        gallery = ops.concatenate([ops.expand_dims(fp, 0), fns], axis=0)
+        scores = -squared_distances(ops.expand_dims(fa, 0), gallery)
+        positives = np.arange(gallery.shape[0])[np.newaxis] == 0
+        return mean(NPairLoss(dtype=dtype).pair_loss(scores, positives, ~positives))
+
+    check(case, function, dtype, compiled=compiled)
+
+
+@variants("npair_mc")
+def test_multi_class_n_pair_loss_equals_the_golden_numbers(case, dtype, compiled):
+    params = case["params"]
+    loss = MultiClassNPairLoss(params["symmetric"], params["l2_reg"], dtype=dtype)
+
+    check(
+        case,
+        lambda **x: loss(*rows_of_pairs(x["F"], x["Fp"])),
+        dtype,
+        compiled=compiled,
+    )
+
+
+@variants("npair_mc")
+def test_n_pair_loss_of_anchors_and_a_gallery_is_multi_class(case, dtype, compiled):
+    if case["params"]["symmetric"] or case["params"]["l2_reg"]:
+        return
+    itself = np.eye(len(case["inputs"]["F"]), dtype=bool)
+    loss = NPairLoss(dtype=dtype)
+    check(
+        case,
+        lambda **x: mean(loss.pair_loss(loss.scores(x["F"], x["Fp"]), itself, ~itself)),
+        dtype,
+        compiled=compiled,
+    )
+
+
+def random_scores(seed):
+    """Four anchors against seven items: ties, an anchor without each kind of pair."""
+    generator = np.random.default_rng(seed)
+    scores = np.clip(generator.normal(0, 0.6, size=(4, 7)), -1, 1)
+    scores[0, :3], scores[2, 4:] = 1, -0.5
+    kind = generator.integers(0, 3, size=(4, 7))
+    kind[1] = np.where(kind[1] == 0, 2, kind[1])
+    kind[3] = np.where(kind[3] == 1, 2, kind[3])
+    return scores, kind == 0, kind == 1
+
+
+def nt_xent(scores, positives, negatives):
+    total = 0.0
+    for s, p, n in zip(scores / 0.3, positives, negatives, strict=True):
+        for right in s[p]:
+            total -= np.log(np.exp(right) / (np.exp(right) + np.exp(s[n]).sum()))
+    return total / positives.sum()
+
+
+def supervised_contrastive(scores, positives, negatives):
+    values = []
+    for s, p, n in zip(scores / 0.3, positives, negatives, strict=True):
+        total = np.exp(s[p]).sum() + np.exp(s[n]).sum()
+        values.append(-np.log(np.exp(s[p]) / total).mean() if p.any() else 0.0)
+    return np.mean(values)
+
+
+def nca(scores, positives, negatives):
+    values = []
+    for s, p, n in zip(4 * scores, positives, negatives, strict=True):
+        right, wrong = np.exp(s[p]).sum(), np.exp(s[n]).sum()
+        values.append(-np.log(right / (right + wrong)) if p.any() else 0.0)
+    return np.mean(values)
+
+
+def circle(scores, positives, negatives):
+    gamma, margin = 32, 0.25
+    values = []
+    for s, p, n in zip(scores, positives, negatives, strict=True):
+        right = np.exp(-gamma * np.maximum(0, 1 + margin - s) * (s - 1 + margin))
+        wrong = np.exp(gamma * np.maximum(0, s + margin) * (s - margin))
+        values.append(np.log(1 + right[p].sum() * wrong[n].sum()))
+    return np.mean(values)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("loss", "naive"),
+    [
+        (NTXentLoss(0.3, dtype="float64"), nt_xent),
+        (SupervisedContrastiveLoss(0.3, dtype="float64"), supervised_contrastive),
+        (NCALoss(4.0, dtype="float64"), nca),
+        (CircleLoss(32.0, 0.25, dtype="float64"), circle),
+    ],
+    ids=lambda x: getattr(x, "name", ""),
+)
+def test_losses_of_queries_and_a_gallery_equal_naive_loops(loss, naive, seed):
+    scores, positives, negatives = random_scores(seed)
+    values = ops.convert_to_numpy(
+        loss.pair_loss(*tensors(scores, positives, negatives))
+    )
+    assert values.shape == (4,)
+    assert values.mean() == pytest.approx(naive(scores, positives, negatives), rel=1e-9)
+    assert values[1] == 0
+
+
+def test_circle_weights_are_constants_of_the_gradient():
+    scores = np.array([[0.7, 0.2, 0.4]])
+    positives = np.array([[True, False, False]])
+    _, gradient = value_and_gradient(
+        lambda s: ops.sum(CircleLoss(8.0, 0.25).pair_loss(s, positives, ~positives)),
+        scores.astype("float32"),
+    )
+    z = np.array([-8 * 0.55 * (0.7 - 0.75), 8 * 0.45 * -0.05, 8 * 0.65 * 0.15])
+    ratio = np.exp(z[0]) * np.exp(z[1:]).sum()
+    outer = ratio / (1 + ratio)
+    shares = np.exp(z[1:]) / np.exp(z[1:]).sum()
+    expected = outer * np.array([-8 * 0.55, 8 * 0.45 * shares[0], 8 * 0.65 * shares[1]])
+    np.testing.assert_allclose(gradient[0], expected, rtol=1e-5)
+
+
+def test_circle_loss_has_the_value_of_keras():
+    generator = np.random.default_rng(3)
+    embeddings = generator.normal(size=(12, 5)).astype("float32")
+    embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
+    labels = np.arange(12) % 3
+    ours = CircleLoss(80.0, 0.4, reduction=None)(labels, embeddings)
+    theirs = keras.losses.Circle(80.0, 0.4, reduction=None)(labels, embeddings)
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(ours), ops.convert_to_numpy(theirs), rtol=1e-4
+    )
+
+
+def test_rows_of_a_large_class_are_anchors_and_positives_in_turn():
+    labels, x = (
+        np.array([5, 5, 8, 5, 8, 5]),
+        np.random.default_rng(0).normal(size=(6, 3)),
+    )
+    s = x @ x.T
+    # First, third and so on of a class: rows 0 and 3 of class 5, row 2 of class 8.
+    costs = [
+        np.log1p(np.exp(s[0, 4] - s[0, [1, 5]])),
+        np.log1p(np.exp(s[3, 4] - s[3, [1, 5]])),
+        np.log1p(np.exp(s[2, [1, 5]] - s[2, 4]).sum()),
+    ]
+    expected = np.concatenate([np.atleast_1d(c) for c in costs]).mean()
+    loss = MultiClassNPairLoss(dtype="float64")
+    assert float(loss(labels, x)) == pytest.approx(expected, rel=SEGMENT_ERROR)
+
+
+def test_length_of_every_row_counts_in_the_l2_term():
+    labels, x = np.arange(5), np.random.default_rng(0).normal(size=(5, 3))
+    loss = NPairLoss(l2_weight=0.5, dtype="float64")
+    assert float(loss(labels, x)) == pytest.approx(0.5 * (x**2).sum() / 5)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (NCALoss, "scale"),
+        (NTXentLoss, "temperature"),
+        (SupervisedContrastiveLoss, "temperature"),
+        (CircleLoss, "scale"),
+    ],
+)
+def test_scale_that_is_not_above_zero_is_refused(make, name, value):
+    with pytest.raises(
+        ValueError, match=rf"`{name}` must be above 0 .* {name}={value}"
+    ):
+        make(**{name: value})
+
+
+@pytest.mark.parametrize("angle", [0.0, -45.0, 90.0, float("nan")])
+@pytest.mark.parametrize("make", [AngularLoss, MultiClassAngularLoss])
+def test_angle_out_of_range_is_refused(make, angle):
+    with pytest.raises(ValueError, match=rf"`angle` must be above 0 .* angle={angle}"):
+        make(angle)
+
+
+@pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf")])
+def test_l2_weight_below_zero_is_refused(value):
+    with pytest.raises(ValueError, match=rf"`l2_weight` must be .* l2_weight={value}"):
+        NPairLoss(value)
+
+
+@pytest.mark.parametrize("margin", [-0.1, 1.0, float("nan")])
+def test_circle_margin_out_of_range_is_refused(margin):
+    with pytest.raises(ValueError, match=rf"`margin` must be .* margin={margin}"):
+        CircleLoss(margin=margin)

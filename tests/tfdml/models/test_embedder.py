@@ -1,0 +1,195 @@
+"""Embedders: build, preprocess, save, load."""
+
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+
+from tfdml.models._embedder import build_embedder, load_embedder
+
+pytestmark = pytest.mark.backend
+
+PICTURES = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3)).astype("float32")
+
+
+@pytest.mark.parametrize(
+    "pooling", ["average", "max", "average_and_max", "gem", "flatten"]
+)
+def test_residual_embedder_gives_unit_rows(pooling):
+    embedder = build_embedder(32, 12, pooling=pooling, widths=(8, 16), blocks=2)
+    embeddings = embedder.predict(PICTURES, verbose=0)
+    assert embeddings.shape == (3, 12)
+    assert embeddings.dtype == "float32"
+    np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 1, atol=1e-6)
+
+
+def test_average_and_max_pooling_is_their_sum():
+    embedder = build_embedder(32, 12, pooling="average_and_max", widths=(8,))
+    pool = embedder.get_layer("pooling")
+    maps = pool.input[0]._keras_history.operation.input
+    received = keras.Model(embedder.inputs, [maps, pool.output]).predict(
+        PICTURES, verbose=0
+    )
+    expected = received[0].mean((1, 2)) + received[0].max((1, 2))
+    np.testing.assert_allclose(received[1], expected, rtol=1e-5)
+
+
+def test_saved_embedder_gives_the_same_embeddings(tmp_path):
+    embedder = build_embedder(32, 12, widths=(8,), dropout=0.5)
+    embedder.save(tmp_path / "embedder.keras")
+    loaded = load_embedder(tmp_path / "embedder.keras")
+    np.testing.assert_array_equal(
+        loaded.predict(PICTURES, verbose=0), embedder.predict(PICTURES, verbose=0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "'.*none.keras', which is not there"),
+        (b"no archive", "which is damaged, or something else"),
+        ({}, "which Keras cannot load .KeyError.*config.json"),
+        ({"config.json": b"{"}, "which Keras cannot load .JSONDecodeError"),
+    ],
+)
+def test_file_that_holds_no_model_is_told_in_one_line(content, reason, tmp_path):
+    file = tmp_path / "none.keras"
+    if isinstance(content, bytes):
+        file.write_bytes(content)
+    elif content is not None:
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, inside in content.items():
+                archive.writestr(name, inside)
+    with pytest.raises(
+        ValueError, match=f"`path` must be.*Received: .*{reason}"
+    ) as got:
+        load_embedder(file)
+    assert "\n" not in str(got.value)
+
+
+def test_half_of_a_file_is_told_as_damaged(tmp_path):
+    file = tmp_path / "embedder.keras"
+    build_embedder(8, 2, widths=(2,)).save(file)
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(ValueError, match="which is damaged, or something else"):
+        load_embedder(str(file))
+
+
+def test_class_that_nobody_knows_is_named_in_one_line(tmp_path):
+    class Unknown(keras.layers.Layer):
+        def call(self, x):
+            return x
+
+    images = keras.Input((8, 8, 3))
+    outputs = keras.layers.Flatten()(Unknown()(images))
+    keras.Model(images, outputs).save(tmp_path / "own.keras")
+    with pytest.raises(
+        ValueError, match=r"Could not locate class 'Unknown'\)\.$"
+    ) as got:
+        load_embedder(tmp_path / "own.keras")
+    assert "\n" not in str(got.value)
+
+
+@pytest.mark.parametrize(
+    ("shape", "flat"),
+    [
+        ((8,), False),
+        ((8, 8, 1), True),
+        ((8, 6, 3), True),
+        ((8, 8, 3), False),
+        ((None, None, 3), None),
+    ],
+    ids=str,
+)
+def test_model_that_is_no_embedder_is_told_by_its_shapes(shape, flat, tmp_path):
+    layers = [keras.Input(shape), keras.layers.Dense(2)]
+    if flat is not False:
+        layers.append(
+            keras.layers.Flatten() if flat else keras.layers.GlobalMaxPool2D()
+        )
+    model = keras.Sequential(layers)
+    model.save(tmp_path / "other.keras")
+    sides = ", ".join(map(str, shape))
+    with pytest.raises(
+        ValueError, match=rf"hold an embedder.*from \(None, {sides},?\) "
+    ):
+        load_embedder(tmp_path / "other.keras")
+
+
+def test_model_of_two_inputs_is_no_embedder(tmp_path):
+    first, second = keras.Input((8, 8, 3)), keras.Input((8, 8, 3))
+    both = keras.layers.Flatten()(keras.layers.Add()([first, second]))
+    keras.Model([first, second], both).save(tmp_path / "two.keras")
+    with pytest.raises(ValueError, match="must hold an embedder"):
+        load_embedder(tmp_path / "two.keras")
+
+
+@pytest.mark.parametrize(
+    ("backbone", "module"),
+    [
+        ("MobileNet", keras.applications.mobilenet),
+        ("VGG16", keras.applications.vgg16),
+        ("DenseNet121", keras.applications.densenet),
+    ],
+)
+def test_preprocessing_is_that_of_the_application(backbone, module):
+    embedder = build_embedder(32, 8, backbone=backbone)
+    layer = embedder.get_layer("preprocessing")
+    received = keras.ops.convert_to_numpy(layer(PICTURES))
+    expected = np.asarray(module.preprocess_input(PICTURES.copy()))
+    np.testing.assert_allclose(received, expected, atol=1e-4)
+
+
+def test_application_is_built_and_trained_weights_are_loaded(tmp_path):
+    first = build_embedder(32, 8, backbone="MobileNetV3Small")
+    network = next(x for x in first.layers if isinstance(x, keras.Model))
+    network.save_weights(tmp_path / "backbone.weights.h5")
+    second = build_embedder(
+        32,
+        8,
+        backbone="MobileNetV3Small",
+        weights=str(tmp_path / "backbone.weights.h5"),
+    )
+    again = next(x for x in second.layers if isinstance(x, keras.Model))
+    for a, b in zip(network.get_weights(), again.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_failed_download_is_told_with_the_remedy(monkeypatch):
+    def fail(**arguments):
+        raise Exception("URL fetch failure")
+
+    monkeypatch.setattr(keras.applications, "MobileNet", fail)
+    with pytest.raises(
+        ValueError, match=r"MobileNet cannot be had: URL fetch.*path of"
+    ):
+        build_embedder(32, 8, backbone="MobileNet", weights="imagenet")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"image_size": 4},
+            "`image_size` must be a whole number of at least 8.*image_size=4",
+        ),
+        (
+            {"embedding_dimension": 0},
+            "`embedding_dimension` must be a whole number of at least 1",
+        ),
+        ({"pooling": "mean"}, "`pooling` must be one of .* Received: pooling='mean'"),
+        ({"backbone": "MobileNot"}, "keras.applications: .*MobileNet.*'MobileNot'"),
+        ({"weights": "imagenet"}, "`weights` must be None with backbone='residual'"),
+        ({"widths": ()}, "`widths` must name at least one stage"),
+        ({"blocks": 0}, "`blocks` must be a whole number of at least 1"),
+        ({"stem_stride": 0}, "`stem_stride` must be a whole number of at least 1"),
+        (
+            {"dropout": 1.0},
+            "`dropout` must be at least 0 and below 1. Received: dropout=1.0",
+        ),
+    ],
+)
+def test_impossible_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        build_embedder(**{"image_size": 32, **arguments})

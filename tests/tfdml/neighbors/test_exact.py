@@ -1,0 +1,370 @@
+"""Exact neighbours against a loop over all pairs in float64."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+
+from tfdml.neighbors import _exact as neighbors
+from tfdml.neighbors import _gpu as accelerator
+from tfdml.neighbors import _scores as exact_scores
+from tfdml.neighbors._exact import nearest_neighbors
+
+METRICS = ["cosine", "dot_product", "squared_euclidean"]
+
+
+def score(query, row, metric):
+    if metric == "squared_euclidean":
+        return math.fsum((a - b) ** 2 for a, b in zip(query, row, strict=True))
+    product = math.fsum(a * b for a, b in zip(query, row, strict=True))
+    if metric == "dot_product":
+        return product
+    norms = [math.sqrt(math.fsum(a * a for a in vector)) for vector in (query, row)]
+    return product / (norms[0] * norms[1])
+
+
+def naive(queries, gallery, k, metric, exclude=None):
+    """Sort all rows by (score rounded to float32, index)."""
+    all_indices, all_scores = [], []
+    rows = [[float(x) for x in row] for row in np.asarray(gallery, np.float32)]
+    for number, query in enumerate(np.asarray(queries, np.float32)):
+        pairs = []
+        for index, row in enumerate(rows):
+            if exclude is not None and index in np.atleast_1d(exclude[number]):
+                continue
+            value = np.float32(score([float(x) for x in query], row, metric))
+            badness = value if metric == "squared_euclidean" else -value
+            pairs.append((badness, index, value))
+        best = sorted(pairs)[:k]
+        all_indices.append([index for _, index, _ in best])
+        all_scores.append([value for _, _, value in best])
+    return np.array(all_indices), np.array(all_scores, np.float32)
+
+
+def assert_equals_naive(queries, gallery, k, metric, exclude=None):
+    indices, scores = nearest_neighbors(
+        queries, gallery, k, metric=metric, exclude=exclude
+    )
+    expected_indices, expected_scores = naive(queries, gallery, k, metric, exclude)
+    np.testing.assert_array_equal(indices, expected_indices)
+    np.testing.assert_array_equal(scores, expected_scores)
+    assert indices.dtype == np.int64
+    assert scores.dtype == np.float32
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize(("n", "d", "k"), [(1, 1, 1), (37, 3, 5), (90, 17, 90)])
+def test_equals_the_loop_over_all_pairs(metric, n, d, k):
+    rng = np.random.default_rng(n)
+    assert_equals_naive(rng.normal(size=(7, d)), rng.normal(size=(n, d)), k, metric)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_blocks_do_not_change_the_answer(metric, monkeypatch):
+    rng = np.random.default_rng(1)
+    queries, gallery = rng.normal(size=(11, 5)), rng.normal(size=(40, 5))
+    exclude = rng.integers(-1, 40, size=11)
+    monkeypatch.setattr(exact_scores, "_BLOCK_ELEMENTS", 81)  # two queries a block
+    monkeypatch.setattr(exact_scores, "_LEAST_AT_ONCE", 1)
+    monkeypatch.setattr(exact_scores, "_GATHER_ELEMENTS", 15)  # three pairs a time
+    monkeypatch.setattr(neighbors, "_WORTH_A_THREAD", 1)
+    assert_equals_naive(queries, gallery, 6, metric, exclude)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 9, 30])
+def test_ties_come_in_the_order_of_the_index_at_every_boundary(metric, k):
+    # Integer coordinates: products and sums are exact, so ties are true ties.
+    rng = np.random.default_rng(2)
+    gallery = rng.integers(-1, 2, size=(60, 3))
+    gallery[~gallery.any(axis=1)] = 1
+    queries = gallery[:8]
+    assert_equals_naive(queries, gallery, k, metric)
+    assert_equals_naive(queries, gallery, k, metric, exclude=np.arange(8))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("batch", [1, 2, 64, 300])
+def test_equal_rows_tie_wherever_they_stand(metric, batch):
+    # A BLAS product gives such rows scores that differ in the last bit.
+    rng = np.random.default_rng(3)
+    gallery = rng.normal(size=(1003, 67)).astype(np.float32)
+    copies = [3, *range(10, 1003, 41), 1000, 1001, 1002]
+    gallery[copies] = gallery[3]
+    queries = np.repeat(gallery[3:4], batch, axis=0)
+    k = len(copies) - 2
+    indices, scores = nearest_neighbors(queries, gallery, k, metric=metric)
+    np.testing.assert_array_equal(indices, np.tile(copies[:k], (batch, 1)))
+    assert np.unique(scores).size == 1
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("k", [1, 3, 6])
+def test_parts_of_a_long_gallery_change_nothing(metric, k, monkeypatch):
+    monkeypatch.setattr(neighbors, "_LEAST_PARTS", 4)
+    rng = np.random.default_rng(7)
+    gallery = rng.integers(-2, 3, size=(403, 3))
+    gallery[~gallery.any(axis=1)] = 1
+    exclude = rng.integers(-1, 403, size=(9, 3))
+    exclude[:, 0] = np.arange(9)
+    assert_equals_naive(gallery[:9], gallery, k, metric, exclude)
+
+
+@pytest.mark.backend
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("spare", [0, 5, 60, 400])
+def test_gpu_answers_alike(metric, spare, monkeypatch):
+    # Run on whatever device there is, as if it were a GPU.
+    monkeypatch.setattr(exact_scores, "has_gpu", lambda: True)
+    monkeypatch.setattr(exact_scores, "_WORTH_A_GPU", 0)
+    monkeypatch.setattr(neighbors, "_SPARE", spare)
+    rng = np.random.default_rng(9)
+    gallery = rng.normal(size=(300, 6))
+    gallery[200:240] = gallery[3]  # more ties than some of the spares
+    exclude = np.stack([np.arange(12), rng.integers(-1, 200, size=12)], axis=1)
+    assert_equals_naive(gallery[:12], gallery, 4, metric, exclude)
+
+
+def allows_short_products():
+    """Whether the backend may compute float32 products in NVIDIA's TF32."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        return tf.config.experimental.tensor_float_32_execution_enabled()
+    if backend == "jax":
+        import jax
+
+        return jax.config.jax_default_matmul_precision != "highest"
+    import torch
+
+    return torch.backends.cuda.matmul.allow_tf32
+
+
+@pytest.mark.backend
+def test_full_precision_is_asked_for_and_given_back(monkeypatch):
+    seen, matmul = [], keras.ops.matmul
+
+    def watched(*matrices):
+        seen.append(allows_short_products())
+        return matmul(*matrices)
+
+    monkeypatch.setattr(keras.ops, "matmul", watched)
+    before = allows_short_products()
+    rows = accelerator.GpuRows(np.eye(4, dtype=np.float32), None)
+    numbers, places = rows.best(np.eye(4, dtype=np.float32)[2:], 2)
+    assert seen == [False]
+    assert allows_short_products() == before
+    assert numbers[:, 0].tolist() == [1.0, 1.0]
+    assert places[:, 0].tolist() == [2, 3]
+    assert places.dtype == np.int64
+
+
+def test_row_that_is_left_out_twice_counts_once():
+    indices, _ = nearest_neighbors(np.eye(4)[:1], np.eye(4), 3, exclude=[[3, 3]])
+    assert indices.tolist() == [[0, 1, 2]]
+    with pytest.raises(ValueError, match="`k` must be from 1 to 3"):
+        nearest_neighbors(np.eye(4)[:1], np.eye(4), 4, exclude=[[3, 3]])
+
+
+def test_rows_of_zeros_have_the_cosine_0_where_they_are_allowed():
+    gallery = [[1.0, 0.0], [0.0, 0.0], [-1.0, 0.0]]
+    indices, scores = nearest_neighbors([[2.0, 0.0]], gallery, 3, zero_rows=True)
+    assert indices.tolist() == [[0, 1, 2]]
+    assert scores.tolist() == [[1.0, 0.0, -1.0]]
+    indices, scores = nearest_neighbors([[0.0, 0.0]], gallery, 3, zero_rows=True)
+    assert indices.tolist() == [[0, 1, 2]]
+    assert scores.tolist() == [[0.0, 0.0, 0.0]]
+
+
+def test_rows_that_float32_makes_zeros_of_are_refused():
+    with pytest.raises(ValueError, match=r"`gallery` .* too small for float32.*row 1"):
+        nearest_neighbors(np.eye(2), [[1.0, 0.0], [1e-200, 0.0]], 1)
+    tiny = np.array([[1e-40, 0.0]], np.float32)
+    assert nearest_neighbors(tiny, np.eye(2), 1)[1].tolist() == [[1.0]]
+
+
+def test_bfloat16_is_a_float():
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    rows = np.eye(3).astype(bfloat16)
+    assert nearest_neighbors(rows, rows, 1)[0].tolist() == [[0], [1], [2]]
+
+
+def test_answer_does_not_depend_on_the_other_queries():
+    rng = np.random.default_rng(4)
+    queries, gallery = rng.normal(size=(33, 50)), rng.normal(size=(501, 50))
+    indices, scores = nearest_neighbors(queries, gallery, 20)
+    for number in range(33):
+        alone = nearest_neighbors(queries[number : number + 1], gallery, 20)
+        np.testing.assert_array_equal(alone[0][0], indices[number])
+        np.testing.assert_array_equal(alone[1][0], scores[number])
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("spread", [1e-2, 1e-4, 3e-7, 0.0])
+def test_collapsed_embeddings_equal_the_loop(metric, spread):
+    # Rows that float32 products cannot tell apart: every stage of the filter runs.
+    rng = np.random.default_rng(5)
+    gallery = (1 + spread * rng.normal(size=(700, 8))).astype(np.float32)
+    assert_equals_naive(gallery[:3], gallery, 2, metric, exclude=np.arange(3))
+
+
+def test_small_distances_far_from_the_origin_are_sharp():
+    gallery = 1000 + np.arange(12, dtype=np.float32)[:, None] / 256
+    indices, scores = nearest_neighbors(
+        gallery[:1], gallery, 12, metric="squared_euclidean"
+    )
+    assert indices[0].tolist() == list(range(12))
+    assert scores[0].tolist() == [(i / 256) ** 2 for i in range(12)]
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e15, 1e18])
+@pytest.mark.parametrize("metric", METRICS)
+def test_tiny_and_huge_embeddings_equal_the_loop(metric, scale):
+    rng = np.random.default_rng(6)
+    gallery = (scale * rng.normal(size=(30, 4))).astype(np.float32)
+    assert_equals_naive(gallery[:5], gallery, 7, metric)
+
+
+def test_one_huge_row_does_not_blur_the_others():
+    rng = np.random.default_rng(7)
+    gallery = rng.normal(size=(200, 6)).astype(np.float32)
+    gallery[17] *= 1e12
+    assert_equals_naive(gallery[:5], gallery, 4, "dot_product")
+
+
+def test_sum_that_float32_loses_decides():
+    # Added to 64 one by one, the small numbers of row 1 vanish in float32.
+    gallery = np.zeros((300, 256), np.float32)
+    gallery[0, 0] = 64.0005
+    gallery[1] = [64.0] + [2**-18.1] * 255
+    queries = np.ones((64, 256))
+    indices, scores = nearest_neighbors(queries, gallery, 1, metric="dot_product")
+    np.testing.assert_array_equal(indices, [[1]] * 64)
+    np.testing.assert_allclose(scores, 64 + 255 * 2**-18.1, rtol=1e-7)
+
+
+def test_products_that_overflow_float32_may_cancel():
+    gallery = np.array([[1e20, -1e20], [1e-20, 0]], np.float32)
+    assert_equals_naive([[1e20, 1e20]], gallery, 1, "dot_product")
+    gallery = np.array([[0, 1e38], [1, 0], [2, 0]], np.float32)
+    assert_equals_naive([[1e10, 0]], gallery, 1, "dot_product", exclude=[2])
+
+
+def test_score_above_float32_is_refused():
+    with pytest.raises(ValueError, match="too large for float32"):
+        nearest_neighbors([[1e30]], [[1e30]], 1, metric="dot_product")
+    with pytest.raises(ValueError, match="too large for float32"):
+        nearest_neighbors(
+            [[-3e38]], [[3e38], [3e38], [-3e38]], 3, metric="squared_euclidean"
+        )
+
+
+def test_excluded_row_is_never_returned():
+    gallery = np.eye(4)
+    indices, _ = nearest_neighbors(gallery, gallery, 3, exclude=np.arange(4))
+    assert not (indices == np.arange(4)[:, None]).any()
+
+
+def test_minus_one_excludes_nothing():
+    gallery = np.eye(3)
+    indices, _ = nearest_neighbors(gallery, gallery, 1, exclude=[0, -1, 2])
+    assert indices[:, 0].tolist() == [1, 1, 0]
+
+
+def test_no_queries_give_no_answers():
+    indices, scores = nearest_neighbors(np.empty((0, 3)), np.eye(3), 2)
+    assert indices.shape == scores.shape == (0, 2)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int8, np.uint8, ">f4"])
+def test_other_dtypes_are_read_as_float32(dtype):
+    gallery = np.array([[1, 2], [3, 1], [0, 5]], dtype)
+    assert_equals_naive(gallery[:2], gallery, 2, "cosine")
+
+
+def test_inputs_are_not_modified_and_need_not_be_contiguous():
+    gallery = np.asfortranarray(np.random.default_rng(8).normal(size=(20, 6)))
+    queries = gallery[::3, ::-1]
+    before = gallery.copy()
+    gallery.flags.writeable = False
+    assert_equals_naive(queries, gallery, 3, "squared_euclidean")
+    np.testing.assert_array_equal(gallery, before)
+
+
+@pytest.mark.parametrize("k", [0, -1, 4])
+def test_k_out_of_range_is_refused(k):
+    with pytest.raises(ValueError, match=rf"`k` must be from 1 to 3.*k={k}"):
+        nearest_neighbors(np.eye(3), np.eye(3), k)
+
+
+def test_k_counts_the_excluded_row():
+    with pytest.raises(ValueError, match="`k` must be from 1 to 2"):
+        nearest_neighbors(np.eye(3), np.eye(3), 3, exclude=[-1, 0, -1])
+
+
+@pytest.mark.parametrize("k", [1.0, True, "1", None])
+def test_k_must_be_an_integer(k):
+    with pytest.raises(TypeError, match="`k` must be an integer"):
+        nearest_neighbors(np.eye(3), np.eye(3), k)
+
+
+@pytest.mark.parametrize(
+    ("queries", "message"),
+    [
+        ([1.0, 2.0], r"`queries`.*shape=\(2,\).*vector\[None, :\]"),
+        (np.zeros((1, 2, 2)), r"`queries`.*shape=\(1, 2, 2\)"),
+        (np.ones((1, 3)), "dimension of the gallery, 2.*3"),
+        ([[np.nan, 1.0]], "`queries` must be finite.*row 0"),
+        ([[1.0, 1.0], [np.inf, 1.0]], "`queries` must be finite.*row 1"),
+        ([[1e39, 1.0]], "`queries` must be finite in float32"),
+        ([[0.0, 0.0]], "`queries` must not have a row of zeros"),
+        ([[1j, 1.0]], "`queries` must hold real numbers.*complex128"),
+        ([["a", "b"]], "`queries` must hold real numbers"),
+        ([[True, False]], "`queries` must hold real numbers.*bool"),
+        ([[1.0], [1.0, 2.0]], "`queries` must be an array"),
+        (np.empty((2, 0)), "`queries` must have the shape"),
+    ],
+)
+def test_bad_queries_are_named(queries, message):
+    with pytest.raises(ValueError, match=message):
+        nearest_neighbors(queries, np.eye(2), 1)
+
+
+def test_bad_gallery_is_named():
+    with pytest.raises(ValueError, match=r"`gallery` must be finite.*row 1"):
+        nearest_neighbors(np.eye(2), [[1, 1], [np.nan, 0]], 1)
+    with pytest.raises(ValueError, match="`k` must be from 1 to 0"):
+        nearest_neighbors(np.eye(2), np.empty((0, 2)), 1)
+
+
+def test_zero_vector_is_allowed_where_it_has_a_meaning():
+    for metric in ("dot_product", "squared_euclidean"):
+        assert_equals_naive([[0.0, 0.0]], np.eye(2), 2, metric)
+
+
+@pytest.mark.parametrize(
+    "exclude", [[0], [0.0, 1.0], [[[0]], [[1]]], [-2, 0], [0, 2], [True, False]]
+)
+def test_bad_exclude_is_refused(exclude):
+    with pytest.raises(ValueError, match="`exclude` must"):
+        nearest_neighbors(np.eye(2), np.eye(2), 1, exclude=exclude)
+
+
+def test_several_rows_are_left_out():
+    rng = np.random.default_rng(6)
+    queries, gallery = rng.normal(size=(5, 3)), rng.normal(size=(30, 3))
+    exclude = np.stack([rng.permutation(30)[:4] for _ in range(5)])
+    exclude[:, 0] = -1
+    indices, _ = nearest_neighbors(queries, gallery, 27, exclude=exclude)
+    everything, _ = nearest_neighbors(queries, gallery, 30)
+    for found, ranked, banned in zip(indices, everything, exclude, strict=True):
+        assert found.tolist() == [row for row in ranked if row not in banned]
+    with pytest.raises(ValueError, match="`k` must be from 1 to 27"):
+        nearest_neighbors(queries, gallery, 28, exclude=exclude)
+
+
+def test_unknown_metric_is_refused():
+    with pytest.raises(ValueError, match=r"`metric` must be one of.*metric='l2'"):
+        nearest_neighbors(np.eye(2), np.eye(2), 1, metric="l2")

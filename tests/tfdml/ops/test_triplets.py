@@ -1,0 +1,115 @@
+"""How often each pair of a batch is in a triplet above 0, against naive loops."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+import tfdml.ops._triplets
+from tests.support.autodiff import tensors, value_and_gradient
+from tests.support.naive_triplets import naive_distances, triplets_of
+from tfdml.losses._triplet import TripletLoss
+from tfdml.ops._triplets import hinge_weights, ranks, semi_hard_weights
+
+pytestmark = [pytest.mark.backend, pytest.mark.slow]
+
+
+@pytest.fixture(params=["in turn", "by bisection"])
+def way(request, monkeypatch):
+    """Each of the two ways to the weights, whatever the number of positives."""
+    few = {"in turn": 10**6, "by bisection": 0}[request.param]
+    monkeypatch.setattr(tfdml.ops._triplets, "FEW_POSITIVES", few)
+
+
+def random_rows(seed, anchors=5, gallery=12):
+    """Scores on a grid, so full of ties, and masks with empty rows among them."""
+    generator = np.random.default_rng(seed)
+    scores = generator.integers(0, 8, (anchors, gallery)) / 8
+    kind = generator.integers(0, 3, (anchors, gallery))
+    kind[0], kind[1] = kind[0] % 2, kind[1] % 2 * 2
+    return scores, kind == 1, kind == 2
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("margin", [0.0, 0.25, 2.0])
+@pytest.mark.parametrize("window", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+def test_hinge_weights_count_the_triplets(seed, margin, window, shared, way):
+    scores, positives, negatives = random_rows(seed)
+    shares = np.random.default_rng(seed).random(scores.shape)
+    expected = np.zeros_like(scores)
+    for a, p, n in triplets_of(positives, negatives):
+        above = scores[a, n] > scores[a, p] or not window
+        if above and scores[a, n] < scores[a, p] + margin:
+            expected[a, p] += shares[a, n] if shared else 1
+            expected[a, n] -= shares[a, n] if shared else 1
+    received = hinge_weights(
+        ops.convert_to_tensor(scores),
+        positives,
+        negatives,
+        margin,
+        window=window,
+        shares=ops.convert_to_tensor(shares) if shared else None,
+    )
+    np.testing.assert_allclose(ops.convert_to_numpy(received), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("margin", [0.0, 0.25, 2.0])
+def test_semi_hard_weights_follow_the_rule(seed, margin, way):
+    scores, positives, negatives = random_rows(seed)
+    expected = np.zeros_like(scores)
+    for a, p in zip(*np.nonzero(positives), strict=True):
+        wrong = scores[a, negatives[a]]
+        if len(wrong) == 0:
+            continue
+        farther = wrong[wrong > scores[a, p]]
+        chosen = farther.min() if len(farther) else wrong.max()
+        if chosen < scores[a, p] + margin:
+            tied = negatives[a] & (scores[a] == chosen)
+            expected[a, p] += 1
+            expected[a, tied] -= 1 / tied.sum()
+    received = semi_hard_weights(
+        ops.convert_to_tensor(scores), positives, negatives, margin
+    )
+    np.testing.assert_allclose(ops.convert_to_numpy(received), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_ranks_equal_those_of_numpy(ties):
+    generator = np.random.default_rng(3)
+    rows = np.sort(generator.integers(0, 9, (4, 7)) / 8, axis=1)
+    rows[2] = np.inf
+    values = generator.integers(-1, 10, (4, 11)) / 8
+    received = ops.convert_to_numpy(ranks(*tensors(rows, values), ties=ties))
+    side = "right" if ties else "left"
+    expected = [
+        np.searchsorted(*row, side=side) for row in zip(rows, values, strict=True)
+    ]
+    np.testing.assert_array_equal(received, expected)
+
+
+def naive_triplet_loss(x, labels, margin):
+    distances = naive_distances(x)
+    same = labels[:, None] == labels
+    positives = same & ~np.eye(len(labels), dtype=bool)
+    hinges = [
+        max(0, distances[a, p] - distances[a, n] + margin)
+        for a, p, n in triplets_of(positives, ~same)
+    ]
+    return np.mean(hinges)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
+def test_triplet_loss_equals_a_loop_over_all_triplets(compiled, way):
+    generator = np.random.default_rng(1)
+    labels, x = generator.integers(0, 4, 24), generator.normal(size=(24, 5))
+    x[3] = x[7]
+    loss = TripletLoss(0.5, dtype="float64")
+    value, gradient = value_and_gradient(
+        lambda x: loss(labels, x), x, compiled=compiled
+    )
+    assert value == pytest.approx(naive_triplet_loss(x, labels, 0.5), abs=1e-12)
+    direction = generator.normal(size=x.shape)
+    ends = [naive_triplet_loss(x + s * 1e-6 * direction, labels, 0.5) for s in (-1, 1)]
+    slope = (ends[1] - ends[0]) / 2e-6
+    assert (gradient * direction).sum() == pytest.approx(slope, abs=1e-7)

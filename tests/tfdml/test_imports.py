@@ -1,0 +1,25 @@
+"""What the library imports, and what it does without."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.autodiff import BACKEND
+
+pytestmark = pytest.mark.backend
+
+
+@pytest.mark.slow
+def test_library_needs_neither_scann_nor_serving():
+    code = (
+        "import sys, tfdml.losses, tfdml.layers._layers, tfdml.metrics._retrieval, tfdml.models._embedder\n"
+        "bad = {'scann', 'starlette', 'grpc', 'tensorflow_serving', 'tfdml.images._read'}\n"
+        "if not sys.argv[1] == 'tensorflow': bad |= {'tensorflow'}\n"
+        "found = bad & set(sys.modules)\n"
+        "sys.exit(f'imported {found}' if found else 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, BACKEND], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,199 @@
+"""Recipes: what is read, and what is refused."""
+
+import copy
+from pathlib import Path
+
+import keras
+import pytest
+
+from training.recipe.recipe import RecipeError, read_recipe, recipe_of
+
+FOLDER = Path(__file__).parents[3] / "training" / "recipes"
+RECIPES = sorted(FOLDER.rglob("*.toml"))
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text):
+        path = tmp_path / "recipe.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
+def test_recipes_that_come_along_are_valid(path):
+    recipe = read_recipe(path)
+    backbone = recipe.embedder.backbone
+    assert backbone == "residual" or hasattr(keras.applications, backbone)
+    command = f"training/recipes/{path.relative_to(FOLDER).as_posix()}"
+    assert command in path.read_text("utf-8")
+
+
+# Loss, its arguments, batch, learning rate and epochs, from the papers and their code.
+PUBLISHED = {
+    "topk_cub_densenet": ("TopKPrecisionLoss", {"k": 5, "margin": 0.1}, 64, 1e-3),
+    "topk_sop_inception": ("TopKPrecisionLoss", {"k": 5, "margin": 0.1}, 68, 1e-3),
+    "multi_similarity_cars": (
+        "MultiSimilarityLoss",
+        {"positive_scale": 2, "negative_scale": 40, "threshold": 0.5, "epsilon": 0.1},
+        80,
+        3e-5,
+    ),
+    "proxy_anchor_cub": ("ProxyAnchorLoss", {"scale": 32, "margin": 0.1}, 180, 1e-4),
+    "proxy_anchor_sop": ("ProxyAnchorLoss", {"scale": 32, "margin": 0.1}, 180, 6e-4),
+    "proxy_anchor_cars_resnet50": (
+        *("ProxyAnchorLoss", {"scale": 32, "margin": 0.1}, 120, 1e-4),
+    ),
+    "proxy_nca_cub": (
+        "ProxyNCALoss",
+        {"scale": 3, "include_positive": True, "smoothing": 0.1},
+        32,
+        0.045,
+    ),
+    "soft_triple_cub_512": (
+        *("SoftTripleLoss", {"scale": 20, "temperature": 0.1, "margin": 0.01}),
+        *(32, 1e-4),
+    ),
+    "margin_sop": (
+        *("DistanceWeightedMarginLoss", {"alpha": 0.2, "beta": 1.2}, 70, 1e-4),
+    ),
+    "balanced_contrastive_cub": ("BalancedContrastiveLoss", {"balance": 256}, 64, 1e-4),
+    "log_ratio_mpii": ("LogRatioLoss", {}, 150, 1e-2),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_recipe_has_the_published_settings(name):
+    recipe = read_recipe(FOLDER / "papers" / f"{name}.toml")
+    loss, arguments, size, rate = PUBLISHED[name]
+    assert (recipe.loss.name, recipe.loss.arguments) == (loss, arguments)
+    batches = recipe.batches
+    if batches.design == "groups":
+        assert batches.images_per_class * batches.classes_per_batch == size
+    else:
+        assert batches.batch_size == size
+    assert recipe.fit.learning_rate == rate
+
+
+def test_values_arrive_with_their_types(write):
+    recipe = read_recipe(
+        write(
+            '[data]\nimages = "x"\ntest_fraction = 0\n'
+            "[embedder]\nwidths = [8, 16]\n"
+            '[loss]\nname = "TopKPrecisionLoss"\nk = 3\nmargin = 0.2\n'
+        )
+    )
+    assert recipe.data.test_fraction == 0.0
+    assert recipe.embedder.widths == (8, 16)
+    assert recipe.loss.arguments == {"k": 3, "margin": 0.2}
+    assert recipe.fit.steps == 1000
+
+
+def test_run_shorter_than_an_epoch_is_one_epoch(write):
+    settings = read_recipe(write("[data]\nimages = 'x'\n[fit]\nsteps = 7\n")).fit
+    assert (settings.epochs, settings.epoch_steps) == (1, 7)
+
+
+def test_manifest_may_bring_the_classes_that_patience_waits_on(write):
+    recipe = read_recipe(
+        write("[data]\nimages = 'x.csv'\nvalidation_fraction = 0\n[fit]\npatience = 2")
+    )
+    assert recipe.fit.patience == 2
+
+
+def test_images_can_be_given_beside_the_recipe(write):
+    assert read_recipe(write("[fit]\nsteps = 1\n"), images="y").data.images == "y"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[data", "not valid TOML"),
+        ("[fit]\nsteps = 5", r"the table \[data\] with `images`"),
+        ("[data]\n", "`images` must be given"),
+        ("[data]\nimages = 'x'\n[fitt]", "no table `fitt`. Did you mean `fit`?"),
+        (
+            "[data]\nimages = 'x'\n[fit]\nlearning_rat = 1.0",
+            r"\[fit\]: there is no key `learning_rat`. Did you mean `learning_rate`?",
+        ),
+        ("[data]\nimages = 'x'\n[loss]\nmargn = 0.1", "Did you mean `margin`?"),
+        (
+            "[data]\nimages = 'x'\n[loss]\nname = 'TopkPrecision'",
+            "no loss `TopkPrecision`. Did you mean `TopKPrecisionLoss`?",
+        ),
+        ("[data]\nimages = 'x'\n[loss]\nk = 0", r"\[loss\]: `k` must be .*k=0"),
+        ("[data]\nimages = 'x'\n[loss]\nmargin = -1", "`margin` must be at least 0"),
+        ("[data]\nimages = 3", "`images` must be a text in quotes. Received: 3"),
+        ("[data]\nimages = 'x'\n[fit]\nsteps = 1.5", "`steps` must be a whole number"),
+        ("[data]\nimages = 'x'\n[fit]\nsteps = 0", "`steps` must be at least 1"),
+        ("[data]\nimages = 'x'\n[fit]\nsteps = true", "`steps` must be a whole number"),
+        ("[data]\nimages = 'x'\n[fit]\nlearning_rate = 0", "must be above 0"),
+        ("[data]\nimages = 'x'\n[fit]\nprecision = 'half'", "`precision` must be"),
+        ("[data]\nimages = 'x'\ntest_fraction = 1.5", "from 0 to 1. Received: 1.5"),
+        (
+            "[data]\nimages = 'x'\ntest_fraction = 0.9\nvalidation_fraction = 0.1",
+            "must be below 1",
+        ),
+        (
+            "[data]\nimages = 'x'\n[batches]\nimages_per_class = 1",
+            "`images_per_class` must be at least 2. Received: 1",
+        ),
+        (
+            "[data]\nimages = 'x'\n[batches]\nclasses_per_batch = 1",
+            "`classes_per_batch` must be at least 2. Received: 1",
+        ),
+        ("[data]\nimages = ''", "`images` must name a folder"),
+        ("[data]\nimages = 'x'\n[augmentation]\nzoom = 1", "`zoom` must be below 1"),
+        (
+            "[data]\nimages = 'x'\n[fit]\nsteps = 150",
+            "`steps` must be a multiple of `steps_per_epoch`, 100. Received: 150",
+        ),
+        (
+            "[data]\nimages = 'x'\n[fit]\nsteps = 10\nwarmup_steps = 10",
+            "`warmup_steps` must be from 0 to 9. Received: 10",
+        ),
+        ("[data]\nimages = 'x'\n[fit]\nlearning_rate = inf", "must be above 0 and"),
+        ("[data]\nimages = 'x'\n[fit]\nweight_decay = inf", "must be at least 0. Rec"),
+        ("[data]\nimages = 'x'\n[fit]\nseed = 4294967296", "`seed` must be from 0 to"),
+        (
+            "[data]\nimages = 'x'\nvalidation_fraction = 0\n[fit]\npatience = 2",
+            "`patience` must be 0 without validation classes",
+        ),
+        (
+            "[data]\nimages = 'x'\n[loss]\nname = 'precision_loss'",
+            "no loss `precision_loss`",
+        ),
+        ("[data]\nimages = 'x'\n[embedder]\nwidths = 8", "`widths` must be a list"),
+        (
+            "[data]\nimages = 'x'\n[pictures]\ncrop = 'position'",
+            r'\[pictures\]: `crop` = "position" needs a `resize`',
+        ),
+        (
+            "[data]\nimages = 'x'\n[loss]\nname = 'LogRatioLoss'\nlabel_distance = ''",
+            "`label_distance` must be 'squared_euclidean'",
+        ),
+        ("data = 3", r"`data` must be a table, written \[data\]"),
+    ],
+)
+def test_mistakes_are_named(write, text, message):
+    with pytest.raises(RecipeError, match=message):
+        read_recipe(write(text))
+
+
+def test_tables_that_a_recipe_is_made_of_stay_as_they_are():
+    tables = {
+        "data": {"images": "pictures"},
+        "loss": {"name": "LogRatioLoss", "label_distance": "caption"},
+    }
+    before = copy.deepcopy(tables)
+    assert recipe_of(tables).loss.label_distance == "caption"
+    assert tables == before
+    with pytest.raises(RecipeError, match=r"^small: the table \[data\]"):
+        recipe_of({"loss": tables["loss"]}, "small")
+
+
+def test_missing_recipe_is_said_to_be_missing(tmp_path):
+    with pytest.raises(RecipeError, match=r"no recipe at .*none\.toml"):
+        read_recipe(tmp_path / "none.toml")

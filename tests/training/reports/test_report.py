@@ -1,0 +1,278 @@
+"""The report of a run: text, charts, searches, one page."""
+
+import base64
+import io
+import json
+import re
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.support.running_chromium import chromium
+from training.__main__ import main
+from training.data.data_set import DataSet
+from training.measure.evaluation import Part
+from training.reports.charts import line_chart
+from training.reports.contact_sheet import contact_sheet
+from training.reports.html_page import html_page, html_table
+from training.reports.run_page import write_report
+from training.reports.text import metric_text, metric_title, summary
+
+RESULTS = {
+    "images": {"train": 50, "validation": 10, "test": 1200},
+    "classes": {"train": 5, "validation": 1, "test": 120},
+    "skipped_files": ["a"],
+    "seconds_of_training": 125.4,
+    "best_epoch": 2,
+    "backend": "jax",
+    "environment": {"date": "2026-01-02 03:04 UTC", "cpu_cores": "2"},
+    "test_of_raw_32x32_pixels": {"precision_at_1": 0.5, "label_distance_at_10": 20.0},
+    "test_before_training": {"precision_at_1": 0.25, "label_distance_at_10": 30.0},
+    "test_after_training": {
+        "precision_at_1": 0.755,
+        "label_distance_at_10": 12.34567,
+        "queries_without_positive": 3,
+    },
+}
+HISTORY = {
+    "loss": [3.0, 1.0, 2.0],
+    "val_precision_at_1": [0.25, 0.5, 0.4],
+    "val_label_distance_at_10": [30.0, 20.0, 25.0],
+    "learning_rate": [0.1, 0.05, 0.0],
+}
+RECIPE = {
+    "data": {"images": "<emoji>", "test_fraction": 0.5},
+    "loss": {"name": "ProxyAnchorLoss", "arguments": {}},
+    "embedder": {"backbone": "residual", "widths": [32, 64, 128, 256]},
+    "fit": {"steps": 77},
+}
+
+
+def write(run, sheet):
+    run.mkdir()
+    for name, value in (
+        ("metrics", RESULTS),
+        ("history", HISTORY),
+        ("recipe", RECIPE),
+        ("neighbors", sheet),
+    ):
+        (run / f"{name}.json").write_text(json.dumps(value))
+
+
+def test_summary_has_shares_in_percent_and_distances_as_they_are():
+    text = summary(RESULTS)
+    assert text.splitlines()[0].startswith("1200 test images of 120 classes")
+    assert "Precision@1  label distance@10" in text
+    assert re.search(r"^before training +25.0% +30$", text, re.MULTILINE)
+    assert re.search(r"^after training +75.5% +12.35$", text, re.MULTILINE)
+    assert text.endswith("3 images alone in their class are no queries.")
+
+
+def test_summary_without_test_images():
+    nothing = dict.fromkeys(
+        ("test_before_training", "test_after_training", "test_of_raw_32x32_pixels")
+    )
+    empty = RESULTS | nothing | {"images": {"test": 0}, "classes": {"test": 0}}
+    assert summary(empty).endswith("nothing to measure.")
+
+
+@pytest.mark.parametrize(
+    ("name", "title", "text"),
+    [
+        ("precision_at_1", "Precision@1", "12.5%"),
+        ("recall_at_100", "Recall@100", "12.5%"),
+        ("map_at_r", "MAP@R", "12.5%"),
+        ("ndcg_at_10_other_sequences", "nDCG@10 other sequences", "12.5%"),
+        ("label_distance_at_1", "label distance@1", "0.125"),
+        ("misplaced_pairs", "misplaced pairs", "0.125"),
+        ("loss", "loss", "0.125"),
+    ],
+)
+def test_metrics_are_written_for_people(name, title, text):
+    assert metric_title(name) == title
+    assert metric_text(name, 0.125) == text
+
+
+def lines_of(chart):
+    svg = ElementTree.fromstring(chart[: chart.index("</svg>") + 6])  # noqa: S314
+    return svg, [p for p in svg.iter("path") if p.get("stroke-width") == "2"]
+
+
+def points(path):
+    return [[float(n) for n in p.split()] for p in re.split("[ML]", path.get("d"))[1:]]
+
+
+def test_chart_draws_values_in_proportion():
+    svg, (line,) = lines_of(line_chart({"loss": [0.0, 10.0, 5.0]}))
+    (x1, y1), (x2, y2), (x3, y3) = points(line)
+    assert x2 - x1 == pytest.approx(x3 - x2, abs=0.2)
+    assert y1 - y2 == pytest.approx(2 * (y3 - y2), abs=0.2)
+    texts = {text.text: text for text in svg.iter("text")}
+    assert {"0", "2", "4", "6", "8", "10"} <= set(texts)
+    assert float(texts["10"].get("y")) - 4 == pytest.approx(y2, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[3.0], [2.0, 2.0], [0.0, 0.0], [1e-9, 2e-9], [-5.0, 1e6], [float("nan")]],
+    ids=str,
+)
+def test_chart_stays_within_its_frame(values):
+    svg, (line,) = lines_of(line_chart({"a": values}, marked=1))
+    assert all(0 <= x <= 520 and 0 <= y <= 260 for x, y in points(line))
+    assert "nan" not in ElementTree.tostring(svg, "unicode")
+
+
+@pytest.mark.parametrize(
+    ("epochs", "named"), [(1, [1]), (3, [1, 2, 3]), (100, [20, 40, 60, 80, 100])]
+)
+def test_chart_names_round_epochs(epochs, named):
+    svg, _ = lines_of(line_chart({"a": [0.5] * epochs}))
+    foot = [t.text for t in svg.iter("text") if t.get("text-anchor") == "middle"]
+    assert foot == [*map(str, named), "epoch"]
+
+
+def test_chart_leaves_a_gap_where_a_value_is_no_number():
+    _, (line,) = lines_of(line_chart({"a": [1.0, float("nan"), 2.0, 3.0]}))
+    assert re.sub("[0-9. ]", "", line.get("d")) == "MML"
+
+
+def part_of(labels, roles=None, classes=("a", "b", "c")):
+    """A part whose picture i is all of the grey 20 i, its files in another order."""
+    count = len(labels)
+    positions = np.arange(count)[::-1] + 1
+    data = DataSet(
+        np.zeros((count, 4, 4, 3), "uint8"),
+        np.asarray(labels),
+        np.full(count, "test"),
+        classes if np.ndim(labels) == 1 else (),
+        roles,
+    )
+
+    def central(wanted):
+        greys = [min(20 * int(np.flatnonzero(positions == p)[0]), 255) for p in wanted]
+        return np.stack([np.full((8, 8, 3), grey, "uint8") for grey in greys])
+
+    return Part(data, SimpleNamespace(central=central), positions)
+
+
+def circle(degrees):
+    angles = np.radians(degrees)
+    return np.stack([np.cos(angles), np.sin(angles)], 1).astype("float32")
+
+
+def grey(item):
+    with Image.open(io.BytesIO(base64.b64decode(item["picture"]))) as image:
+        return round(np.asarray(image).mean() / 20)
+
+
+def test_searches_have_the_nearest_neighbours_with_their_pictures():
+    part = part_of([0, 0, 1, 1, 2])
+    names = [f"{i}.png" for i in range(5)]
+    sheet = contact_sheet(part, 3 * circle([0, 10, 25, 90, 91]), names)
+    found = {q["name"]: [n["name"] for n in q["neighbors"]] for q in sheet}
+    assert found == {  # 4.png is alone in its class: no query
+        "0.png": ["1.png", "2.png", "3.png", "4.png"],
+        "1.png": ["0.png", "2.png", "3.png", "4.png"],
+        "2.png": ["1.png", "0.png", "3.png", "4.png"],
+        "3.png": ["4.png", "2.png", "1.png", "0.png"],
+    }
+    query = next(q for q in sheet if q["name"] == "2.png")
+    assert query["class"] == "b"
+    assert [n["right"] for n in query["neighbors"]] == [False, False, True, False]
+    first = query["neighbors"][0]["similarity"]
+    assert first == pytest.approx(np.cos(np.radians(15)), abs=1e-4)
+    assert [grey(n) for n in query["neighbors"]] == [1, 0, 3, 4]
+
+
+def test_failures_are_drawn_from_queries_whose_first_neighbour_is_wrong():
+    labels = [0] * 30 + [1, 1]
+    angles = [*np.linspace(0, 29, 30), 5.4, 24.6]
+    part = part_of(labels, classes=("a", "b"))
+    sheet = contact_sheet(part, circle(angles), [str(i) for i in range(32)], queries=3)
+    assert [q["drawn"] for q in sheet[:3]] == ["from all"] * 3
+    assert len({q["name"] for q in sheet}) == len(sheet)
+    failures = [q for q in sheet if q["drawn"] == "from failures"]
+    assert failures
+    assert not any(q["neighbors"][0]["right"] for q in failures)
+
+
+def test_searches_keep_queries_and_gallery_apart():
+    roles = np.array(["query", "query", "gallery", "gallery"])
+    part = part_of([0, 1, 0, 1], roles)
+    sheet = contact_sheet(part, circle([0, 40, 50, 60]), list("abcd"))
+    assert {q["name"] for q in sheet} == {"a", "b"}
+    assert all({n["name"] for n in q["neighbors"]} <= {"c", "d"} for q in sheet)
+
+
+def test_continuous_labels_are_neither_right_nor_wrong():
+    part = part_of(np.arange(4.0)[:, np.newaxis])
+    sheet = contact_sheet(part, circle([0, 10, 20, 30]), list("abcd"))
+    assert len(sheet) == 4
+    assert {n["right"] for q in sheet for n in q["neighbors"]} == {None}
+
+
+def test_part_with_nothing_to_find_has_no_searches():
+    assert contact_sheet(part_of([0, 1, 2]), circle([0, 10, 20]), list("abc")) == []
+
+
+def test_page_shows_the_run_and_asks_for_nothing_else(tmp_path, capsys):
+    part = part_of([0, 0, 1, 1, 2], classes=("a&b", "b", "c"))
+    write(tmp_path / "run", contact_sheet(part, circle([0, 9, 25, 90, 91]), "vwxyz"))
+    assert main(["report", str(tmp_path / "run")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'run' / 'report.html'}\n"
+    page = (tmp_path / "run/report.html").read_text("utf-8")
+    for text in (
+        "2 min 5 s on jax; the weights of epoch 2 are kept",
+        '<td class="n">75.5%</td><td class="n">12.35</td>',
+        "Validation: label distance@10",
+        "a&amp;b",
+        "wrong, 0.",
+        "1,200",
+        "1 unreadable files were skipped",
+        '<div class="given">images = &quot;&lt;emoji&gt;&quot;</div>',
+        "<div>test_fraction = 0.5</div>",  # the default
+        "<div>widths = [32, 64, 128, 256]</div>",
+        '<div class="given">steps = 77</div>',
+        "2026-01-02 03:04 UTC",
+    ):
+        assert text in page, text
+    assert page.count("<svg") == 4
+    assert not re.search(r"https?://|<script|<link|url\(", page)
+
+
+def test_page_of_a_run_without_validation_and_searches(tmp_path):
+    write(tmp_path / "run", [])
+    (tmp_path / "run/neighbors.json").unlink()
+    (tmp_path / "run/history.json").write_text('{"loss": [1.0]}')
+    page = write_report(tmp_path / "run").read_text("utf-8")
+    assert page.count("<svg") == 1
+    assert "Searches" not in page
+
+
+def test_damaged_file_of_a_run_is_named(tmp_path, capsys):
+    write(tmp_path / "run", [])
+    (tmp_path / "run/history.json").write_text('{"loss": [1.0')
+    assert main(["report", str(tmp_path / "run")]) == 1
+    assert "history.json is damaged: " in capsys.readouterr().err
+
+
+def test_pages_fit_a_phone(tmp_path):
+    run = tmp_path / ("a_long_name_" * 8)
+    write(run, [])
+    name = "a_name_that_is_longer_than_the_page_is_wide_on_a_telephone.jpg"
+    wide = html_table(["", *map(str, range(1, 20))], [[name, *["12.3 to 45.6"] * 19]])
+    (tmp_path / "table.html").write_text(html_page("table", [wide, wide]))
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": 400, "height": 800})
+        for file in (write_report(run), tmp_path / "table.html"):
+            page.goto(file.as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+def test_folder_without_a_finished_run_is_refused(tmp_path, capsys):
+    assert main(["report", str(tmp_path)]) == 1
+    assert "holds no finished run" in capsys.readouterr().err

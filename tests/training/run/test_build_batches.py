@@ -1,0 +1,207 @@
+"""The batch design and the loss of a recipe."""
+
+import numpy as np
+import pytest
+
+from tfdml.batch_designs import (
+    CappedClassBatches,
+    GroupBatches,
+    NeighborBatches,
+    NPairBatches,
+    PairBatches,
+    ShuffledBatches,
+)
+from tfdml.losses import (
+    BalancedContrastiveLoss,
+    ContinuousTripletLoss,
+    LogRatioLoss,
+    binlifted_weights,
+)
+from tfdml.ops._label_distances import caption_distance
+from training.data.data_set import DataSet
+from training.recipe.recipe import RecipeError, read_recipe
+from training.run.build_batches import build_design, build_loss, label_distance_of
+
+LABELS = np.repeat(np.arange(6), [2, 3, 4, 4, 5, 6])
+
+
+def classes():
+    images = np.zeros((len(LABELS), 8, 8, 3), "uint8")
+    return DataSet(images, LABELS, np.full(len(LABELS), "train"), tuple("abcdef"))
+
+
+def poses():
+    labels = np.random.default_rng(0).normal(size=(20, 3))
+    return DataSet(np.zeros((20, 8, 8, 3), "uint8"), labels, np.full(20, "train"))
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    def read(text):
+        path = tmp_path / "recipe.toml"
+        path.write_text("[data]\nimages = 'x'\n[fit]\nseed = 3\n" + text)
+        return read_recipe(path)
+
+    return read
+
+
+DESIGNS = [
+    ("images_per_class = 3\nclasses_per_batch = 4", GroupBatches, 12),
+    (
+        "design = 'capped'\nbatch_size = 10\nimages_per_class = 3",
+        CappedClassBatches,
+        10,
+    ),
+    ("design = 'pairs'\nbatch_size = 10", PairBatches, 10),
+    ("design = 'n_pairs'\nclasses_per_batch = 5", NPairBatches, 10),
+    ("design = 'shuffled'\nbatch_size = 7", ShuffledBatches, 7),
+]
+
+
+@pytest.mark.parametrize(("text", "kind", "size"), DESIGNS)
+def test_recipe_names_the_design(recipe, text, kind, size):
+    design = build_design(recipe(f"[batches]\n{text}"), classes())
+    assert type(design) is kind
+    assert design.batch_size == size
+    assert design.seed == 3
+    assert design.images == len(LABELS)
+
+
+def test_continuous_labels_take_neighbour_batches_and_log_ratio(recipe):
+    text = (
+        "[batches]\ndesign = 'neighbors'\nbatch_size = 12\nneighbors = 4\nanchors = 2"
+    )
+    about = recipe(f"[loss]\nname = 'LogRatioLoss'\n{text}")
+    design = build_design(about, poses())
+    assert isinstance(design, NeighborBatches)
+    assert (design.neighbors, design.anchors, design.batch_size) == (4, 2, 12)
+    assert isinstance(build_loss(about, poses(), design), LogRatioLoss)
+
+
+def test_continuous_triplet_loss_takes_its_arguments_and_label_distance(recipe):
+    about = recipe(
+        "[batches]\ndesign = 'neighbors'\nbatch_size = 12\n"
+        "[loss]\nname = 'ContinuousTripletLoss'\nmargin = 0.2\nthreshold = 1\n"
+        "label_distance = 'caption'"
+    )
+    loss = build_loss(about, poses(), build_design(about, poses()))
+    expected = ContinuousTripletLoss(0.2, 1.0, caption_distance)
+    assert loss.get_config() == expected.get_config()
+
+
+def test_label_distance_is_that_of_loss_and_batches(recipe):
+    text = "[batches]\ndesign = 'neighbors'\nbatch_size = 12\n[loss]\n"
+    about = recipe(f"{text}name = 'LogRatioLoss'\nlabel_distance = 'caption'")
+    assert label_distance_of(about) is caption_distance
+    design = build_design(about, poses())
+    loss = build_loss(about, poses(), design)
+    assert loss.label_distance is caption_distance
+    apart = np.array(caption_distance(poses().labels, poses().labels))
+    np.fill_diagonal(apart, np.inf)
+    np.testing.assert_array_equal(design.nearest[:, 0], apart.argmin(axis=1))
+
+
+def test_pair_weights_are_named_as_they_are_registered(recipe):
+    text = (
+        "[loss]\nname = 'PairWeightedLoss'\n"
+        "weight_function = 'tfdml>binlifted_weights'\narguments = {beta = 10.0}"
+    )
+    about = recipe(text)
+    loss = build_loss(about, classes(), build_design(about, classes()))
+    assert loss.weight_function is binlifted_weights
+    assert loss.arguments == {"beta": 10.0}
+    with pytest.raises(RecipeError, match=r"\[loss\]: `weight_function` must be"):
+        recipe(text.replace("tfdml>", ""))
+
+
+def test_weighted_loss_knows_counts_and_design(recipe):
+    about = recipe(
+        "[loss]\nname = 'BalancedContrastiveLoss'\npower = 0.5\n"
+        "[batches]\nimages_per_class = 3\nclasses_per_batch = 4\n"
+        "small_classes = 'leave_out'\nimportance_weights = true"
+    )
+    design = build_design(about, classes())
+    expected = BalancedContrastiveLoss(np.bincount(LABELS), 3, 4, power=0.5)
+    loss = build_loss(about, classes(), design)
+    assert loss.get_config() == expected.get_config()
+
+
+def test_weighted_loss_of_pairs_knows_their_probability(recipe):
+    about = recipe(
+        "[loss]\nname = 'WeightedContrastiveLoss'\n[batches]\ndesign = 'pairs'\n"
+        "positive_probability = 0.25\nimportance_weights = true"
+    )
+    loss = build_loss(about, classes(), build_design(about, classes()))
+    assert loss.positive_probability == 0.25
+    assert loss.images_per_class is None
+
+
+def test_without_importance_weights_all_pairs_weigh_alike(recipe):
+    about = recipe("[loss]\nname = 'WeightedContrastiveLoss'")
+    loss = build_loss(about, classes(), build_design(about, classes()))
+    assert loss.images_per_class is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[batches]\ndesign = 'neighbors'", "`design` must be another than"),
+        (
+            "[batches]\ndesign = 'shuffled'\nbatch_size = 99",
+            r"\[batches\]: `batch_size",
+        ),
+        (
+            "[loss]\nname = 'LogRatioLoss'",
+            "`name` must be LogRatioLoss or ContinuousTripletLoss for .*with classes",
+        ),
+        ("[loss]\nname = 'ContinuousTripletLoss'", "another for classes. Received"),
+        (
+            "[loss]\nname = 'WeightedContrastiveLoss'\n[batches]\n"
+            "importance_weights = true",
+            "leave smaller ones out",
+        ),
+        (
+            "[loss]\nname = 'WeightedContrastiveLoss'\n[batches]\ndesign = 'pairs'",
+            '`importance_weights` must be true for the design "pairs"',
+        ),
+        (
+            "[loss]\nname = 'WeightedContrastiveLoss'\n[batches]\ndesign = 'capped'\n"
+            "images_per_class = 3\nbatch_size = 8\nimportance_weights = true",
+            "must be false except with the designs",
+        ),
+    ],
+)
+def test_what_does_not_suit_the_images_is_told(recipe, text, message):
+    about = recipe(text)
+    with pytest.raises(RecipeError, match=message):
+        build_loss(about, classes(), build_design(about, classes()))
+
+
+def test_classes_do_not_suit_continuous_labels(recipe):
+    with pytest.raises(RecipeError, match='must be "neighbors" for images with cont'):
+        build_design(recipe(""), poses())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[batches]\ndesign = 'group'", "`design` must be 'groups', "),
+        ("[batches]\nbatch_size = 32", "`batch_size` does not go with .*'groups'"),
+        ("[batches]\ndesign = 'pairs'\nbatch_size = 9", "must be even .*Received: 9"),
+        ("[batches]\nimportance_weights = true", "goes with WeightedContrastiveLoss"),
+        ("[loss]\nname = 'WeightedContrastiveLoss'\nimages_per_class = 2", "no key"),
+        (
+            "[loss]\nname = 'LogRatioLoss'\nlabel_distance = 'words'",
+            r"\[loss\]: `label_distance` must be 'squared_euclidean', 'seg",
+        ),
+        (
+            "[loss]\nname = 'ContinuousTripletLoss'\nthreshold = -1",
+            r"\[loss\]: `threshold` must be at least 0",
+        ),
+        ("[pictures]\ncrop = 'middle'", "`crop` must be 'none', 'position' or 'res"),
+        ("[pictures]\nresize = 16", r"\[pictures\]: `resize` must be"),
+    ],
+)
+def test_what_cannot_be_is_refused_when_the_recipe_is_read(recipe, text, message):
+    with pytest.raises(RecipeError, match=message):
+        recipe(text)

@@ -1,0 +1,120 @@
+"""What a run remembers of its epochs, and which one is the best."""
+
+import json
+import math
+
+import keras
+import numpy as np
+import pytest
+
+from tests.training.run.test_averages import X, Y, compiled, trainable
+from training.run.averages import averaged
+from training.run.progress import Progress
+from training.run.state import read_state
+
+pytestmark = pytest.mark.backend
+
+
+class Batches(keras.utils.PyDataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return X, Y
+
+    def begin_at(self, epoch):
+        pass
+
+
+class Values(keras.callbacks.Callback):
+    """Adds a value to the logs of each epoch, and remembers the weights."""
+
+    def __init__(self, values):
+        super().__init__()
+        self.values, self.seen = values, []
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["val_score"] = self.values[epoch]
+        with averaged(self.model):
+            self.seen.append(self.model.get_weights())
+
+
+def trained(path, values, model=None, patience=0, **arguments):
+    model = model or compiled()
+    batches = Batches()
+    progress = Progress(path, batches, ("a",), patience, "val_score", **arguments)
+    progress.begin(model)
+    evaluation = Values(values)
+    model.fit(
+        batches,
+        epochs=len(values),
+        initial_epoch=progress.epochs_done,
+        callbacks=[evaluation, progress],
+        verbose=0,
+    )
+    return model, progress, evaluation.seen
+
+
+def assert_same(received, expected):
+    for a, b in zip(received, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("mode", "values", "best"),
+    [
+        ("max", [0.2, 0.5, 0.5, 0.1], 2),
+        ("min", [0.2, 0.5, 0.1, 0.3], 3),
+        ("max", [math.nan, 0.1, math.nan, 0.0], 2),
+    ],
+)
+def test_best_epoch_is_the_first_of_the_best_value(tmp_path, mode, values, best):
+    model, progress, seen = trained(tmp_path / "s", values, mode=mode)
+    assert progress.best_epoch == best
+    progress.load_best(model)
+    assert_same(model.get_weights(), seen[best - 1])
+    progress.load_last(model)
+    assert_same(trainable(model), seen[-1][: len(trainable(model))])
+
+
+def test_patience_waits_for_smaller_values_where_they_are_better(tmp_path):
+    values = [0.5, 0.4, 0.4, 0.6, 0.1]
+    _, progress, _ = trained(tmp_path / "s", values, mode="min", patience=2)
+    assert progress.epochs_done == 4
+    assert progress.is_over
+
+
+def test_history_has_the_learning_rate_at_the_end_of_each_epoch(tmp_path):
+    model = compiled(schedule="exponential", decay_every=2, decay_factor=0.5)
+    _, progress, _ = trained(tmp_path / "s", [1.0, 2.0], model)
+    assert progress.history["learning_rate"] == pytest.approx([0.05, 0.025])
+
+
+def test_weights_of_a_run_without_validation_are_the_averages(tmp_path):
+    model = compiled()
+    batches = Batches()
+    progress = Progress(tmp_path / "s", batches, ("a",), 0)
+    progress.begin(model)
+    model.fit(batches, epochs=2, callbacks=[progress], verbose=0)
+    ended = trainable(model)  # `fit` leaves the averages in the model
+    raw = read_state(tmp_path / "s")[0]["model"]
+    assert any(np.any(a != b) for a, b in zip(ended, raw, strict=False))
+    # As when all epochs were done before the process was killed:
+    again = compiled()
+    resumed = Progress(tmp_path / "s", batches, ("a",), 0)
+    resumed.begin(again)
+    resumed.load_best(again)
+    assert_same(trainable(again), ended)
+
+
+def test_state_taken_up_knows_the_best_epoch(tmp_path):
+    trained(tmp_path / "s", [0.9, 0.2], mode="max")
+    _, progress, seen = trained(tmp_path / "s", [0.9, 0.2, 0.5, 0.95], mode="max")
+    assert progress.best_epoch == 4
+    assert len(seen) == 2
+    assert json.loads(json.dumps(progress.history))["val_score"] == [
+        0.9,
+        0.2,
+        0.5,
+        0.95,
+    ]

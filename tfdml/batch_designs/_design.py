@@ -1,0 +1,139 @@
+"""What all batch designs have in common, and the classes of labels."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfdml._arguments import whole
+
+__all__ = ["BatchDesign", "Classes", "Labels", "encode_labels", "find_classes"]
+
+Labels = Sequence[int] | Sequence[str] | np.ndarray
+
+
+class BatchDesign(ABC):
+    """A rule that says which images share a batch.
+
+    A design has passes, numbered from 0, of `len(design)` batches each; what a pass is,
+    each design says. A pass depends on the arguments of the design and on its number
+    alone: batch s of a run is batch s % len(design) of pass s // len(design), on any
+    machine and in any process. So nothing needs to be saved but s to take a run up.
+
+    Args:
+        images: Number of images of the data set.
+        seed: Seed, at least 0.
+    """
+
+    def __init__(self, images: int, seed: int) -> None:
+        self.images: int = images
+        self.seed: int = whole("seed", seed, 0)
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of batches in a pass."""
+
+    @property
+    @abstractmethod
+    def batch_size(self) -> int:
+        """Number of images in a batch."""
+
+    @abstractmethod
+    def draw_pass(self, generator: np.random.Generator) -> np.ndarray:
+        """Draw all batches of a pass.
+
+        Args:
+            generator: Where all chance comes from.
+
+        Returns:
+            int64 array `[len(self), batch_size]` of positions in the data set.
+        """
+
+    def batches(self, pass_number: int) -> np.ndarray:
+        """Return all batches of a pass.
+
+        Args:
+            pass_number: Which pass, from 0.
+
+        Returns:
+            int64 array `[len(self), batch_size]` of positions in the data set.
+
+        Raises:
+            ValueError: `pass_number` is no whole number of at least 0.
+        """
+        pass_number = whole("pass_number", pass_number, 0)
+        return self.draw_pass(np.random.default_rng([self.seed, pass_number]))
+
+
+class Classes(NamedTuple):
+    """The classes of a data set.
+
+    Attributes:
+        values: Labels that occur, ascending, `[C]`.
+        members: For each class the positions of its images, ascending.
+    """
+
+    values: np.ndarray
+    members: list[np.ndarray]
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Number of images of each class, int64 `[C]`."""
+        return np.array([len(images) for images in self.members], dtype="int64")
+
+    def at_least(self, count: int) -> list[np.ndarray]:
+        """Return the members of the classes with so many images."""
+        return [images for images in self.members if len(images) >= count]
+
+
+def encode_labels(labels: Labels) -> tuple[np.ndarray, np.ndarray]:
+    """Number labels of any kind: losses and `fit` take no strings.
+
+    Args:
+        labels: Integers or strings, `[N]`.
+
+    Returns:
+        int64 array `[N]` of class numbers from 0, and the labels `[C]` in ascending
+        order: `names[numbers]` are the labels again.
+
+    Raises:
+        ValueError: The labels are neither integers nor strings, or not `[N]`.
+
+    Example:
+        >>> numbers, names = encode_labels(["jay", "wren", "jay"])
+        >>> numbers.tolist(), names.tolist()
+        ([0, 1, 0], ['jay', 'wren'])
+    """
+    names, numbers = np.unique(_checked(labels), return_inverse=True)
+    return numbers.astype("int64"), names
+
+
+def find_classes(labels: Labels) -> Classes:
+    """Find the classes of labels and the images of each.
+
+    Args:
+        labels: Integers or strings, `[N]`.
+
+    Returns:
+        The classes.
+
+    Raises:
+        ValueError: The labels are neither integers nor strings, or not `[N]`.
+    """
+    numbers, names = encode_labels(labels)
+    order = np.argsort(numbers, kind="stable")
+    starts = np.flatnonzero(np.diff(numbers[order])) + 1
+    return Classes(names, np.split(order, starts) if len(order) else [])
+
+
+def _checked(labels: Any) -> np.ndarray:
+    array = np.asarray(labels)
+    if array.dtype == object and all(isinstance(label, str) for label in array.flat):
+        array = array.astype(str)
+    if array.ndim != 1 or array.dtype.kind not in "iuUS":
+        raise ValueError(
+            "`labels` must be integers or strings of shape [N]. "
+            f"Received: shape={array.shape}, dtype={array.dtype}."
+        )
+    return array

@@ -1,0 +1,244 @@
+"""Index batches of a design become batches of data: for Keras, and for `tf.data`."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+from tfdml._arguments import whole
+from tfdml.batch_designs import BatchDesign
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+__all__ = ["BatchSequence", "gathered_dataset", "index_dataset"]
+
+Data = Any
+"""An array, or a dict, tuple or list of arrays; or a function of positions."""
+
+
+class BatchSequence(keras.utils.PyDataset):
+    """Batches of a design for `fit`, on every backend of Keras.
+
+    Batch s of the run is batch s % len(design) of pass s // len(design) of the design,
+    s counted over all epochs from `start_step`: the run does not depend on where epochs
+    are cut, and an epoch need not be a pass. To take up a run of which s steps are
+    done, build the same design and sequence with `start_step=s`.
+
+    The sequence goes on by itself from epoch to epoch of one `fit`; for another `fit`
+    make another one. Give `shuffle=False` to `fit`: else Keras takes the batches of an
+    epoch in an order that no seed of the design fixes.
+
+    Args:
+        design: Which images share a batch.
+        x: Inputs: an array `[N, ...]`, a dict, tuple or list of them (for a model of
+            several inputs), or a function that maps positions, int64 `[batch_size]`, to
+            the inputs of the batch (it reads files, say).
+        y: Labels, an array `[N, ...]` or several as for x. Without them a batch is
+            (x,), or, where x is a function, what it returns: (x, y), say, or (x, y,
+            sample weights).
+        steps_per_epoch: Number of batches in an epoch; `None` for a pass.
+        start_step: How many batches of the run are done already.
+
+    Raises:
+        ValueError: An argument is out of range, or an array has another length than
+            the design has images.
+
+    Example:
+        >>> from tfdml.batch_designs import GroupBatches
+        >>> labels = np.array([0, 0, 1, 1, 2, 2])
+        >>> sequence = BatchSequence(GroupBatches(labels, 2, 2), np.eye(6), labels)
+        >>> x, y = sequence[0]
+        >>> x.shape, len(set(y.tolist()))
+        ((4, 6), 2)
+    """
+
+    def __init__(
+        self,
+        design: BatchDesign,
+        x: Data,
+        y: Data = None,
+        *,
+        steps_per_epoch: int | None = None,
+        start_step: int = 0,
+    ) -> None:
+        # One worker in this process: Keras would start others again at each epoch.
+        super().__init__(workers=1, use_multiprocessing=False)
+        self._read = _Reader(design, x, y)
+        if steps_per_epoch is None:
+            steps_per_epoch = len(design)
+        self.steps_per_epoch: int = whole("steps_per_epoch", steps_per_epoch)
+        self.start_step: int = whole("start_step", start_step, 0)
+        self._epoch = 0
+        self._is_read = False
+        self._has_ended = False
+
+    def __len__(self) -> int:
+        """Number of batches in an epoch."""
+        return self.steps_per_epoch
+
+    def __getitem__(self, index: int) -> Data:
+        """Return batch `index` of the epoch."""
+        step = self._epoch * self.steps_per_epoch + index
+        self._is_read |= index == self.steps_per_epoch - 1
+        return self._read.batch(self.start_step + step)
+
+    def positions(self, step: int) -> np.ndarray:
+        """Return which images are in batch `step` of the run, counted from 0.
+
+        Args:
+            step: Number of the batch, whatever `start_step` is.
+
+        Returns:
+            int64 array `[batch_size]` of positions in the data set.
+        """
+        return self._read.passes.positions(step)
+
+    def on_epoch_begin(self) -> None:
+        """Begin to look out for the last batch of the epoch."""
+        self._is_read = False
+
+    def on_epoch_end(self) -> None:
+        """Go on to the batches of the next epoch.
+
+        Keras 3.15 looks at the first batches and calls this once before the first
+        epoch. An epoch that was not read to its end does not count either.
+        """
+        self._epoch += self._has_ended and self._is_read
+        self._has_ended = True
+        self._is_read = False
+
+
+def index_dataset(design: BatchDesign, *, start_step: int = 0) -> "tf.data.Dataset":
+    """Make a `tf.data.Dataset` of the positions of each batch.
+
+    It does not end: give `steps_per_epoch` to `fit`, or `take`. Map it with whatever
+    reads the data: `index_dataset(design).map(read, num_parallel_calls=...)`.
+
+    Args:
+        design: Which images share a batch.
+        start_step: How many batches of the run are done already.
+
+    Returns:
+        Dataset of int64 tensors `[batch_size]`.
+    """
+    import tensorflow as tf
+
+    passes = _Passes(design)
+    return _generated(
+        passes.positions,
+        whole("start_step", start_step, 0),
+        tf.TensorSpec([design.batch_size], "int64"),
+    )
+
+
+def gathered_dataset(
+    design: BatchDesign, x: Data, y: Data = None, *, start_step: int = 0
+) -> "tf.data.Dataset":
+    """Make a `tf.data.Dataset` of whole batches of data.
+
+    It does not end, as that of `index_dataset`, and prefetches. Its first batch is read
+    at once: all others must have its structure, types and shapes.
+
+    Args:
+        design: Which images share a batch.
+        x: Inputs, as for `BatchSequence`.
+        y: Labels, as for `BatchSequence`.
+        start_step: How many batches of the run are done already.
+
+    Returns:
+        Dataset of batches: what `BatchSequence` gives.
+    """
+    import tensorflow as tf
+
+    start_step = whole("start_step", start_step, 0)
+    reader = _Reader(design, x, y)
+
+    def spec(array: Any) -> tf.TensorSpec:
+        array = np.asarray(array)
+        return tf.TensorSpec(array.shape, array.dtype)
+
+    signature = tf.nest.map_structure(spec, _without_lists(reader.batch(start_step)))
+    return _generated(
+        lambda step: _without_lists(reader.batch(step)), start_step, signature
+    ).prefetch(tf.data.AUTOTUNE)
+
+
+class _Passes:
+    """The batches of a run one after another; the pass of the last one is kept."""
+
+    def __init__(self, design: BatchDesign) -> None:
+        self._design = design
+        self._kept = (-1, np.empty((0, 0), dtype="int64"))
+
+    def positions(self, step: int) -> np.ndarray:
+        """Return the positions in the data set of the images of a batch."""
+        number, place = divmod(step, len(self._design))
+        kept = self._kept  # read and written at once: several threads may ask
+        if kept[0] != number:
+            kept = self._kept = (number, self._design.batches(number))
+        return kept[1][place]
+
+
+class _Reader:
+    """The data of each batch of a run."""
+
+    def __init__(self, design: BatchDesign, x: Data, y: Data) -> None:
+        self.passes = _Passes(design)
+        self._gather_x = _gatherer("x", x, design.images)
+        self._gather_y = None if y is None else _gatherer("y", y, design.images)
+        self._is_whole = callable(x) and y is None
+
+    def batch(self, step: int) -> Data:
+        """Return the data of a batch, counted over the run."""
+        positions = self.passes.positions(step)
+        x = self._gather_x(positions)
+        if self._is_whole:
+            return x
+        return (x,) if self._gather_y is None else (x, self._gather_y(positions))
+
+
+def _gatherer(name: str, data: Data, images: int) -> Callable[[np.ndarray], Data]:
+    """Return a function that takes the rows of a batch from the data."""
+    if callable(data):
+        return data
+    # A list of numbers is one array, a list of arrays is several.
+    if isinstance(data, list) and not any(hasattr(part, "shape") for part in data):
+        data = np.asarray(data)
+    for array in keras.tree.flatten(data):
+        shape = getattr(array, "shape", ())
+        if not shape or shape[0] != images:
+            raise ValueError(
+                f"`{name}` must hold arrays of {images} rows, the images of the "
+                f"design, or be a function. Received: shape={tuple(shape)}."
+            )
+        if name == "y" and np.asarray(array[:1]).dtype.kind in "USO":
+            raise ValueError(
+                "`y` must hold numbers, which losses take: number the labels by "
+                f"`tfdml.batch_designs.encode_labels`. Received: dtype={array.dtype}."
+            )
+    return lambda positions: keras.tree.map_structure(lambda a: a[positions], data)
+
+
+def _without_lists(batch: Data) -> Data:
+    """Return nested data with tuples for lists, which `tf.data` takes for tensors."""
+    if isinstance(batch, dict):
+        return {key: _without_lists(part) for key, part in batch.items()}
+    if isinstance(batch, list | tuple):
+        return tuple(_without_lists(part) for part in batch)
+    return batch
+
+
+def _generated(
+    batch: Callable[[int], Data], start_step: int, signature: Any
+) -> "tf.data.Dataset":
+    import tensorflow as tf
+
+    def run() -> Iterator[Data]:
+        step = start_step
+        while True:
+            yield batch(step)
+            step += 1
+
+    return tf.data.Dataset.from_generator(run, output_signature=signature)

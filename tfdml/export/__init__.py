@@ -1,0 +1,1 @@
+"""Export an embedder as a SavedModel, and run it in this process."""

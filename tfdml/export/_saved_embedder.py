@@ -1,0 +1,81 @@
+"""An exported embedder, run in this process."""
+
+from os import PathLike
+
+import numpy as np
+
+from tfdml.images._view import View, view_of_signatures
+
+__all__ = ["SavedEmbedder"]
+
+_SIGNATURE = "tensors"
+_INPUT = "images"
+_OUTPUT = "embedding"
+
+
+class SavedEmbedder:
+    """An exported model, loaded into this process: pixels in, unit embeddings out.
+
+    Args:
+        folder: Folder of one version, with a signature `tensors` that takes `images`
+            (uint8 `[batch, size, size, 3]`) and returns `embedding`
+            (float32 `[batch, dimension]`).
+
+    Raises:
+        ValueError: The model cannot be loaded or has no such signature.
+
+    Attributes:
+        image_size: Side of the model's pictures.
+        view: What of a picture they show.
+    """
+
+    def __init__(self, folder: str | PathLike[str]) -> None:
+        import tensorflow as tf
+
+        try:
+            # Kept, because a signature alone does not hold its variables alive.
+            self._model = tf.saved_model.load(str(folder))
+        except (OSError, RuntimeError, tf.errors.OpError) as error:
+            raise ValueError(
+                f"The exported model in {str(folder)!r} cannot be loaded "
+                f"({type(error).__name__}: {error})."
+            ) from error
+        signature = self._model.signatures.get(_SIGNATURE)
+        if signature is None:
+            raise ValueError(
+                f"The exported model in {str(folder)!r} has no signature "
+                f"`{_SIGNATURE}`, only {sorted(self._model.signatures)}. Export it "
+                "again with `python -m serving export`."
+            )
+        spec = signature.structured_input_signature[1].get(_INPUT)
+        shape = None if spec is None else spec.shape.as_list()
+        if (
+            shape is None
+            or len(shape) != 4
+            or spec.dtype != tf.uint8
+            or not shape[1]
+            or shape[1] != shape[2]
+            or _OUTPUT not in signature.structured_outputs
+        ):
+            raise ValueError(
+                f"Signature `{_SIGNATURE}` must take `{_INPUT}` (uint8 [batch, size, "
+                f"size, 3]) and return `{_OUTPUT}`. Received in {str(folder)!r}: "
+                f"{signature.structured_input_signature[1]} and "
+                f"{signature.structured_outputs}."
+            )
+        self.image_size: int = shape[1]
+        self.view: View = view_of_signatures(self._model.signatures, shape[1])
+        self._signature = signature
+        self._constant = tf.constant
+
+    def embed(self, images: np.ndarray) -> np.ndarray:
+        """Embed pictures that are in the view of the model.
+
+        Args:
+            images: uint8 `[batch, size, size, 3]`, each from `view.central`.
+
+        Returns:
+            float32 `[batch, dimension]`, rows of length 1.
+        """
+        outputs = self._signature(**{_INPUT: self._constant(images)})
+        return outputs[_OUTPUT].numpy().astype(np.float32, copy=False)

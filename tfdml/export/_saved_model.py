@@ -1,0 +1,233 @@
+"""An embedder becomes a SavedModel: image bytes in, unit vectors out."""
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from tfdml.export._compact import (
+    OutputType,
+    check_output_type,
+    compact_outputs,
+    compact_signature,
+)
+from tfdml.export._description import (
+    DESCRIBE,
+    DESCRIPTION_FILE,
+    description_text,
+    new_description,
+)
+from tfdml.images._in_graph import training_form
+from tfdml.images._view import View, signature_name
+
+__all__ = ["describing", "export_embedder", "write_whole"]
+
+
+def export_embedder(
+    embedder: keras.Model,
+    folder: str | PathLike[str],
+    view: View | None = None,
+    *,
+    output_dtype: OutputType = "float32",
+    complete: Callable[[Path], None] | None = None,
+) -> None:
+    """Write a SavedModel that needs neither Keras nor tfdml to run.
+
+    Its signatures take any number of rows, also none:
+
+    - `serving_default`: input `image_bytes`, DT_STRING `[batch]`, each an encoded
+      JPEG, PNG, GIF (first frame), still WebP, or 24 or 32 bit BMP; output
+      `embedding`, float32 `[batch, dimension]`, unit rows. An alpha channel is
+      composited on white, and the picture is brought into the view by an antialiased
+      bilinear filter, as the training reader does. TensorFlow sees neither the EXIF
+      orientation nor the transparent colour of a GIF: bring such pictures into the
+      training form before you send them (`serving.client` does).
+    - `tensors`: input `images`, uint8 `[batch, size, size, 3]`, upright RGB already of
+      the embedder's size; output `embedding`.
+    - `embed_float16` or `embed_int8`, where that type was asked for: as
+      `serving_default`, its outputs those of `tfdml.export._compact.compact_outputs`.
+    - of another view than the squash, one more, such as `view_256` or
+      `view_256_padded`: input `image_bytes`, output `images`, uint8
+      `[batch, size, size, 3]`, what the embedder sees of them. Its name tells clients
+      the view (`tfdml.images._view.signature_name`).
+    - `describe`: input `request`, DT_STRING `[batch]`, whose values say nothing; output
+      `description`, for each row the text of `assets/tfdml.json`
+      (`tfdml.export._description`).
+
+    The folder appears when it is complete.
+
+    Args:
+        embedder: Model with one input `[batch, size, size, 3]`, RGB of 0 to 255.
+        folder: Where the SavedModel goes; it must not exist.
+        view: What the embedder saw of its training pictures; by default they were
+            squashed.
+        output_dtype: `"float16"` or `"int8"` adds a signature with embeddings of that
+            type. The default adds none.
+        complete: Is given the folder that holds the SavedModel before it gets its
+            name, to add files; what it raises undoes the export.
+
+    Raises:
+        FileExistsError: `folder` exists.
+        ValueError: The embedder's input is not a square RGB picture of a fixed size
+            or its output not one embedding a picture, `view` is of another size, or
+            there is no such type.
+        RuntimeError: Keras does not run on TensorFlow.
+    """
+    if keras.backend.backend() != "tensorflow":
+        raise RuntimeError(
+            "An export needs Keras on TensorFlow: set KERAS_BACKEND=tensorflow before "
+            f"Python starts. Received: {keras.backend.backend()}. (A .keras file may "
+            "come from any backend.)"
+        )
+    shape = embedder.input_shape
+    if len(shape) != 4 or shape[1] is None or shape[1] != shape[2] or shape[3] != 3:
+        raise ValueError(
+            "`embedder` must have one input of the shape [batch, size, size, 3]. "
+            f"Received: {shape}."
+        )
+    if len(embedder.output_shape) != 2 or embedder.output_shape[1] is None:
+        raise ValueError(
+            "`embedder` must have one output of the shape [batch, dimension]. "
+            f"Received: {embedder.output_shape}."
+        )
+    checked_view = View(shape[1]) if view is None else view
+    if checked_view.image_size != shape[1]:
+        raise ValueError(
+            "`view` must have the size of the embedder's input, "
+            f"{shape[1]}. Received: {view}."
+        )
+    check_output_type(output_dtype)
+
+    def write(unfinished: Path) -> None:
+        _write(embedder, checked_view, output_dtype, unfinished)
+        if complete is not None:
+            complete(unfinished)
+
+    write_whole(folder, write)
+
+
+def write_whole(folder: str | PathLike[str], write: Callable[[Path], None]) -> None:
+    """Make the folder of a version appear with all that is in it, or not at all.
+
+    Servers watch for new folders: one that is found must be complete.
+
+    Args:
+        folder: Must not exist.
+        write: Writes into the folder that it is given, which does not exist yet.
+
+    Raises:
+        FileExistsError: `folder` exists.
+    """
+    folder = Path(folder)
+    if folder.exists():
+        raise FileExistsError(
+            f"{folder} exists already; a version is never overwritten. Export to the "
+            "next number."
+        )
+    unfinished = folder.with_name(f"{folder.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        write(unfinished)
+        unfinished.rename(folder)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+
+
+def describing(asset: Any) -> Any:
+    """Make the function behind the signature `describe`.
+
+    The text is read at each call, not built into the graph: the fingerprint that it
+    holds is that of the graph.
+
+    Args:
+        asset: The `tf.saved_model.Asset` of the description. The module that is saved
+            must hold it.
+
+    Returns:
+        A `tf.function`.
+    """
+    import tensorflow as tf
+
+    def describe(request: tf.Tensor) -> dict[str, tf.Tensor]:
+        text = tf.io.read_file(asset.asset_path)
+        # One row for each of the request's: servers split batches along the rows.
+        return {"description": tf.fill(tf.shape(request), text)}
+
+    rows = tf.TensorSpec([None], tf.string, name="request")
+    return tf.function(describe, input_signature=[rows], autograph=False)
+
+
+def _write(
+    embedder: keras.Model, view: View, output_dtype: OutputType, folder: Path
+) -> None:
+    import tensorflow as tf
+
+    size, dimension = view.image_size, embedder.output_shape[1]
+    bytes_in = tf.TensorSpec([None], tf.string, name="image_bytes")
+    pixels_in = tf.TensorSpec([None, size, size, 3], tf.uint8, name="images")
+
+    def training_forms(image_bytes: tf.Tensor) -> tf.Tensor:
+        return tf.map_fn(
+            lambda data: training_form(data, view),
+            image_bytes,
+            fn_output_signature=tf.TensorSpec([size, size, 3], tf.float32),
+            # Each picture that is being decoded takes 15 bytes a pixel (uint8 and then
+            # float32), 1.5 GB at the endpoint's limit. The default is ten at a time.
+            parallel_iterations=2,
+        )
+
+    def embed(pixels: tf.Tensor) -> tf.Tensor:
+        # TensorFlow 2.20 fuses convolution and batch normalization on CPUs into an
+        # operation that fails on a batch of no rows.
+        return tf.cond(
+            tf.equal(tf.shape(pixels)[0], 0),
+            lambda: tf.zeros([0, dimension]),
+            # float32 also from a network of mixed precision
+            lambda: tf.cast(embedder(pixels, training=False), tf.float32),
+        )
+
+    def embed_bytes(image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"embedding": embed(training_forms(image_bytes))}
+
+    def embed_compact(image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
+        return compact_outputs(embed(training_forms(image_bytes)), output_dtype)
+
+    def show_view(image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"images": tf.cast(training_forms(image_bytes), tf.uint8)}
+
+    def embed_tensors(images: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"embedding": embed(tf.cast(images, tf.float32))}
+
+    endpoints = {
+        "serving_default": (embed_bytes, bytes_in),
+        "tensors": (embed_tensors, pixels_in),
+    }
+    types = dict.fromkeys(endpoints, "float32")
+    if output_dtype != "float32":
+        name = compact_signature(output_dtype)
+        endpoints[name] = (embed_compact, bytes_in)
+        types[name] = output_dtype
+    if view.resize:
+        endpoints[signature_name(view)] = (show_view, bytes_in)
+
+    # Not keras.export.ExportArchive: that of Keras 3.15 loses assets which it is told
+    # to track, and builds the path they had into the graph.
+    module = tf.Module()
+    module.variables_of_embedder = [variable.value for variable in embedder.variables]
+    signatures = {
+        name: tf.function(function, input_signature=[spec], autograph=False)
+        for name, (function, spec) in endpoints.items()
+    }
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place) / Path(DESCRIPTION_FILE).name
+        description = new_description(view, dimension, types)
+        file.write_text(description_text(description), encoding="utf-8")
+        module.description = tf.saved_model.Asset(str(file))
+        signatures[DESCRIBE] = describing(module.description)
+        tf.saved_model.save(module, str(folder), signatures=signatures)

@@ -1,0 +1,1 @@
+"""Read images, and cut and scale them to what a network sees."""

@@ -1,0 +1,289 @@
+"""Views: the part of a picture that the network sees, and at which size.
+
+A model belongs to one view. Training, the exported graph, the index and the search
+client all bring a picture into that same form.
+"""
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tfdml.images._read import UnreadableImageError, resample, resize_image
+
+__all__ = ["CROPS", "View", "signature_name", "view_of_signatures"]
+
+LARGEST = 8192
+"""Longest side of a view in pixels: above it some step runs out of memory."""
+
+CROPS = ("none", "position", "resized")
+_MOST_PADDED = 2**28  # pixels of a square that is padded
+_RATIOS = (3 / 4, 4 / 3)
+_TRIES = 10
+_SIGNATURE = re.compile(r"view_([0-9]+)(_padded)?")
+
+
+@dataclass(frozen=True)
+class View:
+    """How a picture of any size becomes a square of the network's size.
+
+    With `resize` = 0 the whole picture is squashed to the square. With `resize` = R
+    the shorter side becomes R pixels, the longer one floor(R longer / shorter), and
+    the square is cut from the middle: of n pixels, floor((n - image_size) / 2) are
+    left out before it. The papers resize to 256 and cut 227 or 224. With `pad` the
+    picture first becomes a square by black bands on both sides of its shorter side,
+    as in Hong et al. Every change of size is an antialiased bilinear one.
+
+    Example:
+        >>> View(224, resize=256).central(np.zeros((375, 500, 3), "uint8")).shape
+        (224, 224, 3)
+
+    Args:
+        image_size: Side of the square in pixels, 1 to 8192.
+        resize: Length of the shorter side before the square is cut, at least
+            `image_size` and at most 8192; 0 squashes.
+        pad: Whether bands make the picture a square first; needs `resize`.
+
+    Raises:
+        ValueError: An argument is out of its range.
+    """
+
+    image_size: int
+    resize: int = 0
+    pad: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        for name in ("image_size", "resize"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise TypeError(
+                    f"`{name}` must be a whole number. Received: {name}={value!r}."
+                )
+            if value > LARGEST:
+                raise ValueError(
+                    f"`{name}` must be at most {LARGEST}. Received: {name}={value}."
+                )
+        if self.image_size < 1:
+            raise ValueError(
+                "`image_size` must be at least 1. "
+                f"Received: image_size={self.image_size}."
+            )
+        if self.resize and self.resize < self.image_size:
+            raise ValueError(
+                "`resize` must be 0 or at least `image_size`, "
+                f"{self.image_size}. Received: resize={self.resize}."
+            )
+        if self.pad and not self.resize:
+            raise ValueError(
+                "`pad` needs `resize`, the size that the padded square gets. "
+                "Received: pad=True, resize=0."
+            )
+
+    def check_crop(self, crop: str, min_scale: float) -> None:
+        """Make sure that pictures of this view can be cut at random in this way.
+
+        Args:
+            crop: As in `random`.
+            min_scale: As in `random`.
+
+        Raises:
+            ValueError: They cannot; the message says why.
+        """
+        if crop not in CROPS:
+            raise ValueError(
+                f"`crop` must be one of {', '.join(map(repr, CROPS))}. "
+                f"Received: crop={crop!r}."
+            )
+        if crop == "position" and self.resize <= self.image_size:
+            raise ValueError(
+                '`crop` = "position" needs a `resize` above `image_size`: there is no '
+                f"other place to cut. Received: resize={self.resize}, "
+                f"image_size={self.image_size}."
+            )
+        if crop == "resized" and self.pad:
+            raise ValueError(
+                '`crop` = "resized" takes a part of the picture itself and goes with '
+                "no `pad`. Received: pad=True."
+            )
+        if not 0 < min_scale <= 1:
+            raise ValueError(
+                "`min_scale` must be above 0 and at most 1. "
+                f"Received: min_scale={min_scale}."
+            )
+
+    def reduced(self, picture: np.ndarray) -> np.ndarray:
+        """Make a picture as small as it can be without changing what the view shows.
+
+        Doing it twice changes nothing, and the central view of the result is that of
+        the picture. A picture that would grow is returned as it is (unless padded).
+
+        Args:
+            picture: uint8 `[height, width, 3]`.
+
+        Returns:
+            uint8 `[height, width, 3]`, smaller or the picture itself.
+        """
+        if not self.resize:
+            return resize_image(picture, self.image_size)
+        if self.pad:
+            return self._padded(picture)
+        if min(picture.shape[:2]) <= self.resize:
+            return picture
+        return resample(picture, *self._resized(picture))
+
+    def central(self, picture: np.ndarray) -> np.ndarray:
+        """Return the view at test time.
+
+        Args:
+            picture: uint8 `[height, width, 3]`, upright RGB.
+
+        Returns:
+            uint8 `[image_size, image_size, 3]`.
+        """
+        small = self.reduced(picture)
+        if not self.resize:
+            return small
+        height, width = self._resized(small)
+        size = self.image_size
+        return self._cut(small, (height - size) // 2, (width - size) // 2)
+
+    def random(
+        self,
+        picture: np.ndarray,
+        generator: np.random.Generator,
+        crop: str,
+        min_scale: float = 0.16,
+    ) -> np.ndarray:
+        """Return a random view for training.
+
+        Args:
+            picture: uint8 `[height, width, 3]`, upright RGB.
+            generator: Where the random numbers come from.
+            crop: `"none"` is the central view. `"position"` resizes (and pads) as the
+                view says and cuts the square at a random place. `"resized"` takes a
+                random part of the picture, `min_scale` to 1 of its area and 3/4 to
+                4/3 as wide as high, and squashes it to the square; where ten tries
+                find no such part, the largest one in the middle that is no longer
+                than 4/3.
+            min_scale: Smallest share of the area, above 0 and at most 1.
+
+        Returns:
+            uint8 `[image_size, image_size, 3]`.
+
+        Raises:
+            ValueError: The view cannot be cut in this way.
+        """
+        self.check_crop(crop, min_scale)
+        if crop == "none":
+            return self.central(picture)
+        if crop == "resized":
+            part = _random_part(
+                picture.shape[0], picture.shape[1], generator, min_scale
+            )
+            return resample(picture, self.image_size, self.image_size, part)
+        small = self.reduced(picture)
+        room = np.subtract(self._resized(small), self.image_size)
+        top, left = (int(generator.integers(pixels + 1)) for pixels in room)
+        return self._cut(small, top, left)
+
+    def _resized(self, picture: np.ndarray) -> tuple[int, int]:
+        height, width = picture.shape[:2]
+        if self.pad:
+            return self.resize, self.resize
+        shorter = min(height, width)
+        return self.resize * height // shorter, self.resize * width // shorter
+
+    def _cut(self, small: np.ndarray, top: int, left: int) -> np.ndarray:
+        """Cut the square out of what `reduced` returned, at a place of the resized."""
+        size = self.image_size
+        height, width = self._resized(small)
+        if small.shape[:2] == (height, width):
+            return small[top : top + size, left : left + size]
+        # Only the square is enlarged: a line of pixels would fill the memory.
+        down, across = small.shape[0] / height, small.shape[1] / width
+        box = (left * across, top * down, size * across, size * down)
+        return resample(small, size, size, box)
+
+    def _padded(self, picture: np.ndarray) -> np.ndarray:
+        height, width = picture.shape[:2]
+        side = max(height, width)
+        if height == width:
+            return resize_image(picture, self.resize)
+        # The longer side first: the padded square may be too large for the memory.
+        if width < height:
+            return self._padded(picture.swapaxes(0, 1)).swapaxes(0, 1)
+        if side * self.resize > _MOST_PADDED:
+            raise UnreadableImageError(
+                f"a picture of {width} x {height} pixels is too long to be padded."
+            )
+        narrow = resample(picture, height, self.resize)
+        canvas = np.zeros((side, self.resize, 3), "uint8")
+        top = (side - height) // 2
+        canvas[top : top + height] = narrow
+        return resample(canvas, self.resize, self.resize)
+
+
+def _random_part(
+    height: int, width: int, generator: np.random.Generator, min_scale: float
+) -> tuple[float, float, float, float]:
+    """Return a random box: left, top, width, height."""
+    low, high = math.log(_RATIOS[0]), math.log(_RATIOS[1])
+    for _ in range(_TRIES):
+        area = height * width * generator.uniform(min_scale, 1.0)
+        ratio = math.exp(generator.uniform(low, high))
+        part_width = round(math.sqrt(area * ratio))
+        part_height = round(math.sqrt(area / ratio))
+        if 0 < part_width <= width and 0 < part_height <= height:
+            left = int(generator.integers(width - part_width + 1))
+            top = int(generator.integers(height - part_height + 1))
+            return left, top, part_width, part_height
+    part_width = min(width, max(1, round(height * _RATIOS[1])))
+    part_height = min(height, max(1, round(width / _RATIOS[0])))
+    return (
+        (width - part_width) // 2,
+        (height - part_height) // 2,
+        part_width,
+        part_height,
+    )
+
+
+def signature_name(view: View) -> str:
+    """Name the signature by which an exported model tells its view.
+
+    Signatures are what every client learns of a model, also through TF Serving, which
+    passes on no files.
+
+    Args:
+        view: A view that resizes; a model that squashes has no such signature.
+
+    Returns:
+        `view_R`, or `view_R_padded`.
+    """
+    return f"view_{view.resize}{'_padded' if view.pad else ''}"
+
+
+def view_of_signatures(names: Iterable[str], image_size: int) -> View:
+    """Tell the view of an exported model from the names of its signatures.
+
+    Args:
+        names: All of them.
+        image_size: Size of the model's pictures.
+
+    Returns:
+        The view; the squash where no name tells another.
+
+    Raises:
+        ValueError: There can be no such view, or there is more than one.
+    """
+    found = [match for name in names if (match := _SIGNATURE.fullmatch(name))]
+    if len(found) > 1:
+        raise ValueError(
+            "A model must have one view. Received the signatures "
+            f"{sorted(match.string for match in found)}."
+        )
+    if not found:
+        return View(image_size)
+    return View(image_size, int(found[0][1]), found[0][2] is not None)

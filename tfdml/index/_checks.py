@@ -1,0 +1,83 @@
+"""Checks of what every index is given beside ids and attributes."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tfdml._embeddings import as_embeddings
+
+__all__ = [
+    "check_count",
+    "check_embed",
+    "check_fingerprint",
+    "check_load",
+    "of_dimension",
+    "own_embeddings",
+]
+
+
+def own_embeddings(name: str, rows: ArrayLike, *, unit: bool) -> NDArray[np.float32]:
+    """Check embeddings, of which nobody else holds the array that is returned.
+
+    What is checked must not change afterwards: ScaNN ends the process on a NaN.
+
+    Args:
+        name: The argument's name, for the error.
+        rows: Embeddings `[N, D]`.
+        unit: Whether rows of zeros are refused.
+
+    Raises:
+        ValueError: As `as_embeddings`.
+    """
+    given = np.asarray(rows) if hasattr(rows, "__array__") else rows
+    if isinstance(given, np.ndarray) and given.dtype == np.float32:
+        given = given.copy()
+    return as_embeddings(name, given, unit=unit)
+
+
+def of_dimension(
+    name: str, rows: NDArray[np.float32], dimension: int
+) -> NDArray[np.float32]:
+    """Return checked embeddings, if they have the dimension of the index."""
+    if rows.shape[1] != dimension:
+        raise ValueError(
+            f"`{name}` must have the dimension of the index, {dimension}. "
+            f"Received: shape={rows.shape}."
+        )
+    return rows
+
+
+def check_count(ids: NDArray[Any], rows: int) -> None:
+    """Refuse another number of ids than of rows."""
+    if len(ids) != rows:
+        raise ValueError(
+            f"`ids` must hold one id for each of the {rows} rows. "
+            f"Received: {len(ids)} ids."
+        )
+
+
+def check_embed(embed: object) -> None:
+    """Refuse what cannot embed images."""
+    if embed is not None and not callable(embed):
+        raise ValueError(
+            f"`embed` must be a function of images, or None. Received: {embed!r}."
+        )
+
+
+def check_fingerprint(model_fingerprint: object) -> None:
+    """Refuse what cannot name a model."""
+    if not isinstance(model_fingerprint, str):
+        raise ValueError(
+            f"`model_fingerprint` must be a string. Received: {model_fingerprint!r}."
+        )
+
+
+def check_load(model_fingerprint: object, embed: object) -> None:
+    """Refuse what cannot be given to a load, before a file is opened.
+
+    Of what reading the files raises, it is said that they are damaged.
+    """
+    check_embed(embed)
+    if model_fingerprint is not None:
+        check_fingerprint(model_fingerprint)

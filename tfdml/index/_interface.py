@@ -1,0 +1,258 @@
+"""What every index offers: one interface over NumPy, ScaNN and Milvus."""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tfdml.index._filters import Where
+from tfdml.index.rows._ids import Ids
+
+__all__ = ["Embed", "Index", "IndexStats", "Items", "Metric", "SearchResult"]
+
+Metric = Literal["cosine", "dot_product"]
+
+Embed = Callable[[Sequence[Any]], ArrayLike]
+"""Makes embeddings `[Q, D]` of Q images, such as `EndpointClient.embed`."""
+
+
+class SearchResult(NamedTuple):
+    """What `search` returns: the nearest items of each query, best first.
+
+    Attributes:
+        ids: Their ids, `[Q, k]`, strings or int64.
+        scores: Cosines or dot products, float32 `[Q, k]`; higher is nearer.
+    """
+
+    ids: NDArray[Any]
+    scores: NDArray[np.float32]
+
+
+class Items(NamedTuple):
+    """What `get` returns: items of the gallery, in the order asked for.
+
+    Attributes:
+        ids: Their ids, `[N]`, strings or int64.
+        embeddings: float32 `[N, D]`, as they were given.
+        attributes: The attributes of each; those it has none of are left out.
+    """
+
+    ids: NDArray[Any]
+    embeddings: NDArray[np.float32]
+    attributes: list[dict[str, str | int | float | bool]]
+
+
+@dataclass(frozen=True)
+class IndexStats:
+    """What an index is and holds.
+
+    Attributes:
+        kind: The class, such as `"ScannIndex"`.
+        count: Items that can be found.
+        dimension: Numbers in an embedding.
+        metric: `"cosine"` or `"dot_product"`.
+        model_fingerprint: Of the model that made the embeddings, or "".
+        attributes: The kind of each attribute: string, integer, number or boolean.
+        details: What only this kind of index has, in JSON types.
+    """
+
+    kind: str
+    count: int
+    dimension: int
+    metric: Metric
+    model_fingerprint: str
+    attributes: Mapping[str, str]
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Index(ABC):
+    """A gallery of embeddings with ids and attributes, that is searched and changed.
+
+    Any number of threads may call any method at once; a search sees the gallery as it
+    was at one moment. An index is a context manager: at the end, `close` is called.
+
+    Attributes:
+        embed: What `search_images` embeds with; None until it is set.
+    """
+
+    embed: Embed | None = None
+
+    @abstractmethod
+    def add(
+        self,
+        embeddings: ArrayLike,
+        ids: Ids,
+        attributes: Mapping[str, Sequence[Any]] | None = None,
+    ) -> None:
+        """Add items, all of them or, on an error, none.
+
+        Args:
+            embeddings: `[N, D]`, real and finite, of the dimension of the index; read
+                as float32 and copied. `N` may be 0.
+            ids: One for each row, of the kind that the index has, none of them in the
+                index already. Strings have at most 1,024 characters, and
+                few must not be far longer than the others: in memory each takes as much
+                as the longest.
+            attributes: The values of all rows by the name of the attribute, each a
+                string, integer, float or boolean, or None for none. One attribute has
+                one kind of value. Strings, also ids and names, are valid Unicode
+                without NUL; integers fit int64, and floats are finite.
+
+        Raises:
+            ValueError: A shape, dtype, value or id is not as stated above.
+        """
+
+    @abstractmethod
+    def update(
+        self,
+        ids: Ids,
+        embeddings: ArrayLike | None = None,
+        attributes: Mapping[str, Sequence[Any]] | None = None,
+    ) -> None:
+        """Replace embeddings, or attributes, or both, of items that are there.
+
+        Attributes that are not named stay; None as a value takes one away.
+
+        Args:
+            ids: Of the items, none twice.
+            embeddings: `[N, D]`, as in `add`. Default: they stay.
+            attributes: As in `add`. Default: they stay.
+
+        Raises:
+            KeyError: An id is not in the index; nothing was changed.
+            ValueError: As `add`, or there is nothing to replace.
+        """
+
+    @abstractmethod
+    def remove(self, ids: Ids) -> None:
+        """Remove items, all of them or, on an error, none.
+
+        Args:
+            ids: Of the items, none twice.
+
+        Raises:
+            KeyError: An id is not in the index; nothing was removed.
+            ValueError: An id is there twice or of another kind.
+        """
+
+    @abstractmethod
+    def search(
+        self,
+        queries: ArrayLike,
+        k: int = 10,
+        *,
+        where: Where | None = None,
+        exclude: Ids | Sequence[Ids] | None = None,
+    ) -> SearchResult:
+        """Find the `k` nearest items of every query.
+
+        Args:
+            queries: Embeddings `[Q, D]`, real and finite; `Q` may be 0. Pass a single
+                one as `embedding[None, :]`.
+            k: How many items to return, at least 1.
+            where: Return only items whose attributes are as stated, see
+                `tfdml.index._filters`. Default: all.
+            exclude: Ids that must not be returned, of all queries alike, or one
+                sequence of ids for each query. They may repeat, and those not in the
+                index are let pass.
+
+        Returns:
+            A `SearchResult` with `k` different items for each query; fewer columns
+            where the index holds fewer, or `where` and `exclude` leave fewer to one of
+            the queries.
+
+        Raises:
+            ValueError: A shape, dtype, value or attribute is not as stated above, or a
+                dot product is too large for float32.
+        """
+
+    def search_images(
+        self,
+        images: Sequence[Any],
+        k: int = 10,
+        *,
+        where: Where | None = None,
+        exclude: Ids | Sequence[Ids] | None = None,
+    ) -> SearchResult:
+        """Embed images with `embed` and find the `k` nearest items of every one.
+
+        Args:
+            images: What `embed` takes, such as paths and encoded pictures.
+            k: As in `search`.
+            where: As in `search`.
+            exclude: As in `search`.
+
+        Returns:
+            As `search`.
+
+        Raises:
+            ValueError: `embed` is not set, or as `search`.
+        """
+        if self.embed is None:
+            raise ValueError(
+                "`embed` must be set before images can be searched with, such as "
+                "index.embed = EndpointClient(...).embed."
+            )
+        queries = self.embed(images)
+        return self.search(queries, k, where=where, exclude=exclude)
+
+    @property
+    @abstractmethod
+    def ids(self) -> NDArray[Any]:
+        """The ids of all items, `[N]`, a copy.
+
+        An index in memory has them in the order of the gallery. `MilvusIndex` asks for
+        them, `batch_size` in one request, and has them in rising order; of items that
+        come or go meanwhile, some may be in it.
+        """
+
+    @abstractmethod
+    def get(self, ids: Ids) -> Items:
+        """Return items by their ids, which may repeat.
+
+        Raises:
+            KeyError: An id is not in the index.
+            ValueError: An id is of another kind than the index has.
+        """
+
+    @abstractmethod
+    def count(self, where: Where | None = None) -> int:
+        """Return how many items there are, or how many have attributes as stated."""
+
+    @abstractmethod
+    def stats(self) -> IndexStats:
+        """Return what the index is and holds."""
+
+    @abstractmethod
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Save the index to a folder, from which `load` restores it.
+
+        Args:
+            folder: Made if it is missing. If not, it must be empty or hold an index,
+                which is replaced as a whole.
+
+        Raises:
+            IndexFileError: The folder holds something else.
+            OSError: The files cannot be written.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of files, locks and connections; the index must not be used again."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return self.count()
+
+    @abstractmethod
+    def __contains__(self, item: object) -> bool:
+        """Tell whether an id is in the index."""

@@ -1,0 +1,1 @@
+"""The indexes in the memory of this process."""

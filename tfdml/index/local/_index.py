@@ -1,0 +1,456 @@
+"""Indexes in memory: what exact and ScaNN search have in common.
+
+A search takes the newest snapshot and goes on with it; a change makes the next one, so
+neither waits for the other.
+"""
+
+import os
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Self, cast, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tfdml._arguments import one_of, whole
+from tfdml._embeddings import embeddings_and_norms
+from tfdml.index._checks import (
+    check_count,
+    check_embed,
+    check_fingerprint,
+    check_load,
+    of_dimension,
+    own_embeddings,
+)
+from tfdml.index._filters import Where, matching
+from tfdml.index._interface import Embed, Index, IndexStats, Items, Metric, SearchResult
+from tfdml.index.local._guarded_table import GuardedTable
+from tfdml.index.local._searching import nearest
+from tfdml.index.rows._attributes import Columns, check_attributes
+from tfdml.index.rows._exclusions import banned_rows, check_exclude
+from tfdml.index.rows._ids import Ids, check_ids, check_widths
+from tfdml.index.rows._table import Snapshot, Table
+from tfdml.index.storage._files import IndexFileError, check_destination, read_version
+from tfdml.index.storage._log import Change
+from tfdml.index.storage._manifest import check_notes
+from tfdml.index.storage._table_files import describe_table, read_table, write_table
+
+__all__ = ["LocalIndex"]
+
+
+class LocalIndex(Index):
+    """Ids, attributes, checks, changes and files of an index in memory.
+
+    Attributes:
+        notes: What the caller wants saved with the index, in JSON types; `save` writes
+            it, `load` restores it.
+    """
+
+    notes: dict[str, Any]
+    _takes_norms: ClassVar[bool] = False  # whether its searcher can be told them
+
+    def __init__(
+        self,
+        table: Table,
+        dimension: int,
+        metric: Metric,
+        model_fingerprint: str,
+        embed: Embed | None,
+    ) -> None:
+        self._guarded = GuardedTable(table, dimension)
+        self._dimension = dimension
+        self._metric: Metric = metric
+        self._model_fingerprint = model_fingerprint
+        check_embed(embed)
+        self.embed = embed
+        self.notes = {}
+
+    @property
+    def _table(self) -> Table:
+        return self._guarded.table
+
+    @classmethod
+    def _from_rows(
+        cls,
+        embeddings: ArrayLike,
+        ids: Ids | None,
+        attributes: Mapping[str, Sequence[Any]] | None,
+        metric: Metric,
+        model_fingerprint: str,
+        embed: Embed | None,
+        **options: Any,
+    ) -> Self:
+        """Check what `build` was given, and build."""
+        one_of("metric", metric, get_args(Metric))
+        check_embed(embed)
+        gallery = own_embeddings("embeddings", embeddings, unit=metric == "cosine")
+        rows = len(gallery)
+        checked = np.arange(rows) if ids is None else check_ids(ids)
+        check_count(checked, rows)
+        check_widths(checked)
+        new = check_attributes(attributes, rows, {})
+        columns = Columns().with_rows(0, new, rows)
+        check_fingerprint(model_fingerprint)
+        searcher = cls._build(gallery, metric, **options) if rows else None
+        table = Table.start(searcher, metric, gallery, checked, columns)
+        return cls(table, gallery.shape[1], metric, model_fingerprint, embed)
+
+    # Changes
+
+    def add(
+        self,
+        embeddings: ArrayLike,
+        ids: Ids,
+        attributes: Mapping[str, Sequence[Any]] | None = None,
+    ) -> None:
+        """See `Index.add`."""
+        rows = self._own_rows(embeddings)
+        with self._guarded.changing() as table:
+            checked = check_ids(ids, kind=table.kind)
+            check_count(checked, len(rows))
+            state = table.snapshot
+            check_widths(checked, state.base_ids, state.tail_ids)
+            new = check_attributes(attributes, len(rows), table.kinds)
+            there = table.rows_of(checked) >= 0
+            if there.any():
+                raise ValueError(
+                    "`ids` must not be in the index already. "
+                    f"Received: {checked[there][0].item()!r}. Use `update`."
+                )
+            self._make(Change(checked[:0], checked, rows, new))
+
+    def update(
+        self,
+        ids: Ids,
+        embeddings: ArrayLike | None = None,
+        attributes: Mapping[str, Sequence[Any]] | None = None,
+    ) -> None:
+        """See `Index.update`. An updated item becomes the last of `ids`."""
+        if embeddings is None and attributes is None:
+            raise ValueError(
+                "`update` must be given `embeddings` or `attributes` to replace."
+            )
+        with self._guarded.changing() as table:
+            checked = check_ids(ids, kind=table.kind)
+            old = self._rows_there(checked)
+            state = table.snapshot
+            if embeddings is None:
+                rows = state.embeddings_of(old)
+            else:
+                rows = self._own_rows(embeddings)
+                check_count(checked, len(rows))
+            new = check_attributes(attributes, len(checked), table.kinds)
+            if embeddings is None and not new:
+                return  # no attribute was named
+            kept = {**state.attributes_of(old), **new}
+            self._make(Change(checked, checked, rows, kept))
+
+    def remove(self, ids: Ids) -> None:
+        """See `Index.remove`."""
+        with self._guarded.changing() as table:
+            checked = check_ids(ids, kind=table.kind)
+            self._rows_there(checked)
+            none = np.empty((0, self._dimension), np.float32)
+            self._make(Change(checked, checked[:0], none, {}))
+
+    def _own_rows(self, rows: ArrayLike) -> NDArray[np.float32]:
+        unit = self._metric == "cosine"
+        checked = own_embeddings("embeddings", rows, unit=unit)
+        return of_dimension("embeddings", checked, self._dimension)
+
+    def _rows_there(self, ids: NDArray[Any]) -> NDArray[np.int64]:
+        rows = self._table.rows_of(ids)
+        if (rows < 0).any():
+            raise KeyError(
+                f"`ids` must be in the index. Received: {ids[rows < 0][0].item()!r}."
+            )
+        return rows
+
+    def _make(self, change: Change) -> None:
+        self._guarded.change(change, self.compact)
+
+    # Searching
+
+    def search(
+        self,
+        queries: ArrayLike,
+        k: int = 10,
+        *,
+        where: Where | None = None,
+        exclude: Ids | Sequence[Ids] | None = None,
+    ) -> SearchResult:
+        """See `Index.search`."""
+        unit = self._metric == "cosine"
+        checked, norms = embeddings_and_norms("queries", queries, unit=unit)
+        checked = of_dimension("queries", checked, self._dimension)
+        k = whole("k", k)
+        state, passed, banned = self._excluding(exclude, len(checked))
+        if where is not None:
+            held = matching(where, state.columns, state.rows)
+            passed = held if passed is None else held & passed
+        known = {"norms": norms} if self._takes_norms else {}
+        rows, scores = nearest(state, checked, k, passed, banned, **known)
+        self._guarded.searched(state, len(checked), self.compact)
+        return SearchResult(state.ids_of(rows), scores)
+
+    def _excluding(
+        self, exclude: Ids | Sequence[Ids] | None, queries: int
+    ) -> tuple[Snapshot, NDArray[np.bool_] | None, NDArray[np.int64] | None]:
+        """Return a snapshot, which of its rows all queries may return, if not all.
+
+        And the rows that each query must not return, if any has one.
+        """
+        if exclude is None:
+            return self._table.snapshot, None, None
+        ids = check_exclude(exclude, queries, self._table.kind)
+        with self._guarded.reading() as table:
+            state = table.snapshot
+            if isinstance(ids, list):
+                banned = banned_rows([table.rows_of(own) for own in ids])
+                return state, None, banned
+            rows = table.rows_of(ids)
+        passed = np.ones(state.rows, np.bool_)
+        passed[rows[rows >= 0]] = False
+        return state, passed, None
+
+    # What it holds
+
+    def get(self, ids: Ids) -> Items:
+        """See `Index.get`."""
+        checked = check_ids(ids, kind=self._table.kind, may_repeat=True)
+        with self._guarded.reading() as table:
+            rows = self._rows_there(checked)
+            state = table.snapshot
+        columns = state.columns.items()
+        attributes = [
+            {
+                name: value
+                for name, column in columns
+                if (value := column.value(row)) is not None
+            }
+            for row in rows.tolist()
+        ]
+        return Items(checked, state.embeddings_of(rows), attributes)
+
+    def count(self, where: Where | None = None) -> int:
+        """See `Index.count`."""
+        state = self._table.snapshot
+        if where is None:
+            return state.count
+        passed = matching(where, state.columns, state.rows)
+        return int(np.count_nonzero(passed & state.live))
+
+    def __contains__(self, item: object) -> bool:
+        if isinstance(item, bool) or not isinstance(item, str | int | np.integer):
+            return False
+        with self._guarded.reading() as table:
+            try:
+                ids = check_ids(cast(Ids, [item]), kind=table.kind)
+            except ValueError:  # of the other kind, or none that an index has
+                return False
+            return bool(table.rows_of(ids)[0] >= 0)
+
+    @property
+    def dimension(self) -> int:
+        """The number of columns of the gallery and of queries."""
+        return self._dimension
+
+    @property
+    def metric(self) -> Metric:
+        """`"cosine"` or `"dot_product"`."""
+        return self._metric
+
+    @property
+    def model_fingerprint(self) -> str:
+        """What `build` was told of the model, or an empty string."""
+        return self._model_fingerprint
+
+    @property
+    def ids(self) -> NDArray[Any]:
+        """The ids in the order of the gallery, `[N]`, a copy."""
+        state = self._table.snapshot
+        return state.ids_of(np.flatnonzero(state.live))
+
+    def ids_where(self, where: Where) -> NDArray[Any]:
+        """Return the ids of the items that a filter lets pass.
+
+        Args:
+            where: As in `search`.
+
+        Returns:
+            Ids in the order of the gallery, `[N]`.
+
+        Raises:
+            ValueError: As `count`.
+        """
+        state = self._table.snapshot
+        passed = matching(where, state.columns, state.rows)
+        return state.ids_of(np.flatnonzero(passed & state.live))
+
+    def stats(self) -> IndexStats:
+        """See `Index.stats`.
+
+        `details` has `added` and `removed`, rows since the last build, `log_bytes`, and
+        what the class adds. `save_is_due` tells whether a `save` would make the next
+        load faster: it was built again since the last one, or is worth it.
+        """
+        state = self._table.snapshot
+        details = {
+            "added": state.rows - state.base,
+            "removed": state.rows - state.count,
+            "log_bytes": self._guarded.log_bytes,
+            "folder": self._guarded.folder,
+            "save_is_due": self._guarded.save_is_due,
+        }
+        return IndexStats(
+            type(self).__name__,
+            state.count,
+            self._dimension,
+            self._metric,
+            self._model_fingerprint,
+            {name: column.kind for name, column in state.columns.items()},
+            details | self._describe(state.searcher),
+        )
+
+    # Building again
+
+    def compact(self) -> None:
+        """Build the searcher again, of all items and without the removed ones.
+
+        Changes that add or remove many do so by themselves, in a thread, as do many
+        searches of an index that was loaded with such changes. Searches and changes go
+        on meanwhile.
+        """
+        self._guarded.compact(self._build_again)
+
+    # Files
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """See `Index.save`.
+
+        From then on each change is written to a log in the folder before it is made:
+        when `add`, `update` or `remove` has returned, `load` finds the change, whatever
+        happens to the process. The folder may be moved and copied.
+
+        After many changes the index is built again first, as `compact` does.
+
+        Raises:
+            LockedError: Another process, or another index, changes the folder.
+            IndexFileError: Also if it is the folder that the index is of, and another
+                index was saved to it since: what that one holds would be lost.
+            TypeError: `notes` is no dictionary, or holds what JSON has not.
+            ValueError: `notes` holds a number that is not finite.
+        """
+        check_notes(self.notes)
+        check_destination(folder)
+        self._guarded.save(folder, self._description, self._write_all, self.compact)
+
+    def _description(self, table: Table) -> dict[str, Any]:
+        state = table.snapshot
+        return {
+            "class": type(self).__name__,
+            "count": state.count,
+            "dimension": self._dimension,
+            "metric": self._metric,
+            "model_fingerprint": self._model_fingerprint,
+            "notes": self.notes,
+            **self._describe(state.searcher),
+            **describe_table(table),
+        }
+
+    def _write_all(self, table: Table, data: Path) -> None:
+        write_table(table, data)
+        self._write(table.snapshot.searcher, data)
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        model_fingerprint: str | None = None,
+        embed: Embed | None = None,
+    ) -> Self:
+        """Load an index of this class; every file is checked against its SHA-256.
+
+        Changes since it was saved are made again. The first change that is made to the
+        index locks the folder, until it is closed.
+
+        Args:
+            folder: What `save` has written, also after a move or as a copy.
+            model_fingerprint: That of the model which will embed the queries. If it
+                is given, an index of another model's embeddings is refused.
+            embed: See `Index`.
+
+        Returns:
+            The index.
+
+        Raises:
+            IndexFileError: No index, a damaged one, or not the one asked for.
+            ImportError: `ScannIndex` where ScaNN cannot be imported.
+            ValueError: `model_fingerprint` is no string, or `embed` no function.
+        """
+        check_load(model_fingerprint, embed)
+        restore = partial(
+            cls._restore, model_fingerprint=model_fingerprint, embed=embed
+        )
+        return read_version(folder, restore)
+
+    @classmethod
+    def _restore(
+        cls,
+        manifest: dict[str, Any],
+        data: Path,
+        model_fingerprint: str | None,
+        embed: Embed | None,
+    ) -> Self:
+        if manifest["class"] != cls.__name__:
+            raise IndexFileError(
+                f"`folder` must hold a {cls.__name__}. Received: {data.parent}, which "
+                f"holds a {manifest['class']}. Use `load_index`."
+            )
+        built_from = manifest["model_fingerprint"]
+        if model_fingerprint not in (None, built_from):
+            raise IndexFileError(
+                "`model_fingerprint` must be that of the model which the index was "
+                f"built from, {built_from!r}. Received: {model_fingerprint!r}. "
+                "Build the index again with the new model."
+            )
+        table = read_table(manifest, data, cls._read)
+        index = cls(table, manifest["dimension"], manifest["metric"], built_from, embed)
+        index.notes = manifest["notes"]
+        index._guarded.opened(data)
+        return index
+
+    def close(self) -> None:
+        """See `Index.close`. Waits for a searcher that is being built."""
+        self._guarded.close()
+
+    # What finds neighbours
+
+    @classmethod
+    @abstractmethod
+    def _build(
+        cls, gallery: NDArray[np.float32], metric: Metric, **options: Any
+    ) -> Any:
+        """Return an object with `nearest(queries, k)`; the array stays as it is."""
+
+    @abstractmethod
+    def _build_again(self, gallery: NDArray[np.float32], searcher: Any) -> Any:
+        """Return the like of a searcher, None if there was none, for other rows."""
+
+    @abstractmethod
+    def _write(self, searcher: Any, data: Path) -> None:
+        """Write what a load needs beside the rows; the searcher is None without any."""
+
+    def _describe(self, searcher: Any) -> dict[str, Any]:
+        """Return what `_read` needs beside files, and what `stats` shows."""
+        return {}
+
+    @classmethod
+    @abstractmethod
+    def _read(
+        cls, manifest: dict[str, Any], data: Path, embeddings: NDArray[np.float32]
+    ) -> Any:
+        """Restore the searcher."""

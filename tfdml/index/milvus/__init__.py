@@ -1,0 +1,1 @@
+"""The index that is a collection in Milvus."""

@@ -1,0 +1,146 @@
+"""Connections to Milvus: an address of a cluster, or a path for milvus-lite."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from tfdml.index.storage._log import LockedError
+from tfdml.index.storage._manifest import IndexFileError
+
+__all__ = [
+    "check_collection",
+    "check_is_there",
+    "connect",
+    "disconnect",
+    "is_lite",
+    "place_of",
+]
+
+_TOKEN = "MILVUS_TOKEN"  # noqa: S105
+
+# pymilvus 3.0 pings every 10 seconds, and the server of milvus-lite 3.2 takes that for
+# an attack: after some rest it may hang up in the middle of a call ("too_many_pings").
+_NO_PINGS = {"grpc.keepalive_time_ms": 2**31 - 1}
+
+_COLLECTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+
+
+def check_collection(collection: str) -> None:
+    """Refuse what cannot be the name of a collection.
+
+    Raises:
+        ValueError: It is no word of letters, digits and underscores.
+    """
+    if not isinstance(collection, str) or not _COLLECTION.fullmatch(collection):
+        raise ValueError(
+            "`collection` must be a word of up to 255 letters, digits and underscores "
+            f"that does not begin with a digit. Received: {collection!r}."
+        )
+
+
+def check_is_there(uri: str) -> None:
+    """Refuse a path at which milvus-lite would make a new, empty database.
+
+    Raises:
+        IndexFileError: Nothing is there.
+    """
+    is_path = isinstance(uri, str) and _is_path(uri) and uri.endswith(".db")
+    if is_path and not Path(uri).exists():
+        raise IndexFileError(
+            "`uri` must be where milvus-lite keeps the collection. Received: "
+            f"{place_of(uri)}, where nothing is. If it was moved, open its new path "
+            "with `MilvusIndex.connect`, and `save` to the folder of the index again. "
+            "`build` makes a new one."
+        )
+
+
+def connect(uri: str, token: str | None, database: str, timeout: float) -> Any:
+    """Return a client of pymilvus.
+
+    Args:
+        uri: `"http://host:19530"` or the like; or, for milvus-lite, a path that ends
+            with ".db", in a folder that is there.
+        token: `"user:password"` or an API key. Default: the environment variable
+            MILVUS_TOKEN, if it is set.
+        database: The database of the cluster.
+        timeout: Seconds to wait for the server.
+
+    Raises:
+        ImportError: pymilvus, or for a path milvus-lite, is not installed.
+        ValueError: `uri` is neither.
+        LockedError: Another process has the path open.
+        ConnectionError: The server does not answer, or refuses the token.
+    """
+    _check_uri(uri)
+    try:
+        import pymilvus
+
+        if _is_path(uri):
+            import milvus_lite  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "`MilvusIndex` needs pymilvus, and milvus-lite where `uri` is a path: "
+            "pip install 'tfdml[milvus]'."
+        ) from error
+    token = os.environ.get(_TOKEN, "") if token is None else token
+    options = {"grpc_options": _NO_PINGS} if _is_path(uri) else {}
+    place = place_of(uri)
+    try:
+        return pymilvus.MilvusClient(
+            place if _is_path(uri) else uri,
+            token=token,
+            db_name=database,
+            timeout=timeout,
+            **options,
+        )
+    except pymilvus.MilvusException as error:
+        if _is_path(uri):
+            raise LockedError(
+                f"milvus-lite cannot open {place}. Another process may have it open, "
+                "and it serves one at a time: close that one, or run a Milvus server "
+                "for several."
+            ) from error
+        raise ConnectionError(
+            f"Milvus at {place} does not answer, or refuses the token: {error}"
+        ) from error
+
+
+def disconnect(client: Any) -> None:
+    """Close a client."""
+    client.close()
+
+
+def is_lite(client: Any) -> bool:
+    """Tell whether milvus-lite is at the other end."""
+    return str(client.get_server_version()).startswith("milvus_lite")
+
+
+def place_of(uri: str) -> str:
+    """Return where Milvus is: the address without user and password, or the path."""
+    if _is_path(uri):
+        return str(Path(uri).absolute())
+    parts = urlsplit(uri)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+def _is_path(uri: str) -> bool:
+    return "://" not in uri and not uri.startswith("unix:")
+
+
+def _check_uri(uri: str) -> None:
+    if not isinstance(uri, str) or not uri:
+        raise ValueError(f"`uri` must be an address or a path. Received: {uri!r}.")
+    if not _is_path(uri):
+        return
+    if not uri.endswith(".db"):
+        raise ValueError(
+            '`uri` must be an address, such as "http://host:19530", or a path for '
+            f'milvus-lite that ends with ".db". Received: {uri!r}.'
+        )
+    if not Path(uri).absolute().parent.is_dir():
+        raise ValueError(
+            f"`uri` must be a path in a folder that is there. Received: {uri!r}."
+        )

@@ -1,0 +1,179 @@
+"""Making a collection in Milvus and filling it, and opening one that is there."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tfdml._arguments import above_zero, one_of, whole
+from tfdml.index.milvus._collection import (
+    LITE_TYPES,
+    Facts,
+    create,
+    declare,
+    finish,
+    make_searchable,
+    read_facts,
+)
+from tfdml.index.milvus._connection import (
+    check_collection,
+    check_is_there,
+    connect,
+    disconnect,
+    is_lite,
+    place_of,
+)
+from tfdml.index.milvus._rows import Rows
+from tfdml.index.milvus._store import Store
+from tfdml.index.storage._files import IndexFileError
+
+__all__ = ["Address", "build_store", "check_settings", "open_store", "settings"]
+
+Address = tuple[str, str | None, str]
+"""The uri, the token and the database, as `MilvusIndex.connect` takes them."""
+
+_CONSISTENCIES = ("Strong", "Session", "Bounded", "Eventually")
+
+
+def check_settings(
+    collection: str, consistency: str, batch_size: int, timeout: float
+) -> int:
+    """Check what `build` and `connect` are both given, and return the batch size.
+
+    Raises:
+        ValueError: A setting is not as stated there.
+    """
+    check_collection(collection)
+    one_of("consistency", consistency, _CONSISTENCIES)
+    above_zero("timeout", timeout)
+    return whole("batch_size", batch_size)
+
+
+def settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of parameters by name.
+
+    Raises:
+        ValueError: They are no dictionary of JSON types with strings as keys.
+    """
+    try:
+        if isinstance(given, Mapping) and all(isinstance(key, str) for key in given):
+            copied: dict[str, Any] = json.loads(json.dumps(dict(given)))
+            return copied
+    except (TypeError, ValueError):
+        pass
+    raise ValueError(
+        f"`{name}` must be a dictionary of Milvus' parameters by name, in JSON types. "
+        f"Received: {given!r}."
+    )
+
+
+def build_store(
+    address: Address,
+    collection: str,
+    facts: Facts,
+    kinds: Mapping[str, str],
+    rows: Rows,
+    batch_size: int,
+    timeout: float,
+) -> Store:
+    """Make a collection, fill it and open it; on an error, drop it.
+
+    Args:
+        address: Where.
+        collection: A name that is new.
+        facts: What the collection is.
+        kinds: The kinds of its attributes.
+        rows: Its items.
+        batch_size: Most items in one request.
+        timeout: Seconds to wait for an answer.
+
+    Raises:
+        ValueError: The collection is there, or milvus-lite lacks the index type.
+        ConnectionError: A request was lost, or reached Milvus twice.
+    """
+    client = connect(*address, timeout)
+    try:
+        _check_type(client, facts)
+        if client.has_collection(collection, timeout=timeout):
+            raise ValueError(
+                f"`collection` must be new. Received: {collection!r}, which is in "
+                f"Milvus at {place_of(address[0])} already. Use `connect`, or drop it."
+            )
+        store = Store(
+            client,
+            collection,
+            facts,
+            facts.search_parameters,
+            facts.consistency,
+            batch_size,
+            timeout,
+        )
+        create(client, collection, facts, timeout)
+        try:
+            declare(client, collection, kinds, timeout)
+            store.fill(rows)
+            make_searchable(client, collection, facts)
+            count = store.count(True, consistency="Strong")
+            if count != len(rows.ids):
+                raise ConnectionError(
+                    f"Milvus at {place_of(address[0])} must hold the {len(rows.ids)} "
+                    f"items that were written. It holds {count}. Build again."
+                )
+            finish(client, collection, timeout)
+        except BaseException:
+            client.drop_collection(collection, timeout=timeout)
+            raise
+    except BaseException:
+        disconnect(client)
+        raise
+    return store
+
+
+def open_store(
+    address: Address,
+    collection: str,
+    *,
+    dimension: int | None,
+    model_fingerprint: str | None,
+    search_parameters: Mapping[str, Any] | None,
+    consistency: str | None,
+    batch_size: int,
+    timeout: float,
+) -> Store:
+    """Open a collection that `build_store` has made; see `MilvusIndex.connect`."""
+    check_is_there(address[0])
+    client = connect(*address, timeout)
+    try:
+        facts = read_facts(client, collection, place_of(address[0]), timeout)
+        for name, given, has in (
+            ("dimension", dimension, facts.dimension),
+            ("model_fingerprint", model_fingerprint, facts.model_fingerprint),
+        ):
+            if given not in (None, has):
+                raise IndexFileError(
+                    f"`{name}` must be that of the model which the collection was "
+                    f"built from, {has!r}. Received: {given!r}. Build the collection "
+                    "again with the new model."
+                )
+        _check_type(client, facts)
+        client.load_collection(collection)  # may take long: no timeout
+    except BaseException:
+        disconnect(client)
+        raise
+    return Store(
+        client,
+        collection,
+        facts,
+        facts.search_parameters if search_parameters is None else search_parameters,
+        consistency or facts.consistency,
+        batch_size,
+        timeout,
+    )
+
+
+def _check_type(client: Any, facts: Facts) -> None:
+    if is_lite(client) and facts.index_type not in LITE_TYPES:
+        raise ValueError(
+            f"`index_type` must be one of {', '.join(LITE_TYPES)} on milvus-lite, "
+            "which takes others without a word and compares with every item. "
+            f"Received: {facts.index_type!r}."
+        )

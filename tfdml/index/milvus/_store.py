@@ -1,0 +1,232 @@
+"""The requests that an index makes of a Milvus collection, in batches."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfdml.index.milvus._collection import EMBEDDING, METRICS, Facts
+from tfdml.index.milvus._filters import ATTRIBUTES, ID, ids_after, ids_expression
+from tfdml.index.milvus._rows import (
+    LONGEST_ATTRIBUTES,
+    MOST_BYTES,
+    MOST_BYTES_READ,
+    Rows,
+    batches,
+    size_of_ids,
+)
+
+__all__ = ["Store"]
+
+_MOST_ROWS = 16_384  # in one answer, where they are counted
+# Milvus refuses, or finds little, where these are below the number of hits.
+_AT_LEAST_HITS = {
+    "HNSW": "ef",
+    "HNSW_SQ": "ef",
+    "HNSW_PQ": "ef",
+    "HNSW_PRQ": "ef",
+    "SCANN": "reorder_k",
+    "DISKANN": "search_list",
+}
+_WIDELY = 10  # times the hits, in these,
+_MOST_WIDELY = 32_768  # and at most so many, which every version takes
+_LISTS = 128  # what Milvus makes, unless it is told
+_MOST_ON_GPU = 2_048  # lists that are looked into
+
+
+@dataclass(frozen=True)
+class Store:
+    """An open collection.
+
+    Args:
+        client: Of pymilvus.
+        collection: The name.
+        facts: What the collection is.
+        search_parameters: What it is searched with.
+        consistency: That of searches; writes are checked with "Strong".
+        batch_size: Most items in one request.
+        timeout: Seconds to wait for an answer.
+    """
+
+    client: Any
+    collection: str
+    facts: Facts
+    search_parameters: Mapping[str, Any]
+    consistency: str
+    batch_size: int
+    timeout: float
+
+    def read(
+        self, ids: NDArray[Any], fields: Sequence[str] = (ID,)
+    ) -> dict[str | int, dict[str, Any]]:
+        """Return rows by their ids, as they are now; without those not there."""
+        sizes = size_of_ids(ids)
+        if EMBEDDING in fields:
+            sizes += 4 * self.facts.dimension
+        most = MOST_BYTES
+        if ATTRIBUTES in fields:  # nobody knows how long they are
+            sizes += LONGEST_ATTRIBUTES
+            most = MOST_BYTES_READ
+        found = {}
+        for part in batches(sizes, self.batch_size, most):
+            rows = self.client.query(
+                self.collection,
+                filter=ids_expression(ids[part].tolist()),
+                output_fields=list(fields),
+                consistency_level="Strong",
+                timeout=self.timeout,
+            )
+            found.update({row[ID]: row for row in rows})
+        return found
+
+    def ids(self) -> Iterator[str | int]:
+        """Give the ids of all items, in rising order."""
+        for rows in self.pages(True, [ID]):
+            for row in rows:
+                yield row[ID]
+
+    def pages(
+        self, expression: str | bool, fields: Sequence[str]
+    ) -> Iterator[Sequence[Mapping[str, Any]]]:
+        """Give the items of which an expression holds, in rising order of their ids."""
+        if expression is False:
+            return
+        conditions = [] if expression is True else [expression]
+        size = 4 * self.facts.dimension if EMBEDDING in fields else 1
+        limit = max(1, min(self.batch_size, _MOST_ROWS, MOST_BYTES // size))
+        # pymilvus' own iterator leaves out the id "", and fails on quotes in ids.
+        after: list[str] = []
+        while True:
+            rows = self.client.query(
+                self.collection,
+                filter=" and ".join(f"({one})" for one in conditions + after),
+                output_fields=list(fields),
+                limit=limit,
+                iterator="True",  # sorts by id
+                reduce_stop_for_best="True",  # without holes, if with fewer rows
+                consistency_level="Strong",
+                timeout=self.timeout,
+            )
+            if not rows:
+                return
+            yield rows
+            after = [ids_after(rows[-1][ID])]
+
+    def fill(self, rows: Rows) -> None:
+        """Write the items of a new collection."""
+        for part in batches(rows.sizes, self.batch_size):
+            self.client.insert(self.collection, rows.values(part), timeout=self.timeout)
+
+    def add(self, rows: Rows) -> None:
+        """Write new items; on an error, remove those that were written."""
+        written = 0
+        try:
+            for part in batches(rows.sizes, self.batch_size):
+                written = part.stop
+                self._upsert(rows, part)
+        except BaseException as error:
+            _undo(error, lambda: self.delete(rows.ids[:written]))
+            raise
+
+    def replace(self, rows: Rows, old: Rows) -> None:
+        """Write items that are there; on an error, write the old ones again."""
+        written = 0
+        try:
+            for part in batches(rows.sizes, self.batch_size):
+                written = part.stop
+                self._upsert(rows, part)
+        except BaseException as error:
+            _undo(error, lambda: self._write_again(old, written))
+            raise
+
+    def _write_again(self, old: Rows, written: int) -> None:
+        for part in batches(old.sizes[:written], self.batch_size):
+            self._upsert(old, part)
+
+    def _upsert(self, rows: Rows, part: slice) -> None:
+        # Never `insert`: Milvus lets an id be there twice, and pymilvus sends a request
+        # again whose answer was lost.
+        self.client.upsert(self.collection, rows.values(part), timeout=self.timeout)
+
+    def delete(self, ids: NDArray[Any]) -> None:
+        """Remove items."""
+        for part in batches(size_of_ids(ids), self.batch_size):
+            self.client.delete(
+                self.collection,
+                filter=ids_expression(ids[part].tolist()),
+                timeout=self.timeout,
+            )
+
+    def count(self, expression: str | bool, *, consistency: str | None = None) -> int:
+        """Return of how many items an expression holds."""
+        if expression is False:
+            return 0
+        rows = self.client.query(
+            self.collection,
+            filter="" if expression is True else expression,
+            output_fields=["count(*)"],
+            consistency_level=consistency or self.consistency,
+            timeout=self.timeout,
+        )
+        return int(rows[0]["count(*)"])
+
+    def search(
+        self,
+        expression: str | bool,
+        queries: NDArray[np.float32],
+        hits: int,
+        *,
+        widely: bool = False,
+    ) -> Sequence[Sequence[Mapping[str, Any]]]:
+        """Return the nearest items of which an expression holds.
+
+        Args:
+            expression: The expression.
+            queries: Checked queries `[Q, D]`.
+            hits: How many items of each.
+            widely: Whether to look at as much of the index as is possible.
+        """
+        if expression is False:
+            return [[] for _ in queries]
+        answers: Sequence[Sequence[Mapping[str, Any]]] = self.client.search(
+            self.collection,
+            data=list(queries),
+            anns_field=EMBEDDING,
+            filter="" if expression is True else expression,
+            limit=hits,
+            output_fields=[ID],
+            search_params={
+                "metric_type": METRICS[self.facts.metric],
+                "params": self._parameters(hits, widely),
+            },
+            consistency_level=self.consistency,
+            timeout=self.timeout,
+        )
+        return answers
+
+    def _parameters(self, hits: int, widely: bool) -> dict[str, Any]:
+        """Return what to search with."""
+        parameters = dict(self.search_parameters)
+        kind = self.facts.index_type
+        name = _AT_LEAST_HITS.get(kind)
+        if name is not None and (widely or name in parameters):
+            least = min(hits * _WIDELY, _MOST_WIDELY) if widely else hits
+            parameters[name] = max(parameters.get(name, 0), least)
+        if widely and ("IVF" in kind or kind == "SCANN"):
+            lists = self.facts.index_parameters.get("nlist", _LISTS)
+            on_gpu = kind.startswith("GPU")
+            parameters["nprobe"] = min(lists, _MOST_ON_GPU) if on_gpu else lists
+        return parameters
+
+
+def _undo(error: BaseException, undo: Callable[[], None]) -> None:
+    """Take back half a change; where that fails too, say so with the error."""
+    try:
+        undo()
+    except Exception as second:
+        error.add_note(
+            "What was written could not be taken back either: some of the items are "
+            f"changed, the others are not. {type(second).__name__}: {second}"
+        )

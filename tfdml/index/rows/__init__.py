@@ -1,0 +1,1 @@
+"""The items of an index in memory: ids, attributes, embeddings."""

@@ -1,0 +1,252 @@
+"""Attributes of items: one column a name, each of one kind of value.
+
+A column grows at its end only, so a search that began before sees what it was. Strings
+are kept once each, and rows hold their numbers.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfdml.index._text import check_text
+from tfdml.index.rows._column_view import TYPES, ColumnView, Scalar
+from tfdml.index.rows._growing import Growing
+
+__all__ = [
+    "Checked",
+    "Column",
+    "Columns",
+    "Scalar",
+    "check_attributes",
+]
+
+Checked = Mapping[str, tuple[str, list[Scalar | None]]]
+"""Kind and values of attributes by name, as `check_attributes` returns them."""
+
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "string": np.dtype(np.int32),
+    "integer": np.dtype(np.int64),
+    "number": np.dtype(np.float64),
+    "boolean": np.dtype(np.bool_),
+}
+
+
+def check_attributes(
+    attributes: Mapping[str, Sequence[Any]] | None,
+    rows: int,
+    kinds: Mapping[str, str],
+) -> dict[str, tuple[str, list[Scalar | None]]]:
+    """Check attributes and find the kind of each.
+
+    Args:
+        attributes: As in `Index.add`.
+        rows: How many values each must have.
+        kinds: The kinds of the attributes that the index has.
+
+    Returns:
+        Kind and values by name. Integers become floats where the index has numbers.
+
+    Raises:
+        ValueError: A name, a number of values or a value is not as it should be.
+    """
+    checked: dict[str, tuple[str, list[Scalar | None]]] = {}
+    if attributes is not None and not isinstance(attributes, Mapping):
+        raise ValueError(
+            "`attributes` must be a dictionary of sequences by the name of the "
+            f"attribute. Received: {type(attributes).__name__}."
+        )
+    for name, given in (attributes or {}).items():
+        if not isinstance(name, str) or not name:
+            raise ValueError(
+                f"`attributes` must be named by strings that are not empty. "
+                f"Received: {name!r}."
+            )
+        check_text("A name in `attributes`", name)
+        values = _listed(name, given)
+        if len(values) != rows:
+            raise ValueError(
+                f"`attributes[{name!r}]` must hold one value for each of the {rows} "
+                f"rows. Received: {len(values)} values."
+            )
+        kind = _kind(name, values, kinds.get(name))
+        if kind is not None:
+            checked[name] = kind, _converted(name, kind, values)
+    return checked
+
+
+def _listed(name: str, given: Any) -> list[Any]:
+    values = given.tolist() if isinstance(given, np.ndarray) else given
+    unordered = str | bytes | Mapping | set | frozenset
+    if isinstance(values, unordered) or not isinstance(values, Iterable):
+        raise ValueError(
+            f"`attributes[{name!r}]` must be a sequence with a value for each row. "
+            f"Received: {values!r}."
+        )
+    return list(values)
+
+
+def _kind(name: str, values: list[Any], known: str | None) -> str | None:
+    """Return the kind of a column, None where it has no value and is not known."""
+    found = {_kind_of(name, value) for value in values if value is not None}
+    if found == {"integer", "number"}:
+        found = {"number"}
+    if known == "number" and found == {"integer"}:
+        found = {"number"}
+    if known == "integer" and found == {"number"}:
+        raise ValueError(
+            f"`attributes[{name!r}]` must hold values of the kind that the index has, "
+            "integers. Received: floats. Build the index with floats to have them."
+        )
+    if known is not None:
+        found.add(known)
+    if len(found) > 1:
+        raise ValueError(
+            f"`attributes[{name!r}]` must hold values of one kind. "
+            f"Received: {' and '.join(sorted(found))}."
+        )
+    return found.pop() if found else None
+
+
+def _kind_of(name: str, value: object) -> str:
+    if isinstance(value, bool | np.bool_):
+        return "boolean"
+    if isinstance(value, int | np.integer):
+        if -(2**63) <= int(value) < 2**63:
+            return "integer"
+        raise ValueError(f"`attributes[{name!r}]` must fit int64. Received: {value}.")
+    if isinstance(value, float | np.floating):
+        if np.isfinite(value):
+            return "number"
+        raise ValueError(
+            f"`attributes[{name!r}]` must be finite; None stands for no value. "
+            f"Received: {value}."
+        )
+    if isinstance(value, str):
+        check_text(f"`attributes[{name!r}]`", value)
+        return "string"
+    raise ValueError(
+        f"`attributes[{name!r}]` must hold strings, integers, floats, booleans or "
+        f"None. Received: {type(value).__name__}."
+    )
+
+
+def _converted(name: str, kind: str, values: list[Any]) -> list[Scalar | None]:
+    converted = [None if value is None else TYPES[kind](value) for value in values]
+    for value, new in zip(values, converted, strict=True):
+        if kind == "number" and new != value:
+            raise ValueError(
+                f"`attributes[{name!r}]` holds floats, of which none equals this "
+                f"integer. Received: {value}."
+            )
+    return converted
+
+
+class Column:
+    """The values of one attribute; it grows at its end.
+
+    Args:
+        kind: `"string"`, `"integer"`, `"number"` or `"boolean"`.
+        rows: How many rows have no value, to begin with.
+    """
+
+    def __init__(self, kind: str, rows: int = 0) -> None:
+        self.kind = kind
+        self._values = Growing(np.zeros(rows, _DTYPES[kind]))
+        self._known = Growing(np.zeros(rows, np.bool_))
+        self._words: list[str] = []
+        self._codes: dict[str, int] = {}
+
+    @classmethod
+    def restore(
+        cls, kind: str, values: NDArray[Any], known: NDArray[np.bool_], words: list[str]
+    ) -> "Column":
+        """Make a column of what `view` showed."""
+        column = cls(kind)
+        column._values = Growing(values)
+        column._known = Growing(known)
+        column._words = words
+        column._codes = {word: code for code, word in enumerate(words)}
+        return column
+
+    def of_rows(self, rows: NDArray[np.int64]) -> "Column":
+        """Return the values of some rows, as a column of its own."""
+        view = self.view(int(rows.max(initial=-1)) + 1)
+        values, known = view.values[rows], view.known[rows]
+        words: list[str] = []
+        if self.kind == "string":  # of rows that are gone, none are kept
+            used, values[known] = np.unique(values[known], return_inverse=True)
+            words = [self._words[code] for code in used.tolist()]
+        return Column.restore(self.kind, values, known, words)
+
+    @property
+    def words(self) -> list[str]:
+        """The strings that rows hold the numbers of, in order of these."""
+        return self._words
+
+    def put(self, start: int, values: Sequence[Scalar | None]) -> None:
+        """Write checked values, one for each new row, behind the first `start` rows."""
+        known = np.array([value is not None for value in values], np.bool_)
+        if self.kind == "string":
+            numbers: list[Any] = [
+                0 if value is None else self._code(str(value)) for value in values
+            ]
+        else:
+            numbers = [0 if value is None else value for value in values]
+        self._values.put(start, np.array(numbers, _DTYPES[self.kind]))
+        self._known.put(start, known)
+
+    def _code(self, word: str) -> int:
+        code = self._codes.get(word)
+        if code is None:
+            # The word first: a reader finds what a code stands for.
+            code = len(self._words)
+            self._words.append(word)
+            self._codes[word] = code
+        return code
+
+    def view(self, rows: int) -> ColumnView:
+        """Return the first rows as they are now and stay."""
+        return ColumnView(
+            self.kind,
+            self._values.first(rows),
+            self._known.first(rows),
+            self._words,
+            self._codes,
+        )
+
+
+class Columns:
+    """The attributes of all rows of a table."""
+
+    def __init__(self, columns: Mapping[str, Column] | None = None) -> None:
+        self._columns = dict(columns or {})
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The kind of each attribute."""
+        return {name: column.kind for name, column in self._columns.items()}
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        """The columns by name."""
+        return self._columns
+
+    def with_rows(self, start: int, checked: Checked, rows: int) -> "Columns":
+        """Write what `check_attributes` returned of rows, behind the first `start`.
+
+        Returns:
+            All columns; new attributes are in these only.
+        """
+        columns = dict(self._columns)
+        for name, (kind, _) in checked.items():
+            if name not in columns:
+                columns[name] = Column(kind, start)
+        for name, column in columns.items():
+            column.put(start, checked[name][1] if name in checked else [None] * rows)
+        return Columns(columns)
+
+    def view(self, rows: int) -> dict[str, ColumnView]:
+        """Return the first rows of all columns as they are now and stay."""
+        return {name: column.view(rows) for name, column in self._columns.items()}

@@ -1,0 +1,284 @@
+"""The items of an index in memory: rows that are added, and marked when removed.
+
+The first rows, the base, are those that a searcher was built of. The others, the tail,
+were added since. One thread changes a table at a time. Any number of others read a
+`Snapshot`, which stays as it is: added rows lie behind it, and removed ones are marked
+in a copy.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfdml.index.rows._attributes import Checked, Column, Columns
+from tfdml.index.rows._column_view import ColumnView
+from tfdml.index.rows._growing import Growing
+from tfdml.index.rows._ids import IdMap, kind_of
+from tfdml.neighbors._exact import ExactSearcher
+
+__all__ = ["Snapshot", "Table"]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A gallery as it was at one moment.
+
+    Args:
+        searcher: Finds the nearest of the base: `nearest(queries, k)`. None where the
+            base is empty.
+        metric: How rows are compared.
+        base_embeddings: The base, float32 `[B, D]`.
+        base_ids: Its ids `[B]`.
+        tail_embeddings: The tail, float32 `[T, D]`.
+        tail_ids: Its ids `[T]`.
+        columns: The attributes of all rows.
+        live: Which of all rows were not removed, `[B + T]`.
+        count: How many these are.
+    """
+
+    searcher: Any
+    metric: str
+    base_embeddings: NDArray[np.float32]
+    base_ids: NDArray[Any]
+    tail_embeddings: NDArray[np.float32]
+    tail_ids: NDArray[Any]
+    columns: Mapping[str, ColumnView]
+    live: NDArray[np.bool_]
+    count: int
+
+    @property
+    def base(self) -> int:
+        """How many rows the base has."""
+        return len(self.base_ids)
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are, removed ones too."""
+        return len(self.live)
+
+    @cached_property
+    def tail_searcher(self) -> ExactSearcher:
+        """What searches the tail."""
+        return ExactSearcher(self.tail_embeddings, self.metric)  # type: ignore[arg-type]
+
+    def embeddings_of(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the embeddings of some rows, a copy."""
+        return _of(self.base_embeddings, self.tail_embeddings, rows)
+
+    def ids_of(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the ids of some rows, a copy in the shape of `rows`."""
+        return _of(self.base_ids, self.tail_ids, rows)
+
+    def attributes_of(self, rows: NDArray[np.int64]) -> Checked:
+        """Return the attributes of some rows, to be added to a table."""
+        return {
+            name: (column.kind, [column.value(row) for row in rows.tolist()])
+            for name, column in self.columns.items()
+        }
+
+
+def _of(
+    base: NDArray[Any], tail: NDArray[Any], rows: NDArray[np.int64]
+) -> NDArray[Any]:
+    if not len(tail):
+        return base[rows]
+    in_tail = rows >= len(base)
+    if not in_tail.any():
+        return base[rows]
+    shape = (*rows.shape, *base.shape[1:])
+    found = np.empty(shape, np.promote_types(base.dtype, tail.dtype))
+    found[in_tail] = tail[rows[in_tail] - len(base)]
+    found[~in_tail] = base[rows[~in_tail]]
+    return found
+
+
+class Table:
+    """The rows of an index, and where each id is.
+
+    Attributes:
+        snapshot: What those that search see.
+
+    Args:
+        snapshot: What it holds to begin with; not copied.
+        columns: The columns of all its rows.
+        base_rows: The rows of the base's ids, if they are at hand.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, columns: Columns, base_rows: IdMap | None = None
+    ) -> None:
+        self.snapshot = self._newest = snapshot
+        self._columns = columns
+        self._live = self._shown = Growing(snapshot.live)
+        self._embeddings = Growing(snapshot.tail_embeddings)
+        self._ids = Growing(snapshot.tail_ids)
+        self._map = IdMap(snapshot.base_ids) if base_rows is None else base_rows
+        self._map.reset(snapshot.tail_ids)
+
+    @classmethod
+    def start(
+        cls,
+        searcher: Any,
+        metric: str,
+        embeddings: NDArray[np.float32],
+        ids: NDArray[Any],
+        columns: Columns,
+        base_rows: IdMap | None = None,
+    ) -> "Table":
+        """Make a table of a base alone."""
+        rows = len(ids)
+        snapshot = Snapshot(
+            searcher,
+            metric,
+            _locked(embeddings),
+            _locked(ids),
+            _locked(embeddings[:0]),
+            _locked(ids[:0]),
+            columns.view(rows),
+            _locked(np.ones(rows, np.bool_)),
+            rows,
+        )
+        return cls(snapshot, columns, base_rows)
+
+    @property
+    def kind(self) -> str | None:
+        """The kind of the ids; None as long as there is no item."""
+        return kind_of(self._newest.base_ids) if self._newest.count else None
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The kind of each attribute."""
+        return self._columns.kinds
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        """The columns of all rows."""
+        return self._columns.columns
+
+    def rows_of(self, ids: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the row of each id, -1 for one that is not there, or not any more."""
+        if kind_of(ids) != self.kind:
+            return np.full(len(ids), -1, np.int64)
+        rows = self._map.rows(ids)
+        there = rows >= 0
+        rows[there] = np.where(self._newest.live[rows[there]], rows[there], -1)
+        return rows
+
+    def replace(
+        self,
+        removed: NDArray[np.int64],
+        embeddings: NDArray[np.float32],
+        ids: NDArray[Any],
+        attributes: Checked,
+    ) -> None:
+        """Remove rows and add others, in one step for those that search.
+
+        Whatever stops it, such as a lack of memory, nothing has changed then.
+        """
+        before = self._columns, self._live, self._newest
+        try:
+            self.stage(removed, embeddings, ids, attributes)
+            self.publish()
+        except BaseException:
+            if self.snapshot is not self._newest:
+                self._columns, self._live, self._newest = before
+                self._map.reset(self._newest.tail_ids)
+            raise
+
+    def publish(self) -> None:
+        """Show those that search what was staged."""
+        # In this order, an interrupt between the two costs one more copy of the marks.
+        self._shown, self.snapshot = self._live, self._newest
+
+    def stage(
+        self,
+        removed: NDArray[np.int64],
+        embeddings: NDArray[np.float32],
+        ids: NDArray[Any],
+        attributes: Checked,
+    ) -> None:
+        """Remove rows and add others, unseen by those that search until `publish`.
+
+        Of many changes in a row, none copies the marks of all rows but the first. Ids
+        lead to the new rows at once. Whatever stops it, nothing has changed then.
+        """
+        old = self._newest
+        rows = old.rows + len(ids)
+        tail = rows - old.base
+        live = self._live
+        if len(removed) and live is self._shown:
+            live = live.copied(old.rows)
+        columns = self._columns
+        if len(ids):
+            live.put(old.rows, np.ones(len(ids), np.bool_))
+            self._embeddings.put(old.rows - old.base, embeddings)
+            self._ids.put(old.rows - old.base, ids)
+            columns = columns.with_rows(old.rows, attributes, len(ids))
+        new = replace(
+            old,
+            tail_embeddings=self._embeddings.first(tail),
+            tail_ids=self._ids.first(tail),
+            columns=columns.view(rows),
+            live=live.first(rows),
+            count=old.count - len(removed) + len(ids),
+        )
+        try:
+            self._map.append(ids, old.rows)
+            live.set(removed, False)
+            self._columns, self._live, self._newest = columns, live, new
+        except BaseException:
+            live.set(removed, True)
+            self._map.reset(self._newest.tail_ids)
+            raise
+
+    def emptied(self, ids: NDArray[Any]) -> "Table":
+        """Return a table without rows, for ids of this kind."""
+        old = self._newest
+        columns = self._columns_of(np.empty(0, np.int64))
+        return Table.start(
+            None, old.metric, old.base_embeddings[:0].copy(), ids[:0].copy(), columns
+        )
+
+    def rebuilt(
+        self,
+        old: Snapshot,
+        searcher: Any,
+        embeddings: NDArray[np.float32],
+        base_rows: IdMap,
+    ) -> "Table":
+        """Return a table with the live rows of `old` as its base.
+
+        What was changed since `old` is changed in it too.
+
+        Args:
+            old: A snapshot of this table.
+            searcher: Searches its live rows.
+            embeddings: Their embeddings.
+            base_rows: Their ids.
+        """
+        rows, now = np.flatnonzero(old.live), self.snapshot
+        columns = self._columns_of(rows)
+        table = Table.start(
+            searcher, old.metric, embeddings, base_rows.ids, columns, base_rows
+        )
+        since = old.rows + np.flatnonzero(now.live[old.rows :])
+        table.replace(
+            np.flatnonzero(~now.live[rows]),
+            now.embeddings_of(since),
+            now.ids_of(since),
+            now.attributes_of(since),
+        )
+        return table
+
+    def _columns_of(self, rows: NDArray[np.int64]) -> Columns:
+        columns = self._columns.columns.items()
+        return Columns({name: column.of_rows(rows) for name, column in columns})
+
+
+def _locked(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array

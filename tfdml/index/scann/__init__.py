@@ -1,0 +1,1 @@
+"""The index that searches with ScaNN."""

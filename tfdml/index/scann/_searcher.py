@@ -1,0 +1,451 @@
+"""ScaNN, given only what it handles: its settings, and its limits in one place.
+
+On unchecked input the library (1.4.2) ends the process or answers with wrong ids.
+`tfdml.index` checks values, shapes and `k`; this file takes care of what depends on
+the settings: padded answers, sizes that would fill the memory, and lengths at which
+hashing finds nothing. ScaNN's own saved ids are a pickle, so it is given none.
+"""
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfdml._embeddings import row_norms
+from tfdml.index._recall import MeasuredRecall
+
+__all__ = [
+    "REORDER_K",
+    "PreparedRows",
+    "ScannSearcher",
+    "ScannSettings",
+    "choose_settings",
+    "exact_settings",
+    "hashing_settings",
+    "tree_settings",
+    "tree_training",
+]
+
+REORDER_K = 10
+"""The number of neighbours that `ScannSettings.reorder` is for."""
+
+# From ScaNN's own advice (docs/algorithms.md) and measurements: below the first,
+# comparing with all is as fast as anything; up to the second, a tree saves little
+# time and lost half of the true neighbours of 60,000 weakly clustered embeddings.
+_HASHING_FROM = 20_000
+_TREE_ABOVE = 100_000
+_REORDER = 100
+# Leaves for each square root of the rows, and rows that train each. By default ScaNN
+# trains all leaves with 100,000 rows, and drops those that got less than 50. So, of
+# 1,000,000 x 128 in 10,000 clusters, 500 of 2,000 leaves had to be searched for
+# recall@10 0.993; with these numbers 8 of 4,000 are.
+_LEAVES = 4
+_TRAINING_ROWS = 128
+_LEAST_TRAINING_ROWS = 100_000
+_TRAINING_ROUNDS = 8
+# Queries in a call from which on several threads answer them.
+_WORTH_THREADS = 16
+# Candidates held at once: 64 MiB of ids and scores.
+_BLOCK_CANDIDATES = 2**23
+
+
+@dataclass(frozen=True)
+class ScannSettings:
+    """How a `ScannIndex` searches, and why.
+
+    Attributes:
+        method: `"exact"` compares with all rows; `"hashing"` compares with short
+            codes of all rows and scores the best again exactly; `"tree"` does so in
+            the part of the gallery that is nearest to the query.
+        reason: Why this method, in words.
+        dimensions_per_block: Numbers that share one 4-bit code; 0 without hashing.
+        anisotropic_threshold: Cosine above which ScaNN's hashing keeps scores sharp.
+        leaves: Parts of the gallery; 0 without a tree.
+        leaves_to_search: Parts that a query looks into; more for a large `k`.
+        spherical: Whether the centres of the parts have unit length.
+        reorder: How many rows, by their codes, are scored again exactly for up to 10
+            neighbours; for more, as many times more. 0 without hashing.
+    """
+
+    method: Literal["exact", "hashing", "tree"]
+    reason: str
+    dimensions_per_block: int = 0
+    anisotropic_threshold: float = 0.0
+    leaves: int = 0
+    leaves_to_search: int = 0
+    spherical: bool = False
+    reorder: int = 0
+
+    def candidates(self, k: int, rows: int) -> int:
+        """Return how many of the rows are scored exactly for `k` neighbours."""
+        if self.method == "exact":
+            return k
+        wanted = max(k, self.reorder, math.ceil(self.reorder * k / REORDER_K))
+        return min(wanted, rows)
+
+    def leaves_for(self, k: int, rows: int) -> int:
+        """Return how many leaves are searched for `k` neighbours: enough for all."""
+        share = math.ceil(self.leaves * self.candidates(k, rows) / rows)
+        return max(self.leaves_to_search, share)
+
+
+def choose_settings(rows: int, *, unit: bool) -> ScannSettings:
+    """Choose settings for a gallery of `rows` rows, of unit length or not."""
+    if rows < _HASHING_FROM:
+        return exact_settings(f"{rows} rows are fewer than {_HASHING_FROM}.")
+    if rows <= _TREE_ABOVE:
+        reason = f"{rows} rows are from {_HASHING_FROM} to {_TREE_ABOVE}."
+        return hashing_settings(reason)
+    return tree_settings(rows, f"{rows} rows are more than {_TREE_ABOVE}.", unit=unit)
+
+
+def exact_settings(reason: str) -> ScannSettings:
+    """Return the settings that compare with all rows."""
+    return ScannSettings("exact", reason)
+
+
+def hashing_settings(reason: str) -> ScannSettings:
+    """Return settings without a tree."""
+    return ScannSettings(
+        "hashing",
+        reason,
+        dimensions_per_block=2,
+        anisotropic_threshold=0.2,
+        reorder=_REORDER,
+    )
+
+
+def tree_settings(rows: int, reason: str, *, unit: bool) -> ScannSettings:
+    """Return settings with a tree for so many rows, of unit length or not."""
+    leaves = min(rows, round(_LEAVES * math.sqrt(rows)))
+    return ScannSettings(
+        "tree",
+        reason,
+        dimensions_per_block=2,
+        anisotropic_threshold=0.2,
+        leaves=leaves,
+        leaves_to_search=math.ceil(leaves / 10),
+        spherical=unit,
+        reorder=_REORDER,
+    )
+
+
+def tree_training(leaves: int) -> dict[str, int]:
+    """Return how ScaNN is to train a tree of so many leaves: arguments of `tree`."""
+    return {
+        "training_sample_size": max(_LEAST_TRAINING_ROWS, _TRAINING_ROWS * leaves),
+        "training_iterations": _TRAINING_ROUNDS,
+        "min_partition_size": 1,
+    }
+
+
+class PreparedRows:
+    """A gallery as ScaNN is given it, for one build or several.
+
+    Args:
+        gallery: Embeddings `[N, D]`, finite, `N` at least 1; not modified.
+        unit: Whether to search by cosine. If not, by inner product.
+    """
+
+    def __init__(self, gallery: NDArray[np.float32], *, unit: bool) -> None:
+        norms = row_norms(gallery)
+        self.unit = unit
+        self.scale = 1.0 if unit else _typical_length(norms)
+        lengths = norms if unit else np.full(len(gallery), self.scale)
+        self.rows = _divide(gallery, lengths)
+
+
+class ScannSearcher:
+    """Nearest rows by cosine or inner product; takes checked float32 arrays only.
+
+    Attributes:
+        settings: How it searches.
+        recall: What was measured, if anything was.
+        scale: What rows that are not of unit length were divided by.
+        threads: How many threads answer a batch.
+    """
+
+    def __init__(
+        self,
+        searcher: Any,
+        settings: ScannSettings,
+        *,
+        unit: bool,
+        scale: float,
+        threads: int | None = None,
+        recall: MeasuredRecall | None = None,
+    ) -> None:
+        self.settings = settings
+        self.recall = recall
+        self.scale = scale
+        self.threads = _cores() if threads is None else threads
+        self._unit = unit
+        self._searcher = searcher
+        self._rows = int(searcher.size())
+        self._kept: tuple[int, int, dict[str, int]] = (0, 0, {})  # for no `k`
+        self._process = os.getpid()
+        if self.threads > 1 and threads is None:
+            # One thread less: the caller works too. With 0, ScaNN would crash.
+            searcher.set_num_threads(self.threads - 1)
+
+    @classmethod
+    def build(cls, gallery: NDArray[np.float32], *, unit: bool) -> Self:
+        """Build with the settings that suit the gallery's size.
+
+        Args:
+            gallery: Embeddings `[N, D]`, finite, `N` at least 1; not modified.
+            unit: Whether to search by cosine. If not, by inner product.
+        """
+        settings = choose_settings(len(gallery), unit=unit)
+        return cls.of_rows(PreparedRows(gallery, unit=unit), settings)
+
+    @classmethod
+    def of_rows(cls, prepared: PreparedRows, settings: ScannSettings) -> Self:
+        """Build with some settings; ScaNN copies the rows."""
+        scann = _import_scann()
+        builder = scann.builder(prepared.rows, REORDER_K, "dot_product")
+        if settings.method == "tree":
+            builder = builder.tree(
+                settings.leaves,
+                settings.leaves_to_search,
+                spherical=settings.spherical,
+                **tree_training(settings.leaves),
+            )
+        if settings.method == "exact":
+            builder = builder.score_brute_force()
+        else:
+            builder = builder.score_ah(
+                settings.dimensions_per_block,
+                anisotropic_quantization_threshold=settings.anisotropic_threshold,
+            ).reorder(settings.reorder)
+        built = builder.build()
+        return cls(built, settings, unit=prepared.unit, scale=prepared.scale)
+
+    def using(
+        self,
+        settings: ScannSettings,
+        *,
+        threads: int | None = None,
+        recall: MeasuredRecall | None = None,
+    ) -> Self:
+        """Return a searcher that asks the same ScaNN in another way.
+
+        Args:
+            settings: Of the same method, leaves and codes.
+            threads: At most those of this searcher. Default: as many.
+            recall: What was measured of it.
+        """
+        return type(self)(
+            self._searcher,
+            settings,
+            unit=self._unit,
+            scale=self.scale,
+            threads=self.threads if threads is None else threads,
+            recall=recall,
+        )
+
+    @classmethod
+    def read(
+        cls,
+        data: Path,
+        settings: ScannSettings,
+        *,
+        unit: bool,
+        scale: float,
+        recall: MeasuredRecall | None = None,
+    ) -> Self:
+        """Read what `write` has written; the rest is that of the searcher then."""
+        # ScaNN's load_searcher() also runs a pickle, `scann_docids.pkl`, where it
+        # finds one. This is the rest of it.
+        scann = _import_scann()
+        assets = (data / "scann_assets.pbtxt").read_text(encoding="utf-8")
+        searcher = scann.ScannSearcher(scann.scann_pybind.ScannNumpy(str(data), assets))
+        return cls(searcher, settings, unit=unit, scale=scale, recall=recall)
+
+    def write(self, data: Path) -> None:
+        """Write ScaNN's files into a folder."""
+        try:
+            # Absolute paths, the default, would read the original's files in a copy.
+            self._searcher.serialize(str(data), relative_path=True)
+        except RuntimeError as error:
+            raise OSError(f"ScaNN cannot write to {data}: {error}") from error
+
+    def nearest(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        norms: NDArray[np.float64] | None = None,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return rows and scores `[Q, k]`, best first, for `k` from 1 to the rows.
+
+        `norms`, the lengths of the queries `[Q]`, save a pass where they are at hand.
+        """
+        return self._nearest(queries, k, self._asked(k), norms)
+
+    def nearest_others(
+        self, queries: NDArray[np.float32], own: NDArray[np.int64], k: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return the `k` nearest rows of queries that are rows, without themselves.
+
+        As many others are scored exactly, in as many leaves, as for a query that is no
+        row: one candidate more than `nearest` has for `k`, where `nearest` for `k + 1`
+        would have a share more.
+
+        Args:
+            queries: `[Q, D]`.
+            own: The row that each query is, `[Q]`.
+            k: Below the number of rows.
+        """
+        asked = self._asked_for(k, own=1)
+        rows, scores = self._nearest(queries, k + 1, asked, None)
+        is_own = rows == own[:, None]
+        # Where a query did not find itself, the last one goes.
+        is_own[~is_own.any(axis=1), -1] = True
+        return rows[~is_own].reshape(-1, k), scores[~is_own].reshape(-1, k)
+
+    def _nearest(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        asked: tuple[int, dict[str, int]],
+        norms: NDArray[np.float64] | None,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        norms = row_norms(queries) if norms is None else norms
+        lengths = norms if self._unit else _power_of_two(norms)
+        queries = _divide(queries, lengths)
+        step, settings = asked
+        if len(queries) <= step:
+            found, scores = self._block(queries, k, settings)
+            rows = found.astype(np.int64)
+        else:
+            rows = np.empty((len(queries), k), np.int64)
+            scores = np.empty((len(queries), k), np.float32)
+            for start in range(0, len(queries), step):
+                block = slice(start, start + step)
+                rows[block], scores[block] = self._block(queries[block], k, settings)
+        if not self._unit:
+            with np.errstate(over="ignore"):  # reported below
+                scores = (scores * (lengths * self.scale)[:, None]).astype(np.float32)
+            if not np.isfinite(scores).all():
+                raise ValueError(
+                    "A `dot_product` score is too large for float32: scale the "
+                    "embeddings down."
+                )
+        return rows, scores
+
+    def _block(
+        self, queries: NDArray[np.float32], k: int, settings: dict[str, int]
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        if len(queries) == 1:  # in less time than a batch, and never padded
+            row, score = self._searcher.search(queries[0], **settings)
+            if len(row) == k:
+                return row[None], score[None]
+        rows, scores = self._call(queries, settings)
+        # Where the parts searched hold fewer than k, id 0 and NaN follow.
+        short = np.isnan(scores[:, -1])
+        if short.any():
+            every = dict(settings)
+            if self.settings.method == "tree":
+                every["leaves_to_search"] = self.settings.leaves
+            rows[short], scores[short] = self._call(queries[short], every)
+            if np.isnan(scores[:, -1]).any():
+                raise RuntimeError(
+                    f"ScaNN found fewer than k={k} of {self._rows} rows."
+                )
+        return rows, scores
+
+    def _asked(self, k: int) -> tuple[int, dict[str, int]]:
+        """Return how many queries to search for at once, and what to ask ScaNN for.
+
+        Kept for the last `k`: a single search would notice the time it takes.
+        """
+        kept, step, settings = self._kept
+        if kept == k:
+            return step, settings
+        step, settings = self._asked_for(k)
+        self._kept = k, step, settings  # one step: other threads read it too
+        return step, settings
+
+    def _asked_for(self, k: int, own: int = 0) -> tuple[int, dict[str, int]]:
+        """As `_asked`, with `own` rows more than it takes to find `k`."""
+        candidates = min(self.settings.candidates(k, self._rows) + own, self._rows)
+        settings = {"final_num_neighbors": k + own}
+        if self.settings.method != "exact":
+            settings["pre_reorder_num_neighbors"] = candidates
+        if self.settings.method == "tree":
+            settings["leaves_to_search"] = self.settings.leaves_for(k, self._rows)
+        return max(1, _BLOCK_CANDIDATES // candidates), settings
+
+    def _call(
+        self, queries: NDArray[np.float32], settings: dict[str, int]
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        found: tuple[NDArray[Any], NDArray[Any]]
+        # The threads of ScaNN do not follow into a forked process.
+        if (
+            len(queries) < _WORTH_THREADS
+            or self.threads == 1
+            or self._process != os.getpid()
+        ):
+            found = self._searcher.search_batched(queries, **settings)
+            return found
+        # Several parts for each thread, as one may be held up.
+        part = max(math.ceil(len(queries) / (4 * self.threads)), _WORTH_THREADS // 2)
+        found = self._searcher.search_batched_parallel(
+            queries, **settings, batch_size=part
+        )
+        return found
+
+
+def _cores() -> int:
+    """Return how many cores this process may use, at least 1."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
+def _divide(
+    array: NDArray[np.float32], lengths: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """Divide rows in float64, many of them a buffer at a time."""
+    if len(array) == 1:  # which takes less time without buffers
+        return (array.astype(np.float64) / lengths[0]).astype(np.float32)
+    out = np.empty_like(array)
+    return np.divide(array, lengths[:, None], out=out, casting="same_kind")
+
+
+def _typical_length(norms: NDArray[np.float64]) -> float:
+    """Return what to divide a gallery by, so that ScaNN finds its vectors.
+
+    Its training takes vectors of length 1e-5 for equal: recall@10 fell from 0.95 to
+    0.03. Only a row 1e15 times as long as that would now come near float32's limit.
+    """
+    if not norms.any():
+        return 1.0
+    typical = np.maximum(np.median(norms[norms > 0]), norms.max() * 1e-15)
+    return float(_power_of_two(typical))
+
+
+def _power_of_two(lengths: Any) -> NDArray[np.float64]:
+    """Return the power of two next above each length: dividing by it is exact."""
+    return np.ldexp(1.0, np.frexp(lengths)[1])
+
+
+def _import_scann() -> Any:
+    try:
+        # Slow, and needed by one class only.
+        from scann import scann_ops_pybind
+    except Exception as error:
+        # Not only ImportError: beside a TensorFlow that its operators were not built
+        # for, ScaNN raises that TensorFlow's NotFoundError.
+        raise ImportError(
+            "`ScannIndex` needs ScaNN, which cannot be imported here "
+            f"({type(error).__name__}: {str(error)[:200]}). "
+            "Install it with: pip install 'tfdml[search]'. ScaNN works with one "
+            "version of TensorFlow only, which that command installs too. "
+            "`ExactIndex` needs neither."
+        ) from error
+    return scann_ops_pybind

@@ -1,0 +1,279 @@
+"""Settings of ScaNN that were measured to reach a recall.
+
+Items of the gallery, themselves left out, are searched for exactly and then with one
+setting after the other. The fastest setting that reaches the target is measured again,
+with other items, and that is what an index says of itself.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfdml.index._recall import MeasuredRecall, RecallTarget, recall_interval
+from tfdml.index.scann._searcher import (
+    PreparedRows,
+    ScannSearcher,
+    ScannSettings,
+    exact_settings,
+    hashing_settings,
+    tree_settings,
+)
+
+__all__ = ["searcher_for_target"]
+
+_K = 10
+_QUERIES = 1_000  # in each of the two samples
+_REORDERS = (800, 400, 200, 140, 100, 80, 65, 50, 40)
+_FEW = 200  # queries that are timed, and show most settings to fall short
+_ALONE = 20  # queries that are timed one at a time
+_ROUNDS = 4
+_MOST_LEAVES = 0.5  # share of a tree; searching more of it saves little
+_TOO_SLOW = 1.5  # times the fastest: a setting that cannot become the fastest
+_LITTLE = 0.02  # of what is missed: more leaves do not help
+_ONE_SIDED = 1.645  # standard deviations, of 95% confidence
+# Scores of equal rows differ by their rounding.
+_TIE = 1e-6
+
+
+class _Sample(NamedTuple):
+    """Queries and their true neighbours.
+
+    Attributes:
+        queries: float32 `[Q, D]`.
+        own: The row that each query is, `[Q]`; None where they are the caller's.
+        rows: The true neighbours `[Q, 10]`.
+        worst: The scores of the last of them `[Q]`.
+    """
+
+    queries: NDArray[np.float32]
+    own: NDArray[np.int64] | None
+    rows: NDArray[np.int64]
+    worst: NDArray[np.float32]
+
+    def part(self, part: slice) -> "_Sample":
+        """Return some of the queries."""
+        own = None if self.own is None else self.own[part]
+        return _Sample(self.queries[part], own, self.rows[part], self.worst[part])
+
+
+class _Tried(NamedTuple):
+    """What became of a setting: its recall, and its CPU seconds for a query."""
+
+    reached: bool
+    recall: float
+    seconds: float
+
+
+def searcher_for_target(
+    gallery: NDArray[np.float32], *, unit: bool, target: RecallTarget
+) -> ScannSearcher:
+    """Build the fastest searcher that reaches a recall.
+
+    Args:
+        gallery: Embeddings `[N, D]`, finite, with more than 20 rows; not modified.
+        unit: Whether to search by cosine. If not, by inner product.
+        target: What is to be reached.
+
+    Returns:
+        The searcher; `settings.reason` says why it is as it is, `recall` what was
+        measured. It is exact where no setting reaches the target.
+    """
+    return _Tuning(gallery, unit, target).result()
+
+
+def recalls_of(searcher: ScannSearcher, sample: _Sample) -> NDArray[np.float64]:
+    """Return the recall@10 of each query, `[Q]`; ties with the last count as found."""
+    rows, scores = _neighbours(searcher, sample.queries, sample.own)
+    found = (rows[:, :, None] == sample.rows[:, None, :]).any(axis=2)
+    worst = sample.worst[:, None]
+    found |= scores >= worst - _TIE * np.abs(worst)
+    return found.mean(axis=1)
+
+
+def _neighbours(
+    searcher: ScannSearcher,
+    queries: NDArray[np.float32],
+    own: NDArray[np.int64] | None,
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Search for 10 neighbours, the queries themselves left out."""
+    if own is None:
+        return searcher.nearest(queries, _K)
+    return searcher.nearest_others(queries, own, _K)
+
+
+def _costs(
+    searchers: Sequence[ScannSearcher], queries: NDArray[np.float32], rounds: int
+) -> list[float]:
+    """Return the CPU seconds of a query for each, the mean of in a batch and alone.
+
+    One thread works, and its own time counts. They take turns, and the least of the
+    rounds counts: whatever else the machine does changes little.
+    """
+    few, alone = queries[:_FEW], queries[:_ALONE]
+    times = np.full((rounds, len(searchers), 2), np.inf)
+    for number in range(rounds):
+        for place, searcher in enumerate(searchers):
+            one_thread = searcher.using(searcher.settings, threads=1)
+            start = time.thread_time()
+            one_thread.nearest(few, _K)
+            middle = time.thread_time()
+            for query in alone:
+                one_thread.nearest(query[None, :], _K)
+            end = time.thread_time()
+            times[number, place] = (
+                (middle - start) / len(few),
+                (end - middle) / len(alone),
+            )
+    costs: list[float] = times.min(axis=0).mean(axis=1).tolist()
+    return costs
+
+
+def _leaves_to_try(leaves: int) -> list[int]:
+    """List numbers of leaves to search, each 1.4 times the one before; 0 for none."""
+    if not leaves:
+        return [0]
+    steps = {math.ceil(leaves / 2 ** (i / 2)) for i in range(2 * leaves.bit_length())}
+    return sorted(steps)
+
+
+class _Tuning:
+    """One build for a target: the samples, and what was tried."""
+
+    def __init__(
+        self, gallery: NDArray[np.float32], unit: bool, target: RecallTarget
+    ) -> None:
+        self._gallery = gallery
+        self._unit = unit
+        self._target = target
+        self._prepared = PreparedRows(gallery, unit=unit)
+        self._exact = ScannSearcher.of_rows(self._prepared, exact_settings(""))
+        self._choosing, self._measuring = self._samples()
+        self._most: dict[str, float] = {}
+
+    def result(self) -> ScannSearcher:
+        """Build, choose and measure."""
+        rows = len(self._gallery)
+        found = self._reaching(tree_settings(rows, "", unit=self._unit))
+        used = [one.settings.leaves_to_search / one.settings.leaves for one in found]
+        if min(used, default=1) > _MOST_LEAVES:  # without a tree it may be faster
+            found += self._reaching(hashing_settings(""))
+        costs = _costs(found, self._choosing.queries, _ROUNDS)
+        (exact,) = _costs([self._exact], self._choosing.queries, 1)
+        for place in np.argsort(costs, kind="stable"):
+            searcher, cost = found[place], costs[place]
+            recalls = recalls_of(searcher, self._measuring)
+            if recalls.mean() < self._target.value or cost >= exact:
+                continue
+            reason = self._success(searcher.settings, recalls, cost / exact)
+            settings = replace(searcher.settings, reason=reason)
+            return searcher.using(settings, recall=self._measured(recalls))
+        found_all = MeasuredRecall.of_exact(self._target)
+        return self._exact.using(exact_settings(self._failure()), recall=found_all)
+
+    def _samples(self) -> list[_Sample]:
+        """Draw the queries that choose, and those that measure."""
+        generator = np.random.default_rng(self._target.seed)
+        given = self._target.queries
+        rows = len(self._gallery if given is None else given)
+        count = min(_QUERIES, rows // 2)
+        drawn = generator.permutation(rows)[: 2 * count]
+        samples = []
+        for part in (drawn[:count], drawn[count:]):
+            own = part if given is None else None
+            queries = (self._gallery if given is None else given)[part]
+            true, scores = _neighbours(self._exact, queries, own)
+            samples.append(_Sample(queries, own, true, scores[:, -1]))
+        return samples
+
+    def _reaching(self, settings: ScannSettings) -> list[ScannSearcher]:
+        """Build, and find the settings that reach the target with the first sample.
+
+        For each number of rows that are scored again it is that with the fewest
+        leaves, and one a step more careful should the other sample need it.
+        """
+        built = ScannSearcher.of_rows(self._prepared, settings)
+        rows, steps = len(self._gallery), _leaves_to_try(settings.leaves)
+        first, fastest = 0, math.inf
+        found: list[tuple[float, ScannSettings]] = []
+        for reorder in _REORDERS:
+            asked = replace(settings, leaves_to_search=1, reorder=reorder)
+            least = asked.leaves_for(_K, rows)  # the leaves must hold so many
+            before = -math.inf
+            for number in range(first, len(steps)):
+                if steps[number] < min(least, settings.leaves):
+                    continue
+                asked = replace(asked, leaves_to_search=steps[number])
+                tried = self._try(built.using(asked, threads=1))
+                if tried.reached:
+                    fastest = min(fastest, tried.seconds)
+                    found += [
+                        (tried.seconds, replace(asked, leaves_to_search=leaves))
+                        for leaves in steps[number : number + 2]
+                    ]
+                    break
+                # Nor will so few leaves do where fewer rows are scored again.
+                first = number + 1
+                gain, before = tried.recall - before, tried.recall
+                if tried.seconds > _TOO_SLOW * fastest or (
+                    found and gain < _LITTLE * (1 - tried.recall)
+                ):
+                    break  # it would be slow, or the codes are what fails
+            if not found:  # nor will it with fewer
+                break
+        return [
+            built.using(asked)
+            for seconds, asked in found
+            if seconds <= _TOO_SLOW * fastest
+        ]
+
+    def _try(self, searcher: ScannSearcher) -> _Tried:
+        """Measure with the queries that choose, or few where these show it to fail."""
+        method = searcher.settings.method
+        sample, start = self._choosing, time.thread_time()
+        recalls = recalls_of(searcher, sample.part(slice(_FEW)))
+        seconds = (time.thread_time() - start) / len(recalls)
+        rest = sample.part(slice(_FEW, None))
+        if len(rest.queries) and recall_interval(recalls)[1] >= self._target.value:
+            recalls = np.concatenate([recalls, recalls_of(searcher, rest)])
+        recall = float(recalls.mean())
+        self._most[method] = max(self._most.get(method, 0.0), recall)
+        reached = recall_interval(recalls, _ONE_SIDED)[0] >= self._target.value
+        return _Tried(reached, recall, seconds)
+
+    def _success(
+        self, settings: ScannSettings, recalls: NDArray[np.float64], share: float
+    ) -> str:
+        how = f"scoring {settings.reorder} items exactly"
+        if settings.method == "tree":
+            part = f"{settings.leaves_to_search} of {settings.leaves} leaves"
+            how = f"searching {part} and {how}"
+        return (
+            f"Of the settings that reach recall@{_K} {self._target.value:g} it is the "
+            f"fastest: {how} found {recalls.mean():.4f} of the neighbours, and takes "
+            f"{share:.2g} of the time of comparing with all {len(self._gallery)} items."
+        )
+
+    def _failure(self) -> str:
+        reached = ", ".join(f"{most:.3f} by {m}" for m, most in self._most.items())
+        return (
+            f"No setting reached recall@{_K} {self._target.value:g} in less time than "
+            f"comparing with all {len(self._gallery)} items takes. The most that was "
+            f"reached: {reached}."
+        )
+
+    def _measured(self, recalls: NDArray[np.float64]) -> MeasuredRecall:
+        low, high = recall_interval(recalls)
+        return MeasuredRecall(
+            value=float(recalls.mean()),
+            k=_K,
+            queries=len(recalls),
+            low=low,
+            high=high,
+            target=self._target.value,
+            own_queries=self._target.queries is not None,
+        )

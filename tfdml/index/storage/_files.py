@@ -1,0 +1,256 @@
+"""The folder of a saved index: replaced as a whole, and checked before it is read.
+
+The data files of one save lie in a subfolder of their own. `manifest.json` names
+that subfolder and the size and SHA-256 of each file in it. Renaming a new manifest
+over the old one is the only step that changes what the folder holds, so a save that
+is killed anywhere leaves the index of before. Changes since the save are in a file
+beside the subfolder, with its name and `.log` (`tfdml.index.storage._log`).
+"""
+
+import json
+import os
+import re
+import secrets
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tfdml.index.storage._log import lock
+from tfdml.index.storage._manifest import (
+    DATA,
+    MANIFEST,
+    NEW_MANIFEST,
+    IndexFileError,
+    check_file,
+    is_manifest,
+    measure,
+    read_manifest,
+    write_manifest,
+)
+
+__all__ = [
+    "IndexFileError",
+    "check_destination",
+    "log_of",
+    "read_version",
+    "saved_data",
+    "write_version",
+]
+
+_LOG = re.compile(rf"({DATA.pattern})\.log")
+# What reading files that are whole, and were not written by `write_version`, raises.
+_UNFIT = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    FileNotFoundError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+T = TypeVar("T")
+
+
+def check_destination(folder: str | os.PathLike[str]) -> None:
+    """Make sure that `write_version` may write to a folder.
+
+    Args:
+        folder: Made if it is missing.
+
+    Raises:
+        IndexFileError: The folder holds something else than an index.
+    """
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise IndexFileError(f"`folder` must be a folder. Received: {folder}.")
+    if folder.exists():
+        _refuse_foreign(folder)
+
+
+def log_of(data: Path) -> Path:
+    """Return the file of the changes to the data in a folder."""
+    return data.with_name(f"{data.name}.log")
+
+
+def saved_data(folder: str | os.PathLike[str]) -> Path:
+    """Return the subfolder that holds the data of the index in a folder.
+
+    Raises:
+        IndexFileError: The folder holds no index.
+    """
+    return Path(folder) / str(read_manifest(Path(folder))["data"])
+
+
+def write_version(
+    folder: str | os.PathLike[str],
+    description: dict[str, Any],
+    write: Callable[[Path], None],
+    *,
+    own: int | None = None,
+) -> Path:
+    """Make a folder hold an index, new or in the place of the one that it holds.
+
+    Processes that save to the same folder wait for each other.
+
+    Args:
+        folder: Made if it is missing. If not, it must be empty or hold an index.
+        description: What the index is, in JSON types; `read_version` returns it.
+        write: Writes the data files into the empty folder that it is given, and
+            beside it, if any, the file that `log_of` names.
+        own: The handle of the log that the caller has locked. The log of any other
+            index in the folder is locked meanwhile: nobody's changes are lost.
+
+    Returns:
+        The folder of the data files.
+
+    Raises:
+        IndexFileError: The folder holds something else.
+        LockedError: Somebody else changes the index in the folder.
+        OSError: The files cannot be written; the index of before is unharmed.
+    """
+    check_destination(folder)
+    folder = Path(folder)
+    _make_folder(folder)
+    with _locked(folder), _unchanged(folder, own):
+        _refuse_foreign(folder)
+        data = folder / f"data-{secrets.token_hex(8)}"
+        try:
+            data.mkdir()
+            write(data)
+            files = {path.name: measure(path) for path in sorted(data.iterdir())}
+            new = folder / NEW_MANIFEST
+            write_manifest(new, {**description, "data": data.name, "files": files})
+            # All of it is on the disk before the rename counts on it.
+            for path in (*data.iterdir(), data, new, folder):
+                _sync(path)
+            new.replace(folder / MANIFEST)
+            _sync(folder)
+        finally:
+            _remove_unused(folder)
+    return data
+
+
+def read_version(
+    folder: str | os.PathLike[str], read: Callable[[dict[str, Any], Path], T]
+) -> T:
+    """Check the index in a folder and read it.
+
+    Args:
+        folder: A folder that `write_version` has written, here or elsewhere.
+        read: Makes the index of the manifest and the folder of the data files.
+
+    Returns:
+        What `read` returns.
+
+    Raises:
+        IndexFileError: No index, one of another format version, or one with a
+            missing or altered file.
+    """
+    folder = Path(folder)
+    while True:
+        manifest = read_manifest(folder)
+        try:
+            data = folder / manifest["data"]
+            for name, measured in manifest["files"].items():
+                check_file(data / name, measured)
+            return read(manifest, data)
+        except Exception as error:
+            # Another process may have replaced the index meanwhile.
+            if read_manifest(folder)["data"] != manifest["data"]:
+                continue
+            if isinstance(error, IndexFileError) or not isinstance(error, _UNFIT):
+                raise
+            raise IndexFileError(
+                f"The index is damaged: the files in {folder} do not fit each other "
+                f"({type(error).__name__}: {error}). Build it again."
+            ) from error
+
+
+def _refuse_foreign(folder: Path) -> None:
+    if (folder / MANIFEST).exists():
+        known = is_manifest(folder / MANIFEST)
+    else:  # nothing, or the leavings of a first save that was killed
+        # The manifest may have appeared meanwhile; whoever saves looks again.
+        known = all(
+            path.name in (MANIFEST, NEW_MANIFEST)
+            or DATA.fullmatch(path.name)
+            or _LOG.fullmatch(path.name)
+            for path in folder.iterdir()
+        )
+    if not known:
+        raise IndexFileError(
+            f"`folder` must be empty or hold an index. Received: {folder}, which "
+            "holds other files. Save to another folder, or remove it."
+        )
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove the leavings of saves; those that cannot be are in nobody's way."""
+    manifest = folder / MANIFEST
+    with suppress(OSError):
+        used = json.loads(manifest.read_bytes())["data"] if manifest.exists() else None
+        for path in folder.iterdir():
+            if DATA.fullmatch(path.name) and path.name != used:
+                shutil.rmtree(path, ignore_errors=True)
+            log = _LOG.fullmatch(path.name)
+            if log and log[1] != used:
+                path.unlink(missing_ok=True)
+        (folder / NEW_MANIFEST).unlink(missing_ok=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other savers out; the lock ends with the process that holds it."""
+    if sys.platform == "win32":  # no flock: savers there must take turns
+        yield
+        return
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _unchanged(folder: Path, own: int | None) -> Iterator[None]:
+    """Keep others from changing the index that a folder holds."""
+    try:
+        log = log_of(saved_data(folder))
+        file = log.open("r+b")  # to lock it, NFS wants it open for writing
+    except (IndexFileError, FileNotFoundError):
+        file = None  # what is damaged, or of another version, takes no changes
+    if file is None:
+        yield
+        return
+    with file:
+        # The folder may have been moved, or be named in another way.
+        if own is None or not os.path.sameopenfile(own, file.fileno()):
+            lock(file.fileno(), log)
+        yield
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder with those above it, and bring their entries to the disk."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in made:
+        _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    """Bring a file or a folder's entries to the disk, before a rename counts on it."""
+    if sys.platform == "win32":  # folders cannot be opened there
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

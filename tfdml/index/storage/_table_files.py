@@ -1,0 +1,155 @@
+"""The rows of an index as files: what a save writes and a load reads."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfdml.index._interface import Metric
+from tfdml.index.rows._attributes import Column, Columns
+from tfdml.index.rows._table import Snapshot, Table
+from tfdml.index.storage._manifest import IndexFileError
+
+__all__ = ["describe_table", "read_table", "write_table"]
+
+# What is read of the manifest, here and by the index.
+_MANIFEST = {
+    "attributes": list,
+    "count": int,
+    "dimension": int,
+    "metric": str,
+    "model_fingerprint": str,
+    "notes": dict,
+}
+
+ReadSearcher = Callable[[dict[str, Any], Path, NDArray[np.float32]], Any]
+
+
+def describe_table(table: Table) -> dict[str, Any]:
+    """Return what `read_table` needs beside the files, in JSON types."""
+    return {"attributes": [[name, kind] for name, kind in table.kinds.items()]}
+
+
+def write_table(table: Table, data: Path) -> None:
+    """Write the rows of a table as they are into an empty folder."""
+    state = table.snapshot
+    arrays = {
+        "embeddings": state.base_embeddings,
+        "ids": state.base_ids,
+        "added_embeddings": state.tail_embeddings,
+        "added_ids": state.tail_ids,
+        "live": state.live,
+    }
+    for number, (name, column) in enumerate(table.columns.items()):
+        view = state.columns[name]
+        arrays[f"attribute_{number}"] = view.values
+        arrays[f"attribute_{number}_known"] = view.known
+        if column.kind == "string":
+            # One text, as an array of text is as wide as its longest row everywhere.
+            text = "\0".join([*column.words, ""]).encode()
+            arrays[f"attribute_{number}_words"] = np.frombuffer(text, np.uint8)
+    for name, array in arrays.items():
+        np.save(data / f"{name}.npy", array, allow_pickle=False)
+
+
+def read_table(manifest: dict[str, Any], data: Path, read: ReadSearcher) -> Table:
+    """Read what `write_table` has written.
+
+    Args:
+        manifest: With what `describe_table` and the index itself put into it.
+        data: The folder of the files.
+        read: Restores the searcher of the base.
+
+    Raises:
+        IndexFileError: The files do not fit each other, or the manifest.
+    """
+
+    def array(name: str) -> NDArray[Any]:
+        if f"{name}.npy" not in manifest["files"]:  # so nobody has checked it
+            raise IndexFileError(
+                f"The index is damaged: its manifest does not name {data / name}.npy."
+            )
+        loaded: NDArray[Any] = np.load(data / f"{name}.npy", allow_pickle=False)
+        return loaded
+
+    _check_manifest(manifest, data)
+    live = array("live")
+    ids, added_ids = array("ids"), array("added_ids")
+    embeddings, added = array("embeddings"), array("added_embeddings")
+    width = manifest["dimension"]
+    fits = {
+        "live": _is(live, np.bool_, (len(ids) + len(added_ids),)),
+        "embeddings": _is(embeddings, np.float32, (len(ids), width)),
+        "added_embeddings": _is(added, np.float32, (len(added_ids), width)),
+        "ids": _are_ids(ids),
+        "added_ids": _are_ids(added_ids) and added_ids.dtype.kind == ids.dtype.kind,
+    }
+    columns = {}
+    for number, (name, kind) in enumerate(manifest["attributes"]):
+        if not isinstance(name, str):
+            raise TypeError(f"attribute {name!r} is not named by a string")
+        file = f"attribute_{number}"
+        values, known = array(file), array(f"{file}_known")
+        words: list[str] = []
+        if kind == "string":
+            text = array(f"{file}_words").tobytes()
+            words = text.decode().split("\0")[:-1]
+            # Where there is no value there is the number 0.
+            fits[f"{file}_words"] = _are_below(values, len(words) or not known.any())
+        fits[f"{file}_known"] = _is(known, np.bool_, live.shape)
+        column = Column.restore(kind, values, known, words)
+        fits[file] = _is(values, Column(kind).view(0).values.dtype, live.shape)
+        columns[name] = column
+    for name, fit in fits.items():
+        if not fit:
+            raise IndexFileError(
+                f"The index is damaged: {data / name}.npy does not fit the others. "
+                "Build it again."
+            )
+    count = int(np.count_nonzero(live))
+    if manifest["count"] != count:
+        raise IndexFileError(
+            f"The index is damaged: {data} must hold {manifest['count']} items. "
+            f"Received: {count}. Build it again."
+        )
+    attributes = Columns(columns)
+    snapshot = Snapshot(
+        read(manifest, data, embeddings) if len(embeddings) else None,
+        manifest["metric"],
+        embeddings,
+        ids,
+        added,
+        added_ids,
+        attributes.view(len(live)),
+        live,
+        count,
+    )
+    return Table(snapshot, attributes)
+
+
+def _check_manifest(manifest: dict[str, Any], data: Path) -> None:
+    for name, kind in _MANIFEST.items():
+        if not isinstance(manifest.get(name), kind):
+            raise IndexFileError(
+                f"The index is damaged: the manifest in {data.parent} must have a "
+                f"{kind.__name__} as {name!r}. Received: {manifest.get(name)!r}."
+            )
+    if manifest["metric"] not in get_args(Metric):
+        raise IndexFileError(
+            f"The index is damaged: {data.parent} must have one of the metrics "
+            f"{', '.join(get_args(Metric))}. Received: {manifest['metric']!r}."
+        )
+
+
+def _is(array: NDArray[Any], dtype: Any, shape: tuple[int, ...]) -> bool:
+    return array.dtype == dtype and array.shape == shape
+
+
+def _are_ids(array: NDArray[Any]) -> bool:
+    return array.ndim == 1 and (array.dtype == np.int64 or array.dtype.kind == "U")
+
+
+def _are_below(array: NDArray[Any], limit: int) -> bool:
+    return bool(((array >= 0) & (array < limit)).all())

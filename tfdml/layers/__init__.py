@@ -1,0 +1,1 @@
+"""Layers of an embedder, and the layers that hold what a loss learns."""

@@ -1,0 +1,191 @@
+"""The triplet loss for labels that are no classes: dense triplets, or a threshold."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfdml._arguments import at_least_zero
+from tfdml.losses._continuous import ContinuousLoss, other_items
+from tfdml.losses._distance_base import Distance, at_least_float32, mean_over
+from tfdml.losses._triplet import TripletLoss
+from tfdml.ops._control_flow import while_loop
+from tfdml.ops._pairs import Tensor
+from tfdml.ops._triplets import ranks
+
+__all__ = ["ContinuousTripletLoss"]
+
+_COLUMNS = 8
+"""How many items are compared with all others in one step."""
+
+
+@keras.saving.register_keras_serializable(package="tfdml")
+class ContinuousTripletLoss(ContinuousLoss):
+    """Triplet loss on labels that have a distance, over all triplets of the batch.
+
+    A triplet (a, i, j) is an anchor and two other items, i nearer by its label:
+
+        dense triplets, `threshold` None:   D(y_a, y_i) < D(y_a, y_j)
+        binary, with the threshold t:       D(y_a, y_i) <= t < D(y_a, y_j)
+
+    With T triplets in the batch,
+
+        L = 1/T sum max(0, D(f_a, f_i) - D(f_a, f_j) + margin)
+
+    These are the two baselines that the log-ratio loss is compared with. They know
+    which item should be nearer but not by how much; with a threshold the items on one
+    side of it are alike, as in a class.
+
+    No triplet is listed: the count of the triplets above 0 that each pair is in gives
+    value and gradient exactly, in O(B^2) memory. Dense triplets take O(B^3) time, those
+    of a threshold that of `TripletLoss`.
+
+    Items at equal label distances form no triplet. An anchor without a triplet adds 0,
+    and a batch without one has the loss 0. A triplet exactly at the margin adds 0 and
+    has a zero gradient. NaN in a label or an embedding makes the loss NaN.
+
+    Args:
+        margin: By how much j must be farther than i, at least 0. The paper's are 0.03
+            with dense triplets and 0.2 with a threshold.
+        threshold: t, at least 0, in units of D(y_a, y_i), so of squared label
+            coordinates by default. None: dense triplets.
+        label_distance: D between labels. `"squared_euclidean"` takes `y_true` as
+            vectors `[B]` or `[B, ...]`. `"precomputed"` takes `y_true` as the matrix of
+            distances `[B, B]`; row a belongs to anchor a, and the diagonal does not
+            count. A function of (labels, labels) returns that matrix. Distances must
+            not be negative.
+        distance: D between embeddings: `"squared_euclidean"`, `"euclidean"`, or
+            `"cosine"`, which is 1 - cosine similarity.
+        normalize: Whether embeddings are scaled to unit length first, as in the paper.
+        reduction: As in `keras.losses.Loss`.
+        name: Name of the loss.
+        dtype: Type that the loss is computed in.
+
+    Raises:
+        ValueError: An argument is out of range, or a matrix of label distances is not
+            `[B, B]`, or, where values are known, negative. Inside a compiled function
+            a negative distance makes the loss NaN.
+
+    Example:
+        >>> loss = ContinuousTripletLoss(margin=0.5)
+        >>> angles = [0.0, 1.0, 3.0]
+        >>> embeddings = [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]
+        >>> round(float(loss(angles, embeddings)), 3)  # (0 + 0.5 + 0) / 3
+        0.167
+
+    Reference:
+        Kim, Seo, Laptev, Cho and Kwak, Deep Metric Learning Beyond Binary Supervision,
+        CVPR 2019, section 5.
+    """
+
+    def __init__(
+        self,
+        margin: float = 0.03,
+        threshold: float | None = None,
+        label_distance: str | Callable[[Tensor, Tensor], Tensor] = "squared_euclidean",
+        distance: Distance = "squared_euclidean",
+        normalize: bool = True,
+        *,
+        reduction: str | None = "sum_over_batch_size",
+        name: str | None = "continuous_triplet_loss",
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(label_distance, reduction=reduction, name=name, dtype=dtype)
+        self.triplet_loss = TripletLoss(margin, distance, normalize, dtype=dtype)
+        if threshold is not None:
+            threshold = at_least_zero("threshold", threshold)
+        self.threshold: float | None = threshold
+
+    def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
+        """Compute the share of each anchor, `[B]`."""
+        scores = self.triplet_loss.scores(embeddings, embeddings)
+        distances, scale = self.label_distances(labels, embeddings)
+        others = other_items(embeddings)
+        if self.threshold is None:
+            values = _dense_loss(scores, distances, others, self.triplet_loss.margin)
+        else:
+            threshold = _scaled(self.threshold, scale)
+            near = ops.logical_and(others, distances <= threshold)
+            far = ops.logical_and(others, distances > threshold)
+            values = self.triplet_loss.pair_loss(scores, near, far)
+        # A NaN is in no triplet, and must not go unseen.
+        sound = ops.logical_or(distances >= 0, ops.logical_not(others))
+        return ops.where(ops.all(sound, axis=1), values, float("nan"))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {
+            **super().get_config(),
+            "margin": self.triplet_loss.margin,
+            "threshold": self.threshold,
+            "distance": self.triplet_loss.distance,
+            "normalize": self.triplet_loss.normalize,
+        }
+
+
+def _scaled(threshold: float, scale: Tensor | float) -> Tensor | float:
+    """Divide a threshold by the square of a scale, exactly.
+
+    Its power of two is divided by its root: labels whose squares are beyond float32
+    have a threshold that is.
+    """
+    root = 2.0 ** (math.frexp(threshold)[1] // 2)
+    return threshold / root / root * (root / scale) * (root / scale)
+
+
+def _dense_loss(
+    scores: Tensor, distances: Tensor, others: Tensor, margin: float
+) -> Tensor:
+    """Compute the share of each anchor in the mean over all dense triplets, `[B]`."""
+    scores = at_least_float32(scores)
+    # An item is nearer than none to itself, and farther than none.
+    near = ops.where(others, distances, float("inf"))
+    far = ops.where(others, distances, -float("inf"))
+    as_near, as_far = _counts_above_zero(ops.stop_gradient(scores), near, far, margin)
+    hinges = ops.sum((as_near - as_far) * scores, axis=1)
+    hinges = hinges + margin * ops.sum(as_near, axis=1)
+    nearer = ranks(ops.sort(near, axis=1), far)
+    return mean_over(hinges, ops.sum(ops.cast(nearer, scores.dtype)))
+
+
+def _counts_above_zero(
+    scores: Tensor, near: Tensor, far: Tensor, margin: float
+) -> tuple[Tensor, Tensor]:
+    """Count the triplets above 0 that each pair is in.
+
+    Each item in turn is the partner of all others: O(B^3) time.
+
+    Args:
+        scores: D(f_a, f_i), `[B, B]`.
+        near: D(y_a, y_i), `[B, B]`; infinity where i is not to be the nearer item.
+        far: The same; minus infinity where it is not to be the farther one.
+        margin: By how much the farther item must be farther.
+
+    Returns:
+        Constants `[B, B]`: how often it is the nearer item, and how often the farther.
+    """
+    rows = ops.shape(scores)[0]
+    fill = [[0, -rows % _COLUMNS], [0, 0]]
+    columns = [
+        ops.pad(ops.transpose(x), fill, constant_values=none)
+        for x, none in ((scores, 0.0), (near, float("inf")), (far, -float("inf")))
+    ]
+
+    def step(place: Tensor, as_near: Tensor, as_far: Tensor) -> tuple[Tensor, ...]:
+        for column in range(_COLUMNS):
+            score, nearer, farther = (
+                ops.expand_dims(ops.take(x, place + column, axis=0), 1) for x in columns
+            )
+            is_near = ops.logical_and(near < farther, score < scores + margin)
+            is_far = ops.logical_and(nearer < far, scores < score + margin)
+            as_near = as_near + ops.cast(is_near, scores.dtype)
+            as_far = as_far + ops.cast(is_far, scores.dtype)
+        return place + _COLUMNS, as_near, as_far
+
+    none = ops.zeros_like(scores)
+    _, as_near, as_far = while_loop(
+        lambda place, *counts: place < rows, step, (ops.zeros((), "int32"), none, none)
+    )
+    return ops.stop_gradient(as_near), ops.stop_gradient(as_far)

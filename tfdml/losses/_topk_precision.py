@@ -1,0 +1,133 @@
+"""Losses on the ranking itself: top-k precision."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfdml._arguments import at_least_zero, whole
+from tfdml.losses._base import PairLoss
+from tfdml.ops._pairs import Tensor, top_scores
+
+__all__ = ["TopKPrecisionLoss", "precision_loss"]
+
+
+def precision_loss(
+    scores: Tensor, positives: Tensor, negatives: Tensor, k: int
+) -> Tensor:
+    """Count the negatives among the k retrieved, the loss that Precision@k is.
+
+    l_Prec@k is k * (1 - Precision@k) where there are k candidates. Exactly k are
+    retrieved, and on ties positives stand first. (Eq. 3 read literally, with >=,
+    retrieves more than k on ties, and the theorems of the paper fail.)
+
+    Args:
+        scores: Float tensor `[A, G]`.
+        positives: Boolean tensor `[A, G]`.
+        negatives: Boolean tensor `[A, G]`.
+        k: How many are retrieved, at least 1.
+
+    Returns:
+        int32 tensor `[A]` of values from 0 to `k`.
+
+    Reference:
+        Lu et al., Sampling Wisely, ICCV 2019, Eq. 3.
+    """
+    right, has_right = top_scores(scores, positives, k)
+    wrong, has_wrong = top_scores(scores, negatives, k)
+    # The q-th negative is retrieved unless k + 1 - q positives stand before it.
+    kept_out = ops.logical_and(has_right, right >= ops.flip(wrong, axis=1))
+    retrieved = ops.logical_and(ops.flip(has_wrong, axis=1), ops.logical_not(kept_out))
+    return ops.sum(ops.cast(retrieved, "int32"), axis=1)
+
+
+@keras.saving.register_keras_serializable(package="tfdml")
+class TopKPrecisionLoss(PairLoss):
+    """Top-k precision loss: how far wrong items stand before right ones in the top k.
+
+    Each item of the batch is a query in turn, all others are its candidates. With
+    s^ = s + gamma for negatives and s^ = s for positives, let K be the k candidates
+    of the largest s^. N are the misplaced negatives (in K, where a positive should
+    be), P as many misplaced positives (outside K):
+
+        l_k = sum_{i in N} s^_i - sum_{i in P} s^_i
+
+    (Eq. 5). It is computed in an equal form that needs no sets: with p the k best
+    positives and n the k best negatives plus gamma, both in descending order,
+
+        l_k = sum_{q=1..k} max(0, n_{k+1-q} - p_q)
+
+    where a missing positive counts as +infinity and a missing negative as -infinity.
+    The number of terms above 0 is |P| = |N|: see `misplaced_pairs`.
+
+    A query without positives or without negatives adds 0, and so does one with fewer
+    than k candidates, if they are too few to keep a positive out. On ties positives
+    stand first. The published Algorithm 1 sums over the queries (`reduction="sum"`);
+    the default is the mean.
+
+    Args:
+        k: How many retrieved items count, at least 1. With fewer than k positives a
+            query leaves its nearest negatives free, as many as positives lack: choose
+            k well below the positives that a query has in a batch.
+        margin: gamma, by how much a positive must lead, at least 0, in units of
+            cosine similarity. Between 0.05 and 0.2 in the paper's code.
+        reduction: As in `keras.losses.Loss`.
+        name: Name of the loss.
+        dtype: Type that the loss is computed in.
+
+    Raises:
+        ValueError: `k` or `margin` is out of range.
+
+    Example:
+        >>> loss = TopKPrecisionLoss(k=1, margin=0.1)
+        >>> embeddings = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
+        >>> float(loss([7, 7, 9], embeddings))  # (1.1 + 0.1 + 0) / 3
+        0.4000000059604645
+
+    Reference:
+        Lu, Xu, Zhang, Yao and Tao, Sampling Wisely: Deep Image Embedding by Top-k
+        Precision Optimization, ICCV 2019. The authors' published code optimises
+        another function (see docs/losses.md).
+    """
+
+    def __init__(
+        self,
+        k: int = 5,
+        margin: float = 0.1,
+        *,
+        reduction: str | None = "sum_over_batch_size",
+        name: str | None = "topk_precision_loss",
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(reduction=reduction, name=name, dtype=dtype)
+        self.k: int = whole("k", k)
+        self.margin: float = at_least_zero("margin", margin)
+
+    def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        """Compute l_k of each anchor, `[A]`. See `PairLoss.pair_loss`."""
+        return ops.sum(ops.relu(self._gaps(scores, positives, negatives)), axis=1)
+
+    def misplaced_pairs(
+        self, scores: Tensor, positives: Tensor, negatives: Tensor
+    ) -> Tensor:
+        """Count |P| = |N| of each anchor: the pairs that the gradient moves.
+
+        Args and shapes are those of `pair_loss`.
+
+        Returns:
+            int32 tensor `[A]` of values from 0 to `k`.
+        """
+        gaps = self._gaps(scores, positives, negatives)
+        return ops.sum(ops.cast(gaps > 0, "int32"), axis=1)
+
+    def _gaps(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        """n_{k+1-q} - p_q for q = 1..k, and 0 where either is missing."""
+        right, has_right = top_scores(scores, positives, self.k)
+        wrong, has_wrong = top_scores(scores + self.margin, negatives, self.k)
+        both = ops.logical_and(has_right, ops.flip(has_wrong, axis=1))
+        # Mask before the difference: (-inf) - (-inf) would be NaN.
+        return ops.where(both, ops.flip(wrong, axis=1), 0) - ops.where(both, right, 0)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {**super().get_config(), "k": self.k, "margin": self.margin}

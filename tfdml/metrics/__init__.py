@@ -1,0 +1,1 @@
+"""Metrics of retrieval, clustering, verification and hubness."""

@@ -1,0 +1,278 @@
+"""How well a search ranks where labels have a distance and no classes."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfdml._embeddings import DIVERGED, as_embeddings
+from tfdml._labels import blocks_by_group, checked_labels, class_codes
+from tfdml.metrics._results import QueryResults
+from tfdml.metrics._task import checked_ks
+from tfdml.neighbors._exact import ExactSearcher
+from tfdml.neighbors._scores import Metric
+
+__all__ = ["label_distance_metrics", "label_query_metrics"]
+
+_BLOCK_ELEMENTS = 2**22  # label distances at once: 32 MiB
+_CANCELLED = 1e-4  # of a product of this size at most 12 digits are right
+
+
+def label_distance_metrics(
+    embeddings: np.ndarray,
+    labels: np.ndarray,
+    ks: Sequence[int] = (1, 10),
+    *,
+    label_distance: Callable[[np.ndarray, np.ndarray], Any] | None = None,
+    groups: np.ndarray | None = None,
+    metric: Metric = "cosine",
+) -> dict[str, float]:
+    """Search every item among the others and compare the labels of what is found.
+
+    With d the label distance from the query to the item of rank i:
+
+    - `label_distance_at_k`: mean over i <= k of d; lower is better.
+    - `ndcg_at_k`: sum_{i<=k} 1 / ((1 + d) log2(i + 1)), over the same sum of the
+      ranking by d itself: from 0 to 1, where 1 is as good as it can be.
+
+    Each is the mean over queries. Ties stand in the order of the items. A zero
+    embedding has the cosine similarity 0 with all others.
+
+    Args:
+        embeddings: Float array `[N, dimension]`.
+        labels: Array `[N, ...]`, finite.
+        ks: The k of the metrics, whole numbers from 1 to the number of items that
+            every query is compared with.
+        label_distance: Maps labels `[A, ...]` and labels `[N, ...]` to distances
+            `[A, N]`, finite and at least 0, as the functions of `tfdml.ops._label_distances`
+            do. `None` is the Euclidean distance of the labels as vectors of real
+            numbers, in float64: labels that nearly agree keep their distance.
+        groups: Integers or strings `[N]`: items of the query's own group are left out,
+            such as the neighbouring frames of a clip. `None` leaves out the query.
+        metric: `"cosine"`, `"dot_product"` or `"squared_euclidean"`.
+
+    Returns:
+        The metrics.
+
+    Raises:
+        ValueError: The shapes or types do not fit, `ks` is out of range, there are
+            fewer than two items or groups, a number is not finite, or `label_distance`
+            returns another shape, a negative number, NaN or infinity.
+
+    Example:
+        >>> labels = np.array([[0.0], [1.0], [3.0]])
+        >>> embeddings = np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+        >>> label_distance_metrics(embeddings, labels, [1])["label_distance_at_1"]
+        1.3333333333333333
+
+    Reference:
+        Kim, Seo, Laptev, Cho and Kwak, Deep Metric Learning Beyond Binary Supervision,
+        CVPR 2019, section 5: the mean label distance, and nDCG with the relevance
+        -log2(1 + d).
+    """
+    return label_query_metrics(
+        embeddings,
+        labels,
+        ks,
+        label_distance=label_distance,
+        groups=groups,
+        metric=metric,
+    ).means()
+
+
+def label_query_metrics(
+    embeddings: np.ndarray,
+    labels: np.ndarray,
+    ks: Sequence[int] = (1, 10),
+    *,
+    label_distance: Callable[[np.ndarray, np.ndarray], Any] | None = None,
+    groups: np.ndarray | None = None,
+    metric: Metric = "cosine",
+) -> QueryResults:
+    """Measure each query as `label_distance_metrics` does, and keep what it measured.
+
+    Args:
+        embeddings: As in `label_distance_metrics`, and so are the others.
+        labels: What is compared by `label_distance`.
+        ks: The k of the metrics.
+        label_distance: How far labels are apart.
+        groups: What must not be compared; also the `classes` of the results.
+        metric: How embeddings are compared.
+
+    Returns:
+        The metrics of each query; every item is one.
+
+    Raises:
+        ValueError: As `label_distance_metrics`.
+
+    Example:
+        >>> labels = np.array([[0.0], [1.0], [3.0]])
+        >>> embeddings = np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]])
+        >>> results = label_query_metrics(embeddings, labels, [1])
+        >>> results.values["label_distance_at_1"].tolist()
+        [1.0, 1.0, 2.0]
+    """
+    rows = as_embeddings("embeddings", embeddings, unit=False, remedy=DIVERGED)
+    labels = _checked_labels(labels, len(rows))
+    count = len(rows)
+    classes = np.arange(count)
+    if groups is not None:
+        classes = checked_labels("groups", groups, count)
+    group_of = class_codes("groups", classes)
+    numbers = _checked_ks(ks, group_of)
+    if label_distance is None:
+        labels, label_distance = _vectors(labels)
+    values = np.empty((count, 2 * len(numbers)))
+    searcher = ExactSearcher(rows, metric, zero_rows=True)
+    depth = max(numbers)
+    for block, exclude in blocks_by_group(group_of, group_of, _BLOCK_ELEMENTS, count):
+        found, _ = searcher.nearest(rows[block], depth, exclude)
+        apart = _distances(label_distance, labels[block], labels)
+        received = np.take_along_axis(apart, found, axis=1)
+        left_out = np.nonzero(exclude >= 0)
+        apart[left_out[0], exclude[left_out]] = np.inf
+        best = np.sort(np.partition(apart, depth - 1, axis=1)[:, :depth], axis=1)
+        values[block] = np.stack(list(_measured(received, best, numbers)), axis=1)
+    names = [f"{name}_at_{k}" for k in numbers for name in ("label_distance", "ndcg")]
+    nobody = np.empty(0, np.int64)
+    return QueryResults(
+        queries=np.arange(count),
+        classes=classes,
+        values=dict(zip(names, values.T.copy(), strict=True)),
+        first_ranks=None,
+        curve=None,
+        without_positive=nobody,
+        classes_without_positive=nobody,
+    )
+
+
+def _checked_labels(labels: Any, count: int) -> NDArray[Any]:
+    labels = np.asarray(labels)
+    if labels.shape[:1] != (count,):
+        raise ValueError(
+            "`embeddings` must be [N, dimension] and `labels` [N, ...]. "
+            f"Received: {count} embeddings and labels of the shape {labels.shape}."
+        )
+    if labels.dtype.name == "bfloat16":
+        labels = labels.astype(np.float32)
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        row = int(np.argwhere(~np.isfinite(labels))[0][0])
+        raise ValueError(
+            f"`labels` must be finite. Received: {labels[row]} in row {row}."
+        )
+    return labels
+
+
+def _checked_ks(ks: Sequence[int], group_of: NDArray[np.int64]) -> list[int]:
+    numbers, count = checked_ks(ks), len(group_of)
+    if count < 2:
+        raise ValueError(
+            f"`embeddings` must hold two items or more. Received: {count}."
+        )
+    allowed = count - int(np.bincount(group_of).max())
+    if not allowed:
+        raise ValueError(
+            "`groups` must be two or more: a query is compared with those of others. "
+            f"Received: all {count} items in one."
+        )
+    if max(numbers) > allowed:
+        raise ValueError(
+            f"`ks` must be from 1 to {allowed}, the items that every query is compared "
+            f"with. Received: {numbers}."
+        )
+    return numbers
+
+
+def _measured(
+    received: NDArray[np.float64], best: NDArray[np.float64], ks: Sequence[int]
+) -> Iterator[NDArray[np.float64]]:
+    """Yield both metrics of each query for each k.
+
+    Args:
+        received: Label distances of what is found, `[queries, depth]`.
+        best: The least label distances, rising, `[queries, depth]`.
+        ks: From 1 to depth.
+    """
+    discounts = 1 / np.log2(np.arange(received.shape[1]) + 2)
+    for k in ks:
+        gains, most = (
+            (discounts[:k] / (1 + values[:, :k])).sum(axis=1)
+            for values in (received, best)
+        )
+        yield received[:, :k].mean(axis=1)
+        yield gains / most
+
+
+def _distances(
+    function: Callable[[np.ndarray, np.ndarray], Any],
+    labels: NDArray[Any],
+    others: NDArray[Any],
+) -> NDArray[np.float64]:
+    """Return the label distances, checked, in an array of their own."""
+    apart = np.array(function(labels, others), dtype="float64")
+    shape = (len(labels), len(others))
+    if apart.shape != shape:
+        raise ValueError(
+            f"`label_distance` must return the shape {list(shape)} for {shape[0]} and "
+            f"{shape[1]} labels. Received: {apart.shape}."
+        )
+    is_distance = (apart >= 0) & (apart < np.inf)
+    if not is_distance.all():
+        raise ValueError(
+            "`label_distance` must return finite numbers of at least 0. Received: "
+            f"{apart[~is_distance][0]}."
+        )
+    return apart
+
+
+def _vectors(
+    labels: NDArray[Any],
+) -> tuple[NDArray[np.float64], Callable[[np.ndarray, np.ndarray], Any]]:
+    """Return labels as vectors of numbers up to 1, and the distance between those."""
+    if labels.dtype.kind not in "biuf":
+        raise ValueError(
+            "`labels` must be real numbers where no `label_distance` is given. "
+            f"Received: dtype={labels.dtype}."
+        )
+    flat = labels.reshape(len(labels), math.prod(labels.shape[1:]))
+    if flat.dtype.kind in "iu":
+        # float64 would round integers above 2^53. Modulo 2^64 the difference is right.
+        flat = flat.astype(np.uint64) - flat.min(axis=0).astype(np.uint64)
+    vectors = flat.astype(np.float64)
+    exponent = int(np.frexp(np.abs(vectors).max(initial=0))[1])
+    vectors = np.ldexp(vectors, -exponent)  # exact, and no square overflows
+    span = np.linalg.norm(vectors.max(axis=0) - vectors.min(axis=0))
+    with np.errstate(over="ignore"):  # reported here
+        if not np.isfinite(np.ldexp(span, exponent)):
+            raise ValueError(
+                "`labels` are too far apart for float64: scale them down. Received: "
+                f"numbers from {flat.min()} to {flat.max()}."
+            )
+    center = np.median(vectors, axis=0)
+    return vectors, partial(_euclidean, center=center, exponent=exponent)
+
+
+def _euclidean(
+    labels: NDArray[np.float64],
+    others: NDArray[np.float64],
+    *,
+    center: NDArray[np.float64],
+    exponent: int,
+) -> NDArray[np.float64]:
+    """Return Euclidean distances times 2^exponent.
+
+    The product |a|^2 + |b|^2 - 2 a.b is fast, but cancels where a is close to b: these
+    pairs are computed again by their difference.
+    """
+    left, right = labels - center, others - center
+    sizes = (left**2).sum(axis=1)[:, np.newaxis] + (right**2).sum(axis=1)
+    squares = sizes - 2 * left @ right.T
+    rows, columns = np.nonzero(squares < _CANCELLED * sizes)
+    step = max(1, _BLOCK_ELEMENTS // max(1, labels.shape[1]))
+    for start in range(0, len(rows), step):
+        a, b = rows[start : start + step], columns[start : start + step]
+        squares[a, b] = ((labels[a] - others[b]) ** 2).sum(axis=1)
+    return np.ldexp(np.sqrt(squares), exponent)

@@ -1,0 +1,1 @@
+"""Embedders, and what wraps a model for training."""

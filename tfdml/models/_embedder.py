@@ -1,0 +1,231 @@
+"""Embedders: a picture goes in, a unit vector comes out."""
+
+import inspect
+import zipfile
+from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
+
+import keras
+import numpy as np
+from keras import layers
+
+# Saved models name the losses and layers that they were made with.
+import tfdml.layers._class_boundaries
+import tfdml.layers._proxies  # noqa: F401
+from tfdml._arguments import fraction, one_of, whole
+from tfdml.layers._layers import ColorTransform, GeMPooling, L2Normalization
+
+__all__ = ["build_embedder", "load_embedder"]
+
+
+def _average_and_max(name: str) -> Callable[[keras.KerasTensor], keras.KerasTensor]:
+    average, largest = layers.GlobalAveragePooling2D(), layers.GlobalMaxPooling2D()
+    return lambda x: layers.Add(name=name)([average(x), largest(x)])
+
+
+_POOL = {
+    "average": layers.GlobalAveragePooling2D,
+    "max": layers.GlobalMaxPooling2D,
+    "average_and_max": _average_and_max,
+    "gem": GeMPooling,
+    "flatten": layers.Flatten,
+}
+
+
+def build_embedder(
+    image_size: int,
+    embedding_dimension: int = 128,
+    *,
+    backbone: str = "residual",
+    weights: str | None = None,
+    pooling: str = "average",
+    widths: Sequence[int] = (32, 64, 128, 256),
+    blocks: int = 1,
+    stem_stride: int = 2,
+    dropout: float = 0.0,
+) -> keras.Model:
+    """Build an embedder: preprocessing, backbone, pooling, dense, unit length.
+
+    Args:
+        image_size: Side of the square input in pixels, at least 8.
+        embedding_dimension: Length of the embedding, at least 1.
+        backbone: `"residual"`, a small residual network for training from scratch, or
+            the name of a class or function in `keras.applications`, such as
+            `"MobileNet"`.
+        weights: `None` for random ones, `"imagenet"` (downloaded by Keras; for
+            `keras.applications` only), or the path of a `.weights.h5` file for the
+            backbone without its top.
+        pooling: How the last feature map becomes a vector: its `"average"`, its
+            `"max"`, `"average_and_max"` (their sum, as in Proxy-Anchor's code),
+            `"gem"` (the generalised mean, whose exponent is trained), or `"flatten"`,
+            which keeps where things are: good when the pictures are aligned, as
+            packshots and drawings are.
+        widths: Channels of each stage of the residual network; each stage after the
+            first halves the resolution.
+        blocks: Residual blocks a stage.
+        stem_stride: Stride of the first convolution of the residual network.
+        dropout: Share of the pooled features that is dropped in training, at least 0
+            and below 1.
+
+    Returns:
+        Model from `images` `[batch, image_size, image_size, 3]`, RGB of 0 to 255, to
+        float32 unit vectors `[batch, embedding_dimension]`.
+
+    Raises:
+        ValueError: An argument is out of range or names nothing that exists.
+
+    Example:
+        >>> embedder = build_embedder(32, 16, widths=(8, 16))
+        >>> tuple(embedder(np.zeros((2, 32, 32, 3))).shape)
+        (2, 16)
+    """
+    whole("image_size", image_size, 8)
+    whole("embedding_dimension", embedding_dimension)
+    one_of("pooling", pooling, tuple(_POOL))
+    fraction("dropout", dropout)
+    shape = (image_size, image_size, 3)
+    images = keras.Input(shape, name="images", dtype="float32")
+    if backbone == "residual":
+        if weights is not None:
+            raise ValueError(
+                "`weights` must be None with backbone='residual': nobody publishes "
+                f"weights for it. Received: weights={weights!r}."
+            )
+        x = layers.Rescaling(1 / 127.5, offset=-1.0, name="preprocessing")(images)
+        x = _residual_network(x, widths, blocks, stem_stride)
+    else:
+        preprocessing, network = _application(backbone, shape, weights)
+        x = network(preprocessing(images))
+    x = _POOL[pooling](name="pooling")(x)
+    if dropout:
+        x = layers.Dropout(dropout, name="dropout")(x)
+    x = layers.Dense(embedding_dimension, name="dense")(x)
+    embedding = L2Normalization(name="embedding")(x)
+    return keras.Model(images, embedding, name="embedder")
+
+
+def load_embedder(path: str | PathLike[str]) -> keras.Model:
+    """Load an embedder from a `.keras` file, ready for inference or more training.
+
+    Args:
+        path: `.keras` file that `embedder.save` wrote.
+
+    Returns:
+        The model, not compiled, from `[batch, size, size, 3]` to `[batch, dimension]`.
+
+    Raises:
+        ValueError: There is no such file, Keras cannot load it, or the model has other
+            shapes: its input must be square, of a known size and of 3 channels, its
+            output one row a picture.
+    """
+    file = Path(path)
+    if not file.exists():
+        raise _no_embedder(file, "which is not there")
+    if not zipfile.is_zipfile(file):
+        raise _no_embedder(file, "which is damaged, or something else")
+    try:
+        model = keras.saving.load_model(file, compile=False)
+    except MemoryError:
+        raise
+    except Exception as error:  # Keras lets through what zipfile, json and h5py raise
+        reason = f"which Keras cannot load ({type(error).__name__}: {_gist(error)})"
+        raise _no_embedder(file, reason) from error
+    # A model that was never built has no shapes.
+    shapes = [getattr(model, f"{end}_shape", None) for end in ("input", "output")]
+    match shapes:
+        case [(None, int(height), int(width), 3), (None, int())] if height == width:
+            return model
+    raise ValueError(
+        "`path` must hold an embedder, from (None, size, size, 3) to (None, "
+        f"dimension). Received: {str(path)!r}, from {shapes[0]} to {shapes[1]}."
+    )
+
+
+def _no_embedder(file: Path, reason: str) -> ValueError:
+    return ValueError(
+        "`path` must be a `.keras` file that `embedder.save` wrote. "
+        f"Received: {str(file)!r}, {reason}."
+    )
+
+
+def _gist(error: Exception) -> str:
+    """Return the first sentence of what went wrong innermost: Keras prints pages."""
+    message = str(error).rpartition("Exception encountered: ")[2]
+    return " ".join(message.split()).split(". ")[0].removesuffix(".")
+
+
+def _residual_network(
+    x: keras.KerasTensor, widths: Sequence[int], blocks: int, stem_stride: int
+) -> keras.KerasTensor:
+    whole("blocks", blocks)
+    whole("stem_stride", stem_stride)
+    if not widths or min(widths) < 1:
+        raise ValueError(
+            "`widths` must name at least one stage, each of at least 1 channel. "
+            f"Received: {tuple(widths)}."
+        )
+    x = _convolution(x, widths[0], max(3, stem_stride), stride=stem_stride)
+    x = layers.ReLU()(x)
+    for stage, width in enumerate(widths):
+        for block in range(blocks):
+            x = _block(x, width, stride=2 if stage > 0 and block == 0 else 1)
+    return x
+
+
+def _block(x: keras.KerasTensor, width: int, stride: int) -> keras.KerasTensor:
+    """A basic block of He et al., Deep Residual Learning, CVPR 2016."""
+    shortcut = x
+    if stride > 1:
+        # The average keeps what a strided 1 x 1 convolution would throw away.
+        shortcut = layers.AveragePooling2D(stride, padding="same")(shortcut)
+    if shortcut.shape[-1] != width:
+        shortcut = _convolution(shortcut, width, 1)
+    x = _convolution(x, width, 3, stride=stride)
+    x = layers.ReLU()(x)
+    x = _convolution(x, width, 3)
+    return layers.ReLU()(layers.Add()([x, shortcut]))
+
+
+def _convolution(
+    x: keras.KerasTensor, width: int, kernel: int, stride: int = 1
+) -> keras.KerasTensor:
+    x = layers.Conv2D(
+        width,
+        kernel,
+        strides=stride,
+        padding="same",
+        use_bias=False,
+        kernel_initializer="he_normal",
+    )(x)
+    # The default momentum of 0.99 lags behind in runs of a few hundred steps.
+    return layers.BatchNormalization(momentum=0.9)(x)
+
+
+def _application(
+    name: str, shape: tuple[int, int, int], weights: str | None
+) -> tuple[keras.Layer, keras.Model]:
+    known = sorted(n for n in vars(keras.applications) if n[:1].isupper())
+    if name not in known:
+        raise ValueError(
+            "`backbone` must be 'residual' or a network of keras.applications: "
+            f"{', '.join(known)}. Received: {name!r}."
+        )
+    build = getattr(keras.applications, name)
+    try:
+        network = build(include_top=False, weights=weights, input_shape=shape)
+    except ValueError:
+        raise
+    except Exception as error:  # Keras raises just that when a download fails
+        raise ValueError(
+            f"`weights` of {name} cannot be had: {error}. Without internet give the "
+            f"path of a .weights.h5 file, or None. Received: weights={weights!r}."
+        ) from error
+    # Each `preprocess_input`, which stands beside its network, is an affine map of the
+    # colours: read off what it does to black and to the three pure colours.
+    preprocess_input = vars(inspect.getmodule(build))["preprocess_input"]
+    probes = np.zeros((1, 1, 4, 3), dtype="float32")
+    probes[0, 0, [1, 2, 3], [0, 1, 2]] = 255.0
+    mapped = np.asarray(preprocess_input(probes.copy())).reshape(4, 3)
+    matrix = (mapped[1:] - mapped[0]) / 255.0
+    return ColorTransform(matrix, mapped[0], name="preprocessing"), network

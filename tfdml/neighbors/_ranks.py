@@ -1,0 +1,305 @@
+"""At which rank each positive stands, without sorting the gallery."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tfdml._arguments import one_of
+from tfdml._parallel import in_threads
+from tfdml.neighbors._scores import Metric, PreparedGallery, check_exclude, leave_out
+
+__all__ = ["Ties", "check_ties", "positive_ranks", "ranks_in"]
+
+Ties = Literal["index", "pessimistic", "optimistic"]
+
+_LONG_ROW = 2**18
+_FEW_POSITIVES = 64  # of more, a sorted row counts faster than the positives do
+
+
+def positive_ranks(
+    queries: ArrayLike,
+    gallery: ArrayLike,
+    positives: Sequence[ArrayLike],
+    *,
+    metric: Metric = "cosine",
+    exclude: ArrayLike | None = None,
+    ties: Ties = "index",
+) -> list[NDArray[np.int64]]:
+    """Find the rank of each positive of each query in a search of the whole gallery.
+
+    The rank is one more than the number of gallery rows that stand before it, those
+    excluded not counted; scores are those of `tfdml.neighbors._exact.nearest_neighbors`, so
+    that rank 1 is its first answer. Rows of equal score stand
+
+    - `"index"`: in the order of the gallery,
+    - `"pessimistic"`: positives after all others, among themselves in that order,
+    - `"optimistic"`: positives before all others.
+
+    All metrics of a ranking follow from these ranks. They are counted: O(Q N R) quick
+    comparisons for R positives of a query, and no sorting while R is small. Memory is
+    that of `nearest_neighbors`.
+
+    Args:
+        queries: Embeddings `[Q, D]`, real and finite.
+        gallery: Embeddings `[N, D]`, real and finite.
+        positives: For each query the gallery rows whose rank is wanted, integers
+            `[R]`, all different and none excluded; R may be 0.
+        metric: `"cosine"` (default), `"dot_product"` or `"squared_euclidean"`.
+        exclude: Integers `[Q]` or `[Q, m]`: the gallery rows that a query is not
+            compared with, such as itself; -1 for none.
+        ties: Which of rows of equal score stands first.
+
+    Returns:
+        For each query the ranks of its positives, from 1, in rising order, int64 `[R]`.
+
+    Raises:
+        ValueError: As `nearest_neighbors`; a positive is excluded, twice there or no
+            gallery row; `ties` is unknown.
+
+    Example:
+        >>> import numpy as np
+        >>> from tfdml.neighbors._ranks import positive_ranks
+        >>> gallery = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 0.5]])
+        >>> positive_ranks([[1.0, 0.1]], gallery, [[1, 2]])
+        [array([2, 3])]
+    """
+    prepared = PreparedGallery(gallery, metric)
+    checked = prepared.checked_queries(queries)
+    if len(positives) != len(checked):
+        raise ValueError(
+            f"`positives` must have one entry for each of the {len(checked)} queries. "
+            f"Received: {len(positives)}."
+        )
+    banned = check_exclude(exclude, len(checked), len(prepared))
+    wanted = [
+        _checked_positives(rows, number, banned[number], len(prepared))
+        for number, rows in enumerate(positives)
+    ]
+    check_ties(ties)
+    ranks = []
+    step = prepared.queries_at_once()
+    for start in range(0, len(checked), step):
+        block = slice(start, start + step)
+        ranks += ranks_in(
+            prepared, checked[block], wanted[block], banned[block], ties=ties
+        )
+    return ranks
+
+
+def check_ties(ties: str) -> None:
+    """Refuse an unknown rule for ties.
+
+    Raises:
+        ValueError: It is none of those that `positive_ranks` names.
+    """
+    one_of("ties", ties, get_args(Ties))
+
+
+def _checked_positives(
+    rows: ArrayLike, query: int, banned: NDArray[np.int64], gallery: int
+) -> NDArray[np.int64]:
+    array = np.asarray(rows)
+    if array.size == 0:
+        return np.empty(0, np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(
+            "`positives` must hold integers [R] for each query. Received: "
+            f"dtype={array.dtype}, shape={array.shape} for query {query}."
+        )
+    ordered = np.unique(array)
+    if len(ordered) < len(array) or ordered[0] < 0 or ordered[-1] >= gallery:
+        raise ValueError(
+            f"`positives` must be different gallery rows, from 0 to {gallery - 1}. "
+            f"Received: {array.tolist()} for query {query}."
+        )
+    if np.isin(ordered, banned).any():
+        raise ValueError(
+            "`positives` must not hold a row that `exclude` leaves out. Received: "
+            f"{array.tolist()} for query {query}."
+        )
+    return ordered.astype(np.int64)
+
+
+class _Count(NamedTuple):
+    """What a product knows of the ranks of one query."""
+
+    above: NDArray[np.int64]
+    """How many rows surely stand before each positive, `[R]`."""
+    ordinals: NDArray[np.int64]
+    """Which positive must still be compared, `[P]`."""
+    others: NDArray[np.int64]
+    """With which gallery row, `[P]`."""
+
+
+def ranks_in(
+    gallery: PreparedGallery,
+    queries: NDArray[np.float32],
+    positives: Sequence[NDArray[np.int64]],
+    exclude: NDArray[np.int64],
+    *,
+    ties: Ties,
+) -> list[NDArray[np.int64]]:
+    """Find ranks as `positive_ranks` does, in one block and without checks.
+
+    Args:
+        gallery: The gallery.
+        queries: What `gallery.checked_queries` returned, no more rows than
+            `gallery.queries_at_once`.
+        positives: Of each query, in rising order.
+        exclude: What `check_exclude` returned.
+        ties: As in `positive_ranks`.
+    """
+    ranks = [np.empty(0, np.int64)] * len(queries)
+    unsettled = np.array([q for q, rows in enumerate(positives) if len(rows)], int)
+    for sharp in (False, True):
+        if not len(unsettled):
+            return ranks
+        product, slack = gallery.products(queries[unsettled], sharp=sharp)
+        leave_out(product, exclude[unsettled])
+        counts: dict[int, _Count] = {}
+        for query, count in zip(
+            unsettled,
+            _counts(product, [positives[q] for q in unsettled], slack),
+            strict=True,
+        ):
+            if count is not None:
+                counts[query] = count
+        for query, found in _settled(gallery, queries, positives, counts, ties).items():
+            ranks[query] = found
+        unsettled = np.array([q for q in unsettled if q not in counts], int)
+    if not len(unsettled):
+        return ranks
+    badness = gallery.all_scores(queries[unsettled])  # embeddings have collapsed
+    if gallery.metric != "squared_euclidean":
+        np.negative(badness, out=badness)
+    leave_out(badness, exclude[unsettled], np.inf)
+    for row, query in enumerate(unsettled):
+        ranks[query] = _sorted_ranks(badness[row], positives[query], ties)
+    return ranks
+
+
+def _counts(
+    product: NDArray[Any],
+    positives: Sequence[NDArray[np.int64]],
+    slack: NDArray[np.float64],
+) -> list[_Count | None]:
+    def part_of(part: slice) -> list[_Count | None]:
+        rows = zip(product[part], positives[part], slack[part], strict=True)
+        return [_count(*row) for row in rows]
+
+    # Threads get in each other's way where NumPy takes microseconds for a row.
+    least = 1 if product.shape[1] >= _LONG_ROW else len(product)
+    return [c for part in in_threads(part_of, len(product), least=least) for c in part]
+
+
+def _count(
+    row: NDArray[Any], positives: NDArray[np.int64], slack: float
+) -> _Count | None:
+    """Count what stands before each positive; None where too much is unclear."""
+    # Above this, comparing pairs would cost more than a float64 product.
+    few = max(4 * len(positives), row.size // 64)
+    own, dtype = row[positives], row.dtype.type
+    with np.errstate(over="ignore"):
+        low = np.nextafter((own - slack).astype(dtype), dtype(-np.inf))
+        high = np.nextafter((own + slack).astype(dtype), dtype(np.inf))
+    columns = None
+    near = row >= low.min()
+    if np.count_nonzero(near) <= row.size // 8:
+        columns = np.flatnonzero(near)
+        row = row[columns]
+    order = None
+    if columns is None and len(positives) <= _FEW_POSITIVES:
+        above = np.array([np.count_nonzero(row > limit) for limit in high])
+        until = np.array([np.count_nonzero(row >= limit) for limit in low])
+    else:
+        order = np.argsort(row)
+        rising = row[order]
+        above = row.size - np.searchsorted(rising, high, "right")
+        until = row.size - np.searchsorted(rising, low, "left")
+    if (until - above).sum() > few + len(positives):
+        return None
+    unclear = np.flatnonzero(until - above > 1)
+    between = [
+        np.flatnonzero((row >= low[i]) & (row <= high[i]))
+        if order is None
+        else order[row.size - until[i] : row.size - above[i]]
+        for i in unclear
+    ]
+    others = np.concatenate([np.empty(0, np.int64), *between])
+    ordinals = np.repeat(unclear, [len(rows) for rows in between])
+    # A row that is excluded scores -inf, and may be within an infinite slack.
+    is_other = row[others] > -np.inf
+    if columns is not None:
+        others = columns[others]
+    is_other &= others != positives[ordinals]
+    return _Count(above, ordinals[is_other], others[is_other])
+
+
+def _settled(
+    gallery: PreparedGallery,
+    queries: NDArray[np.float32],
+    positives: Sequence[NDArray[np.int64]],
+    counts: dict[int, _Count],
+    ties: Ties,
+) -> dict[int, NDArray[np.int64]]:
+    """Compare the pairs that are left, and return the ranks of each query."""
+    if not counts:
+        return {}
+    sizes = np.array([len(count.above) for count in counts.values()])
+    starts = np.cumsum(sizes) - sizes
+    wanted = np.concatenate([positives[query] for query in counts])
+    owners = np.repeat(list(counts), sizes)
+    above = np.concatenate([count.above for count in counts.values()])
+
+    others = np.concatenate([count.others for count in counts.values()])
+    places = np.concatenate(
+        [
+            start + count.ordinals
+            for start, count in zip(starts, counts.values(), strict=True)
+        ]
+    )
+    if len(places):
+        unclear, compared = np.unique(places, return_inverse=True)
+        own = gallery.scores(queries, owners[unclear], wanted[unclear])[compared]
+        found = gallery.scores(queries, owners[places], others)
+        before = found < own if gallery.metric == "squared_euclidean" else found > own
+        tied = np.flatnonzero(found == own)
+        keys = owners * len(gallery) + wanted  # rising
+        key = owners[places[tied]] * len(gallery) + others[tied]
+        at = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
+        is_positive = keys[at] == key
+        earlier = others[tied] < wanted[places[tied]]
+        before[tied] = _stands_first(ties, earlier, is_positive)
+        above = above + np.bincount(places[before], minlength=len(above))
+    return {
+        query: np.sort(above[start : start + size] + 1)
+        for query, start, size in zip(counts, starts, sizes, strict=True)
+    }
+
+
+def _stands_first(
+    ties: Ties, earlier: NDArray[np.bool_], is_positive: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Tell which rows stand before a positive of equal score."""
+    if ties == "index":
+        return earlier
+    if ties == "pessimistic":
+        return earlier | ~is_positive
+    return earlier & is_positive
+
+
+def _sorted_ranks(
+    badness: NDArray[np.float32], positives: NDArray[np.int64], ties: Ties
+) -> NDArray[np.int64]:
+    is_positive = np.zeros(len(badness), bool)
+    is_positive[positives] = True
+    keys = {
+        "index": np.zeros(len(badness), bool),
+        "pessimistic": is_positive,
+        "optimistic": ~is_positive,
+    }
+    # lexsort() is stable: what is equal in both stays in the order of the index.
+    order = np.lexsort((keys[ties], badness))
+    return np.flatnonzero(is_positive[order]) + 1

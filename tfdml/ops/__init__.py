@@ -1,0 +1,1 @@
+"""Tensor operations that losses are made of, on `keras.ops` alone."""

@@ -1,0 +1,1 @@
+"""Figures of losses, embeddings and results, drawn with matplotlib."""

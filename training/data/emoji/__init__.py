@@ -1,0 +1,1 @@
+"""The emoji data set, built from the drawings of several designers."""

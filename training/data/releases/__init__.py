@@ -1,0 +1,1 @@
+"""Readers of published data sets, from the files of their releases."""

@@ -1,0 +1,1 @@
+"""Evaluate, calibrate and compare trained embedders."""

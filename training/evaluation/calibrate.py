@@ -1,0 +1,110 @@
+"""The threshold of a finished run's embedder, chosen on its validation images."""
+
+from os import PathLike
+
+import numpy as np
+
+from tfdml._embeddings import as_embeddings
+from tfdml.metrics._calibration import (
+    Calibration,
+    calibrate,
+    check_target,
+    match_scores,
+)
+from training.measure.evaluation import Part, embed
+from training.run.finished_run import read_finished_run
+from training.run.run_folder import write_json
+
+__all__ = ["CALIBRATION", "NoThresholdError", "calibrate_run"]
+
+CALIBRATION = "calibration.json"
+
+
+class NoThresholdError(ValueError):
+    """All is well with the run, but its images let no threshold be chosen."""
+
+
+def calibrate_run(
+    run: str | PathLike[str],
+    *,
+    precision: float | None = None,
+    false_positive_rate: float | None = None,
+    images: str | PathLike[str] | None = None,
+    training_images: bool = False,
+) -> Calibration:
+    """Choose a threshold on the validation images of a run and keep it in its folder.
+
+    Every image is a query among all others, or each query in the gallery where the data
+    set has such roles. Where sequences are known, the images of the query's own are
+    left out: a threshold that suits neighbouring frames would be too low for a picture
+    that was taken another time.
+
+    In a larger gallery the nearest image of another class is nearer. So that the
+    gallery is not small because the validation part is, the training images can be
+    searched as well: they are of other classes than any query.
+
+    An earlier `calibration.json` is replaced; it stays where no threshold is found.
+
+    Args:
+        run: What `python -m training fit` wrote.
+        precision: The share of right answers wanted; see `tfdml.metrics._calibration.calibrate`.
+        false_positive_rate: The share of false positives wanted, in place of it.
+        images: Folder or manifest, where the images are no longer those of the recipe.
+        training_images: Whether the training images are in the gallery too.
+
+    Returns:
+        What was written.
+
+    Raises:
+        FileNotFoundError: There is no finished run, or its images are gone.
+        NoThresholdError: The run has no validation images or no classes, or the wanted
+            rate cannot be reached on them.
+        ValueError: The wanted rate is none, the run is damaged, or the images cannot be
+            used.
+    """
+    check_target(precision, false_positive_rate)  # before minutes of work
+    finished = read_finished_run(run)
+    part, _ = finished.part("validation", images)
+    data = part.data
+    if data.is_continuous:
+        raise NoThresholdError(
+            f"{run} was trained on continuous labels: no neighbour of theirs is right "
+            "or wrong, so that there is no match to calibrate. It needs classes."
+        )
+    if not len(data):
+        raise NoThresholdError(
+            f"{run} has no validation images to choose a threshold on. Train it with "
+            "`validation_fraction` above 0 in [data], or give `images` a manifest "
+            'whose `split` is "validation" for classes that it has not seen.'
+        )
+    parts, is_query, is_gallery = [part], data.is_query(), data.is_gallery()
+    if training_images:
+        others, _ = finished.part("train", images)
+        parts.append(others)
+        is_query = np.append(is_query, np.zeros(len(others.data), bool))
+        is_gallery = np.append(is_gallery, np.ones(len(others.data), bool))
+    embedder = finished.embedder()
+    rows = np.concatenate([embed(embedder, some) for some in parts])
+    rows = as_embeddings("embeddings", rows, unit=False)  # NaN is no reason to go on
+    labels = [np.array(some.data.class_names)[some.data.labels] for some in parts]
+    try:
+        scores = match_scores(
+            rows,
+            np.concatenate(labels),
+            is_query=is_query,
+            is_gallery=is_gallery,
+            groups=_sequences(parts),
+        )
+        found = calibrate(
+            scores, precision=precision, false_positive_rate=false_positive_rate
+        )
+    except ValueError as error:
+        raise NoThresholdError(str(error)) from error
+    write_json(finished.folder / CALIBRATION, found.to_json())
+    return found
+
+
+def _sequences(parts: list[Part]) -> np.ndarray | None:
+    sequences = [part.data.sequences for part in parts]
+    known = [names for names in sequences if names is not None]
+    return np.concatenate(known) if len(known) == len(sequences) else None

@@ -1,0 +1,225 @@
+"""Which run is better, and what of it may be chance."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from tfdml.metrics._bootstrap import Difference, paired_difference
+from training.measure.query_files import NamedResults, read_queries
+from training.run.run_folder import read_json
+
+__all__ = ["Compared", "Comparison", "compare", "results_folder"]
+
+_CLASSES = ("precision_at_1", "r_precision", "map_at_r", "mean_average_precision")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One model: a run, or several that differ in their seed alone.
+
+    Args:
+        name: The name of its first run's folder, or the path where names are not clear.
+        folders: Its run folders.
+        means: By metric: the mean over queries of each run, float64 `[runs]`.
+        differences: By metric: how much higher its mean over runs is than that of the
+            first model; none for the first model itself, or where there is one class
+            alone.
+    """
+
+    name: str
+    folders: tuple[Path, ...]
+    means: dict[str, np.ndarray]
+    differences: dict[str, Difference]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Models measured on the same queries.
+
+    Args:
+        models: The first is what the others are compared with.
+        metrics: Which metrics are compared.
+        queries: How many queries there are.
+        classes: Of how many classes.
+    """
+
+    models: tuple[Compared, ...]
+    metrics: tuple[str, ...]
+    queries: int
+    classes: int
+
+
+def compare(
+    folders: Sequence[str | PathLike[str]], *, metrics: Sequence[str] | None = None
+) -> Comparison:
+    """Compare the test results of runs, query by query.
+
+    Runs with the same recipe but for the seed are one model. Each model is compared
+    with the first by `tfdml.metrics._bootstrap.paired_difference`: classes are drawn anew and,
+    of a model with several runs, runs. The intervals are of 95 % for each difference by
+    itself: of twenty models that are all alike, one would seem to differ.
+
+    Args:
+        folders: Run folders, or folders that `evaluate` wrote, at least two. Of a run
+            that has been evaluated, the evaluation counts.
+        metrics: Which metrics; by default Precision@1, R-precision, MAP@R and mAP, with
+            continuous labels all.
+
+    Returns:
+        The comparison.
+
+    Raises:
+        ValueError: There are fewer than two models, one has no results of single
+            queries, they were measured with other queries, labels or galleries, or a
+            metric is unknown.
+    """
+    models = _grouped([Path(folder) for folder in folders])
+    if len(models) < 2:
+        raise ValueError(
+            "`folders` must hold at least two models; runs that differ in their seed "
+            f"alone are one. Received: {len(folders)} runs of {len(models)}."
+        )
+    found = [[read_queries(results_folder(folder)) for folder in m] for m in models]
+    first = found[0][0]
+    for folders_of, runs in zip(models, found, strict=True):
+        for folder, run in zip(folders_of, runs, strict=True):
+            _check_same_task(first, models[0][0], run, folder)
+    chosen = _chosen([run for runs in found for run in runs], metrics)
+    for folders_of, runs in zip(models, found, strict=True):
+        for folder, run in zip(folders_of, runs, strict=True):
+            _check_measured(chosen, run, folder)
+    classes = first.results.classes
+    several = len(np.unique(classes)) > 1
+    values = [
+        {name: np.stack([_values(first, r, name) for r in runs]) for name in chosen}
+        for runs in found
+    ]
+    compared = []
+    names = _names([folders_of[0] for folders_of in models])
+    for number, (folders_of, by_metric) in enumerate(zip(models, values, strict=True)):
+        differences = {}
+        if number and several:
+            differences = {
+                name: paired_difference(values[0][name], by_metric[name], classes)
+                for name in chosen
+            }
+        means = {name: rows.mean(axis=1) for name, rows in by_metric.items()}
+        compared.append(Compared(names[number], tuple(folders_of), means, differences))
+    return Comparison(tuple(compared), chosen, len(classes), len(np.unique(classes)))
+
+
+def _grouped(folders: Sequence[Path]) -> list[list[Path]]:
+    """Put runs of one recipe together, in the order of the first of each."""
+    groups: dict[str, list[Path]] = {}
+    seen: dict[str, Path] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise ValueError(f"There is no run folder {str(folder)!r}.")
+        file = folder / "recipe.json"
+        key = whole = str(folder.resolve())
+        if file.is_file():
+            recipe = read_json(file)
+            try:
+                whole = json.dumps(recipe, sort_keys=True)
+                fit = {**recipe["fit"], "seed": None}
+                key = json.dumps({**recipe, "fit": fit}, sort_keys=True)
+            except (TypeError, KeyError) as error:
+                raise ValueError(f"{file} is no recipe of a run ({error}).") from error
+        if whole in seen:
+            raise ValueError(
+                "`folders` must not hold two runs of one recipe and seed. Received: "
+                f"{str(seen[whole])!r} and {str(folder)!r}."
+            )
+        seen[whole] = folder
+        groups.setdefault(key, []).append(folder)
+    return list(groups.values())
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """Name models by their folders, or by the paths where that is not clear."""
+    resolved = [folder.resolve() for folder in folders]
+    short = [
+        folder.parent.name if folder.name == "evaluation" else folder.name
+        for folder in resolved
+    ]
+    return [
+        name if short.count(name) == 1 else str(folder)
+        for name, folder in zip(short, folders, strict=True)
+    ]
+
+
+def results_folder(folder: Path) -> Path:
+    """Return where a run's results of single queries are."""
+    evaluated = folder / "evaluation"
+    return evaluated if evaluated.is_dir() else folder
+
+
+def _check_same_task(
+    first: NamedResults, first_folder: Path, run: NamedResults, folder: Path
+) -> None:
+    """Refuse results of other queries, other labels or another gallery."""
+    remedy = "Evaluate them on the same images with `python -m training evaluate`."
+    both = f"{str(first_folder)!r} and {str(folder)!r}"
+    expected, received = (
+        dict(zip(r.names.tolist(), r.results.classes.tolist(), strict=True))
+        for r in (first, run)
+    )
+    if len(received) < len(run.names):
+        raise ValueError(
+            f"Each query must have a name of its own. {str(folder)!r} has "
+            f"{len(run.names)} queries of {len(received)} names."
+        )
+    if expected.keys() != received.keys():
+        raise ValueError(
+            f"All runs must have been measured with the same queries. {both} have "
+            f"{len(expected)} and {len(received)}; in one alone, for example: "
+            f"{min(expected.keys() ^ received.keys())!r}. {remedy}"
+        )
+    other = [name for name, label in expected.items() if received[name] != label]
+    if other and first.results.first_ranks is not None:
+        raise ValueError(
+            f"All runs must have been measured with the same labels. {other[0]!r} is "
+            f"{expected[other[0]]!r} and {received[other[0]]!r} in {both}. {remedy}"
+        )
+    if first.searched != run.searched:
+        raise ValueError(
+            "All runs must have been measured in the same gallery with the same labels "
+            f"and sequences: those of {both} differ. {remedy}"
+        )
+
+
+def _check_measured(metrics: Sequence[str], run: NamedResults, folder: Path) -> None:
+    missing = [name for name in metrics if name not in run.results.values]
+    if missing:
+        raise ValueError(
+            f"`metrics` must have been measured of every run. {str(folder)!r} has no "
+            f"{missing[0]!r}. Measure it with `python -m training evaluate {folder}`."
+        )
+
+
+def _chosen(
+    runs: Sequence[NamedResults], metrics: Sequence[str] | None
+) -> tuple[str, ...]:
+    first = runs[0]
+    known = first.results.values
+    if metrics is None:
+        is_of_classes = first.results.first_ranks is not None
+        return tuple(name for name in known if not is_of_classes or name in _CLASSES)
+    every = {name for run in runs for name in run.results.values}
+    for name in metrics:
+        if name not in every:
+            raise ValueError(
+                f"`metrics` must be some of {', '.join(sorted(every))}. "
+                f"Received: {name!r}."
+            )
+    return tuple(metrics)
+
+
+def _values(first: NamedResults, run: NamedResults, metric: str) -> np.ndarray:
+    """Return the metric of each query, in the order of the first run."""
+    order = np.argsort(run.names)[np.argsort(np.argsort(first.names))]
+    return run.results.values[metric][order]

@@ -1,0 +1,139 @@
+"""A comparison of runs, as text and as an HTML page with curves."""
+
+import math
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+
+import numpy as np
+
+from tfdml.metrics._bootstrap import Difference
+from training.evaluation.compare import Comparison, results_folder
+from training.evaluation.evaluation_page import figure_html
+from training.evaluation.figures import Figure, convergence, curves
+from training.measure.query_files import read_queries, read_roc
+from training.reports.html_page import html_page, html_table
+from training.reports.text import metric_text, metric_title
+
+__all__ = [
+    "check_page_free",
+    "comparison_rows",
+    "comparison_text",
+    "difference_text",
+    "write_comparison",
+]
+
+_NOTE = (
+    "Differences are to the first model, with 95 % intervals by drawing classes anew "
+    "and, of several seeds, runs. n.s.: not significant, the interval holds 0. Each "
+    "interval stands for itself: of twenty models that are all alike, one would seem "
+    "to differ."
+)
+
+
+_TITLE = "<title>Comparison</title>"
+
+
+def comparison_rows(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """Return the head and the cells of the table, all text."""
+    head = ["model", "seeds", *map(metric_title, comparison.metrics)]
+    rows = []
+    for model in comparison.models:
+        cells = [model.name, str(len(model.folders))]
+        for name in comparison.metrics:
+            cells.append(_mean(name, model.means[name]))
+        rows.append(cells)
+        if model.differences:
+            cells = ["  difference", ""]
+            for name in comparison.metrics:
+                cells.append(difference_text(name, model.differences[name]))
+            rows.append(cells)
+    return head, rows
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """Return the table for a terminal."""
+    head, rows = comparison_rows(comparison)
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if not place else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in [head, *rows]
+    ]
+    of = f"{comparison.queries:,} queries of {comparison.classes:,} classes. "
+    return "\n".join([*lines, "", of + _NOTE])
+
+
+def check_page_free(path: Path) -> None:
+    """Make sure that a comparison may be written to a file.
+
+    Raises:
+        FileExistsError: A folder or a file that is no comparison is there.
+    """
+    if not path.exists():
+        return
+    if path.is_dir() or _TITLE not in path.read_text("utf-8", errors="replace")[:4000]:
+        raise FileExistsError(
+            f"{str(path)!r} is no comparison, and is not replaced. Choose another file "
+            "with --out."
+        )
+
+
+def write_comparison(comparison: Comparison, path: Path) -> None:
+    """Write the table, and the curves of all runs on common axes, to an HTML file.
+
+    Args:
+        comparison: What to show.
+        path: Where to. A comparison that is there is replaced.
+
+    Raises:
+        FileExistsError: Something else is there.
+        OSError: The file cannot be written.
+    """
+    check_page_free(path)
+    head, rows = comparison_rows(comparison)
+    of = f"{comparison.queries:,} queries of {comparison.classes:,} classes."
+    parts = [
+        "<h1>Comparison</h1>",
+        f'<p class="lead">{escape(of)}</p>',
+        html_table(head, rows),
+        f'<p class="note">{escape(_NOTE)}</p>',
+        '<h2>Curves</h2><p class="note">Of several seeds, the first run.</p>',
+        '<div class="figures">',
+        *map(figure_html, _figures(comparison)),
+        "</div>",
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(html_page("Comparison", parts), encoding="utf-8")
+
+
+def _mean(name: str, means: np.ndarray) -> str:
+    if len(means) == 1:
+        return metric_text(name, float(means[0]))
+    spread = metric_text(name, float(means.std(ddof=1)))
+    return f"{metric_text(name, float(means.mean()))} \u00b1 {spread}"
+
+
+def difference_text(name: str, found: Difference) -> str:
+    """Write a difference with its interval, and whether it is significant."""
+    is_share = metric_text(name, 0.0).endswith("%")
+    scale, digits = (100, 1) if is_share else (1, 3)
+    values = [scale * v for v in (found.difference, found.low, found.high)]
+    # Digits enough that what is not 0 does not look like it.
+    smallest = min((abs(v) for v in values if v), default=1.0)
+    digits = max(digits, min(6, math.ceil(-math.log10(smallest))))
+    difference, low, high = (f"{round(v, digits) + 0.0:+.{digits}f}" for v in values)
+    text = f"{difference} [{low}, {high}]"
+    return text if found.is_significant else f"{text} n.s."
+
+
+def _figures(comparison: Comparison) -> Iterator[Figure]:
+    folders = {model.name: model.folders[0] for model in comparison.models}
+    measured = {name: results_folder(folder) for name, folder in folders.items()}
+    yield from curves(
+        {name: read_queries(folder).results for name, folder in measured.items()},
+        {name: read_roc(folder) for name, folder in measured.items()},
+    )
+    yield from convergence(folders)

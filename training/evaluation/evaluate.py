@@ -1,0 +1,276 @@
+"""A whole evaluation: every metric, the report, and what `compare` reads."""
+
+import time
+from os import PathLike
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfdml._embeddings import as_embeddings
+from tfdml.metrics._bootstrap import bootstrap_interval
+from tfdml.metrics._calibration_record import read_calibration
+from tfdml.metrics._clustering import clustering_metrics
+from tfdml.metrics._hubness import hubness_of_occurrences, k_occurrences
+from tfdml.metrics._kmeans import cluster
+from tfdml.metrics._pair_counts import PairCounts, pair_counts
+from tfdml.metrics._results import QueryResults
+from tfdml.metrics._retrieval import query_metrics
+from tfdml.metrics._verification import verification_metrics
+from training.environment import environment
+from training.evaluation.calibrate import CALIBRATION
+from training.evaluation.evaluation_page import write_evaluation_report
+from training.evaluation.figures import Drawn
+from training.evaluation.subject import Subject
+from training.measure.evaluation import part_results
+from training.measure.query_files import write_queries, write_roc
+from training.measure.search import search_part
+from training.run.run_folder import write_json
+
+__all__ = ["default_folder", "evaluate"]
+
+KS = (1, 2, 4, 5, 8, 10, 100, 1000)
+"""The k of Precision@k and Recall@k, as far as the gallery is large enough."""
+
+HUB_K = 10
+
+
+def evaluate(
+    subject: Subject,
+    out: str | PathLike[str],
+    *,
+    overwrite: bool = False,
+    keep_embeddings: bool = False,
+) -> dict[str, Any]:
+    """Measure everything there is to measure, and write it to a folder.
+
+    With classes: all metrics of `tfdml.metrics._retrieval`, each with its interval by drawing
+    classes anew, over queries and over classes, by category and of the categories as
+    super-classes; clustering into as many clusters as there are classes (and
+    categories); verification of all pairs; hubness. With continuous labels: label
+    distance and nDCG, and hubness.
+
+    Queries without a positive are left out of every mean, and counted.
+
+    The folder holds `metrics.json`, `queries.npz` (the metrics of each query),
+    `roc.npz` (verification), `report.html` and, where wanted, `embeddings.npy`. It
+    appears when all is measured, the report after it.
+
+    Args:
+        subject: What to evaluate.
+        out: The folder.
+        overwrite: Whether an evaluation in it may be replaced.
+        keep_embeddings: Whether `embeddings.npy` is written, `[N, dimension]`.
+
+    Returns:
+        What `metrics.json` holds.
+
+    Raises:
+        FileExistsError: The folder exists, and `overwrite` is False or it holds no
+            evaluation.
+        ValueError: An embedding is not finite, or a file of the run is damaged.
+        UnreadableImageError: A picture of the report is broken; all else is written.
+    """
+    folder = Path(out).resolve()
+    _check_free(folder, overwrite)
+    threshold = _threshold(subject)  # which may be damaged: before minutes of work
+    above = next(p for p in folder.parents if p.is_dir())
+    with TemporaryDirectory(prefix=f".{folder.name}.", dir=above) as scratch:
+        new = Path(scratch) / folder.name
+        new.mkdir()
+        results, drawn = _evaluate_into(new, subject, keep_embeddings, threshold)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if folder.exists():
+            folder.rename(Path(scratch) / "replaced")
+        new.rename(folder)
+    # Last, because it needs the pictures: a broken one costs no more than the report.
+    write_evaluation_report(folder, results, drawn)
+    return results
+
+
+def default_folder(model: str | PathLike[str], subject: Subject) -> Path:
+    """Return where an evaluation goes that is told no folder.
+
+    That of the test images of a run goes into the run, where `compare` finds it.
+    """
+    path = Path(model).resolve()
+    if subject.is_test_of_run:
+        return path / "evaluation"
+    name = path.stem if path.is_file() else path.name
+    if name.isdigit():  # the version of a SavedModel
+        name = f"{path.parent.name}-{name}"
+    if subject.run is not None:
+        name = f"{name}-{Path(subject.images).stem}-{subject.split}"
+    return Path("evaluations") / name
+
+
+def _check_free(folder: Path, overwrite: bool) -> None:
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise FileExistsError(
+            f"{str(folder)!r} is a file. Choose another folder with --out."
+        )
+    if not (folder / "queries.npz").is_file() or (folder / "recipe.json").exists():
+        raise FileExistsError(
+            f"{str(folder)!r} holds something else than an evaluation, and is not "
+            "replaced. Choose another folder with --out."
+        )
+    if not overwrite:
+        raise FileExistsError(
+            f"{str(folder)!r} holds an evaluation already. Choose another folder with "
+            "--out, or replace it with --overwrite."
+        )
+
+
+def _evaluate_into(
+    folder: Path, subject: Subject, keep_embeddings: bool, threshold: float | None
+) -> tuple[dict[str, Any], Drawn]:
+    """Measure, and write all but the report."""
+    clock = _Clock()
+    embeddings = as_embeddings("embeddings", subject.embeddings(), unit=False)
+    clock.note("embedding")
+    if keep_embeddings:
+        np.save(folder / "embeddings.npy", embeddings, allow_pickle=False)
+    part, data = subject.part, subject.part.data
+    queried = part_results(part, embeddings, KS)
+    clock.note("retrieval")
+    results: dict[str, Any] = {
+        "model": subject.name,
+        "of": subject.images,
+        "split": subject.split,
+        "images": len(data),
+        "gallery": int(data.is_gallery().sum()),
+        "classes": len(data.class_names),
+        "classes_trained_on": subject.classes_trained_on,
+        "dimension": embeddings.shape[1],
+        "queries": len(queried.queries),
+        "queries_without_positive": len(queried.without_positive),
+        "rule": "queries without a positive are left out of every mean",
+        "metrics": queried.means(),
+        "intervals": _intervals(queried),
+    }
+    pairs = None
+    if not data.is_continuous:
+        results |= _of_classes(subject, embeddings, queried)
+        clock.note("clustering")
+        pairs, verification = _verification(subject, embeddings)
+        results |= verification
+        clock.note("verification")
+    occurrences = _occurrences(subject, embeddings)
+    if occurrences is not None:
+        results["hubness"] = {"k": HUB_K, **hubness_of_occurrences(occurrences)}
+    clock.note("hubness")
+    write_queries(folder, queried, part, subject.names)
+    if pairs is not None:
+        write_roc(folder, pairs)
+    results |= {
+        "seconds": clock.seconds,
+        "backend": keras.backend.backend(),
+        "environment": environment(),
+    }
+    write_json(folder / "metrics.json", results)
+    drawn = Drawn(
+        subject,
+        embeddings,
+        queried,
+        pairs,
+        occurrences,
+        hub_k=HUB_K,
+        threshold=threshold,
+    )
+    return results, drawn
+
+
+class _Clock:
+    """Notes how long each part took."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def note(self, name: str) -> None:
+        """Note what went on since the last note."""
+        now = time.monotonic()
+        self.seconds[name] = round(now - self._last, 3)
+        self._last = now
+
+
+def _intervals(results: QueryResults) -> dict[str, tuple[float, float]]:
+    """Return the 95 % interval of each mean; none where there is one class alone."""
+    if len(np.unique(results.classes)) < 2:
+        return {}
+    return {
+        name: bootstrap_interval(values, results.classes)
+        for name, values in results.values.items()
+    }
+
+
+def _of_classes(
+    subject: Subject, embeddings: np.ndarray, queried: QueryResults
+) -> dict[str, Any]:
+    data = subject.part.data
+    found: dict[str, Any] = {
+        "macro": queried.means(average="macro"),
+        "clustering": _clustering(embeddings, data.labels),
+    }
+    if data.categories is None or len(np.unique(data.categories)) < 2:
+        return found
+    found["categories"] = queried.by(data.categories)
+    prefix = "recall_at_"
+    ks = [int(n.removeprefix(prefix)) for n in queried.values if n.startswith(prefix)]
+    of_categories = query_metrics(
+        embeddings,
+        data.categories,
+        ks,
+        is_query=data.is_query(),
+        is_gallery=data.is_gallery(),
+        groups=data.sequences,
+    )
+    found["superclasses"] = {
+        "metrics": of_categories.means(),
+        "clustering": _clustering(embeddings, data.categories),
+    }
+    return found
+
+
+def _clustering(embeddings: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    count = len(np.unique(labels))
+    return {"clusters": count} | clustering_metrics(cluster(embeddings, count), labels)
+
+
+def _verification(
+    subject: Subject, embeddings: np.ndarray
+) -> tuple[PairCounts | None, dict[str, Any]]:
+    data = subject.part.data
+    about: dict[str, Any] = {"groups": data.sequences}
+    if data.roles is not None:
+        about |= {"is_query": data.is_query(), "is_gallery": data.is_gallery()}
+    counts = pair_counts(embeddings, data.labels, **about)
+    if not counts.negatives.any():
+        return None, {}  # one class alone
+    found = verification_metrics(embeddings, data.labels, counts=counts, **about)
+    return counts, {"verification": found}
+
+
+def _occurrences(subject: Subject, embeddings: np.ndarray) -> np.ndarray | None:
+    """Count how often each item of the gallery is among the nearest of a query.
+
+    None where the gallery is too small for it.
+    """
+    data = subject.part.data
+    asked = np.flatnonzero(data.is_query())
+    found, _ = search_part(subject.part, embeddings, asked, HUB_K)
+    if found.shape[1] < HUB_K:
+        return None
+    searched = np.flatnonzero(data.is_gallery())
+    return k_occurrences(np.searchsorted(searched, found), len(searched))
+
+
+def _threshold(subject: Subject) -> float | None:
+    """Return the similarity from which on the run's search answers, if it has one."""
+    if subject.run is None or not (subject.run.folder / CALIBRATION).is_file():
+        return None
+    return read_calibration(subject.run.folder / CALIBRATION).threshold

@@ -1,0 +1,237 @@
+"""The figures of an evaluation."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfdml.metrics._pair_counts import PairCounts
+from tfdml.metrics._results import QueryResults
+from tfdml.metrics._verification import roc_curve
+from tfdml.plots._distributions import plot_hubness, plot_similarity_histograms
+from tfdml.plots._embedding_map import plot_embedding_map
+from tfdml.plots._gallery import plot_retrieval_gallery
+from tfdml.plots._retrieval import plot_precision_recall, plot_recall_at_k, plot_roc
+from tfdml.plots._training import plot_convergence
+from training.evaluation.subject import Subject
+from training.measure.search import search_part
+from training.run.run_folder import read_json
+
+__all__ = ["Drawn", "Figure", "convergence", "curves", "figures"]
+
+_MOST_ON_THE_MAP = 2000
+_THUMBNAIL = 48
+_ROWS = 8
+_HITS = 8
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What the figures show.
+
+    Args:
+        subject: What was evaluated.
+        embeddings: Of its images, float32 `[N, dimension]`.
+        queried: The metrics of each query.
+        pairs: Pairs by similarity; None where there are no classes, or one alone.
+        occurrences: How often each item of the gallery is near a query, or None.
+        hub_k: How near that is.
+        threshold: A calibrated similarity, or None.
+    """
+
+    subject: Subject
+    embeddings: np.ndarray
+    queried: QueryResults
+    pairs: PairCounts | None
+    occurrences: np.ndarray | None
+    hub_k: int
+    threshold: float | None = None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the report.
+
+    Args:
+        title: What it shows.
+        note: How to read it, one or two sentences.
+        drawing: A `matplotlib.figure.Figure`.
+    """
+
+    title: str
+    note: str
+    drawing: Any
+
+
+def figures(drawn: Drawn) -> Iterator[Figure]:
+    """Draw one figure after the other, those that there is something to draw for.
+
+    Raises:
+        UnreadableImageError: A file is broken.
+        FileNotFoundError: A file is gone.
+    """
+    name, queried = drawn.subject.name, drawn.queried
+    if queried.first_ranks is not None:
+        worst = _worst(queried.first_ranks, queried.classes)
+        if len(worst):
+            yield Figure(
+                "Worst searches",
+                "Queries whose first picture of their own class comes last of all, "
+                "one of each class.",
+                plot_retrieval_gallery(_rows(drawn, worst)),
+            )
+        drawn_by_lot = np.random.default_rng(0).permutation(len(queried.queries))
+        yield Figure(
+            "Searches drawn by lot",
+            "What a user would see, neither the best nor the worst.",
+            plot_retrieval_gallery(_rows(drawn, drawn_by_lot[:_ROWS])),
+        )
+    roc = None if drawn.pairs is None else roc_curve(drawn.pairs)[:2]
+    yield from curves({name: queried}, {name: roc})
+    if drawn.pairs is not None:
+        yield Figure(
+            "Similarity of pairs",
+            "The less the two overlap, the better a threshold tells them apart.",
+            plot_similarity_histograms(
+                drawn.pairs.scores,
+                drawn.pairs.positives,
+                drawn.pairs.negatives,
+                threshold=drawn.threshold,
+            ),
+        )
+    if drawn.occurrences is not None:
+        yield Figure(
+            "Hubness",
+            f"How often each picture is among the {drawn.hub_k} nearest of a query: "
+            "hubs are found by many queries they do not belong to, anti-hubs by none.",
+            plot_hubness(drawn.occurrences, drawn.hub_k),
+        )
+    yield _map(drawn)
+    if drawn.subject.run is not None:
+        yield from convergence({name: drawn.subject.run.folder})
+
+
+def curves(
+    results: Mapping[str, QueryResults],
+    rocs: Mapping[str, tuple[np.ndarray, np.ndarray] | None],
+) -> Iterator[Figure]:
+    """Draw recall, precision and the ROC of one or several models on common axes.
+
+    Args:
+        results: What was measured of each query, by model.
+        rocs: False and true accept rates by model; None where not measured.
+    """
+    ranks = {n: r.first_ranks for n, r in results.items() if r.first_ranks is not None}
+    if ranks:
+        yield Figure(
+            "Recall against k",
+            "The share of queries with at least one picture of their class among the "
+            "first k.",
+            plot_recall_at_k(ranks),
+        )
+    precision = {
+        name: (found.curve.recall, found.curve.interpolated)
+        for name, found in results.items()
+        if found.curve is not None
+    }
+    if precision:
+        yield Figure(
+            "Precision and recall of the rankings",
+            "Of each query's whole ranking, interpolated; the mean over queries.",
+            plot_precision_recall(precision),
+        )
+    measured = {name: roc for name, roc in rocs.items() if roc is not None}
+    if measured:
+        missing = ", ".join(name for name, roc in rocs.items() if roc is None)
+        yield Figure(
+            "Verification of pairs",
+            "Two pictures are taken for one class where their similarity is above a "
+            "threshold."
+            + f" Not measured: {missing}; `evaluate` does."
+            * bool(missing),
+            plot_roc(measured),
+        )
+
+
+def convergence(runs: Mapping[str, Path]) -> Iterator[Figure]:
+    """Draw Figure 4 of Lu et al., ICCV 2019, of the runs that have what it takes.
+
+    Args:
+        runs: Run folders by name.
+    """
+    metric = "val_precision_at_1"
+    values, iterations, triplets = {}, {}, {}
+    for name, folder in runs.items():
+        history, recipe = (_json(folder / f"{n}.json") for n in ("history", "recipe"))
+        values_of, triplets_of = history.get(metric, []), history.get("triplets", [])
+        # A run that began before triplets were counted has too few.
+        if not recipe or not values_of or len(values_of) != len(triplets_of):
+            continue
+        values[name] = history[metric]
+        steps = min(recipe["fit"]["steps_per_epoch"], recipe["fit"]["steps"])
+        iterations[name] = steps * np.arange(1, len(values[name]) + 1)
+        triplets[name] = history["triplets"]
+    if values:
+        yield Figure(
+            "Training",
+            "The same values against iterations and against the triplets (anchor, "
+            "positive, negative) that the batches held until then.",
+            plot_convergence(
+                values, iterations, triplets, metric="Precision@1 on validation"
+            ),
+        )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.is_file() else {}
+
+
+def _worst(first_ranks: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return the queries whose first positive is farthest back, one of each class."""
+    order = np.argsort(-first_ranks, kind="stable")
+    order = order[first_ranks[order] > 1]
+    _, first = np.unique(classes[order], return_index=True)
+    return order[np.sort(first)][:_ROWS]
+
+
+def _rows(drawn: Drawn, chosen: np.ndarray) -> list[Any]:
+    """Search with some of the queries, for `plot_retrieval_gallery`."""
+    part, data = drawn.subject.part, drawn.subject.part.data
+    asked = drawn.queried.queries[chosen]
+    found, scores = search_part(part, drawn.embeddings, asked, _HITS)
+
+    def about(image: int) -> tuple[np.ndarray, str]:
+        picture = part.pictures.central(part.positions[[image]])[0]
+        return picture, data.class_names[data.labels[image]]
+
+    return [
+        (
+            *about(query),
+            [
+                (*about(i), float(score), bool(data.labels[i] == data.labels[query]))
+                for i, score in zip(row, scores[q], strict=True)
+            ],
+        )
+        for q, (query, row) in enumerate(zip(asked, found, strict=True))
+    ]
+
+
+def _map(drawn: Drawn) -> Figure:
+    part, count = drawn.subject.part, len(drawn.embeddings)
+    chosen = np.random.default_rng(0).permutation(count)[:_MOST_ON_THE_MAP]
+    pictures = part.pictures.central(part.positions[chosen])
+    step = max(1, pictures.shape[1] // _THUMBNAIL)
+    labels = None
+    if not part.data.is_continuous:
+        labels = np.array(part.data.class_names)[part.data.labels[chosen]]
+    of = f"{len(chosen):,} of {count:,} pictures" if count > len(chosen) else ""
+    return Figure(
+        "Map of the embeddings",
+        "t-SNE lays similar pictures side by side; distances across the map mean "
+        f"nothing. {of}".strip(),
+        plot_embedding_map(
+            drawn.embeddings[chosen], pictures[:, ::step, ::step], labels
+        ),
+    )

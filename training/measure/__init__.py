@@ -1,0 +1,1 @@
+"""Measure an embedder on a split of a data set."""

@@ -1,0 +1,169 @@
+"""The table `[fit]` of a recipe."""
+
+import math
+from dataclasses import dataclass
+
+from training.recipe.checks import RecipeError, check_range, check_word
+
+__all__ = ["Fit"]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """`[fit]`: an optimiser, its schedule, and how long it runs.
+
+    `steps` is a multiple of `steps_per_epoch`, or less than it: then there is one
+    epoch. `optimizer` is "adamw", "adam", "rmsprop" or "sgd" (with `momentum`).
+    `epsilon` of Adam stands where the paper and PyTorch have it, beside the corrected
+    root; 0 keeps Keras' 1e-7.
+
+    The learning rate rises linearly over `warmup_steps` to `learning_rate`. `schedule`
+    is "cosine" (to 0 at the end), "constant", "steps" (times `decay_factor` from each
+    step in `decay_at` on), "exponential" (times `decay_factor` after every
+    `decay_every` steps) or "inverse_time" (divided by 1 + step / `decay_every`). The
+    last three count steps from the beginning of the run, those of the warm-up too.
+
+    `weight_decay` shrinks weights by learning rate times decay, apart from the gradient
+    (AdamW), whatever the optimiser. `l2_penalty` adds penalty times weight to the
+    gradient after clipping, which is what PyTorch's optimisers but AdamW call
+    weight_decay; only one of them is above 0.
+
+    Gradients longer than `clip_norm`, all together, or larger than `clip_value` are cut
+    down; 0 cuts nothing. Over `gradient_accumulation` batches gradients are averaged
+    before a step.
+
+    The backbone, all that stands before the pooling, learns with `backbone_rate` times
+    the learning rate, the embedding layer with `embedding_rate` times. Weight decay
+    follows. In the first `head_only_steps` only the embedding layer and the proxies
+    learn, if there are any. `freeze_batch_norm` leaves the batch normalisations of the
+    backbone as they are, all the time.
+
+    With `ema_momentum` above 0 validation and the saved weights are averages, each step
+    momentum times the average plus the rest of the weights; training goes on with the
+    weights themselves. After `patience` epochs that are no better on the validation
+    classes the run ends; 0 never ends it. `tensorboard` writes event files and the
+    embedding projector.
+    """
+
+    steps: int = 1000
+    steps_per_epoch: int = 100
+    learning_rate: float = 1e-3
+    warmup_steps: int = 0
+    weight_decay: float = 1e-4
+    seed: int = 0
+    optimizer: str = "adamw"
+    epsilon: float = 0.0
+    momentum: float = 0.9
+    l2_penalty: float = 0.0
+    schedule: str = "cosine"
+    decay_at: tuple[int, ...] = ()
+    decay_every: int = 0
+    decay_factor: float = 0.0
+    clip_norm: float = 0.0
+    clip_value: float = 0.0
+    gradient_accumulation: int = 1
+    backbone_rate: float = 1.0
+    embedding_rate: float = 1.0
+    head_only_steps: int = 0
+    freeze_batch_norm: bool = False
+    ema_momentum: float = 0.0
+    precision: str = "float32"
+    jit_compile: bool = True
+    patience: int = 0
+    tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_range(self, "steps", 1)
+        check_range(self, "steps_per_epoch", 1)
+        if self.steps % self.epoch_steps:
+            raise RecipeError(
+                "`steps` must be a multiple of `steps_per_epoch`, "
+                f"{self.steps_per_epoch}. Received: {self.steps}."
+            )
+        check_range(self, "warmup_steps", 0, self.steps - 1)
+        check_range(self, "seed", 0, 2**31 - 1)
+        check_range(self, "gradient_accumulation", 1, self.steps)
+        check_range(self, "head_only_steps", 0, self.steps - 1)
+        for name in (
+            "weight_decay",
+            "l2_penalty",
+            "patience",
+            "clip_norm",
+            "clip_value",
+            "backbone_rate",
+            "embedding_rate",
+            "epsilon",
+        ):
+            check_range(self, name, 0)
+        for name in ("momentum", "ema_momentum"):
+            check_range(self, name, 0, 1)
+            if getattr(self, name) == 1:
+                raise RecipeError(f"`{name}` must be below 1. Received: 1.0.")
+        check_word(self, "optimizer", ("adamw", "adam", "rmsprop", "sgd"))
+        check_word(self, "precision", ("float32", "mixed_float16", "mixed_bfloat16"))
+        if not 0 < self.learning_rate < math.inf:
+            raise RecipeError(
+                "`learning_rate` must be above 0 and finite. "
+                f"Received: {self.learning_rate}."
+            )
+        self._check_schedule()
+        self._check_together()
+
+    def _check_schedule(self) -> None:
+        kinds = {
+            "cosine": (),
+            "constant": (),
+            "steps": ("decay_at", "decay_factor"),
+            "exponential": ("decay_every", "decay_factor"),
+            "inverse_time": ("decay_every",),
+        }
+        check_word(self, "schedule", tuple(kinds))
+        for name in ("decay_at", "decay_every", "decay_factor"):
+            given, wanted = bool(getattr(self, name)), name in kinds[self.schedule]
+            if given != wanted:
+                rule = "be given" if wanted else "be left out"
+                raise RecipeError(
+                    f"`{name}` must {rule} with schedule = {self.schedule!r}. "
+                    f"Received: {getattr(self, name)}."
+                )
+        check_range(self, "decay_every", 0)
+        check_range(self, "decay_factor", 0, 1)
+        at = self.decay_at
+        if any(a >= b for a, b in zip((0, *at), (*at, self.steps), strict=True)):
+            raise RecipeError(
+                "`decay_at` must rise, from at least 1 to below `steps`, "
+                f"{self.steps}. Received: {list(at)}."
+            )
+
+    def _check_together(self) -> None:
+        if self.weight_decay and self.l2_penalty:
+            raise RecipeError(
+                "`weight_decay` must be 0 with an `l2_penalty`. "
+                f"Received: {self.weight_decay} and {self.l2_penalty}."
+            )
+        if self.epsilon and self.optimizer == "sgd":
+            raise RecipeError(
+                "`epsilon` must be left out with optimizer = 'sgd'. "
+                f"Received: {self.epsilon}."
+            )
+        if self.momentum != 0.9 and self.optimizer != "sgd":
+            raise RecipeError(
+                "`momentum` goes with optimizer = 'sgd' alone. "
+                f"Received: {self.momentum} with {self.optimizer!r}."
+            )
+        if self.head_only_steps % self.gradient_accumulation:
+            raise RecipeError(
+                "`head_only_steps` must be a multiple of `gradient_accumulation`, "
+                f"{self.gradient_accumulation}. Received: {self.head_only_steps}."
+            )
+
+    @property
+    def epoch_steps(self) -> int:
+        """Number of steps in each epoch."""
+        return min(self.steps, self.steps_per_epoch)
+
+    @property
+    def epochs(self) -> int:
+        """Number of epochs."""
+        return self.steps // self.epoch_steps

@@ -1,0 +1,236 @@
+"""Recipes: what a training run does, as a typed and checked TOML file."""
+
+import dataclasses
+import difflib
+import inspect
+import tomllib
+import typing
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from tfdml.images._view import View
+from training.recipe.checks import RecipeError
+from training.recipe.fit_table import Fit
+from training.recipe.tables import (
+    Augmentation,
+    Batches,
+    Data,
+    Embedder,
+    Loss,
+    Pictures,
+    Proxies,
+)
+
+__all__ = [
+    "Augmentation",
+    "Batches",
+    "Data",
+    "Embedder",
+    "Fit",
+    "Loss",
+    "Pictures",
+    "Proxies",
+    "Recipe",
+    "RecipeError",
+    "read_recipe",
+    "recipe_of",
+]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A whole recipe; every table but `[data]` may be left out."""
+
+    data: Data
+    embedder: Embedder = field(default_factory=Embedder)
+    loss: Loss = field(default_factory=Loss)
+    proxies: Proxies = field(default_factory=Proxies)
+    pictures: Pictures = field(default_factory=Pictures)
+    batches: Batches = field(default_factory=Batches)
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    fit: Fit = field(default_factory=Fit)
+
+    def __post_init__(self) -> None:
+        """Check what two tables say together."""
+        is_manifest = self.data.images.lower().endswith(".csv")  # may have them
+        if self.fit.patience and not self.data.validation_fraction and not is_manifest:
+            raise RecipeError(
+                "[fit]: `patience` must be 0 without validation classes, on which it "
+                f"waits. Received: {self.fit.patience} and validation_fraction = 0."
+            )
+        if self.batches.importance_weights and not self.loss.is_weighted:
+            raise RecipeError(
+                "[batches]: `importance_weights` goes with WeightedContrastiveLoss or "
+                f"BalancedContrastiveLoss. Received: {self.loss.name}."
+            )
+        _ = self.view  # refuses what does not go together
+        several = self.proxies.centers_per_class > 1
+        if self.proxies != Proxies() and not self.loss.on_proxies:
+            raise RecipeError(
+                "[proxies] goes with a loss on proxies alone. Received: the loss "
+                f"{self.loss.name}."
+            )
+        if several and self.loss.name != "SoftTripleLoss":
+            raise RecipeError(
+                "[proxies]: `centers_per_class` must be 1 except with SoftTripleLoss. "
+                f"Received: {self.proxies.centers_per_class} with {self.loss.name}."
+            )
+
+    @property
+    def view(self) -> View:
+        """How a picture becomes what the network is shown."""
+        about = self.pictures
+        try:
+            view = View(self.embedder.image_size, about.resize, about.pad)
+            view.check_crop(about.crop, about.min_scale)
+        except ValueError as error:
+            raise RecipeError(f"[pictures]: {error}") from None
+        return view
+
+
+def read_recipe(path: str | PathLike[str], *, images: str | None = None) -> Recipe:
+    """Read and check a recipe.
+
+    Args:
+        path: A TOML file with the tables `[data]`, `[embedder]`, `[loss]`,
+            `[proxies]`, `[pictures]`, `[batches]`, `[augmentation]` and `[fit]`.
+        images: Takes the place of `images` in `[data]`.
+
+    Returns:
+        The recipe.
+
+    Raises:
+        RecipeError: The file is missing or no TOML, a key is unknown, or a value
+            cannot be. The message names the key and the rule.
+    """
+    try:
+        tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RecipeError(f"There is no recipe at {path}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path} is not valid TOML: {error}.") from None
+    if images is not None:
+        tables.setdefault("data", {})["images"] = images
+    return recipe_of(tables, str(path))
+
+
+def recipe_of(tables: dict[str, Any], name: str = "recipe") -> Recipe:
+    """Make and check a recipe from its tables, as `tomllib` reads them.
+
+    Args:
+        tables: Each table by its name.
+        name: What the recipe is called in messages.
+
+    Returns:
+        The recipe.
+
+    Raises:
+        RecipeError: As `read_recipe`.
+    """
+    sections = {f.name: f for f in dataclasses.fields(Recipe)}
+    values = {}
+    for section, table in tables.items():
+        _check_known(section, sections, f"{name}: ", "table")
+        if not isinstance(table, dict):
+            raise RecipeError(
+                f"{name}: `{section}` must be a table, written [{section}]."
+            )
+        where = f"{name}: [{section}]: "
+        values[section] = _read_table(where, sections[section].type, dict(table))
+    if "data" not in values:
+        raise RecipeError(f"{name}: the table [data] with `images` must be there.")
+    return Recipe(**values)
+
+
+def _read_table(where: str, kind: Any, table: dict[str, Any]) -> Any:
+    if kind is Loss:
+        name = table.pop("name", Loss.name)
+        return _checked_loss(where, name, table)
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    values = {}
+    for key, value in table.items():
+        _check_known(key, fields, where, "key")
+        values[key] = _convert(where, key, value, fields[key].type)
+    for f in fields.values():
+        required = f.default is dataclasses.MISSING
+        if required and f.name not in values:
+            raise RecipeError(f"{where}`{f.name}` must be given.")
+    try:
+        return kind(**values)
+    except RecipeError as error:
+        raise RecipeError(f"{where}{error}") from None
+
+
+_OF_DESIGN = ("images_per_class", "classes_per_batch", "positive_probability")
+
+
+def _checked_loss(where: str, name: Any, arguments: dict[str, Any]) -> Loss:
+    # Only here the losses, and with them Keras, are imported.
+    import tfdml.losses
+    from tfdml.losses import MetricLoss, PairLoss, ProxyLoss
+    from tfdml.losses._continuous import ContinuousLoss
+
+    known = [
+        name
+        for name, loss in vars(tfdml.losses).items()
+        if inspect.isclass(loss)
+        and loss not in (MetricLoss, PairLoss, ProxyLoss)
+        # It needs a layer that a recipe cannot name.
+        and not issubclass(loss, tfdml.losses.LearnedMarginLoss)
+    ]
+    _check_known(name, known, where, "loss")
+    loss_class = getattr(tfdml.losses, name)
+    from_data: dict[str, Any] = {}
+    of_labels: dict[str, Any] = {}
+    is_continuous = issubclass(loss_class, ContinuousLoss)
+    if is_continuous and "label_distance" in arguments:
+        of_labels["label_distance"] = arguments.pop("label_distance")
+    if issubclass(loss_class, tfdml.losses.WeightedContrastiveLoss):
+        # The training images and `[batches]` say these.
+        from_data["class_counts"] = [2, 2]
+    parameters = [
+        key
+        for key in inspect.signature(loss_class).parameters
+        if key not in (*from_data, *(_OF_DESIGN if from_data else ()))
+    ]
+    for key in arguments:
+        _check_known(key, parameters, where, "key")
+    try:
+        loss_class(**arguments, **from_data)
+    except (TypeError, ValueError) as error:
+        raise RecipeError(f"{where}{error}") from None
+    on_proxies = issubclass(loss_class, ProxyLoss)
+    try:
+        return Loss(name, arguments, on_proxies, bool(from_data), **of_labels)
+    except RecipeError as error:
+        raise RecipeError(f"{where}{error}") from None
+
+
+def _check_known(
+    name: Any, known: typing.Collection[str], where: str, kind: str
+) -> None:
+    if name in known:
+        return
+    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+    hint = f" Did you mean `{near[0]}`?" if near else f" Known: {', '.join(known)}."
+    raise RecipeError(f"{where}there is no {kind} `{name}`.{hint}")
+
+
+def _convert(where: str, key: str, value: Any, kind: Any) -> Any:
+    """Check the type of a TOML value; whole numbers do for floats, lists for tuples."""
+    origin = typing.get_origin(kind)
+    if origin is tuple and isinstance(value, list):
+        item_kind = typing.get_args(kind)[0]
+        return tuple(_convert(where, key, item, item_kind) for item in value)
+    if kind is float and type(value) is int:
+        return float(value)
+    expected = origin or kind
+    if type(value) is not expected:
+        names = {bool: "true or false", int: "a whole number", float: "a number"}
+        names |= {str: "a text in quotes", tuple: "a list"}
+        raise RecipeError(
+            f"{where}`{key}` must be {names[expected]}. Received: {value!r}."
+        )
+    return value

@@ -1,0 +1,242 @@
+"""The tables of a recipe but `[fit]`."""
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from training.recipe.checks import RecipeError, check_range, check_word
+
+__all__ = [
+    "LABEL_DISTANCES",
+    "Augmentation",
+    "Batches",
+    "Data",
+    "Embedder",
+    "Loss",
+    "Pictures",
+    "Proxies",
+]
+
+
+@dataclass(frozen=True)
+class Data:
+    """`[data]`: where the images are and how their classes are split.
+
+    `images` is a folder `class/image`, or a manifest, a file that ends in `.csv`
+    (docs/data-sets.md). A manifest says itself which images test and validate; where
+    it has no validation images, `validation_fraction` of its training classes do.
+
+    Classes are ordered by the SHA-256 of "split_seed/class". The first `test_fraction`
+    of them are for testing, the next `validation_fraction` for validation, the rest for
+    training; no class is in two parts. A fraction of 0 leaves its part out.
+    """
+
+    images: str
+    test_fraction: float = 0.5
+    validation_fraction: float = 0.05
+    split_seed: int = 0
+    skip_unreadable: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        if not self.images:
+            raise RecipeError(
+                "`images` must name a folder or a manifest. Received: ''."
+            )
+        check_range(self, "test_fraction", 0, 1)
+        check_range(self, "validation_fraction", 0, 1)
+        if self.test_fraction + self.validation_fraction >= 1:
+            raise RecipeError(
+                "`test_fraction` + `validation_fraction` must be below 1: the rest is "
+                f"for training. Received: {self.test_fraction} + "
+                f"{self.validation_fraction}."
+            )
+
+
+@dataclass(frozen=True)
+class Embedder:
+    """`[embedder]`: the arguments of `tfdml.models._embedder.build_embedder`."""
+
+    image_size: int = 64
+    embedding_dimension: int = 128
+    backbone: str = "residual"
+    weights: str = ""
+    pooling: str = "average"
+    widths: tuple[int, ...] = (32, 64, 128, 256)
+    blocks: int = 1
+    stem_stride: int = 2
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without building the network."""
+        check_range(self, "image_size", 8)
+        check_range(self, "embedding_dimension", 1)
+        check_range(self, "dropout", 0, 1)
+
+
+LABEL_DISTANCES = ("squared_euclidean", "segmentation", "caption")
+"""What `label_distance` may be; `training.run.build_batches` has the functions."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """`[loss]`: a loss of `tfdml.losses` by its class name, and its arguments.
+
+    For LogRatioLoss and ContinuousTripletLoss, `label_distance` is "squared_euclidean"
+    (poses), "segmentation" (room layouts) or "caption".
+    """
+
+    name: str = "TopKPrecisionLoss"
+    arguments: dict[str, Any] = field(default_factory=dict)
+    on_proxies: bool = False
+    is_weighted: bool = False
+    label_distance: str = "squared_euclidean"
+
+    def __post_init__(self) -> None:
+        """Check the values that are not those of the loss itself."""
+        check_word(self, "label_distance", LABEL_DISTANCES)
+
+
+@dataclass(frozen=True)
+class Proxies:
+    """`[proxies]`: the layer `tfdml.layers._proxies.Proxies`, with a proxy loss alone.
+
+    Proxies learn with `learning_rate_multiplier` times the learning rate, under every
+    optimiser; weight decay follows. `center_penalty` is the tau of SoftTriple.
+    """
+
+    centers_per_class: int = 1
+    learning_rate_multiplier: float = 1.0
+    center_penalty: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_range(self, "centers_per_class", 1)
+        check_range(self, "center_penalty", 0)
+        if not 0 < self.learning_rate_multiplier < math.inf:
+            raise RecipeError(
+                "`learning_rate_multiplier` must be above 0 and finite. "
+                f"Received: {self.learning_rate_multiplier}."
+            )
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """`[pictures]`: what the network is shown of a picture. See docs/images.md.
+
+    With `resize` = 0 a picture is squashed to the embedder's size. Otherwise its
+    shorter side gets that many pixels (with `pad`, after it was padded to a square) and
+    the centre is cut out. In training, `crop` = "position" cuts out a random place of
+    it instead, "resized" a random part of at least `min_scale` of its area and of any
+    shape between 3:4 and 4:3. Decoded pictures are kept in memory up to
+    `cache_megabytes`.
+    """
+
+    resize: int = 0
+    pad: bool = False
+    crop: str = "none"
+    min_scale: float = 0.16
+    cache_megabytes: int = 2048
+
+    def __post_init__(self) -> None:
+        """Check the values; `tfdml.images._view.View` checks what goes together."""
+        check_range(self, "resize", 0)
+        check_word(self, "crop", ("none", "position", "resized"))
+        check_range(self, "min_scale", 0, 1)
+        check_range(self, "cache_megabytes", 0)
+
+
+_DESIGNS = {
+    "groups": ("images_per_class", "classes_per_batch", "small_classes"),
+    "pairs": ("batch_size", "positive_probability"),
+    "capped": ("batch_size", "images_per_class"),
+    "n_pairs": ("classes_per_batch",),
+    "neighbors": ("batch_size", "neighbors", "anchors"),
+    "shuffled": ("batch_size",),
+}
+
+
+@dataclass(frozen=True)
+class Batches:
+    """`[batches]`: which images share a batch (docs/batch-designs.md).
+
+    `design` and the keys that go with it:
+
+    - "groups": m = `images_per_class` of each of n = `classes_per_batch` classes, both
+      at least 2; with fewer than n training classes a batch holds all of them.
+      `small_classes` = "repeat" or "leave_out".
+    - "capped": `batch_size` images, at most `images_per_class` of a class.
+    - "n_pairs": 2 images of each of `classes_per_batch` classes.
+    - "pairs": `batch_size` / 2 pairs, positive with `positive_probability`.
+    - "neighbors", for continuous labels: `batch_size` images, of which `anchors` and
+      the nearest `neighbors` of each.
+    - "shuffled": `batch_size` images as they come, for losses on proxies.
+
+    With `importance_weights` a weighted contrastive loss undoes what the design
+    ("groups" or "pairs") favours.
+    """
+
+    design: str = "groups"
+    images_per_class: int = 4
+    classes_per_batch: int = 16
+    small_classes: str = "repeat"
+    batch_size: int = 64
+    positive_probability: float = 0.5
+    neighbors: int = 5
+    anchors: int = 1
+    importance_weights: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_word(self, "design", tuple(_DESIGNS))
+        check_word(self, "small_classes", ("repeat", "leave_out"))
+        check_range(self, "images_per_class", 2)
+        check_range(self, "classes_per_batch", 2)
+        check_range(self, "batch_size", 2)
+        check_range(self, "positive_probability", 0, 1)
+        check_range(self, "neighbors", 1)
+        check_range(self, "anchors", 1)
+        taken = ("design", "importance_weights", *_DESIGNS[self.design])
+        for table_field in dataclasses.fields(self):
+            name = table_field.name
+            if name not in taken and getattr(self, name) != table_field.default:
+                raise RecipeError(
+                    f"`{name}` does not go with the design {self.design!r}, which "
+                    f"takes {', '.join(f'`{key}`' for key in _DESIGNS[self.design])}. "
+                    f"Received: {getattr(self, name)!r}."
+                )
+        if self.design == "pairs" and self.batch_size % 2:
+            raise RecipeError(
+                f"`batch_size` must be even for pairs. Received: {self.batch_size}."
+            )
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """`[augmentation]`: random changes of the training pictures; 0 turns one off.
+
+    `zoom` (below 1) and `shift` are shares of the side, where height and width vary
+    apart, `rotation` is in degrees, `brightness`, `contrast` and `hue` are the factors
+    of Keras' layers of those names, `saturation` is the largest share of colour that is
+    taken away, and `greyscale` is a probability.
+    """
+
+    zoom: float = 0.0
+    shift: float = 0.0
+    rotation: float = 0.0
+    flip: bool = False
+    brightness: float = 0.0
+    contrast: float = 0.0
+    saturation: float = 0.0
+    hue: float = 0.0
+    greyscale: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        colors = ("brightness", "contrast", "saturation", "hue", "greyscale")
+        for name in ("zoom", "shift", *colors):
+            check_range(self, name, 0, 1)
+        if self.zoom == 1:
+            raise RecipeError("`zoom` must be below 1: 1 leaves nothing to see.")
+        check_range(self, "rotation", 0, 180)

@@ -1,0 +1,91 @@
+"""Some queries with their nearest neighbours, as small pictures for the report."""
+
+import base64
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from training.measure.evaluation import Part
+from training.measure.search import search_part
+
+__all__ = ["contact_sheet"]
+
+_SIDE = 72
+
+
+def contact_sheet(
+    part: Part,
+    embeddings: np.ndarray,
+    names: Sequence[str],
+    *,
+    queries: int = 8,
+    failures: int = 4,
+    neighbors: int = 8,
+    seed: int = 0,
+) -> list[dict[str, Any]]:
+    """Search with a few images of a part among all the others.
+
+    Of classes with known sequences, among those of other sequences.
+
+    Args:
+        part: The images.
+        embeddings: Float array `[N, dimension]`.
+        names: Path of each image.
+        queries: How many queries are drawn from all that have something to find.
+        failures: How many more are drawn from those whose first neighbour is wrong;
+            with continuous labels none.
+        neighbors: Neighbours a query.
+        seed: Seed of the draw.
+
+    Returns:
+        For each query `name`, `class`, `picture` (JPEG in base64), `drawn` ("from all"
+        or "from failures") and `neighbors`; each of those with `name`, `class`,
+        `picture`, `similarity` (cosine) and `right`, None with continuous labels. An
+        empty list where no query has anything to find.
+    """
+    if not part.can_be_measured:
+        return []
+    data = part.data
+    asked = np.flatnonzero(data.has_positive())
+    # Failures are looked for among a thousand queries, not in all of a large set.
+    generator = np.random.default_rng(seed)
+    asked = generator.permutation(asked)[:1000]
+    found, scores = search_part(part, embeddings, asked, neighbors)
+    drawn = dict.fromkeys(range(min(queries, len(asked))), "from all")
+    if not data.is_continuous:
+        wrong = np.flatnonzero(data.labels[found[:, 0]] != data.labels[asked])
+        fresh = [int(i) for i in wrong if int(i) not in drawn]
+        drawn |= dict.fromkeys(fresh[:failures], "from failures")
+
+    def about(image: int) -> dict[str, Any]:
+        label = "" if data.is_continuous else data.class_names[data.labels[image]]
+        picture = part.pictures.central(part.positions[[image]])[0]
+        return {"name": names[image], "class": label, "picture": _jpeg(picture)}
+
+    def right(query: int, image: int) -> bool | None:
+        if data.is_continuous:
+            return None
+        return bool(data.labels[query] == data.labels[image])
+
+    return [
+        about(asked[i])
+        | {"drawn": how}
+        | {
+            "neighbors": [
+                about(j)
+                | {"similarity": round(float(s), 4), "right": right(asked[i], j)}
+                for j, s in zip(found[i], scores[i], strict=True)
+            ]
+        }
+        for i, how in drawn.items()
+    ]
+
+
+def _jpeg(picture: np.ndarray) -> str:
+    image = Image.fromarray(picture).resize((_SIDE, _SIDE), Image.Resampling.LANCZOS)
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=85)
+    return base64.b64encode(file.getvalue()).decode("ascii")

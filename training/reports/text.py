@@ -1,0 +1,116 @@
+"""What a run measured, as text."""
+
+import re
+from typing import Any
+
+__all__ = [
+    "evaluation_summary",
+    "is_further",
+    "measured_rows",
+    "metric_text",
+    "metric_title",
+    "summary",
+]
+
+_FURTHER = ("r_precision", "mean_average_precision", "mean_reciprocal_rank", "roc_auc")
+_TITLES = {
+    "map_at_r": "MAP@R",
+    "r_precision": "R-precision",
+    "mean_average_precision": "mAP",
+    "mean_reciprocal_rank": "MRR",
+    "roc_auc": "AUC",
+}
+
+
+def summary(results: dict[str, Any]) -> str:
+    """Write the contents of a run's `metrics.json` as a table.
+
+    Args:
+        results: What `training.run.fit.fit` returned.
+
+    Returns:
+        Several lines of text.
+    """
+    count, classes = results["images"]["test"], results["classes"]["test"]
+    of_classes = f" of {classes} classes" if classes else ""
+    head = f"{count} test images{of_classes} that training never saw"
+    names, rows = measured_rows(results)
+    names = [name for name in names if not is_further(name)]
+    if not names:
+        return f"{head}: nothing to measure."
+    titles = [metric_title(name) for name in names]
+    widths = [max(14, len(title) + 2) for title in titles]
+    first = " " * 20
+    lines = [head, first + "".join(map(str.rjust, titles, widths))]
+    for row, values in rows.items():
+        cells = (metric_text(name, values[name]) for name in names)
+        lines.append(f"{row:<20}" + "".join(map(str.rjust, cells, widths)))
+    without = results["test_after_training"].get("queries_without_positive")
+    if without:
+        lines.append(f"{without} images alone in their class are no queries.")
+    return "\n".join(lines)
+
+
+def evaluation_summary(results: dict[str, Any]) -> str:
+    """Write the contents of an evaluation's `metrics.json` as a table."""
+    lines = [
+        f"{results['queries']:,} queries among {results['gallery']:,} images",
+        f"{'':<24}{'mean':>10}   95 % interval",
+    ]
+    for name, value in results["metrics"].items():
+        low, high = results["intervals"].get(name, (None, None))
+        interval = (
+            ""
+            if low is None
+            else f"   {metric_text(name, low)} to {metric_text(name, high)}"
+        )
+        lines.append(
+            f"{metric_title(name):<24}{metric_text(name, value):>10}{interval}"
+        )
+    if without := results["queries_without_positive"]:
+        lines.append(f"{without:,} queries have nothing to find, and are left out.")
+    if trained := results["classes_trained_on"]:
+        lines.append(f"{trained:,} classes have the name of one that trained the run.")
+    return "\n".join(lines)
+
+
+def measured_rows(
+    results: dict[str, Any],
+) -> tuple[list[str], dict[str, dict[str, float]]]:
+    """Return the names of the test metrics, and their values by what was measured."""
+    rows = {
+        "before training": results["test_before_training"],
+        "after training": results["test_after_training"],
+        "raw 32 x 32 pixels": results["test_of_raw_32x32_pixels"],
+    }
+    after = rows["after training"] or {}
+    return [name for name in after if not name.startswith("queries")], rows
+
+
+def is_further(name: str) -> bool:
+    """Whether a metric is left out where there is room for the main ones alone."""
+    return name.removeprefix("val_") in _FURTHER
+
+
+def metric_title(name: str) -> str:
+    """Return how a metric is called in text: "Precision@1" for "precision_at_1"."""
+    name = re.sub(r"^val_", "validation ", name)
+    for word, title in (
+        ("precision", "Precision"),
+        ("recall", "Recall"),
+        ("ndcg", "nDCG"),
+        ("label_distance", "label distance"),
+    ):
+        name = re.sub(rf"\b{word}_at_(\d+)", rf"{title}@\1", name)
+    for word, title in _TITLES.items():
+        name = name.replace(word, title)
+    return name.replace("_", " ")
+
+
+def metric_text(name: str, value: float) -> str:
+    """Return a metric as people read it: shares in percent, others in four digits."""
+    if re.search(
+        r"(precision|recall|map|ndcg)_at_|r_precision|^(val_)?mean_|roc_auc", name
+    ):
+        return f"{100 * value:.1f}%"
+    return f"{value:.4g}"

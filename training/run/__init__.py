@@ -1,0 +1,1 @@
+"""The training run: from a recipe to a run folder."""

@@ -1,0 +1,171 @@
+"""Training batches for `fit`: index batches of a design become augmented pictures."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfdml.batch_designs import BatchDesign
+from tfdml.batch_designs._sequence import BatchSequence
+from training.measure.evaluation import Part, noted
+from training.recipe.recipe import Augmentation
+
+__all__ = ["ImageBatches", "build_augmentation"]
+
+_NUMBERS_A_BATCH = 1000
+
+
+class ImageBatches(keras.utils.PyDataset):
+    """Batches of pictures and labels, without TensorFlow's input pipeline.
+
+    Batch s of the run is batch s % len(design) of pass s // len(design) of the design,
+    and its random changes depend on the seed and s alone: a run can be taken up at any
+    epoch, and does not depend on where epochs are cut.
+
+    Attributes:
+        error: What the last batch that could not be read met.
+
+    Args:
+        part: The training images.
+        design: Which images share a batch.
+        steps_per_epoch: Number of batches in an epoch.
+        augment: Maps float32 pictures `[batch, size, size, 3]` of 0 to 255 and the
+            number of the batch to other pictures.
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        design: BatchDesign,
+        steps_per_epoch: int,
+        augment: Callable[[np.ndarray, int], np.ndarray],
+    ) -> None:
+        super().__init__(workers=1, use_multiprocessing=False)
+        self.error: Exception | None = None
+        self._reader = ThreadPoolExecutor(1, "batches")
+        self._ahead: tuple[int, Future] | None = None
+        self._part = part
+        self._order = BatchSequence(design, lambda positions: positions)
+        self._steps_per_epoch = steps_per_epoch
+        self._augment = augment
+        self._epoch = 0
+
+    def begin_at(self, epoch: int) -> None:
+        """Go to the batches of an epoch, counted from 0.
+
+        To be called at the beginning of each epoch. (Keras 3.15 reads batches and calls
+        `on_epoch_end` before the first epoch too: it cannot be counted from there.)
+        """
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        """Number of batches in an epoch."""
+        return self._steps_per_epoch
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return batch `index` of the epoch: pictures and labels.
+
+        The next one is read meanwhile: with one worker, Keras 3.15 reads nothing ahead.
+        """
+        step = self._epoch * self._steps_per_epoch + index
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or ahead[0] != step:
+            ahead = step, self._reader.submit(self._read, step)
+        with noted(self):
+            batch = ahead[1].result()
+        if index + 1 < len(self):
+            self._ahead = step + 1, self._reader.submit(self._read, step + 1)
+        return batch
+
+    def _read(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        chosen = self.positions(step)
+        pictures = self._part.pictures.random(self._part.positions[chosen], step)
+        pictures = self._augment(pictures.astype("float32"), step)
+        return pictures, self._part.data.labels[chosen]
+
+    def positions(self, step: int) -> np.ndarray:
+        """Return which images of the part are in batch `step` of the run, `[batch]`."""
+        return self._order.positions(step)
+
+
+def build_augmentation(
+    settings: Augmentation, seed: int
+) -> Callable[[np.ndarray, int], np.ndarray]:
+    """Build the random changes of training pictures from Keras' layers.
+
+    They run beside the training step, not in it: the geometric ones have no XLA
+    kernel in TensorFlow.
+
+    Args:
+        settings: How strong each change is.
+        seed: Seed of the random numbers.
+
+    Returns:
+        Function of float32 pictures `[batch, height, width, 3]` of 0 to 255 and of the
+        number of the batch, on which the random numbers depend.
+    """
+    layers = keras.layers
+    white = {"fill_mode": "constant", "fill_value": 255.0}
+    zoom, shift, turn = settings.zoom, settings.shift, settings.rotation / 360
+    possible = [
+        zoom and layers.RandomZoom((-zoom, zoom), (-zoom, zoom), seed=seed, **white),
+        shift and layers.RandomTranslation(shift, shift, seed=seed + 1, **white),
+        turn and layers.RandomRotation(turn, seed=seed + 2, **white),
+        settings.flip and layers.RandomFlip("horizontal", seed=seed + 3),
+        settings.brightness
+        and layers.RandomBrightness(settings.brightness, seed=seed + 4),
+        settings.contrast and layers.RandomContrast(settings.contrast, seed=seed + 5),
+        settings.saturation
+        and layers.RandomSaturation(_lowered(settings.saturation), seed=seed + 6),
+        settings.hue and layers.RandomHue(settings.hue, seed=seed + 7),
+        settings.greyscale
+        and layers.RandomGrayscale(settings.greyscale, seed=seed + 8),
+    ]
+    chosen: list[Any] = [layer for layer in possible if layer]
+    if not chosen:
+        return lambda pictures, step: pictures
+    run = _compiled(keras.Sequential(chosen))
+    generators = [layer.generator.state for layer in chosen]
+    seeds = [int(keras.ops.convert_to_numpy(state)[0]) for state in generators]
+
+    def augment(pictures: np.ndarray, step: int) -> np.ndarray:
+        for state, first in zip(generators, seeds, strict=True):
+            # A layer counts on from here, a few numbers a batch.
+            state.assign([first, _NUMBERS_A_BATCH * step])
+        return run(pictures)
+
+    return augment
+
+
+def _compiled(model: keras.Model) -> Callable[[np.ndarray], np.ndarray]:
+    """Run a model in training mode as one compiled function; eager, it is slow."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        graph = tf.function(lambda x: model(x, training=True), reduce_retracing=True)
+        return lambda pictures: graph(pictures).numpy()
+    if keras.backend.backend() == "jax":
+        import jax
+
+        @jax.jit
+        def augmented(state: list, pictures: np.ndarray) -> np.ndarray:
+            return model.stateless_call([], state, pictures, training=True)[0]
+
+        def augment(pictures: np.ndarray) -> np.ndarray:
+            if not model.built:
+                model.build(pictures.shape)
+            state = [variable.value for variable in model.non_trainable_variables]
+            return np.asarray(augmented(state, pictures))
+
+        return augment
+    return lambda pictures: keras.ops.convert_to_numpy(model(pictures, training=True))
+
+
+def _lowered(strength: float) -> tuple[float, float]:
+    """Return the range for RandomSaturation, where 0.5 changes nothing and 0 is grey.
+
+    It is lowered only: Keras 3.15 lets a raised saturation leave the colour range.
+    """
+    return (0.5 * (1 - strength), 0.5)

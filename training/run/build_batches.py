@@ -1,0 +1,156 @@
+"""The batch design and the loss of a recipe, for the images that it trains on."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import tfdml.losses
+from tfdml.batch_designs import (
+    BatchDesign,
+    CappedClassBatches,
+    GroupBatches,
+    NeighborBatches,
+    NPairBatches,
+    PairBatches,
+    ShuffledBatches,
+)
+from tfdml.losses import MetricLoss, WeightedContrastiveLoss
+from tfdml.losses._continuous import ContinuousLoss
+from tfdml.ops._label_distances import caption_distance, segmentation_distance
+from training.data.data_set import DataSet
+from training.recipe.recipe import Recipe, RecipeError
+from training.recipe.tables import LABEL_DISTANCES
+
+__all__ = ["build_design", "build_loss", "label_distance_of"]
+
+_LABEL_DISTANCES: dict[str, Callable[[Any, Any], Any] | None] = dict(
+    zip(LABEL_DISTANCES, (None, segmentation_distance, caption_distance), strict=True)
+)
+
+
+def label_distance_of(recipe: Recipe) -> Callable[[Any, Any], Any] | None:
+    """Return the distance between labels that `[loss]` names; None: Euclidean."""
+    return _LABEL_DISTANCES[recipe.loss.label_distance]
+
+
+def build_design(recipe: Recipe, train: DataSet) -> BatchDesign:
+    """Build the design of `[batches]` over the training images.
+
+    Raises:
+        RecipeError: The images do not allow it; the message names the argument.
+    """
+    about = recipe.batches
+    seed = recipe.fit.seed
+    labels = train.labels
+    continuous = about.design == "neighbors"
+    if train.is_continuous != continuous:
+        kind = "continuous labels" if train.is_continuous else "classes"
+        rule = '"neighbors"' if train.is_continuous else 'another than "neighbors"'
+        raise RecipeError(
+            f"[batches]: `design` must be {rule} for images with {kind}. "
+            f"Received: {about.design!r}."
+        )
+    try:
+        match about.design:
+            case "groups":
+                return GroupBatches(
+                    labels,
+                    about.images_per_class,
+                    _classes(about.classes_per_batch, train),
+                    small_classes=about.small_classes,
+                    seed=seed,
+                )
+            case "pairs":
+                return PairBatches(
+                    labels,
+                    about.batch_size // 2,
+                    positive_probability=about.positive_probability,
+                    seed=seed,
+                )
+            case "capped":
+                size = about.batch_size, about.images_per_class
+                return CappedClassBatches(labels, *size, seed=seed)
+            case "n_pairs":
+                return NPairBatches(
+                    labels, _classes(about.classes_per_batch, train), seed=seed
+                )
+            case "neighbors":
+                return NeighborBatches(
+                    labels,
+                    about.batch_size,
+                    neighbors=about.neighbors,
+                    anchors=about.anchors,
+                    distance=label_distance_of(recipe),
+                    seed=seed,
+                )
+        return ShuffledBatches(len(train), about.batch_size, seed=seed)
+    except ValueError as error:
+        raise RecipeError(f"[batches]: {error}") from error
+
+
+def build_loss(recipe: Recipe, train: DataSet, design: BatchDesign) -> MetricLoss:
+    """Build the loss of `[loss]`.
+
+    The weighted contrastive losses get the number of images of each training class, and
+    with `importance_weights` in `[batches]` what they must know of the design.
+
+    Raises:
+        RecipeError: The labels do not suit the loss, or the design has no importance
+            weights for these images.
+    """
+    name = recipe.loss.name
+    kind = getattr(tfdml.losses, name)
+    arguments: dict[str, Any] = dict(recipe.loss.arguments)
+    if issubclass(kind, ContinuousLoss) != train.is_continuous:
+        has = "continuous labels" if train.is_continuous else "classes"
+        raise RecipeError(
+            "[loss]: `name` must be LogRatioLoss or ContinuousTripletLoss for images "
+            "with continuous labels, and another for classes. "
+            f"Received: {name}, and images with {has}."
+        )
+    if train.is_continuous:
+        arguments["label_distance"] = label_distance_of(recipe) or "squared_euclidean"
+    if issubclass(kind, WeightedContrastiveLoss):
+        arguments["class_counts"] = np.bincount(train.labels)
+        arguments |= _of_design(recipe, design)
+    try:
+        return kind(**arguments)
+    except ValueError as error:
+        raise RecipeError(f"[loss]: {error}") from error
+
+
+def _of_design(recipe: Recipe, design: BatchDesign) -> dict[str, Any]:
+    """Return what a weighted loss must know of the design."""
+    weighted = recipe.batches.importance_weights
+    if isinstance(design, PairBatches):
+        if not weighted:
+            raise RecipeError(
+                '[batches]: `importance_weights` must be true for the design "pairs", '
+                "whose pairs a weighted loss compares alone. Received: false. (`power` "
+                "= 0 in [loss] switches the weights themselves off.)"
+            )
+        return {"positive_probability": design.positive_probability}
+    if not weighted:
+        return {}
+    if not isinstance(design, GroupBatches):
+        raise RecipeError(
+            "[batches]: `importance_weights` must be false except with the designs "
+            f'"groups" and "pairs". Received: true with {recipe.batches.design!r}.'
+        )
+    try:
+        design.importance_weights()
+    except ValueError as error:
+        raise RecipeError(f"[batches]: {error}") from error
+    return {
+        "images_per_class": design.images_per_class,
+        "classes_per_batch": design.classes_per_batch,
+    }
+
+
+def _classes(wanted: int, train: DataSet) -> int:
+    """Return how many classes a batch can hold."""
+    classes = min(wanted, len(train.class_names))
+    if classes < wanted:
+        print(f"A batch holds all {classes} training classes, not {wanted}.")
+    return classes

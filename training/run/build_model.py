@@ -1,0 +1,128 @@
+"""The model of a run: an embedder, proxies if the loss needs them, an optimiser."""
+
+import keras
+
+from tfdml.layers._proxies import CenterRegularizer, Proxies
+from tfdml.losses import MetricLoss, TopKPrecisionLoss
+from tfdml.metrics._in_batch import MisplacedPairs
+from tfdml.models._embedder import build_embedder
+from training.recipe.recipe import Recipe, RecipeError
+from training.run.build_optimizer import VariableGroup, build_optimizer
+
+__all__ = ["build_embedder_of", "build_model"]
+
+
+def build_embedder_of(recipe: Recipe) -> keras.Model:
+    """Build the embedder that a recipe describes.
+
+    Raises:
+        RecipeError: It cannot be built so.
+    """
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(recipe.fit.precision)
+    about = recipe.embedder
+    try:
+        return build_embedder(
+            about.image_size,
+            about.embedding_dimension,
+            backbone=about.backbone,
+            weights=about.weights or None,
+            pooling=about.pooling,
+            widths=about.widths,
+            blocks=about.blocks,
+            stem_stride=about.stem_stride,
+            dropout=about.dropout,
+        )
+    except ValueError as error:
+        raise RecipeError(f"[embedder]: {error}") from error
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def build_model(
+    embedder: keras.Model, recipe: Recipe, num_classes: int, loss: MetricLoss
+) -> keras.Model:
+    """Compile the model that trains an embedder.
+
+    Args:
+        embedder: The embedder, which the model shares.
+        recipe: Proxies and optimiser.
+        num_classes: Number of training classes.
+        loss: The loss.
+
+    Returns:
+        The embedder itself, or a model that ends in the similarities with proxies.
+    """
+    model = _with_proxies(embedder, recipe, num_classes)
+    backbone = _backbone(embedder)
+    if recipe.fit.freeze_batch_norm:
+        for layer in backbone:
+            if isinstance(layer, keras.layers.BatchNormalization):
+                layer.trainable = False
+    optimizer = build_optimizer(recipe.fit, _parts(model, embedder, recipe))
+    if recipe.fit.precision == "mixed_float16":
+        # Keras does so for a model of that policy, which one with proxies is not.
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    model.compile(
+        optimizer=optimizer,
+        loss=loss,
+        metrics=_metrics(loss),
+        jit_compile=recipe.fit.jit_compile,
+    )
+    return model
+
+
+def _with_proxies(
+    embedder: keras.Model, recipe: Recipe, num_classes: int
+) -> keras.Model:
+    """End the model in proxies of the training classes, if the loss is on proxies."""
+    if not recipe.loss.on_proxies:
+        return embedder
+    about = recipe.proxies
+    proxies = Proxies(
+        num_classes,
+        about.centers_per_class,
+        regularizer=CenterRegularizer(about.center_penalty)
+        if about.center_penalty
+        else None,
+        name="proxies",
+    )
+    return keras.Model(embedder.inputs, proxies(embedder.output))
+
+
+def _parts(
+    model: keras.Model, embedder: keras.Model, recipe: Recipe
+) -> list[VariableGroup]:
+    """Name the variables that learn at rates of their own, or later than others."""
+    fit = recipe.fit
+    backbone = [v for layer in _backbone(embedder) for v in layer.trainable_variables]
+    dense = embedder.get_layer("dense").trainable_variables
+    # The exponent of "gem" belongs neither to the backbone nor to the head.
+    between = embedder.get_layer("pooling").trainable_variables
+    parts = [
+        VariableGroup(backbone, fit.backbone_rate, fit.head_only_steps),
+        VariableGroup(between, 1.0, fit.head_only_steps),
+        VariableGroup(dense, fit.embedding_rate),
+    ]
+    if recipe.loss.on_proxies:
+        proxies = model.get_layer("proxies").trainable_variables
+        parts.append(VariableGroup(proxies, recipe.proxies.learning_rate_multiplier))
+    return parts
+
+
+def _backbone(embedder: keras.Model) -> list[keras.Layer]:
+    """All layers that stand before the pooling, those of inner models too."""
+    names = [layer.name for layer in embedder.layers]
+    before = embedder.layers[: names.index("pooling")]
+    return [
+        inner
+        for layer in before
+        for inner in getattr(layer, "layers", [layer])
+        if inner.weights
+    ]
+
+
+def _metrics(loss: MetricLoss) -> list[keras.metrics.Metric]:
+    if isinstance(loss, TopKPrecisionLoss):
+        return [MisplacedPairs(loss.k, loss.margin)]
+    return []

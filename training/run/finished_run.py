@@ -1,0 +1,144 @@
+"""A finished run, taken up again: its recipe, its embedder, its images."""
+
+import dataclasses
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfdml.models._embedder import load_embedder
+from training.data.images import Pictures
+from training.data.source import Source, read_source
+from training.measure.evaluation import Part
+from training.recipe.recipe import Recipe
+from training.run.build_batches import label_distance_of
+from training.run.run_folder import read_json
+
+__all__ = ["FinishedRun", "read_finished_run"]
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """What `python -m training fit` left in a folder.
+
+    Args:
+        folder: The run folder.
+        recipe: What it trained by.
+    """
+
+    folder: Path
+    recipe: Recipe
+
+    def embedder(self) -> keras.Model:
+        """Load the embedder that the run kept."""
+        return load_embedder(self.folder / "embedder.keras")
+
+    def part(
+        self, split: str, images: str | PathLike[str] | None = None
+    ) -> tuple[Part, list[str]]:
+        """Find the images of a split again, as the network saw them.
+
+        Files that cannot be read are left out where the recipe says so, and named on
+        the console.
+
+        Args:
+            split: `"train"`, `"validation"` or `"test"`.
+            images: Folder or manifest, where the images are not those of the recipe or
+                no longer there.
+
+        Returns:
+            The images, perhaps none, and the name of each.
+
+        Raises:
+            FileNotFoundError: The images are gone.
+            ValueError: They cannot be used, or are split in another way than those of
+                the run, so that what it trained on would be measured.
+        """
+        settings = self.recipe.data
+        if images is not None:
+            if not Path(images).exists():
+                raise FileNotFoundError(f"There are no images at {str(images)!r}.")
+            settings = dataclasses.replace(settings, images=str(images))
+        elif not Path(settings.images).exists():
+            raise FileNotFoundError(
+                f"The images of the run are no longer in {settings.images!r}. Name the "
+                "folder or manifest where they are now as `images`."
+            )
+        source = read_source(settings)
+        data = source.data.of_split(split)
+        self._check_not_trained(split, source, settings.images)
+        about = self.recipe.pictures
+        pictures = Pictures(
+            data,
+            self.recipe.view,
+            crop=about.crop,
+            min_scale=about.min_scale,
+            cache_bytes=about.cache_megabytes * 2**20,
+        )
+        positions = np.arange(len(data))
+        if settings.skip_unreadable:
+            failures = pictures.check(skip_unreadable=True)
+            if failures:
+                print(f"Skipped {len(failures)} unreadable files:")
+                print(*(f"  {message}" for _, message in failures), sep="\n")
+            positions = np.delete(positions, [position for position, _ in failures])
+        selected = data.select(positions)
+        distance = label_distance_of(self.recipe)
+        return Part(selected, pictures, positions, distance), source.names(selected)
+
+    def _check_not_trained(self, split: str, source: Source, images: str) -> None:
+        """Refuse classes, or images with continuous labels, that the run trained on."""
+        if split == "train":
+            return
+        data = source.data.of_split(split)
+        trained = set(read_json(self.folder / "splits.json")["train"])
+        found = source.names(data) if data.is_continuous else data.class_names
+        shared = trained.intersection(found)
+        if shared:
+            raise ValueError(
+                f"The {split} part of {images!r} must not hold what the run trained "
+                f"on. Received: {min(shared)!r} ({len(shared)} of {len(found)}). Give "
+                "the images of the run, or a manifest that says what is what."
+            )
+
+
+def read_finished_run(run: str | PathLike[str]) -> FinishedRun:
+    """Read what a finished run was, without loading its embedder.
+
+    Args:
+        run: The run folder.
+
+    Returns:
+        The run.
+
+    Raises:
+        FileNotFoundError: The folder holds no finished run.
+        ValueError: Its `recipe.json` is damaged or of another version.
+    """
+    folder = Path(run)
+    for name in ("metrics.json", "recipe.json", "splits.json", "embedder.keras"):
+        if not (folder / name).is_file():
+            raise FileNotFoundError(
+                f"{folder} holds no finished run (no {name}). "
+                "`python -m training fit` writes one."
+            )
+    tables = read_json(folder / "recipe.json")
+    try:
+        kinds = {field.name: field.type for field in dataclasses.fields(Recipe)}
+        recipe = Recipe(**{name: _table(kinds[name], tables[name]) for name in tables})
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(
+            f"{folder / 'recipe.json'} is no recipe that this version reads "
+            f"({type(error).__name__}: {error})."
+        ) from error
+    return FinishedRun(folder, recipe)
+
+
+def _table(kind: Any, values: dict[str, Any]) -> Any:
+    """Make a table of a recipe from JSON, which has lists for tuples."""
+    return kind(
+        **{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+    )

@@ -1,0 +1,303 @@
+"""The training run: from a recipe to a run folder."""
+
+import shutil
+from collections.abc import Sequence
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from training.data.data_set import SPLITS
+from training.data.images import Pictures
+from training.data.source import Source, read_source
+from training.environment import environment
+from training.measure.evaluation import (
+    Part,
+    PartEvaluation,
+    embed,
+    means_of,
+    measure,
+    monitored,
+    original_error,
+    part_results,
+    raw_pixels,
+)
+from training.measure.query_files import write_queries
+from training.recipe.recipe import Recipe
+from training.reports.run_page import write_report
+from training.run.averages import OnAverages
+from training.run.batches import ImageBatches, build_augmentation
+from training.run.build_batches import build_design, build_loss, label_distance_of
+from training.run.build_model import build_embedder_of, build_model
+from training.run.console import Console
+from training.run.progress import Progress
+from training.run.run_folder import (
+    STATE,
+    UNFINISHED,
+    check_free,
+    check_same_images,
+    check_same_recipe,
+    kept,
+    write_json,
+)
+from training.run.sampled_triplets import SampledTriplets
+from training.run.searches import write_searches
+from training.run.state import locked
+from training.run.tensorboard import EventFiles
+
+__all__ = ["fit"]
+
+FLOOR_QUERIES = 20_000
+"""Raw pixels are long vectors: of a larger test set so many search it."""
+
+Callbacks = Sequence[keras.callbacks.Callback]
+
+
+def fit(
+    recipe: Recipe,
+    run: str | PathLike[str],
+    *,
+    overwrite: bool = False,
+    restart: bool = False,
+    callbacks: Callbacks = (),
+) -> dict[str, Any]:
+    """Train an embedder by a recipe and write everything to a run folder.
+
+    The run folder holds `embedder.keras` (the weights of the epoch that was best on
+    validation; of the last epoch without it), `last.keras` (of the last epoch),
+    `recipe.json`, `splits.json` (the classes of each part), `test_images.txt` (of the
+    test classes, or of all that trained where there are none), `history.json`,
+    `metrics.json`, `queries.npz` (the metrics of each test query), `neighbors.json`
+    (some searches), `report.html` and, where the recipe says so, `tensorboard`. It
+    appears when all is done.
+
+    Until then `RUN.unfinished` holds the state of the last whole epoch. However a run
+    ends, the same call goes on from there, with the batches that would have come.
+
+    Args:
+        recipe: What to do.
+        run: The run folder.
+        overwrite: Whether a finished run may be replaced.
+        restart: Whether an interrupted run is thrown away.
+        callbacks: More callbacks of Keras; but for the console they come last.
+
+    Returns:
+        What `metrics.json` holds: retrieval on test classes before and after training
+        and of raw pixels, the number of classes and images, and seconds.
+
+    Raises:
+        FileExistsError: The run exists and `overwrite` is False, or the folder holds
+            something else than a run.
+        ValueError: The images cannot be used, or an interrupted run had another recipe
+            or other images; the message says which.
+        RecipeError: The network cannot be built as the recipe says.
+        RunInUseError: Another process trains into this run folder.
+        DivergedError: The loss became NaN; the last good state is kept.
+        OSError: The state cannot be written, as on a full disk; the last one is kept.
+    """
+    run = Path(run)
+    unfinished = run.with_name(f"{run.name}.unfinished")
+    lock = run.with_name(f"{run.name}.lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    check_free(run, overwrite)
+    with locked(lock):
+        check_free(run, overwrite)
+        if restart:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(exist_ok=True)
+        results = _fit_into(unfinished, recipe, callbacks)
+        replaced = run.with_name(f"{run.name}.replaced")
+        shutil.rmtree(replaced, ignore_errors=True)
+        if run.exists():
+            run.rename(replaced)
+        unfinished.rename(run)
+        # Only now: until the run is in its place, it can be finished again from these.
+        for name in UNFINISHED:
+            (run / name).unlink(missing_ok=True)
+        shutil.rmtree(replaced, ignore_errors=True)
+    return results
+
+
+def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, Any]:
+    check_same_recipe(folder, recipe)
+    settings = recipe.fit
+    keras.utils.set_random_seed(settings.seed)
+    # Before the images are read, which takes longer: it may not be possible.
+    embedder = build_embedder_of(recipe)
+    source, parts, skipped = _read_parts(recipe)
+    names = {split: source.names(part.data) for split, part in parts.items()}
+    check_same_images(folder, names, {s: part.data for s, part in parts.items()})
+    if settings.patience and not parts["validation"].can_be_measured:
+        raise ValueError(
+            "[fit]: `patience` must be 0 where no validation image has another to "
+            f"find. Received: {settings.patience}."
+        )
+    write_json(folder / "splits.json", _classes_of(parts) or names)
+    # What `serving index build --only` takes: all images where none are held out.
+    listed = names["test" if names["test"] else "train"]
+    (folder / "test_images.txt").write_text("".join(f"{p}\n" for p in listed), "utf-8")
+
+    train = parts["train"].data
+    design = build_design(recipe, train)
+    loss = build_loss(recipe, train, design)
+
+    test = parts["test"]
+    before = kept(
+        folder,
+        lambda: {
+            "test_of_raw_32x32_pixels": measure(
+                test, raw_pixels, most_queries=FLOOR_QUERIES
+            ),
+            "test_before_training": measure(test, partial(embed, embedder)),
+        },
+    )
+    model = build_model(embedder, recipe, len(train.class_names), loss)
+    batches = ImageBatches(
+        parts["train"],
+        design,
+        settings.epoch_steps,
+        build_augmentation(recipe.augmentation, settings.seed),
+    )
+    progress = Progress(
+        folder / STATE,
+        batches,
+        tuple(names["train"]),
+        settings.patience,
+        *monitored(parts["validation"].data),
+        embedder=embedder,
+    )
+    measuring = _validation(parts["validation"], embedder)
+    if not train.is_continuous:
+        measuring.append(SampledTriplets(batches, train.labels, progress))
+    _train(model, batches, recipe, progress, folder, (measuring, callbacks))
+    progress.load_last(model)
+    embedder.save(folder / "last.keras")
+    progress.load_best(model)
+    embedder.save(folder / "embedder.keras")
+    write_json(folder / "history.json", progress.history)
+    shown = next(
+        (s for s in ("test", "validation") if parts[s].can_be_measured), "train"
+    )
+    embedded = embed(embedder, parts[shown])
+    after = None
+    if shown == "test":
+        tested = part_results(test, embedded)
+        after = means_of(tested)
+        write_queries(folder, tested, test, names["test"])
+    results = {
+        "images": {split: len(part.data) for split, part in parts.items()},
+        "classes": {split: len(p.data.class_names) for split, p in parts.items()},
+        "skipped_files": skipped,
+        "seconds_of_training": round(progress.seconds, 1),
+        "best_epoch": progress.best_epoch,
+        "backend": keras.backend.backend(),
+        "environment": environment(),
+        **before,
+        "test_after_training": after,
+        "searches_of": shown,
+    }
+    write_searches(
+        folder,
+        parts[shown],
+        embedded,
+        names[shown],
+        projector=settings.tensorboard,
+    )
+    write_json(folder / "metrics.json", results)
+    write_report(folder)
+    return results
+
+
+def _classes_of(parts: dict[str, Part]) -> dict[str, list[str]] | None:
+    if parts["train"].data.is_continuous:
+        return None
+    return {split: list(part.data.class_names) for split, part in parts.items()}
+
+
+def _read_parts(recipe: Recipe) -> tuple[Source, dict[str, Part], list[str]]:
+    source = read_source(recipe.data)
+    if not (source.data.splits == "train").any():
+        raise ValueError(f'{recipe.data.images} has no image whose `split` is "train".')
+    about = recipe.pictures
+    pictures = Pictures(
+        source.data,
+        recipe.view,
+        crop=about.crop,
+        min_scale=about.min_scale,
+        seed=recipe.fit.seed,
+        cache_bytes=about.cache_megabytes * 2**20,
+    )
+    failures = pictures.check(skip_unreadable=recipe.data.skip_unreadable)
+    skipped = [message for _, message in failures]
+    if skipped:
+        print(f"Skipped {len(skipped)} unreadable files:", *skipped, sep="\n  ")
+    readable = np.delete(
+        np.arange(len(source.data)), [position for position, _ in failures]
+    )
+    parts = {}
+    for split in SPLITS:
+        positions = readable[source.data.splits[readable] == split]
+        selected = source.data.select(positions)
+        distance = label_distance_of(recipe)
+        parts[split] = Part(selected, pictures, positions, distance)
+    train = parts["train"].data
+    if not train.is_continuous and len(train.class_names) < 2:
+        raise ValueError(
+            "At least 2 training classes must have an image that can be read. "
+            f"Received: {len(train.class_names)}, after {len(skipped)} files were "
+            "skipped."
+        )
+    return source, parts, skipped
+
+
+def _train(
+    model: keras.Model,
+    batches: ImageBatches,
+    recipe: Recipe,
+    progress: Progress,
+    folder: Path,
+    callbacks: tuple[Callbacks, Callbacks],
+) -> None:
+    """Train from the state that there is; some callbacks come before `progress`."""
+    settings = recipe.fit
+    progress.begin(model)
+    if progress.epochs_done:
+        print(f"Going on after epoch {progress.epochs_done} of {settings.epochs}.")
+    before, after = callbacks
+    events = _event_files(folder, recipe, progress)
+    if progress.is_over:
+        for callback in events:  # they may lack the last epoch
+            callback.on_train_begin()
+            callback.on_train_end()
+        return
+    with original_error(batches):
+        model.fit(
+            batches,
+            initial_epoch=progress.epochs_done,
+            epochs=settings.epochs,
+            callbacks=[
+                *before,
+                progress,
+                *events,
+                *after,
+                Console(settings.epochs, settings.epoch_steps, progress),
+            ],
+            shuffle=False,  # the design has shuffled already
+            verbose=0,
+        )
+
+
+def _validation(part: Part, embedder: keras.Model) -> list[keras.callbacks.Callback]:
+    if not part.can_be_measured:
+        print("Nothing to validate on: the weights of the last epoch are kept.")
+        return []
+    return [OnAverages(PartEvaluation(part, embedder))]
+
+
+def _event_files(folder: Path, recipe: Recipe, progress: Progress) -> Callbacks:
+    if not recipe.fit.tensorboard:
+        return []
+    return [EventFiles(folder / "tensorboard", recipe.fit.epoch_steps, progress)]

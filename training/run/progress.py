@@ -1,0 +1,194 @@
+"""What a run remembers from epoch to epoch, and when it must stop."""
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from training.run.averages import averaged, take_averages
+from training.run.batches import ImageBatches
+from training.run.state import read_state, write_state
+
+__all__ = ["DivergedError", "Progress"]
+
+
+class DivergedError(RuntimeError):
+    """The loss or a weight became infinite or NaN."""
+
+
+class Progress(keras.callbacks.Callback):
+    """Writes the whole state of a run after each epoch, and stops it in time.
+
+    The state is the weights, those of the optimiser, the weights of the best epoch by
+    validation, and the history, to which it adds the learning rate at the end of each
+    epoch. A run that goes on from it sees the batches, and has the weights, that it
+    would have had. Where the optimiser averages weights, the best are averages.
+
+    Args:
+        path: File of the state.
+        batches: The training batches.
+        paths: Path of each training image, to name those of a broken batch.
+        patience: After how many epochs that are no better the run ends; 0: never.
+        monitored: Which value of an epoch tells how good it is. Without it in the logs
+            no epoch is the best.
+        mode: "max" if larger is better, "min" if smaller is.
+        embedder: What is saved when the run diverges; by default what is trained, which
+            with a loss on proxies ends in these.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        batches: ImageBatches,
+        paths: tuple[str, ...],
+        patience: int,
+        monitored: str = "val_precision_at_1",
+        mode: str = "max",
+        *,
+        embedder: keras.Model | None = None,
+    ) -> None:
+        super().__init__()
+        self._embedder = embedder
+        self._path = path
+        self._batches = batches
+        self._paths = paths
+        self._patience = patience
+        self._best_weights: list[np.ndarray] = []
+        self._best: float | None = None
+        self._monitored = monitored
+        self._sign = {"max": 1, "min": -1}[mode]
+        self._waited = 0
+        self._started = time.monotonic()
+        self._seconds_before = 0.0
+        self._step = 0
+        self.epochs_done = 0
+        self.best_epoch = 0  # counted from 1; 0: none yet
+        self.history: dict[str, list[float]] = {}
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has trained, all its parts together."""
+        return self._seconds_before + time.monotonic() - self._started
+
+    @property
+    def is_over(self) -> bool:
+        """Whether patience has come to its end."""
+        return bool(self._patience) and self._waited >= self._patience
+
+    def begin(self, model: keras.Model) -> None:
+        """Take up the state of a compiled model, if there is one, or write the first.
+
+        Raises:
+            OSError: The first state cannot be written.
+        """
+        self.set_model(model)
+        model.optimizer.build(model.trainable_variables)
+        if not self._path.exists():
+            self._write()
+            return
+        groups, about = read_state(self._path)
+        _assign(model.variables, groups["model"])
+        _assign(model.optimizer.variables, groups["optimizer"])
+        self._best_weights = groups.get("best", [])
+        self._best = about["best"]
+        self.best_epoch = about["best_epoch"]
+        self._waited = about["waited"]
+        self._seconds_before = about["seconds"]
+        self.epochs_done = about["epochs"]
+        self.history = about["history"]
+
+    def load_last(self, model: keras.Model) -> None:
+        """Give a model the weights that it ends with: averages where there are any."""
+        take_averages(model)
+
+    def load_best(self, model: keras.Model) -> None:
+        """Give a model the weights of the best epoch; without validation, the last."""
+        if self._best_weights:
+            model.set_weights(self._best_weights)
+        else:
+            self.load_last(model)
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Count the steps of the run, and take the batches of this epoch."""
+        self._batches.begin_at(epoch)
+        self._step = epoch * len(self._batches)
+
+    def on_train_batch_end(
+        self, batch: int, logs: dict[str, Any] | None = None
+    ) -> None:
+        """Stop the run at the first loss that is no number.
+
+        Raises:
+            DivergedError: It names the step and lists the images of the batch.
+        """
+        step = self._step + batch
+        if not math.isfinite(float((logs or {})["loss"])):
+            self._stop(step, "the loss became infinite or NaN")
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Note the results of an epoch and write the state.
+
+        Raises:
+            DivergedError: A weight is infinite or NaN.
+            OSError: The state cannot be written; the one before it is whole.
+        """
+        logs = {} if logs is None else logs
+        logs["learning_rate"] = float(self.model.optimizer.learning_rate)
+        for name, value in logs.items():
+            self.history.setdefault(name, []).append(float(value))
+        if not all(np.isfinite(w).all() for w in self.model.get_weights()):
+            self._stop(self._step + len(self._batches) - 1, "a weight became NaN")
+        self.epochs_done = epoch + 1
+        if self._monitored in self.history:
+            self._compare(self.history[self._monitored][-1])
+        self._write()
+        if self.is_over:
+            self.model.stop_training = True
+
+    def _compare(self, value: float) -> None:
+        better = self._best is None or self._sign * (value - self._best) > 0
+        if not better or math.isnan(value):
+            self._waited += 1
+            return
+        with averaged(self.model):
+            self._best_weights = self.model.get_weights()
+        self._best, self.best_epoch, self._waited = value, self.epochs_done, 0
+
+    def _stop(self, step: int, what: str) -> None:
+        listed = self._path.with_name("diverged_batch.txt")
+        names = [self._paths[i] for i in self._batches.positions(step)]
+        listed.write_text("".join(f"{name}\n" for name in names), "utf-8")
+        _assign(self.model.variables, read_state(self._path)[0]["model"])
+        good = self._path.with_name("last_good.keras")
+        (self._embedder or self.model).save(good)
+        epoch, batch = divmod(step, len(self._batches))
+        raise DivergedError(
+            f"At step {step + 1} (batch {batch + 1} of epoch {epoch + 1}) {what}. The "
+            f"images of that batch are named in {listed}; the weights from before this "
+            f"epoch are in {good}. A lower learning rate, a warm-up or float32 may "
+            "help: change the recipe and start anew with --restart."
+        )
+
+    def _write(self) -> None:
+        groups = {
+            "model": self.model.variables,
+            "optimizer": self.model.optimizer.variables,
+            "best": self._best_weights,
+        }
+        about = {
+            "best": self._best,
+            "best_epoch": self.best_epoch,
+            "waited": self._waited,
+            "epochs": self.epochs_done,
+            "seconds": self.seconds,
+            "history": self.history,
+        }
+        write_state(self._path, groups, about)
+
+
+def _assign(variables: list[keras.Variable], values: list[np.ndarray]) -> None:
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)

@@ -1,0 +1,149 @@
+"""What a run leaves in its folder, and whether it may be written or taken up."""
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from training.data.data_set import DataSet
+from training.recipe.recipe import Recipe
+
+__all__ = [
+    "STATE",
+    "UNFINISHED",
+    "check_free",
+    "check_same_images",
+    "check_same_recipe",
+    "kept",
+    "read_json",
+    "write_json",
+]
+
+STATE = "state.npz"
+_BEFORE = "before.json"
+_IMAGES = "images.json"
+
+UNFINISHED = (STATE, _IMAGES, _BEFORE, "diverged_batch.txt", "last_good.keras")
+"""Files that only a run has that is not in its place yet."""
+
+
+def check_free(run: Path, overwrite: bool) -> None:
+    """Make sure that a run may be written to a folder.
+
+    Raises:
+        FileExistsError: It holds a run and `overwrite` is False, or something else.
+    """
+    if run.exists() and not overwrite:
+        raise FileExistsError(
+            f"{run} holds a run already. Choose another folder with --run, or replace "
+            "it with --overwrite."
+        )
+    if run.exists() and not (run / "metrics.json").is_file():
+        raise FileExistsError(
+            f"{run} holds no run (no metrics.json) and is not replaced. Choose another "
+            "folder with --run."
+        )
+
+
+def kept(folder: Path, measured: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return what a run that is taken up has measured already."""
+    path = folder / _BEFORE
+    # Without a state, the file may be of another recipe or half written.
+    if not (path.exists() and (folder / STATE).exists()):
+        write_json(path, measured())
+    return read_json(path)
+
+
+def check_same_recipe(folder: Path, recipe: Recipe) -> None:
+    """Note the recipe of a new run; of an interrupted one, it must be the same."""
+    tables = json.loads(json.dumps(dataclasses.asdict(recipe)))
+    file = folder / "recipe.json"
+    if not (folder / STATE).exists():
+        write_json(file, tables)
+        return
+    before = read_json(file)
+    changes = [
+        f"{table}.{key} was {before.get(table, {}).get(key)!r} and is {value!r}"
+        for table, values in tables.items()
+        for key, value in values.items()
+        if before.get(table, {}).get(key) != value
+    ]
+    if changes:
+        raise ValueError(
+            f"{folder} holds an interrupted run of another recipe: {changes[0]}. Give "
+            "that recipe to go on with it, another folder with --run, or --restart to "
+            "throw it away."
+        )
+
+
+def check_same_images(
+    folder: Path, names: dict[str, list[str]], data: dict[str, DataSet]
+) -> None:
+    """Note the images of a new run; of an interrupted one, they must be the same.
+
+    Raises:
+        ValueError: An image is missing or new, or they have another order, other
+            labels, roles, sequences or boxes.
+    """
+    file = folder / _IMAGES
+    digests = {split: _digest(part) for split, part in data.items()}
+    if not (folder / STATE).exists():
+        write_json(file, {"names": names, "digests": digests})
+        return
+    noted = read_json(file)
+    before = noted["names"]
+    for split, now in names.items():
+        for word, left in (
+            ("is missing", set(before[split]) - set(now)),
+            ("is new", set(now) - set(before[split])),
+        ):
+            if left:
+                raise ValueError(
+                    f"The images are not those that the run in {folder} began with: "
+                    f"{min(left)} {word} ({len(left)} in all, {split}). Bring them "
+                    "back to go on, or start anew with --restart."
+                )
+        if before[split] != now or noted["digests"][split] != digests[split]:
+            raise ValueError(
+                f"The images of the run in {folder} had another order, or other "
+                f"labels, roles, sequences or boxes ({split}). Bring these back to go "
+                "on, or start anew with --restart."
+            )
+
+
+def _digest(data: DataSet) -> str:
+    """Return the SHA-256 of what is known of images beside their names."""
+    digest = hashlib.sha256(json.dumps(data.class_names).encode())
+    for values in (data.labels, data.roles, data.sequences, data.boxes):
+        if values is not None:
+            array = np.ascontiguousarray(values)
+            digest.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
+    return digest.hexdigest()
+
+
+def read_json(file: Path) -> Any:
+    """Read a JSON file of a run.
+
+    Raises:
+        FileNotFoundError: There is none.
+        ValueError: It is damaged; the message names it.
+    """
+    try:
+        return json.loads(file.read_text("utf-8"))
+    except ValueError as error:  # bad JSON, or bytes that are no text
+        raise ValueError(f"{file} is damaged: {error}.") from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file, indented, whole or not at all."""
+    part = path.with_name(f"{path.name}.part")
+    with part.open("w", encoding="utf-8") as file:
+        file.write(json.dumps(value, indent=2) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)

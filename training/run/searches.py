@@ -1,0 +1,48 @@
+"""What a finished run keeps of its held-out images: searches, and a projector."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from training.measure.evaluation import Part
+from training.reports.contact_sheet import contact_sheet
+from training.run.tensorboard import write_projector
+
+__all__ = ["write_searches"]
+
+
+def write_searches(
+    run: Path,
+    part: Part,
+    embeddings: np.ndarray,
+    names: Sequence[str],
+    *,
+    projector: bool,
+) -> None:
+    """Write `neighbors.json`, and the files of TensorBoard's projector.
+
+    Args:
+        run: The run folder.
+        part: The images; those that training never saw where there are any.
+        embeddings: Float array `[N, dimension]`.
+        names: Path of each image.
+        projector: Whether `run/tensorboard` gets the embeddings, too.
+    """
+    sheet = contact_sheet(part, embeddings, names)
+    (run / "neighbors.json").write_text(json.dumps(sheet, indent=1) + "\n", "utf-8")
+    if not projector:
+        return
+    data = part.data
+    classes = (
+        [""] * len(data)
+        if data.is_continuous
+        else [data.class_names[label] for label in data.labels]
+    )
+    write_projector(
+        run / "tensorboard",
+        embeddings,
+        list(zip(classes, names, strict=True)),
+        lambda i: part.pictures.central(part.positions[[i]])[0],
+    )

@@ -1,0 +1,148 @@
+"""TensorBoard: a run's curves as event files, and embeddings for its projector."""
+
+import math
+import socket
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import keras
+import numpy as np
+from PIL import Image
+
+from training.recipe.recipe import RecipeError
+from training.run.progress import Progress
+
+__all__ = ["EventFiles", "write_projector"]
+
+_LARGEST_SPRITE = 8192  # pixels a side: what the projector can load
+_TILE = 64
+
+
+class EventFiles(keras.callbacks.Callback):
+    """Writes what an epoch logged to an event file, which TensorBoard shows as curves.
+
+    Each value stands at the step that the run has made. Training values have the tags
+    "train/...", validation values "validation/...". When a run goes on, the file is
+    written anew from its history: no epoch is missing and none is there twice. The
+    files are written with the package `tensorboard`; TensorFlow is not needed.
+
+    Args:
+        folder: Where the event file goes.
+        steps: Number of steps in an epoch.
+        progress: Has the history of the run. It must come before this callback.
+
+    Raises:
+        RecipeError: `tensorboard` is not installed.
+    """
+
+    def __init__(self, folder: Path, steps: int, progress: Progress) -> None:
+        super().__init__()
+        try:
+            import tensorboard  # noqa: F401
+        except ImportError as error:
+            raise RecipeError(
+                "[fit]: `tensorboard = true` needs the package tensorboard: pip "
+                "install tensorboard."
+            ) from error
+        self._folder = folder
+        self._steps = steps
+        self._progress = progress
+        self._file: BinaryIO | None = None
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Begin a file with the epochs that are done."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for old in self._folder.glob("events.out.tfevents.*"):
+            old.unlink()
+        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"
+        self._file = (self._folder / name).open("wb")
+        self._write(file_version="brain.Event:2")
+        for epoch in range(self._progress.epochs_done):
+            history = self._progress.history
+            self._write_epoch(epoch, {k: v[epoch] for k, v in history.items()})
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Write the values of an epoch."""
+        self._write_epoch(epoch, logs or {})
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Close the file."""
+        if self._file:
+            self._file.close()
+
+    def _write_epoch(self, epoch: int, values: dict[str, float]) -> None:
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        summary = Summary()
+        for name, value in values.items():
+            kind, short = (
+                ("validation", name.removeprefix("val_"))
+                if name.startswith("val_")
+                else ("train", name)
+            )
+            summary.value.add(tag=f"{kind}/{short}", simple_value=float(value))
+        self._write(step=(epoch + 1) * self._steps, summary=summary)
+
+    def _write(self, **event: Any) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        if not self._file:
+            return
+        record = Event(wall_time=time.time(), **event).SerializeToString()
+        RecordWriter(self._file).write(record)
+        self._file.flush()
+
+
+def write_projector(
+    folder: Path,
+    embeddings: np.ndarray,
+    rows: Sequence[tuple[str, str]],
+    picture: Callable[[int], np.ndarray],
+    *,
+    at_most: int = 10_000,
+) -> None:
+    """Write embeddings for TensorBoard's projector, with a picture for each.
+
+    Args:
+        folder: Where the files go, beside the event file of the run.
+        embeddings: Float array `[N, dimension]`.
+        rows: Class and path of each.
+        picture: Returns picture i, uint8 `[height, width, 3]`.
+        at_most: Of more embeddings so many are taken, evenly spread: the projector
+            draws them in the browser.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    count = min(len(embeddings), at_most)
+    chosen = np.linspace(0, len(embeddings) - 1, count).astype("int64")
+    with (folder / "tensors.tsv").open("w", encoding="utf-8") as file:
+        np.savetxt(file, embeddings[chosen], "%.6g", delimiter="\t")
+    lines = ["class\tpath", *("\t".join(map(_cell, rows[i])) for i in chosen)]
+    (folder / "metadata.tsv").write_text("\n".join(lines) + "\n", "utf-8")
+    columns = math.ceil(math.sqrt(count))
+    side = min(_TILE, _LARGEST_SPRITE // columns)
+    sprite = Image.new("RGB", (columns * side, columns * side), "white")
+    for place, i in enumerate(chosen):
+        tile = Image.fromarray(picture(int(i))).resize((side, side))
+        row, column = divmod(place, columns)
+        sprite.paste(tile, (column * side, row * side))
+    sprite.save(folder / "sprite.png")
+    (folder / "projector_config.pbtxt").write_text(
+        "embeddings {\n"
+        '  tensor_name: "embeddings"\n'
+        '  tensor_path: "tensors.tsv"\n'
+        '  metadata_path: "metadata.tsv"\n'
+        "  sprite {\n"
+        '    image_path: "sprite.png"\n'
+        f"    single_image_dim: {side}\n"
+        f"    single_image_dim: {side}\n"
+        "  }\n"
+        "}\n",
+        "utf-8",
+    )
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split())  # a tab or a line break would end the cell
