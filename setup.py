@@ -97,8 +97,8 @@ setup(
     # Only the library is installed: `training` and `serving` are applications that
     # run from the checkout, and their names belong in nobody's site-packages.
     packages=find_packages(include=["tfdml", "tfdml.*"]),
-    package_data={"tfdml": ["py.typed"]},
-    install_requires=["keras>=3.12,<4", "numpy>=1.26"],
+    package_data={"": ["*.pyi", "py.typed"]},
+    install_requires=["keras>=3.12,<4", "lazy-loader>=0.4", "numpy>=1.26"],
     extras_require=EXTRAS,
     classifiers=[
         "Development Status :: 3 - Alpha",

@@ -17,9 +17,9 @@ from benchmarks.batches import (
     labels_of,
     random_rows,
 )
-from tfdml.layers._proxies import CenterRegularizer
-from tfdml.models._cross_batch_memory import CrossBatchMemory
-from tfdml.ops._pairs import cosine_similarities
+from tfdml.layers import CenterRegularizer
+from tfdml.models import CrossBatchMemory
+from tfdml.ops import cosine_similarities
 
 __all__ = ["CASES", "MANY_POSITIVES", "Case", "Problem", "similarity_product"]
 

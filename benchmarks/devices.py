@@ -58,7 +58,7 @@ def _trained(name: str, devices: list[str], options: Any) -> dict[str, Any]:
     import keras
 
     import tfdml.losses
-    from tfdml.models._embedder import build_embedder
+    from tfdml.models import build_embedder
 
     batch, size = options.batch, options.image_size
     generator = np.random.default_rng(0)

@@ -64,27 +64,26 @@ def _floor(rows: np.ndarray, labels: np.ndarray, queries: int) -> None:
 
 
 def _ranks(rows: np.ndarray, labels: np.ndarray, queries: int) -> dict[str, float]:
-    from tfdml.metrics._retrieval import retrieval_metrics
+    from tfdml.metrics import retrieval_metrics
 
     ks = [k for k in KS if k < len(rows)]
     return retrieval_metrics(rows, labels, ks, is_query=np.arange(len(rows)) < queries)
 
 
 def _clusters(rows: np.ndarray, labels: np.ndarray, queries: int) -> dict[str, float]:
-    from tfdml.metrics._clustering import clustering_metrics
-    from tfdml.metrics._kmeans import cluster
+    from tfdml.metrics import cluster, clustering_metrics
 
     return clustering_metrics(cluster(rows, len(np.unique(labels))), labels)
 
 
 def _pairs(rows: np.ndarray, labels: np.ndarray, queries: int) -> dict[str, float]:
-    from tfdml.metrics._verification import verification_metrics
+    from tfdml.metrics import verification_metrics
 
     return verification_metrics(rows, labels)
 
 
 def _nearest(rows: np.ndarray, labels: np.ndarray, queries: int) -> dict[str, float]:
-    from tfdml.neighbors._exact import nearest_neighbors
+    from tfdml.neighbors import nearest_neighbors
 
     own = np.arange(queries)
     found, _ = nearest_neighbors(rows[:queries], rows, 10, exclude=own)

@@ -17,8 +17,7 @@ from PIL import Image
 from benchmarks.peers import ROOT
 from benchmarks.session import bare_parser, use_threads, write
 from benchmarks.timing import smallest_times
-from tfdml.images._read import resample
-from tfdml.images._view import View
+from tfdml.images import View, resample
 from training.data.data_set import DataSet
 from training.data.images import Pictures
 

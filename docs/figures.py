@@ -15,9 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfdml import losses
-from tfdml.losses._pair_weighted import PairWeightedLoss, binlifted_weights
-from tfdml.plots._pair_weights import Panel, plot_pair_weights, plot_weights
-from tfdml.plots._style import save_small
+from tfdml.losses import PairWeightedLoss, binlifted_weights
+from tfdml.plots import Panel, plot_pair_weights, plot_weights, save_small
 
 FOLDER = Path(__file__).parent / "losses" / "figures"
 CLASSES, IMAGES = 12, 4

@@ -1,7 +1,5 @@
 """Deep metric learning for Keras, from training to image search."""
 
-from importlib.metadata import version
+import lazy_loader
 
-__all__ = ["__version__"]
-
-__version__ = version("tfdml")
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

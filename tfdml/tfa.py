@@ -12,10 +12,13 @@ import keras
 from keras import ops
 
 from tfdml._arguments import at_least_zero
-from tfdml.losses._base import MetricLoss
-from tfdml.losses._lifted import LiftedStructureLoss
-from tfdml.losses._triplet import HardTripletLoss, SemiHardTripletLoss
-from tfdml.ops._pairs import (
+from tfdml.losses import (
+    HardTripletLoss,
+    LiftedStructureLoss,
+    MetricLoss,
+    SemiHardTripletLoss,
+)
+from tfdml.ops import (
     Tensor,
     cosine_similarities,
     euclidean_distances,

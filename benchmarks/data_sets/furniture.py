@@ -23,7 +23,7 @@ from tqdm import tqdm
 from benchmarks.data_sets.debian import DebianPackage, fetch_debian
 from benchmarks.data_sets.renderer import Renderer, View
 from benchmarks.data_sets.wavefront import Part, read_model
-from tfdml.images._read import encode_png
+from tfdml.images import encode_png
 from training.data.data_set import DataSet
 from training.data.folder import split_classes
 from training.data.manifest import write_manifest

@@ -1,7 +1,7 @@
 """The glyph set: Chinese characters drawn by many fonts, one class a character.
 
-About 20,000 classes with the fonts of `benchmarks.data_sets.glyph_fonts`, for trying what
-grows with the number of classes.
+About 20,000 classes with the fonts of `benchmarks.data_sets.glyph_fonts`, for trying
+what grows with the number of classes.
 """
 
 import hashlib

@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
-from tfdml.images._read import encode_png
+from tfdml.images import encode_png
 from training.data.data_set import DataSet
 from training.data.manifest import write_manifest
 

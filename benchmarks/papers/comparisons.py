@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.papers.metrics import Column
 from benchmarks.papers.runs import Record
 from benchmarks.papers.sets import SETS
-from tfdml.metrics._bootstrap import paired_difference
+from tfdml.metrics import paired_difference
 
 __all__ = ["Comparison", "digits_of"]
 

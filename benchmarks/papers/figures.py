@@ -14,8 +14,7 @@ from benchmarks.papers.lines import add_floor, lines
 from benchmarks.papers.metrics import CLASSES
 from benchmarks.papers.runs import NOT_TRAINED, Record, Tables, read_results
 from benchmarks.papers.studies import STUDIES, Study
-from tfdml.plots._style import save_small
-from tfdml.plots._training import plot_convergence
+from tfdml.plots import plot_convergence, save_small
 
 __all__ = ["add_options", "curves", "run", "triplets_a_step"]
 

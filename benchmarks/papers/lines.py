@@ -17,7 +17,7 @@ from benchmarks.papers.metrics import Column
 from benchmarks.papers.runs import Record
 from benchmarks.papers.sets import SETS
 from benchmarks.papers.studies import Study
-from tfdml.plots._style import COLORS, draw_runs, legend_below, new_figure, plain_axes
+from tfdml.plots import COLORS, draw_runs, legend_below, new_figure, plain_axes
 
 __all__ = ["add_floor", "lines"]
 

@@ -192,7 +192,7 @@ def _work(
     import keras
 
     from benchmarks.papers.train import frozen, timed, train
-    from tfdml.neighbors._gpu import has_gpu
+    from tfdml.ops import has_gpu
     from training.recipe.recipe import recipe_of
 
     tables = run.tables

@@ -13,10 +13,8 @@ from benchmarks.papers.rates import share_step
 from benchmarks.papers.runs import AT_RANDOM, RAW_PIXELS, Run
 from benchmarks.papers.sets import SETS
 from benchmarks.papers.watching import EndOnNaN, EpochTimes, FiniteEvaluation
-from tfdml.metrics._clustering import clustering_metrics
-from tfdml.metrics._kmeans import cluster
-from tfdml.metrics._results import QueryResults
-from tfdml.neighbors._scores import Metric
+from tfdml.metrics import QueryResults, cluster, clustering_metrics
+from tfdml.neighbors import Metric
 from training.data.data_set import DataSet
 from training.measure.evaluation import Part, embed, means_of, part_results, raw_pixels
 from training.recipe.recipe import Recipe

@@ -54,7 +54,7 @@ def _scann(gallery: np.ndarray, threads: int, like: Mapping[str, Any]) -> Built:
     """ScaNN alone, with the settings that ours has chosen."""
     from scann import scann_ops_pybind
 
-    from tfdml.index.scann._searcher import tree_training
+    from tfdml.index.scann import tree_training
 
     builder = scann_ops_pybind.builder(gallery, 10, "dot_product")
     more: dict[str, int] = {}

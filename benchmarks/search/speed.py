@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _write_set(name: str, folder: Path, options: argparse.Namespace) -> None:
-    from tfdml.neighbors._exact import nearest_neighbors
+    from tfdml.neighbors import nearest_neighbors
 
     gallery, queries = draw(scaled(SETS[name], options.scale), options.queries)
     true, _ = nearest_neighbors(queries, gallery, K)

@@ -53,8 +53,8 @@ def export_model(
     """
     import keras
 
-    from tfdml.export._saved_model import export_embedder
-    from tfdml.models._embedder import build_embedder
+    from tfdml.export import export_embedder
+    from tfdml.models import build_embedder
 
     keras.utils.set_random_seed(seed)
     export_embedder(build_embedder(**MODELS[name]), folder)  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from serving.client import (
 )
 from serving.client.journal import Journal
 from serving.search.gallery.shards import digest_of_list
-from tfdml.images._read import UnreadableImageError, list_images
+from tfdml.images import UnreadableImageError, list_images
 
 __all__ = ["EmbeddingReport", "embed_images"]
 

@@ -24,7 +24,7 @@ from serving.client.rest import RestConnection
 from serving.client.retries import EndpointError, Retries, Waits, ask
 from serving.client.rows import rows_of, split
 from serving.client.stream import in_order
-from tfdml.images._read import UnreadableImageError, encode_png, list_images, read_image
+from tfdml.images import UnreadableImageError, encode_png, list_images, read_image
 
 __all__ = ["EndpointClient", "FolderEmbeddings", "Picture", "Unreadable"]
 

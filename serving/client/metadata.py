@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from tfdml.images._view import View, view_of_signatures
+from tfdml.images import View, view_of_signatures
 
 __all__ = ["OUTPUT", "ModelMetadata", "parse_metadata"]
 

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
     from serving.search.gallery.map import MapLayout, MapPoint
-    from tfdml.index import ScannIndex, SearchResult, Where
-    from tfdml.index._near_duplicates import NearDuplicates
+    from tfdml.index import NearDuplicates, ScannIndex, SearchResult, Where
 
 __all__ = ["duplicates", "gallery_map", "stats", "verify"]
 
@@ -144,7 +143,7 @@ def verify(parsed: argparse.Namespace) -> None:
 def duplicates(parsed: argparse.Namespace) -> None:
     """Print the groups of images that are nearly the same."""
     from serving.search.gallery.gallery import load_gallery
-    from tfdml.index._near_duplicates import near_duplicates
+    from tfdml.index import near_duplicates
 
     _check_limit(parsed.limit)
     index, _ = load_gallery(parsed.index)
@@ -259,7 +258,7 @@ def _classes_of(index: "ScannIndex", ids: "Sequence[Any]") -> dict[Any, str]:
 
 
 class _Watched:
-    """An index whose searches move a bar; see `tfdml.index._near_duplicates`."""
+    """An index whose searches move a bar; see `tfdml.index`."""
 
     def __init__(self, index: "ScannIndex", bar: "tqdm[Any]") -> None:
         self._index = index

@@ -106,7 +106,7 @@ def _open(parsed: argparse.Namespace) -> "ImageSearch":
 
 def _embedded(search: "ImageSearch", name: str, crop: "Crop | None") -> Any:
     """Embed a picture of the user's own, which may be of any kind."""
-    from tfdml.images._read import UnreadableImageError
+    from tfdml.images import UnreadableImageError
 
     content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     try:
@@ -118,7 +118,7 @@ def _embedded(search: "ImageSearch", name: str, crop: "Crop | None") -> Any:
 
 
 def _where(text: str | None) -> "Where | None":
-    from tfdml.index._filters import where_from_json
+    from tfdml.index import where_from_json
 
     if text is None:
         return None

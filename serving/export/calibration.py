@@ -2,7 +2,7 @@
 
 It lies at `VERSION/assets.extra/calibration.json`: `assets.extra` is where TF Serving
 looks for files of others and loads none of its own from but warm-up requests. The
-description of the model (`tfdml.export._description`) repeats it for those who ask the
+description of the model (`tfdml.export`) repeats it for those who ask the
 server.
 """
 
@@ -11,8 +11,8 @@ import os
 from os import PathLike
 from pathlib import Path
 
-from tfdml.export._description import read_description, update_description
-from tfdml.metrics._calibration_record import Calibration, read_calibration
+from tfdml.export import read_description, update_description
+from tfdml.metrics import Calibration, read_calibration
 
 __all__ = ["calibration_of_model", "calibration_of_run", "save_calibration"]
 

@@ -22,17 +22,17 @@ from serving.export.calibration import calibration_of_model, save_calibration
 from serving.export.exporting import MOST_IMAGES, check_destination, warm_up_with
 from serving.export.warm_up_images import synthetic_picture
 from serving.search.gallery.gallery import Gallery, load_gallery
-from tfdml.export._description import (
+from tfdml.export import (
     DESCRIBE,
     DESCRIPTION_FILE,
     description_text,
     read_description,
     update_description,
 )
-from tfdml.images._view import View
+from tfdml.images import View
 from tfdml.index import ScannIndex, ScannSettings
-from tfdml.index.storage._files import read_version
-from tfdml.neighbors._exact import check_k
+from tfdml.index.storage import read_version
+from tfdml.neighbors import check_k
 
 __all__ = ["SEARCH", "CombineReport", "combine"]
 
@@ -141,7 +141,7 @@ def combine(
         "embedder_fingerprint": fingerprint,
     }
 
-    from tfdml.export._saved_model import write_whole
+    from tfdml.export import write_whole
 
     def write(folder: Path) -> None:
         _write(version.folder, index, neighbors, description, folder)
@@ -176,7 +176,7 @@ def _write(
 ) -> None:
     import tensorflow as tf
 
-    from tfdml.export._saved_model import describing
+    from tfdml.export import describing
 
     embedder = tf.saved_model.load(str(embedder_folder))
     signatures = {

@@ -17,11 +17,9 @@ from serving.export.warm_up_images import (
     training_pictures,
     warm_up_requests,
 )
-from tfdml.export._compact import OutputType
-from tfdml.export._description import update_description
-from tfdml.images._read import list_images
-from tfdml.images._view import View
-from tfdml.metrics._calibration_record import Calibration
+from tfdml.export import OutputType, update_description
+from tfdml.images import View, list_images
+from tfdml.metrics import Calibration
 
 __all__ = [
     "MOST_IMAGES",
@@ -106,8 +104,8 @@ def export_run(
         raise ValueError(f"There is no trained embedder at {source}.")
     files = None if warm_up_images is None else _files_of(Path(warm_up_images))
 
-    from tfdml.export._saved_model import export_embedder
-    from tfdml.models._embedder import load_embedder
+    from tfdml.export import export_embedder
+    from tfdml.models import load_embedder
 
     calibration = calibration_of_run(source)
     embedder = load_embedder(source)

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tfdml.images._view import View
+from tfdml.images import View
 
 __all__ = ["view_of_run"]
 

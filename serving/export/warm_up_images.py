@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from serving.endpoint.models.servable import DEFAULT_SIGNATURE, Servable, ServableError
-from tfdml.images._read import UnreadableImageError, encode_png, list_images, read_image
-from tfdml.images._view import View
+from tfdml.images import UnreadableImageError, View, encode_png, list_images, read_image
 
 __all__ = [
     "MOST_ROWS",

@@ -12,7 +12,7 @@ from benchmarks import devices, evaluation, losses, memory, recipes, report
 from benchmarks.catalogue import CASES
 from tests.support.autodiff import value_and_gradient
 from tfdml.losses import MetricLoss, PairLoss, ProxyLoss
-from tfdml.neighbors._exact import nearest_neighbors
+from tfdml.neighbors import nearest_neighbors
 
 
 def test_every_loss_of_the_library_is_timed():

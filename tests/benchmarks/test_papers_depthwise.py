@@ -8,7 +8,7 @@ from benchmarks.papers.depthwise import (
     with_shifted_products,
 )
 from tests.support.autodiff import value_and_gradient
-from tfdml.models._embedder import build_embedder
+from tfdml.models import build_embedder
 
 pytestmark = pytest.mark.backend
 

@@ -342,7 +342,7 @@ def measured(monkeypatch, packed):
 def test_run_is_trained_or_measured_or_timed_with_the_weights_given(
     measured, packed, about, called, on_gpu, monkeypatch
 ):
-    monkeypatch.setattr("tfdml.neighbors._gpu.has_gpu", lambda: on_gpu)
+    monkeypatch.setattr("tfdml.ops.has_gpu", lambda: on_gpu)
     until = time.monotonic() + 60
     found = WORK(packed, "file.h5", until, run_of("a", **about))
     # The tests run on TensorFlow.

@@ -16,8 +16,7 @@ from benchmarks.papers.runs import FLOORS, NOT_TRAINED, Run
 from benchmarks.papers.sets import tables_of
 from benchmarks.papers.studies import STUDIES, Study
 from benchmarks.papers.tables import section
-from tfdml.metrics._bootstrap import paired_difference
-from tfdml.metrics._clustering import clustering_metrics
+from tfdml.metrics import clustering_metrics, paired_difference
 from training.data.data_set import DataSet
 from training.measure.evaluation import Part, means_of, part_results
 

@@ -124,8 +124,8 @@ def own_target(folder):
 def _write_models(base_path):
     import keras
 
-    from tfdml.export._saved_model import export_embedder
-    from tfdml.models._embedder import build_embedder
+    from tfdml.export import export_embedder
+    from tfdml.models import build_embedder
 
     for version in (1, 2):
         keras.utils.set_random_seed(version)

@@ -56,8 +56,8 @@ def embedder_server(tmp_path_factory):
     """An embedder as `tfdml` exports it, for encoded pictures."""
     import keras
 
-    from tfdml.export._saved_model import export_embedder
-    from tfdml.models._embedder import build_embedder
+    from tfdml.export import export_embedder
+    from tfdml.models import build_embedder
 
     path = tmp_path_factory.mktemp("fuzz") / "embedder"
     # One start in 300 has nothing but dead units for a picture of one colour.

@@ -14,8 +14,7 @@ import pytest
 from keras import ops
 
 from tfdml import losses, tfa
-from tfdml.layers._class_boundaries import ClassBoundaries
-from tfdml.layers._proxies import Proxies
+from tfdml.layers import ClassBoundaries, Proxies
 
 CLASSES = 10
 DIMENSION = 6

@@ -13,9 +13,8 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
 import keras
 
 from tests.support.distributed_model import BATCH, LOSSES, data, embedder, weights_of
-from tfdml.losses import TopKPrecisionLoss
-from tfdml.losses._across_replicas import AcrossReplicas
-from tfdml.models._cross_batch_memory import CrossBatchMemory
+from tfdml.losses import AcrossReplicas, TopKPrecisionLoss
+from tfdml.models import CrossBatchMemory
 
 BACKEND = keras.backend.backend()
 

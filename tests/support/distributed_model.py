@@ -4,9 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfdml.losses import PairLoss, TopKPrecisionLoss
-from tfdml.losses._base import MetricLoss
-from tfdml.ops._pairs import cosine_similarities, label_masks
+from tfdml.losses import MetricLoss, PairLoss, TopKPrecisionLoss
+from tfdml.ops import cosine_similarities, label_masks
 
 BATCH = 12
 

@@ -5,7 +5,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from tfdml.images._view import View
+from tfdml.images import View
 
 SIZE = 24
 

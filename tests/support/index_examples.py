@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tfdml.index import ExactIndex, ScannIndex
-from tfdml.neighbors._exact import nearest_neighbors
+from tfdml.neighbors import nearest_neighbors
 
 BOTH = pytest.mark.parametrize("index_class", [ExactIndex, ScannIndex])
 METRICS = pytest.mark.parametrize("metric", ["cosine", "dot_product"])

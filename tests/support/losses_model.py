@@ -1,7 +1,7 @@
 """One model that many losses train, each a branch of its own.
 
-`python -m tests.support.losses_model FOLDER` loads the saved model of a folder and writes what
-it finds.
+`python -m tests.support.losses_model FOLDER` loads the saved model of a folder and
+writes what it finds.
 """
 
 import json

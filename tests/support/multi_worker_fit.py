@@ -1,7 +1,7 @@
 """Train as one of several worker processes, or alone: prints what came out as JSON.
 
-`python -m tests.support.multi_worker_fit`, with the backend in KERAS_BACKEND. TensorFlow reads
-the cluster from TF_CONFIG. JAX is told here: COORDINATOR, WORKERS and WORKER.
+`python -m tests.support.multi_worker_fit` takes the backend from KERAS_BACKEND.
+TensorFlow reads the cluster from TF_CONFIG, JAX from COORDINATOR, WORKERS and WORKER.
 """
 
 import json
@@ -14,9 +14,8 @@ import keras
 import numpy as np
 
 from tests.support.distributed_model import BATCH, LOSSES, data, embedder, weights_of
-from tfdml.batch_designs import GroupBatches
-from tfdml.batch_designs._sequence import BatchSequence
-from tfdml.losses._across_replicas import AcrossReplicas, MultiWorkerModel
+from tfdml.batch_designs import BatchSequence, GroupBatches
+from tfdml.losses import AcrossReplicas, MultiWorkerModel
 
 BACKEND = keras.backend.backend()
 # The first has no positive in a share of the batch, the second needs the square matrix.

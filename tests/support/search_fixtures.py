@@ -18,7 +18,7 @@ from serving.search.app.app import create_app
 from serving.search.gallery.indexing import index_images
 from tests.support.running_server import running
 from tests.support.served import load_servable, rest_app
-from tfdml.metrics._calibration_record import Calibration
+from tfdml.metrics import Calibration
 
 SIZE = 16
 DIMENSION = 12

@@ -23,7 +23,7 @@ def json_of(capsys, *arguments):
 
 
 def model_of(folder):
-    """The option that names the model of a gallery of `tests.support.search_fixtures`."""
+    """Return the option that names the model of a gallery of `search_fixtures`."""
     return "--model", folder / "models" / "colors"
 
 

@@ -14,15 +14,19 @@ import pytest
 from keras import ops
 
 from tests.support.autodiff import value_and_gradient
-from tfdml.layers._layers import GeMPooling, L2Normalization
-from tfdml.losses._circle import CircleLoss
-from tfdml.losses._query_gallery import query_gallery_loss
-from tfdml.losses._similarity import MultiSimilarityLoss
-from tfdml.losses._softmax import NCALoss, NTXentLoss
-from tfdml.losses._triplet import HardTripletLoss, SemiHardTripletLoss
-from tfdml.metrics._retrieval import retrieval_metrics
-from tfdml.models._cross_batch_memory import CrossBatchMemory
-from tfdml.ops._pairs import cosine_similarities, label_masks, masked_logsumexp
+from tfdml.layers import GeMPooling, L2Normalization
+from tfdml.losses import (
+    CircleLoss,
+    HardTripletLoss,
+    MultiSimilarityLoss,
+    NCALoss,
+    NTXentLoss,
+    SemiHardTripletLoss,
+    query_gallery_loss,
+)
+from tfdml.metrics import retrieval_metrics
+from tfdml.models import CrossBatchMemory
+from tfdml.ops import cosine_similarities, label_masks, masked_logsumexp
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 

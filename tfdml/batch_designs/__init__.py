@@ -1,21 +1,5 @@
 """Batch designs: which images share a batch. Seeded, NumPy only, opens no file."""
 
-from tfdml.batch_designs._capped import CappedClassBatches
-from tfdml.batch_designs._design import BatchDesign, encode_labels
-from tfdml.batch_designs._groups import GroupBatches
-from tfdml.batch_designs._n_pairs import NPairBatches, class_means
-from tfdml.batch_designs._neighbors import NeighborBatches
-from tfdml.batch_designs._pairs import PairBatches
-from tfdml.batch_designs._shuffled import ShuffledBatches
+import lazy_loader
 
-__all__ = [
-    "BatchDesign",
-    "CappedClassBatches",
-    "GroupBatches",
-    "NPairBatches",
-    "NeighborBatches",
-    "PairBatches",
-    "ShuffledBatches",
-    "class_means",
-    "encode_labels",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -97,8 +97,8 @@ class GroupBatches(BatchDesign):
 
         Returns:
             Two float64 arrays `[C]` over the classes in ascending order of their
-            labels, as `tfdml.batch_designs._importance.group_importance` returns them; 0 for classes
-            that are left out.
+            labels, as `tfdml.batch_designs.group_importance` returns them; 0 for
+            classes that are left out.
 
         Raises:
             ValueError: The design repeats images of small classes, for which the paper

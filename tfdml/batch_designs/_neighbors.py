@@ -7,7 +7,7 @@ import numpy as np
 
 from tfdml._arguments import whole
 from tfdml.batch_designs._design import BatchDesign
-from tfdml.neighbors._exact import nearest_neighbors
+from tfdml.neighbors import nearest_neighbors
 
 __all__ = ["NeighborBatches"]
 
@@ -28,7 +28,7 @@ class NeighborBatches(BatchDesign):
     data set comes first. (`LogRatioLoss` leaves pairs of equal labels out.)
 
     The neighbours are found once, when the first pass is drawn, by comparing all with
-    all in blocks (see `tfdml.neighbors._exact`): O(N^2) time, O(N k) memory. A pass is an
+    all in blocks (see `tfdml.neighbors`): O(N^2) time, O(N k) memory. A pass is an
     array of N / A x batch_size numbers.
 
     Args:
@@ -38,7 +38,7 @@ class NeighborBatches(BatchDesign):
         neighbors: k, at least 1.
         anchors: A, at least 1.
         distance: Maps labels `[A, ...]` and labels `[N, ...]` to distances `[A, N]`,
-            as the functions of `tfdml.ops._label_distances` do. `None` is the squared
+            as the functions of `tfdml.ops` do. `None` is the squared
             Euclidean distance of the labels as float32.
         seed: Seed, at least 0.
 

@@ -108,7 +108,7 @@ class PairBatches(BatchDesign):
 
         Returns:
             Two float64 arrays `[C]` over the classes in ascending order of their
-            labels, as `tfdml.batch_designs._importance.random_pair_importance` returns them; 0 for
+            labels, as `tfdml.batch_designs.random_pair_importance` returns them; 0 for
             classes of one image.
         """
         return random_pair_importance(self._counts, self.positive_probability)

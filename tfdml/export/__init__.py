@@ -1,1 +1,5 @@
 """Export an embedder as a SavedModel, and run it in this process."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -12,7 +12,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tfdml.images._view import View
+from tfdml.images import View
 
 __all__ = [
     "DESCRIBE",
@@ -58,7 +58,7 @@ def new_description(
         "format": _FORMAT,
         "fingerprint": None,
         "preprocessing": {
-            "class": "tfdml.images._view.View",
+            "class": "tfdml.images.View",
             "config": {
                 "image_size": view.image_size,
                 "resize": view.resize,

@@ -4,7 +4,7 @@ from os import PathLike
 
 import numpy as np
 
-from tfdml.images._view import View, view_of_signatures
+from tfdml.images import View, view_of_signatures
 
 __all__ = ["SavedEmbedder"]
 

@@ -21,8 +21,7 @@ from tfdml.export._description import (
     description_text,
     new_description,
 )
-from tfdml.images._in_graph import training_form
-from tfdml.images._view import View, signature_name
+from tfdml.images import View, signature_name, training_form
 
 __all__ = ["describing", "export_embedder", "write_whole"]
 
@@ -53,10 +52,10 @@ def export_embedder(
     - of another view than the squash, one more, such as `view_256` or
       `view_256_padded`: input `image_bytes`, output `images`, uint8
       `[batch, size, size, 3]`, what the embedder sees of them. Its name tells clients
-      the view (`tfdml.images._view.signature_name`).
+      the view (`tfdml.images.signature_name`).
     - `describe`: input `request`, DT_STRING `[batch]`, whose values say nothing; output
       `description`, for each row the text of `assets/tfdml.json`
-      (`tfdml.export._description`).
+      (`tfdml.export`).
 
     The folder appears when it is complete.
 

@@ -6,7 +6,7 @@ __all__ = ["training_form"]
 
 
 def training_form(data, view: View):  # type: ignore[no-untyped-def]
-    """Decode one picture in the graph as `tfdml.images._read` does in Python.
+    """Decode one picture in the graph as `tfdml.images` does in Python.
 
     docs/images.md says how near the two are, and what the graph refuses.
 

@@ -7,21 +7,17 @@ Milvus cluster, for galleries that one machine cannot hold. All have one interfa
 or answer with wrong ids, on some inputs that are easily met.
 """
 
-import os
-from typing import Any
-
-from tfdml.index._checks import check_load
-from tfdml.index._filters import Not, Range, Where
+from tfdml.index._filters import Not, Range, Where, where_from_json
 from tfdml.index._interface import Embed, Index, IndexStats, Items, SearchResult
+from tfdml.index._load import load_index
+from tfdml.index._near_duplicates import NearDuplicates, near_duplicates
 from tfdml.index._recall import MeasuredRecall
-from tfdml.index._verify import LOCAL_CLASSES, VerifyReport, verify_index
-from tfdml.index.local._exact import ExactIndex
-from tfdml.index.milvus._index import MilvusIndex
-from tfdml.index.rows._ids import Ids
-from tfdml.index.scann._index import ScannIndex
-from tfdml.index.scann._searcher import ScannSettings
-from tfdml.index.storage._files import IndexFileError, read_version
-from tfdml.index.storage._log import LockedError
+from tfdml.index._verify import VerifyReport, verify_index
+from tfdml.index.local import ExactIndex
+from tfdml.index.milvus import MilvusIndex
+from tfdml.index.rows import Ids
+from tfdml.index.scann import ScannIndex, ScannSettings
+from tfdml.index.storage import IndexFileError, LockedError, read_version
 
 __all__ = [
     "Embed",
@@ -34,6 +30,7 @@ __all__ = [
     "LockedError",
     "MeasuredRecall",
     "MilvusIndex",
+    "NearDuplicates",
     "Not",
     "Range",
     "ScannIndex",
@@ -42,39 +39,8 @@ __all__ = [
     "VerifyReport",
     "Where",
     "load_index",
+    "near_duplicates",
+    "read_version",
     "verify_index",
+    "where_from_json",
 ]
-
-_Loaded = type[ExactIndex] | type[ScannIndex] | type[MilvusIndex]
-
-
-def load_index(
-    folder: str | os.PathLike[str],
-    *,
-    model_fingerprint: str | None = None,
-    embed: Embed | None = None,
-) -> ExactIndex | ScannIndex | MilvusIndex:
-    """Load the index in a folder, of whichever class it is.
-
-    Arguments and errors are those of the `load` of the class.
-
-    Returns:
-        An `ExactIndex`, a `ScannIndex` or a `MilvusIndex`.
-    """
-    check_load(model_fingerprint, embed)
-    classes: dict[str, _Loaded] = {**LOCAL_CLASSES, "MilvusIndex": MilvusIndex}
-
-    def kind(manifest: dict[str, Any]) -> _Loaded:
-        if manifest["class"] not in classes:
-            raise IndexFileError(
-                f"`folder` must hold one of {list(classes)}. Received: {folder}, "
-                f"which holds a {manifest['class']}. Use the tfdml that wrote it."
-            )
-        return classes[manifest["class"]]
-
-    return read_version(
-        folder,
-        lambda manifest, data: kind(manifest)._restore(
-            manifest, data, model_fingerprint, embed
-        ),
-    )

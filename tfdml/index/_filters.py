@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml.index.rows._column_view import ColumnView, Scalar
+from tfdml.index.rows import ColumnView, Scalar
 
 __all__ = ["Not", "Range", "Where", "check_where", "matching", "where_from_json"]
 

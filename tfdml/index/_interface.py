@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml.index._filters import Where
-from tfdml.index.rows._ids import Ids
+from tfdml.index.rows import Ids
 
 __all__ = ["Embed", "Index", "IndexStats", "Items", "Metric", "SearchResult"]
 
@@ -155,7 +155,7 @@ class Index(ABC):
                 one as `embedding[None, :]`.
             k: How many items to return, at least 1.
             where: Return only items whose attributes are as stated, see
-                `tfdml.index._filters`. Default: all.
+                `tfdml.index`. Default: all.
             exclude: Ids that must not be returned, of all queries alike, or one
                 sequence of ids for each query. They may repeat, and those not in the
                 index are let pass.

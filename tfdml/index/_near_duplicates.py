@@ -11,8 +11,7 @@ from tfdml._arguments import finite, whole
 from tfdml.index._filters import Where, matching
 from tfdml.index._interface import IndexStats, Items, SearchResult
 from tfdml.index._near_duplicate_groups import Found, among, groups_of
-from tfdml.index.rows._attributes import Columns, check_attributes
-from tfdml.index.rows._ids import IdMap, Ids
+from tfdml.index.rows import Columns, IdMap, Ids, check_attributes
 
 __all__ = ["NearDuplicates", "Pairs", "near_duplicates"]
 
@@ -108,7 +107,7 @@ def near_duplicates(
             1, rounding hides equal items from approximate search: take 0.9999.
         neighbors: How many others of each item are looked at, at least 1, default 20.
         where: Compare only items whose attributes are as stated, see
-            `tfdml.index._filters`. Default: all.
+            `tfdml.index`. Default: all.
 
     Returns:
         A `NearDuplicates`; without pairs where the gallery has fewer than two items.

@@ -10,13 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml._arguments import whole
-from tfdml.index.local._exact import ExactIndex
-from tfdml.index.local._index import LocalIndex
-from tfdml.index.rows._table import Snapshot
-from tfdml.index.scann._index import ScannIndex
-from tfdml.index.storage._files import log_of, saved_data
-from tfdml.index.storage._log import LogError, has_whole_length, read_log
-from tfdml.index.storage._manifest import IndexFileError, check_file, read_manifest
+from tfdml.index.local import ExactIndex, LocalIndex
+from tfdml.index.rows import Snapshot
+from tfdml.index.scann import ScannIndex
+from tfdml.index.storage import (
+    IndexFileError,
+    LogError,
+    check_file,
+    has_whole_length,
+    log_of,
+    read_log,
+    read_manifest,
+    saved_data,
+)
 
 __all__ = ["LOCAL_CLASSES", "VerifyReport", "verify_index"]
 

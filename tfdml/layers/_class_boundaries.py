@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from tfdml._arguments import above_zero, whole
-from tfdml.ops._pairs import Tensor
+from tfdml.ops import Tensor
 
 __all__ = ["ClassBoundaries"]
 

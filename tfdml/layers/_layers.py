@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from tfdml._arguments import above_zero, one_of
-from tfdml.ops._pairs import Tensor, unit_rows
+from tfdml.ops import Tensor, unit_rows
 
 __all__ = ["ColorTransform", "GeMPooling", "L2Normalization"]
 

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from tfdml._arguments import above_zero, at_least_zero, whole
-from tfdml.ops._pairs import Tensor, unit_rows
+from tfdml.ops import Tensor, unit_rows
 
 __all__ = ["CenterRegularizer", "Proxies"]
 

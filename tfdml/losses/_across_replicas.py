@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from tfdml.losses._base import MetricLoss
-from tfdml.ops._pairs import Tensor
+from tfdml.ops import Tensor
 
 __all__ = ["AcrossReplicas", "MultiWorkerModel"]
 

@@ -10,15 +10,18 @@ from tfdml._arguments import above_zero, one_of
 from tfdml.losses._base import MetricLoss
 from tfdml.losses._distance_base import at_least_float32, count, mean_over
 from tfdml.losses._n_pair import first_of_pair
-from tfdml.ops._angular_sums import (
+from tfdml.ops import (
+    Tensor,
+    anchors_per_pair,
+    cond,
+    cosine_similarities,
     hinge_costs,
+    label_masks,
     soft_costs,
     sums_by_product,
     sums_by_rows,
     sums_in_turn,
 )
-from tfdml.ops._control_flow import cond
-from tfdml.ops._pairs import Tensor, anchors_per_pair, cosine_similarities, label_masks
 
 __all__ = ["AngularLoss", "AngularTripletLoss", "MultiClassAngularLoss"]
 

@@ -8,9 +8,7 @@ from keras import ops
 from tfdml._arguments import above_zero, whole
 from tfdml.losses._base import PairLoss
 from tfdml.losses._distance_base import at_least_float32, count, mean_over
-from tfdml.ops._histograms import pair_histograms
-from tfdml.ops._pairs import Tensor
-from tfdml.ops._triplets import each_positive, next_above, row_count
+from tfdml.ops import Tensor, each_positive, next_above, pair_histograms, row_count
 
 __all__ = ["FastAPLoss", "SmoothAPLoss"]
 

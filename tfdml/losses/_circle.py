@@ -7,7 +7,7 @@ from keras import ops
 
 from tfdml._arguments import above_zero, fraction
 from tfdml.losses._base import PairLoss
-from tfdml.ops._pairs import Tensor, masked_logsumexp, softplus
+from tfdml.ops import Tensor, masked_logsumexp, softplus
 
 __all__ = ["CircleLoss"]
 

@@ -8,10 +8,9 @@ import numpy as np
 from keras import ops
 
 from tfdml._arguments import at_least_zero
-from tfdml.losses._base import MetricLoss, is_traced
-from tfdml.neighbors._gpu import has_gpu
-from tfdml.ops._label_distances import squared_label_distance
-from tfdml.ops._pairs import Tensor, same_labels
+from tfdml._devices import has_gpu
+from tfdml.losses._base import MetricLoss
+from tfdml.ops import Tensor, is_traced, same_labels, squared_label_distance
 
 __all__ = ["ContinuousLoss", "LogRatioLoss"]
 
@@ -182,7 +181,7 @@ class LogRatioLoss(ContinuousLoss):
             vectors `[B]` or `[B, ...]`. `"precomputed"` takes `y_true` as the matrix of
             distances `[B, B]`; row a belongs to anchor a, and the diagonal does not
             count. A function of (labels, labels) returns that matrix, for example
-            `segmentation_distance` or `caption_distance` of `tfdml.ops._label_distances`.
+            `segmentation_distance` or `caption_distance` of `tfdml.ops`.
             Distances must not be negative.
         epsilon: What is added to D(f_a, f_i) before the logarithm, at least 0. With 0,
             an item whose embedding equals the anchor's is left out, which makes the

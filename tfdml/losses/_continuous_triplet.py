@@ -11,9 +11,7 @@ from tfdml._arguments import at_least_zero
 from tfdml.losses._continuous import ContinuousLoss, other_items
 from tfdml.losses._distance_base import Distance, at_least_float32, mean_over
 from tfdml.losses._triplet import TripletLoss
-from tfdml.ops._control_flow import while_loop
-from tfdml.ops._pairs import Tensor
-from tfdml.ops._triplets import ranks
+from tfdml.ops import Tensor, ranks, while_loop
 
 __all__ = ["ContinuousTripletLoss"]
 

@@ -7,12 +7,7 @@ from keras import ops
 
 from tfdml._arguments import above_zero
 from tfdml.losses._base import PairLoss
-from tfdml.ops._pairs import (
-    Tensor,
-    anchors_per_pair,
-    euclidean_distances,
-    unit_rows,
-)
+from tfdml.ops import Tensor, anchors_per_pair, euclidean_distances, unit_rows
 
 __all__ = ["ContrastiveLoss", "CosineContrastiveLoss"]
 

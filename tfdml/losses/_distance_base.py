@@ -7,7 +7,7 @@ from keras import ops
 
 from tfdml._arguments import at_least_zero, one_of
 from tfdml.losses._base import PairLoss
-from tfdml.ops._pairs import (
+from tfdml.ops import (
     Tensor,
     cosine_similarities,
     euclidean_distances,

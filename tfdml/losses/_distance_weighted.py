@@ -16,8 +16,7 @@ from tfdml.losses._distance_base import (
     weighted_hinges,
 )
 from tfdml.losses._margin import MarginLoss, side_hinges
-from tfdml.ops._pairs import Tensor, label_masks, masked_logsumexp
-from tfdml.ops._triplets import hinge_weights
+from tfdml.ops import Tensor, hinge_weights, label_masks, masked_logsumexp
 
 __all__ = [
     "DistanceWeightedMarginLoss",

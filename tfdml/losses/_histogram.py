@@ -6,8 +6,7 @@ import keras
 from keras import ops
 
 from tfdml.losses._base import PairLoss
-from tfdml.ops._histograms import pair_histograms
-from tfdml.ops._pairs import Tensor
+from tfdml.ops import Tensor, pair_histograms
 
 __all__ = ["HistogramLoss"]
 

@@ -12,7 +12,7 @@ from tfdml.losses._distance_base import (
     count,
     mean_over,
 )
-from tfdml.ops._pairs import Tensor, euclidean_distances, label_masks, unit_rows
+from tfdml.ops import Tensor, euclidean_distances, label_masks, unit_rows
 
 __all__ = ["LearnedMarginLoss", "MarginLoss"]
 
@@ -110,7 +110,7 @@ class LearnedMarginLoss(MarginLoss):
                  + sum_neg max(0, alpha + beta_yi - D_ij) + nu sum_i beta_yi)
 
     `fit` does not train a variable that a loss holds, so the boundaries live in the
-    layer `tfdml.layers._class_boundaries.ClassBoundaries`, which ends the model that is trained:
+    layer `tfdml.layers.ClassBoundaries`, which ends the model that is trained:
     it appends all boundaries to each embedding, and this loss takes each anchor's from
     there. Labels must be 0 to `num_classes` - 1; another label makes the loss NaN.
 

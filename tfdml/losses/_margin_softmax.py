@@ -12,7 +12,7 @@ from tfdml.losses._proxy import (
     class_mask,
     cross_entropy,
 )
-from tfdml.ops._pairs import Tensor
+from tfdml.ops import Tensor
 
 __all__ = ["ArcFaceLoss", "CosFaceLoss"]
 

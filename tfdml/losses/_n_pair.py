@@ -8,8 +8,7 @@ from keras import ops
 from tfdml._arguments import at_least_zero
 from tfdml.losses._base import PairLoss
 from tfdml.losses._softmax import one_against_negatives
-from tfdml.ops._control_flow import cond
-from tfdml.ops._pairs import Tensor, label_masks, products, same_labels, unit_rows
+from tfdml.ops import Tensor, cond, label_masks, products, same_labels, unit_rows
 
 __all__ = ["MultiClassNPairLoss", "NPairLoss", "first_of_pair"]
 

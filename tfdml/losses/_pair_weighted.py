@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from tfdml.losses._base import PairLoss
-from tfdml.ops._pairs import Tensor, masked_logsumexp
+from tfdml.ops import Tensor, masked_logsumexp
 
 __all__ = ["PairWeightedLoss", "binlifted_weights"]
 

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfdml.losses._base import PairLoss, checked_batch
+from tfdml.losses._base import PairLoss
 from tfdml.losses._query_gallery import check_pairwise
-from tfdml.ops._pairs import Tensor, cosine_similarities, label_masks
+from tfdml.ops import Tensor, checked_batch, cosine_similarities, label_masks
 
 __all__ = ["pair_weights", "weighted_pairs"]
 
@@ -34,7 +34,7 @@ def pair_weights(loss: PairLoss, labels: Tensor, embeddings: Tensor) -> Tensor:
 
     Raises:
         TypeError: The loss is no function of a matrix of scores alone: see
-            `tfdml.losses._query_gallery.check_pairwise`.
+            `tfdml.losses.check_pairwise`.
         ValueError: The shapes do not fit, or a label is no whole number.
 
     Example:

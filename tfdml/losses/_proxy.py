@@ -7,8 +7,8 @@ import keras
 from keras import ops
 
 from tfdml._arguments import above_zero, at_least_zero, one_of
-from tfdml.losses._base import MetricLoss, checked_labels, is_traced
-from tfdml.ops._pairs import Tensor, masked_logsumexp, softplus
+from tfdml.losses._base import MetricLoss
+from tfdml.ops import Tensor, checked_labels, is_traced, masked_logsumexp, softplus
 
 __all__ = [
     "ProxyAnchorLoss",
@@ -21,7 +21,7 @@ __all__ = [
 class ProxyLoss(MetricLoss):
     """A loss over the similarities of embeddings with the proxies of all classes.
 
-    The model ends in `tfdml.layers._proxies.Proxies`, and the loss takes its output as
+    The model ends in `tfdml.layers.Proxies`, and the loss takes its output as
     `y_pred`. A subclass writes one pure method, `proxy_loss`.
 
     Labels are the rows of the proxies, 0 to C - 1. Another label, or one with a
@@ -36,7 +36,7 @@ class ProxyLoss(MetricLoss):
         if len(similarities.shape) not in self._ranks or similarities.shape[1] is None:
             raise ValueError(
                 f"{type(self).__name__} takes similarities (`y_pred`) of the shape "
-                f"{self._shape}, the output of `tfdml.layers._proxies.Proxies`. "
+                f"{self._shape}, the output of `tfdml.layers.Proxies`. "
                 f"Received: shape={tuple(similarities.shape)}."
             )
         labels = checked_labels(y_true, similarities.shape[0])

@@ -11,7 +11,7 @@ from tfdml.losses._proxy import (
     class_mask,
     cross_entropy,
 )
-from tfdml.ops._pairs import Tensor, masked_logsumexp
+from tfdml.ops import Tensor, masked_logsumexp
 
 __all__ = ["ProxyNCALoss", "SoftTripleLoss"]
 

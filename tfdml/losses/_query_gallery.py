@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from tfdml.losses._base import PairLoss, checked_labels
-from tfdml.ops._pairs import Tensor, same_labels
+from tfdml.losses._base import PairLoss
+from tfdml.ops import Tensor, checked_labels, same_labels
 
 __all__ = ["check_pairwise", "gallery_masks", "query_gallery_loss"]
 

@@ -7,7 +7,7 @@ from keras import ops
 
 from tfdml._arguments import above_zero, finite
 from tfdml.losses._base import PairLoss
-from tfdml.ops._pairs import (
+from tfdml.ops import (
     Tensor,
     anchors_per_pair,
     masked_logsumexp,

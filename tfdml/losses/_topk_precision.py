@@ -7,7 +7,7 @@ from keras import ops
 
 from tfdml._arguments import at_least_zero, whole
 from tfdml.losses._base import PairLoss
-from tfdml.ops._pairs import Tensor, top_scores
+from tfdml.ops import Tensor, top_scores
 
 __all__ = ["TopKPrecisionLoss", "precision_loss"]
 

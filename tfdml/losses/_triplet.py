@@ -14,8 +14,14 @@ from tfdml.losses._distance_base import (
     mean_over,
     weighted_hinges,
 )
-from tfdml.ops._pairs import Tensor, masked_max, masked_min, softplus
-from tfdml.ops._triplets import hinge_weights, semi_hard_weights
+from tfdml.ops import (
+    Tensor,
+    hinge_weights,
+    masked_max,
+    masked_min,
+    semi_hard_weights,
+    softplus,
+)
 
 __all__ = [
     "HardTripletLoss",
@@ -36,7 +42,7 @@ class TripletLoss(DistanceLoss):
     T is the number of valid triplets, or of those above 0. This is the expectation of
     the loss under uniform sampling of triplets. No triplet is listed: the count of the
     triplets above 0 that each pair is in gives value and gradient exactly, in O(B^2)
-    memory (see `tfdml.ops._triplets`).
+    memory (see `tfdml.ops`).
 
     An anchor without positives or without negatives adds 0; a batch without triplets
     has the loss 0. A triplet exactly at the margin adds 0 and has a zero gradient.

@@ -8,13 +8,9 @@ import numpy as np
 from keras import ops
 
 from tfdml._arguments import above_zero, at_least_zero
-from tfdml.batch_designs._importance import (
-    balanced_eta,
-    group_importance,
-    random_pair_importance,
-)
-from tfdml.losses._base import MetricLoss, is_traced
-from tfdml.ops._pairs import Tensor, euclidean_distances, label_masks, unit_rows
+from tfdml.batch_designs import balanced_eta, group_importance, random_pair_importance
+from tfdml.losses._base import MetricLoss
+from tfdml.ops import Tensor, euclidean_distances, is_traced, label_masks, unit_rows
 
 __all__ = ["BalancedContrastiveLoss", "WeightedContrastiveLoss"]
 
@@ -33,8 +29,9 @@ class WeightedContrastiveLoss(MetricLoss):
         W_ij^delta max(0, margin - D_ij)^2   for negatives
 
     where W is the chance of the pair among all pairs of the data set over its chance in
-    the design (see `tfdml.batch_designs._importance.group_importance`). With delta = 1 its expectation
-    is the mean over all pairs of the data set, with delta = 0 it is `ContrastiveLoss`.
+    the design (see `tfdml.batch_designs.group_importance`). With delta = 1 its
+    expectation is the mean over all pairs of the data set, with delta = 0 it is
+    `ContrastiveLoss`.
 
     A class with fewer than m images cannot be drawn in this design: W is 0 for its
     pairs. W needs both labels of a pair, so the loss needs a batch that is compared
@@ -44,7 +41,7 @@ class WeightedContrastiveLoss(MetricLoss):
     In the p-random design (`positive_probability`), rows 2t and 2t + 1 of the batch are
     pair t, as `tfdml.batch_designs.PairBatches` draws them. Then the loss is the mean
     over these pairs alone, i the first row, j the second, with the W of that design
-    (see `tfdml.batch_designs._importance.random_pair_importance`), which leaves out classes of one
+    (see `tfdml.batch_designs.random_pair_importance`), which leaves out classes of one
     image. The value of a first row is twice that of its pair, that of a second row 0,
     so that the mean over the batch is the mean over the pairs.
 

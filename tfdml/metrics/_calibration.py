@@ -223,7 +223,7 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     With p = k / n and z = 1.96: (p + z^2 / 2n +- z sqrt(p (1 - p) / n + z^2 / 4n^2)) /
     (1 + z^2 / n). It is right for few trials and for shares of 0 and 1 too. It takes
     trials for independent; queries of one class share their items, so that with few
-    classes the truth is wider (`tfdml.metrics._bootstrap.bootstrap_interval` draws classes).
+    classes the truth is wider (`tfdml.metrics.bootstrap_interval` draws classes).
 
     Args:
         successes: k, from 0 to n.

@@ -11,7 +11,7 @@ from tfdml._labels import checked_labels, checked_role
 from tfdml.metrics._results import Average, WithoutPositive
 from tfdml.metrics._retrieval import retrieval_metrics
 from tfdml.metrics._task import RetrievalTask
-from tfdml.neighbors._scores import Metric
+from tfdml.neighbors import Metric
 
 __all__ = ["RetrievalEvaluation"]
 

@@ -7,9 +7,17 @@ import keras
 from keras import ops
 
 from tfdml._arguments import whole
-from tfdml.losses._base import checked_batch, checked_labels, refuse_mask
-from tfdml.losses._topk_precision import TopKPrecisionLoss
-from tfdml.ops._pairs import Tensor, cosine_similarities, label_masks, same_labels, wide
+from tfdml.losses import TopKPrecisionLoss
+from tfdml.ops import (
+    Tensor,
+    checked_batch,
+    checked_labels,
+    cosine_similarities,
+    label_masks,
+    refuse_mask,
+    same_labels,
+    wide,
+)
 
 __all__ = [
     "MeanAveragePrecision",
@@ -108,7 +116,7 @@ class PrecisionAtK(_BatchRetrieval):
     It measures the batches that the model is trained on, in which a query has few items
     to be confused with, so that it is far higher than on the whole set and depends on
     the batch design. For retrieval on held-out classes use
-    `tfdml.metrics._callback.RetrievalEvaluation`.
+    `tfdml.metrics.RetrievalEvaluation`.
 
     Every item of a batch searches the others by cosine similarity, itself left out by
     its position, ties in the order of the batch. An item without a positive in its
@@ -155,7 +163,7 @@ class RecallAtK(_BatchRetrieval):
 
     It measures the batches that the model is trained on, not the held-out set, and
     treats ties and items without a positive as `PrecisionAtK` does. For retrieval on
-    held-out classes use `tfdml.metrics._callback.RetrievalEvaluation`.
+    held-out classes use `tfdml.metrics.RetrievalEvaluation`.
 
     Args:
         k: How many of the first items are looked at, at least 1.
@@ -196,7 +204,7 @@ class RPrecision(_BatchRetrieval):
 
     It measures the batches that the model is trained on, not the held-out set, and
     treats ties and items without a positive as `PrecisionAtK` does. For retrieval on
-    held-out classes use `tfdml.metrics._callback.RetrievalEvaluation`.
+    held-out classes use `tfdml.metrics.RetrievalEvaluation`.
 
     Args:
         name: Name of the metric.
@@ -231,7 +239,7 @@ class MeanAveragePrecisionAtR(_BatchRetrieval):
 
     It measures the batches that the model is trained on, not the held-out set, and
     treats ties and items without a positive as `PrecisionAtK` does. For retrieval on
-    held-out classes use `tfdml.metrics._callback.RetrievalEvaluation`.
+    held-out classes use `tfdml.metrics.RetrievalEvaluation`.
 
     Args:
         name: Name of the metric.
@@ -268,7 +276,7 @@ class MeanAveragePrecision(_BatchRetrieval):
 
     It measures the batches that the model is trained on, not the held-out set, and
     treats ties and items without a positive as `PrecisionAtK` does. For retrieval on
-    held-out classes use `tfdml.metrics._callback.RetrievalEvaluation`.
+    held-out classes use `tfdml.metrics.RetrievalEvaluation`.
 
     Args:
         name: Name of the metric.

@@ -12,8 +12,7 @@ from tfdml._embeddings import DIVERGED, as_embeddings
 from tfdml._labels import blocks_by_group, checked_labels, class_codes
 from tfdml.metrics._results import QueryResults
 from tfdml.metrics._task import checked_ks
-from tfdml.neighbors._exact import ExactSearcher
-from tfdml.neighbors._scores import Metric
+from tfdml.neighbors import ExactSearcher, Metric
 
 __all__ = ["label_distance_metrics", "label_query_metrics"]
 
@@ -47,7 +46,7 @@ def label_distance_metrics(
         ks: The k of the metrics, whole numbers from 1 to the number of items that
             every query is compared with.
         label_distance: Maps labels `[A, ...]` and labels `[N, ...]` to distances
-            `[A, N]`, finite and at least 0, as the functions of `tfdml.ops._label_distances`
+            `[A, N]`, finite and at least 0, as the functions of `tfdml.ops`
             do. `None` is the Euclidean distance of the labels as vectors of real
             numbers, in float64: labels that nearly agree keep their distance.
         groups: Integers or strings `[N]`: items of the query's own group are left out,

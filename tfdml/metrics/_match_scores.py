@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tfdml._embeddings import as_embeddings
 from tfdml._labels import blocks_by_group, checked_role, class_codes
-from tfdml.neighbors._exact import ExactSearcher
+from tfdml.neighbors import ExactSearcher
 
 __all__ = ["MatchScores", "match_scores"]
 

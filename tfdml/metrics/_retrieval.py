@@ -9,8 +9,7 @@ from tfdml._labels import checked_labels, checked_role
 from tfdml.metrics._ranked import LEVELS, Ranked
 from tfdml.metrics._results import Average, QueryResults, RankingCurve, WithoutPositive
 from tfdml.metrics._task import RetrievalTask
-from tfdml.neighbors._ranks import Ties, check_ties, ranks_in
-from tfdml.neighbors._scores import Metric, PreparedGallery
+from tfdml.neighbors import Metric, PreparedGallery, Ties, check_ties, ranks_in
 
 __all__ = ["query_metrics", "retrieval_metrics"]
 
@@ -65,8 +64,8 @@ def retrieval_metrics(
         groups: Integers or strings `[N]`: items of the query's own group are neither
             searched nor positives, such as the other frames of its clip. `None` leaves
             out the query alone.
-        ties: Which of items of equal score stands first, see `tfdml.neighbors._ranks`: `"index"`,
-            `"pessimistic"` or `"optimistic"`.
+        ties: Which of items of equal score stands first, see `tfdml.neighbors`:
+            `"index"`, `"pessimistic"` or `"optimistic"`.
         average: `"micro"`: mean over queries; `"macro"`: mean over classes of the mean
             over their queries.
         without_positive: Queries without a positive are left out of every mean
@@ -120,8 +119,8 @@ def query_metrics(
     """Measure each query as `retrieval_metrics` does, and keep what it measured.
 
     All metrics follow from the ranks of the positives, which are counted, not sorted:
-    see `tfdml.neighbors._ranks`. Memory beside the embeddings is that of one search, and 8 bytes
-    for each query and metric.
+    see `tfdml.neighbors`. Memory beside the embeddings is that of one search, and 8
+    bytes for each query and metric.
 
     Args:
         embeddings: As in `retrieval_metrics`, and so are the others.

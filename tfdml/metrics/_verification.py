@@ -42,7 +42,7 @@ def roc_curve(
     a vertical line are left out.
 
     Args:
-        counts: From `tfdml.metrics._pair_counts.pair_counts`.
+        counts: From `tfdml.metrics.pair_counts`.
 
     Returns:
         The share of negative pairs accepted (false accept rate) and of positive pairs
@@ -79,7 +79,7 @@ def roc_auc(counts: PairCounts) -> float:
     higher similarity; ties count half.
 
     Args:
-        counts: From `tfdml.metrics._pair_counts.pair_counts`.
+        counts: From `tfdml.metrics.pair_counts`.
 
     Returns:
         The area: 0.5 by chance, 1 where a threshold parts all.
@@ -111,7 +111,7 @@ def precision_recall(
     number of classes.
 
     Args:
-        counts: From `tfdml.metrics._pair_counts.pair_counts`.
+        counts: From `tfdml.metrics.pair_counts`.
 
     Returns:
         Precision, recall (rising, the last is 1) and thresholds (falling), float64
@@ -143,7 +143,7 @@ def true_accept_rates(
     the threshold is one step of 2^-20 above and accepts none.
 
     Args:
-        counts: From `tfdml.metrics._pair_counts.pair_counts`.
+        counts: From `tfdml.metrics.pair_counts`.
         false_accept_rates: Each from 1 / negative pairs to below 1: a smaller one
             cannot be told from none. `None`: those of 1e-1, 1e-2, 1e-3 and 1e-4 that
             the negative pairs can tell, which may be none.
@@ -206,7 +206,7 @@ def verification_metrics(
     - `tar_at_far_0.001` (for each rate): the share of positive pairs accepted where at
       most that share of negative pairs is; see `true_accept_rates`.
     - `tar_at_far_0.001_low` and `_high`: its interval by drawing classes anew, the
-      threshold held; see `tfdml.metrics._bootstrap.ratio_interval`. They are left out where
+      threshold held; see `bootstrap_interval`. They are left out where
       fewer than two classes have positive pairs: how classes differ is then unknown.
     - `threshold_at_far_0.001`: the least similarity that is accepted.
     - `positive_pairs` and `negative_pairs`: their numbers.
@@ -218,7 +218,7 @@ def verification_metrics(
         embeddings: Float array `[N, dimension]`, finite.
         labels: Integers or strings `[N]`.
         false_accept_rates: As in `true_accept_rates`.
-        is_query: Bool array `[N]`; see `tfdml.metrics._pair_counts.pair_counts` for which pairs
+        is_query: Bool array `[N]`; see `tfdml.metrics.pair_counts` for which pairs
             count.
         is_gallery: Bool array `[N]`.
         groups: Integers or strings `[N]`: pairs within one group are left out.

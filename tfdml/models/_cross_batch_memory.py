@@ -7,9 +7,8 @@ import numpy as np
 from keras import ops
 
 from tfdml._arguments import whole
-from tfdml.losses._base import MetricLoss, PairLoss, checked_batch
-from tfdml.losses._query_gallery import check_pairwise, gallery_masks
-from tfdml.ops._pairs import Tensor
+from tfdml.losses import MetricLoss, PairLoss, check_pairwise, gallery_masks
+from tfdml.ops import Tensor, checked_batch
 
 __all__ = ["CrossBatchMemory"]
 
@@ -53,7 +52,7 @@ class CrossBatchMemory(keras.Model):
 
     Raises:
         TypeError: When it trains: the loss is not defined by pairs alone, see
-            `tfdml.losses._query_gallery.check_pairwise`.
+            `tfdml.losses.check_pairwise`.
         ValueError: An argument is out of range, or more than one replica of
             `tf.distribute` shares the model.
 

@@ -14,7 +14,7 @@ from keras import layers
 import tfdml.layers._class_boundaries
 import tfdml.layers._proxies  # noqa: F401
 from tfdml._arguments import fraction, one_of, whole
-from tfdml.layers._layers import ColorTransform, GeMPooling, L2Normalization
+from tfdml.layers import ColorTransform, GeMPooling, L2Normalization
 
 __all__ = ["build_embedder", "load_embedder"]
 

@@ -1,13 +1,14 @@
 """Search by comparison on the GPU of the Keras backend, if it has one."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["GpuRows", "has_gpu"]
+from tfdml._devices import running_backend
+
+__all__ = ["GpuRows"]
 
 
 class GpuRows:
@@ -55,34 +56,10 @@ class GpuRows:
         )
 
 
-def _backend() -> str:
-    """Return the backend that runs, "" where Keras has not been imported."""
-    keras = sys.modules.get("keras")
-    return keras.backend.backend() if keras else ""
-
-
-def has_gpu() -> bool:
-    """Whether Keras has been imported and its backend computes on a GPU."""
-    backend = _backend()
-    if backend == "tensorflow":
-        import tensorflow as tf
-
-        return bool(tf.config.list_logical_devices("GPU"))
-    if backend == "jax":
-        import jax
-
-        return jax.default_backend() == "gpu"
-    if backend == "torch":
-        import torch
-
-        return torch.cuda.is_available()
-    return False
-
-
 @contextmanager
 def _full_precision() -> Iterator[None]:
     """Keep NVIDIA's TF32, of 10 bits, out of float32 products."""
-    backend = _backend()
+    backend = running_backend()
     if backend == "jax":
         import jax
 

@@ -30,7 +30,7 @@ def positive_ranks(
     """Find the rank of each positive of each query in a search of the whole gallery.
 
     The rank is one more than the number of gallery rows that stand before it, those
-    excluded not counted; scores are those of `tfdml.neighbors._exact.nearest_neighbors`, so
+    excluded not counted; scores are those of `tfdml.neighbors.nearest_neighbors`, so
     that rank 1 is its first answer. Rows of equal score stand
 
     - `"index"`: in the order of the gallery,

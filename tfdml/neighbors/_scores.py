@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml._arguments import one_of
+from tfdml._devices import has_gpu
 from tfdml._embeddings import as_embeddings, row_norms
-from tfdml.neighbors._gpu import GpuRows, has_gpu
+from tfdml.neighbors._gpu import GpuRows
 
 __all__ = ["Metric", "PreparedGallery", "check_exclude", "leave_out"]
 
@@ -68,8 +69,7 @@ class PreparedGallery:
         """Return queries in float32.
 
         Raises:
-            ValueError: As `tfdml._embeddings.as_embeddings`, or they have another dimension
-                than the gallery.
+            ValueError: As `as_embeddings`, or not of the dimension of the gallery.
         """
         rows = as_embeddings("queries", queries, unit=self._refuses_zeros)
         if rows.shape[1] != self.gallery.shape[1]:

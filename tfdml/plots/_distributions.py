@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml._arguments import finite, whole
-from tfdml.metrics._hubness import hubness_of_occurrences
+from tfdml.metrics import hubness_of_occurrences
 from tfdml.plots._style import COLORS, legend_below, new_figure, numbers, plain_axes
 
 __all__ = ["plot_hubness", "plot_similarity_histograms"]
@@ -33,7 +33,7 @@ def plot_similarity_histograms(
 
     Args:
         scores: `[bins]`, rising: the similarities, or the middles of bins. Empty bins
-            may be left out, as `tfdml.metrics._pair_counts.pair_counts` does.
+            may be left out, as `tfdml.metrics.pair_counts` does.
         positives: `[bins]`, how many positive pairs each bin holds, at least 0 and at
             least one in all.
         negatives: `[bins]`, the same of negative pairs.
@@ -128,7 +128,7 @@ def plot_hubness(occurrences: ArrayLike, k: int) -> Any:
 
     Args:
         occurrences: N_k, integers `[gallery]`, at least 0, as
-            `tfdml.metrics._hubness.k_occurrences` counts them. The sum is Q k.
+            `tfdml.metrics.k_occurrences` counts them. The sum is Q k.
         k: The number of neighbours of each query, from 1 to the size of the gallery.
 
     Returns:

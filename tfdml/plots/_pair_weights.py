@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfdml.losses._base import PairLoss
-from tfdml.losses._pair_weights import weighted_pairs
-from tfdml.ops._pairs import Tensor
+from tfdml.losses import PairLoss, weighted_pairs
+from tfdml.ops import Tensor
 from tfdml.plots._fonts import drawable
 from tfdml.plots._style import COLORS, light_grid
 
@@ -34,7 +33,7 @@ def plot_pair_weights(
     One panel a loss, titled by the loss's name, each with its own scale of weights: the
     scales of losses differ by orders of magnitude. The weights of positive pairs go up
     from the middle line, those of negative pairs down, so that neither hides the other.
-    What is drawn is what `tfdml.losses._pair_weights.weighted_pairs` returns. A weight that
+    What is drawn is what `tfdml.losses.weighted_pairs` returns. A weight that
     depends on the pair's own similarity alone draws a line, one that depends on other
     pairs too a cloud. A weight is the derivative by the score that the loss compares:
     S is the cosine similarity, and "score" stands for a distance, or whatever else
@@ -85,7 +84,7 @@ def plot_weights(panels: Sequence[Panel], x_label: str) -> Any:
     except ImportError as error:
         raise ImportError(
             "Plots need matplotlib: pip install matplotlib. The numbers alone come "
-            "from tfdml.losses._pair_weights.weighted_pairs."
+            "from tfdml.losses.weighted_pairs."
         ) from error
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)

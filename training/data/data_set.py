@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tfdml.images._read import read_image
+from tfdml.images import read_image
 
 __all__ = ["ROLES", "SPLITS", "DataSet", "halve_classes"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tfdml.images._read import list_images
+from tfdml.images import list_images
 from training.data.data_set import SPLITS, DataSet
 
 __all__ = ["hash_order", "read_folder", "split_classes"]
@@ -22,7 +22,7 @@ def read_folder(
 ) -> DataSet:
     """Find the images `class/image` below a folder, by the ending of their names.
 
-    Files are found as by `tfdml.images._read.list_images`, in the order of their names;
+    Files are found as by `tfdml.images.list_images`, in the order of their names;
     deeper folders belong to the first one. A class of one image is allowed: it trains
     as a negative (and against other views of itself) and is no query in the metrics.
 

@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from tqdm import tqdm
 
-from tfdml.images._read import UnreadableImageError
-from tfdml.images._view import View
+from tfdml.images import UnreadableImageError, View
 from training.data.data_set import DataSet
 from training.environment import cpu_cores
 
@@ -28,7 +27,7 @@ class Pictures:
         data: Which images.
         view: What the network sees of them.
         crop: How `random` cuts: "none", "position" or "resized", see
-            `tfdml.images._view.View.random`.
+            `tfdml.images.View.random`.
         min_scale: Smallest share of the area with `crop` = "resized", above 0 and at
             most 1.
         seed: Seed of the random crops, at least 0.

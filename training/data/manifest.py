@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from tfdml.images._read import UnreadableImageError, read_image
+from tfdml.images import UnreadableImageError, read_image
 from training.data.data_set import DataSet
 from training.data.label_array import (
     label_row_problems,

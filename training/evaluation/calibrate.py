@@ -5,12 +5,7 @@ from os import PathLike
 import numpy as np
 
 from tfdml._embeddings import as_embeddings
-from tfdml.metrics._calibration import (
-    Calibration,
-    calibrate,
-    check_target,
-    match_scores,
-)
+from tfdml.metrics import Calibration, calibrate, check_target, match_scores
 from training.measure.evaluation import Part, embed
 from training.run.finished_run import read_finished_run
 from training.run.run_folder import write_json
@@ -47,7 +42,7 @@ def calibrate_run(
 
     Args:
         run: What `python -m training fit` wrote.
-        precision: The share of right answers wanted; see `tfdml.metrics._calibration.calibrate`.
+        precision: The share of right answers wanted; see `tfdml.metrics.calibrate`.
         false_positive_rate: The share of false positives wanted, in place of it.
         images: Folder or manifest, where the images are no longer those of the recipe.
         training_images: Whether the training images are in the gallery too.

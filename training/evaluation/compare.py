@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tfdml.metrics._bootstrap import Difference, paired_difference
+from tfdml.metrics import Difference, paired_difference
 from training.measure.query_files import NamedResults, read_queries
 from training.run.run_folder import read_json
 
@@ -59,7 +59,7 @@ def compare(
     """Compare the test results of runs, query by query.
 
     Runs with the same recipe but for the seed are one model. Each model is compared
-    with the first by `tfdml.metrics._bootstrap.paired_difference`: classes are drawn anew and,
+    with the first by `tfdml.metrics.paired_difference`: classes are drawn anew and,
     of a model with several runs, runs. The intervals are of 95 % for each difference by
     itself: of twenty models that are all alike, one would seem to differ.
 

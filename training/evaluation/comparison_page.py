@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tfdml.metrics._bootstrap import Difference
+from tfdml.metrics import Difference
 from training.evaluation.compare import Comparison, results_folder
 from training.evaluation.evaluation_page import figure_html
 from training.evaluation.figures import Figure, convergence, curves

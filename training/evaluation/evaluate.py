@@ -10,15 +10,19 @@ import keras
 import numpy as np
 
 from tfdml._embeddings import as_embeddings
-from tfdml.metrics._bootstrap import bootstrap_interval
-from tfdml.metrics._calibration_record import read_calibration
-from tfdml.metrics._clustering import clustering_metrics
-from tfdml.metrics._hubness import hubness_of_occurrences, k_occurrences
-from tfdml.metrics._kmeans import cluster
-from tfdml.metrics._pair_counts import PairCounts, pair_counts
-from tfdml.metrics._results import QueryResults
-from tfdml.metrics._retrieval import query_metrics
-from tfdml.metrics._verification import verification_metrics
+from tfdml.metrics import (
+    PairCounts,
+    QueryResults,
+    bootstrap_interval,
+    cluster,
+    clustering_metrics,
+    hubness_of_occurrences,
+    k_occurrences,
+    pair_counts,
+    query_metrics,
+    read_calibration,
+    verification_metrics,
+)
 from training.environment import environment
 from training.evaluation.calibrate import CALIBRATION
 from training.evaluation.evaluation_page import write_evaluation_report
@@ -46,7 +50,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Measure everything there is to measure, and write it to a folder.
 
-    With classes: all metrics of `tfdml.metrics._retrieval`, each with its interval by drawing
+    With classes: all metrics of `tfdml.metrics`, each with its interval by drawing
     classes anew, over queries and over classes, by category and of the categories as
     super-classes; clustering into as many clusters as there are classes (and
     categories); verification of all pairs; hubness. With continuous labels: label

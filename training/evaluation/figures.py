@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from tfdml.metrics._pair_counts import PairCounts
-from tfdml.metrics._results import QueryResults
-from tfdml.metrics._verification import roc_curve
-from tfdml.plots._distributions import plot_hubness, plot_similarity_histograms
-from tfdml.plots._embedding_map import plot_embedding_map
-from tfdml.plots._gallery import plot_retrieval_gallery
-from tfdml.plots._retrieval import plot_precision_recall, plot_recall_at_k, plot_roc
-from tfdml.plots._training import plot_convergence
+from tfdml.metrics import PairCounts, QueryResults, roc_curve
+from tfdml.plots import (
+    plot_convergence,
+    plot_embedding_map,
+    plot_hubness,
+    plot_precision_recall,
+    plot_recall_at_k,
+    plot_retrieval_gallery,
+    plot_roc,
+    plot_similarity_histograms,
+)
 from training.evaluation.subject import Subject
 from training.measure.search import search_part
 from training.run.run_folder import read_json

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from tfdml._embeddings import as_embeddings
-from tfdml.images._view import View
-from tfdml.models._embedder import load_embedder
+from tfdml.images import View
+from tfdml.models import load_embedder
 from training.data.data_set import SPLITS
 from training.data.images import Pictures
 from training.data.source import read_source
@@ -139,7 +139,7 @@ def _exported(path: Path, images: str | PathLike[str], split: str | None) -> Sub
             )
         folder = max(versions, key=lambda p: int(p.parent.name)).parent
     # Here, because this alone needs TensorFlow.
-    from tfdml.export._saved_embedder import SavedEmbedder
+    from tfdml.export import SavedEmbedder
 
     model = SavedEmbedder(folder)
     split, part, names = _part(images, split, model.view)

@@ -9,11 +9,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfdml.metrics._label_distance import label_query_metrics
-from tfdml.metrics._results import QueryResults
-from tfdml.metrics._retrieval import query_metrics
-from tfdml.metrics._task import RetrievalTask
-from tfdml.neighbors._scores import Metric
+from tfdml.metrics import (
+    QueryResults,
+    RetrievalTask,
+    label_query_metrics,
+    query_metrics,
+)
+from tfdml.neighbors import Metric
 from training.data.data_set import DataSet
 from training.data.images import Pictures
 
@@ -44,7 +46,7 @@ class Part:
         pictures: The pictures of the whole data set.
         positions: Where the images of the part are in it, int64 `[N]`.
         label_distance: Of continuous labels, as for
-            `tfdml.metrics._label_distance.label_distance_metrics`.
+            `tfdml.metrics.label_distance_metrics`.
     """
 
     data: DataSet
@@ -137,10 +139,10 @@ def measure(
 ) -> dict[str, float] | None:
     """Measure retrieval on a part.
 
-    Classes: the metrics of `tfdml.metrics._retrieval.retrieval_metrics`, by query and gallery
+    Classes: the metrics of `tfdml.metrics.retrieval_metrics`, by query and gallery
     where the data set has such roles, and among other sequences than the query's own
     where it has sequences. Continuous labels: those of
-    `tfdml.metrics._label_distance.label_distance_metrics`; where sequences are known, each also
+    `tfdml.metrics.label_distance_metrics`; where sequences are known, each also
     among the images of other sequences.
 
     Args:

@@ -9,9 +9,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from tfdml.metrics._pair_counts import PairCounts
-from tfdml.metrics._results import QueryResults, RankingCurve
-from tfdml.metrics._verification import roc_curve
+from tfdml.metrics import PairCounts, QueryResults, RankingCurve, roc_curve
 from training.data.data_set import DataSet
 from training.measure.evaluation import Part
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfdml.neighbors._exact import nearest_neighbors
+from tfdml.neighbors import nearest_neighbors
 from training.measure.evaluation import Part
 
 __all__ = ["search_part"]

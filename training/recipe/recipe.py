@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tfdml.images._view import View
+from tfdml.images import View
 from training.recipe.checks import RecipeError
 from training.recipe.fit_table import Fit
 from training.recipe.tables import (
@@ -169,8 +169,7 @@ _OF_DESIGN = ("images_per_class", "classes_per_batch", "positive_probability")
 def _checked_loss(where: str, name: Any, arguments: dict[str, Any]) -> Loss:
     # Only here the losses, and with them Keras, are imported.
     import tfdml.losses
-    from tfdml.losses import MetricLoss, PairLoss, ProxyLoss
-    from tfdml.losses._continuous import ContinuousLoss
+    from tfdml.losses import ContinuousLoss, MetricLoss, PairLoss, ProxyLoss
 
     known = [
         name

@@ -56,7 +56,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Embedder:
-    """`[embedder]`: the arguments of `tfdml.models._embedder.build_embedder`."""
+    """`[embedder]`: the arguments of `tfdml.models.build_embedder`."""
 
     image_size: int = 64
     embedding_dimension: int = 128
@@ -100,7 +100,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Proxies:
-    """`[proxies]`: the layer `tfdml.layers._proxies.Proxies`, with a proxy loss alone.
+    """`[proxies]`: the layer `tfdml.layers.Proxies`, with a proxy loss alone.
 
     Proxies learn with `learning_rate_multiplier` times the learning rate, under every
     optimiser; weight decay follows. `center_penalty` is the tau of SoftTriple.
@@ -140,7 +140,7 @@ class Pictures:
     cache_megabytes: int = 2048
 
     def __post_init__(self) -> None:
-        """Check the values; `tfdml.images._view.View` checks what goes together."""
+        """Check the values; `tfdml.images.View` checks what goes together."""
         check_range(self, "resize", 0)
         check_word(self, "crop", ("none", "position", "resized"))
         check_range(self, "min_scale", 0, 1)

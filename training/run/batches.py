@@ -7,8 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfdml.batch_designs import BatchDesign
-from tfdml.batch_designs._sequence import BatchSequence
+from tfdml.batch_designs import BatchDesign, BatchSequence
 from training.measure.evaluation import Part, noted
 from training.recipe.recipe import Augmentation
 

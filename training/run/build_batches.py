@@ -15,9 +15,8 @@ from tfdml.batch_designs import (
     PairBatches,
     ShuffledBatches,
 )
-from tfdml.losses import MetricLoss, WeightedContrastiveLoss
-from tfdml.losses._continuous import ContinuousLoss
-from tfdml.ops._label_distances import caption_distance, segmentation_distance
+from tfdml.losses import ContinuousLoss, MetricLoss, WeightedContrastiveLoss
+from tfdml.ops import caption_distance, segmentation_distance
 from training.data.data_set import DataSet
 from training.recipe.recipe import Recipe, RecipeError
 from training.recipe.tables import LABEL_DISTANCES

@@ -2,10 +2,10 @@
 
 import keras
 
-from tfdml.layers._proxies import CenterRegularizer, Proxies
+from tfdml.layers import CenterRegularizer, Proxies
 from tfdml.losses import MetricLoss, TopKPrecisionLoss
-from tfdml.metrics._in_batch import MisplacedPairs
-from tfdml.models._embedder import build_embedder
+from tfdml.metrics import MisplacedPairs
+from tfdml.models import build_embedder
 from training.recipe.recipe import Recipe, RecipeError
 from training.run.build_optimizer import VariableGroup, build_optimizer
 

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfdml.models._embedder import load_embedder
+from tfdml.models import load_embedder
 from training.data.images import Pictures
 from training.data.source import Source, read_source
 from training.measure.evaluation import Part

@@ -13,8 +13,7 @@ from serving.search.app.service import SearchService
 from serving.search.app.web import whole_number
 from serving.search.gallery.image_search import ImageSearch
 from serving.web.bounded_work import BoundedWork
-from tfdml.index import ScannIndex, SearchResult, Where
-from tfdml.index._near_duplicates import near_duplicates
+from tfdml.index import ScannIndex, SearchResult, Where, near_duplicates
 
 if TYPE_CHECKING:
     from serving.search.gallery.map import GalleryMap, MapLayout

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from serving.client import EndpointError
-from tfdml.images._read import UnreadableImageError
+from tfdml.images import UnreadableImageError
 
 __all__ = ["ERROR_HANDLERS"]
 

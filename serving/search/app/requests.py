@@ -21,8 +21,7 @@ from serving.search.gallery.uploads import Crop
 from serving.web.body import BodyReader
 from serving.web.bounded_work import BoundedWork
 from serving.web.limits import ARRIVAL_SECONDS, TIMEOUT_SECONDS
-from tfdml.index import Where
-from tfdml.index._filters import where_from_json
+from tfdml.index import Where, where_from_json
 
 __all__ = ["DEFAULT_K", "MAX_K", "Asked", "NewPicture", "RequestReader", "where_of"]
 

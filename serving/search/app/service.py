@@ -30,7 +30,7 @@ from serving.search.gallery.items import Hit, Item
 from serving.search.gallery.stored_images import PICTURE
 from serving.web.bounded_work import BoundedWork, Room
 from serving.web.limits import TIMEOUT_SECONDS
-from tfdml.images._read import UnreadableImageError
+from tfdml.images import UnreadableImageError
 from tfdml.index import Where
 
 __all__ = ["SearchService", "missing"]

@@ -9,7 +9,7 @@ import numpy as np
 import simplejpeg
 from PIL import Image
 
-from tfdml.images._read import read_image
+from tfdml.images import read_image
 
 __all__ = ["MEDIA_TYPE", "Thumbnails"]
 

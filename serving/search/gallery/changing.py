@@ -28,8 +28,8 @@ from serving.search.gallery.image_search import ImageSearch
 from serving.search.gallery.model_check import check_model
 from serving.search.gallery.report import AddReport, RemoveReport
 from serving.search.gallery.uploads import check_picture
-from tfdml.export._saved_embedder import SavedEmbedder
-from tfdml.images._read import UnreadableImageError, list_images
+from tfdml.export import SavedEmbedder
+from tfdml.images import UnreadableImageError, list_images
 from tfdml.index import ScannIndex
 
 __all__ = ["add_images", "remove_images"]

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tfdml.export._saved_embedder import SavedEmbedder
-from tfdml.images._read import UnreadableImageError, read_image
-from tfdml.images._view import View
+from tfdml.export import SavedEmbedder
+from tfdml.images import UnreadableImageError, View, read_image
 
 __all__ = ["check_row", "embed_files", "how_to_skip"]
 

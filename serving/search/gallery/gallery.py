@@ -20,9 +20,8 @@ from typing import Any
 
 from serving.search.gallery.stored_images import StoredPictures
 from tfdml.index import IndexFileError, ScannIndex
-from tfdml.index.storage._files import check_destination, log_of, saved_data
-from tfdml.index.storage._log import lock
-from tfdml.metrics._calibration_record import Calibration
+from tfdml.index.storage import check_destination, lock, log_of, saved_data
+from tfdml.metrics import Calibration
 
 __all__ = [
     "CLASS",

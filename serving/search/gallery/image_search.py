@@ -18,7 +18,7 @@ from serving.search.gallery.model_check import check_model
 from serving.search.gallery.stored_images import StoredPictures
 from serving.search.gallery.uploads import Crop, check_picture, cut, told_of_file
 from serving.web.limits import MAX_PIXELS
-from tfdml.images._read import UnreadableImageError
+from tfdml.images import UnreadableImageError
 from tfdml.index import ScannIndex, Where
 
 __all__ = ["Hit", "ImageSearch", "Item", "open_search"]
@@ -102,7 +102,7 @@ class ImageSearch:
             k: How many, at least 1. Fewer come where fewer may be returned.
             crop: Which part of the picture to search with; all of it by default.
             where: Only pictures whose attributes are as stated, see
-                `tfdml.index._filters`.
+                `tfdml.index`.
             exclude: Ids of pictures to leave out.
 
         Raises:

@@ -33,10 +33,10 @@ from serving.search.gallery.shards import (
     read_shards,
     save_shard,
 )
-from tfdml.export._saved_embedder import SavedEmbedder
-from tfdml.images._read import list_images
+from tfdml.export import SavedEmbedder
+from tfdml.images import list_images
 from tfdml.index import ScannIndex
-from tfdml.index.rows._ids import check_ids
+from tfdml.index.rows import check_ids
 
 __all__ = ["embed_shard", "index_images", "merge_shards"]
 

@@ -12,8 +12,8 @@ from serving.client import ModelMetadata, Picture
 from serving.endpoint.models.saved_model import find_model_version, model_fingerprint
 from serving.search.gallery.gallery import load_gallery
 from serving.search.gallery.image_search import ImageSearch
-from tfdml.export._saved_embedder import SavedEmbedder
-from tfdml.images._read import read_image
+from tfdml.export import SavedEmbedder
+from tfdml.images import read_image
 
 __all__ = ["LocalModel", "open_local_search"]
 

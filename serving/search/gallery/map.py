@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml._arguments import finite, whole
-from tfdml.index._interface import Items
-from tfdml.index.local._index import LocalIndex
-from tfdml.metrics._kmeans import cluster
-from tfdml.plots._embedding_map import embedding_map
+from tfdml.index import Items
+from tfdml.index.local import LocalIndex
+from tfdml.metrics import cluster
+from tfdml.plots import embedding_map
 
 __all__ = ["GalleryMap", "MapError", "MapLayout", "MapPoint", "lay_out"]
 
@@ -116,9 +116,9 @@ class _Sample(NamedTuple):
 def lay_out(index: LocalIndex, *, limit: int = 2_000, seed: int = 0) -> MapLayout:
     """Lay a gallery out on a plane, and find its clusters.
 
-    The places are those of `tfdml.plots._embedding_map.embedding_map`, moved and scaled so
+    The places are those of `tfdml.plots.embedding_map`, moved and scaled so
     that the longer side goes from 0 to 1; the shorter one is scaled alike, and lies in
-    the middle. The clusters are those of `tfdml.metrics._kmeans.cluster`, found among the
+    the middle. The clusters are those of `tfdml.metrics.cluster`, found among the
     embeddings and not among the places: sqrt(n / 2) of n items, rounded, at least 1 and
     at most 24. Equal embeddings may leave fewer.
 

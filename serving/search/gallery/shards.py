@@ -16,13 +16,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml.index.storage._files import (
+from tfdml.index.storage import (
     IndexFileError,
     check_destination,
     read_version,
     write_version,
 )
-from tfdml.metrics._calibration_record import Calibration
+from tfdml.metrics import Calibration
 
 __all__ = ["Job", "Part", "Shard", "digest_of_list", "read_shards", "save_shard"]
 

@@ -9,12 +9,7 @@ from typing import Self
 from PIL import Image
 
 from serving.web.limits import MAX_PIXELS
-from tfdml.images._read import (
-    UnreadableImageError,
-    encode_png,
-    read_image,
-    warnings_ignored,
-)
+from tfdml.images import UnreadableImageError, encode_png, read_image, warnings_ignored
 
 __all__ = ["Crop", "check_picture", "cut", "read_picture", "told_of_file"]
 

@@ -11,7 +11,7 @@ from PIL import Image
 from benchmarks.data_sets.debian import DebianPackage, fetch_debian
 from benchmarks.data_sets.furniture import build_furniture
 from benchmarks.data_sets.wavefront import Material, read_model
-from tfdml.images._read import read_image
+from tfdml.images import read_image
 from training.data.emoji.npm import FetchError
 from training.data.manifest import check_manifest, read_manifest
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.data_sets.pose import TEST_CLIPS, build_pose
-from tfdml.images._read import read_image
+from tfdml.images import read_image
 from training.data.manifest import check_manifest, read_manifest
 
 

@@ -21,8 +21,7 @@ from tests.support.search_fixtures import (
     write_color_model,
     write_picture,
 )
-from tfdml.images._read import UnreadableImageError, read_image, resize_image
-from tfdml.images._view import View
+from tfdml.images import UnreadableImageError, View, read_image, resize_image
 
 URL = "http://127.0.0.1:1/v1/models/colors"
 

@@ -20,7 +20,7 @@ from tests.support.search_fixtures import (
     write_gallery_images,
     write_picture,
 )
-from tfdml.images._read import UnreadableImageError, read_image
+from tfdml.images import UnreadableImageError, read_image
 
 PATHS = sorted(f"{name}/{shade}.png" for name in PURE for shade in SHADES)
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from serving.endpoint.rest import json_tensor
 
 from serving.endpoint.models.servable import ServableError, StatusCode
+from serving.endpoint.rest import json_tensor
 from serving.endpoint.rest.json_tensor import parse_json, quote, tensor
 
 

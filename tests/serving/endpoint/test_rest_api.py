@@ -15,13 +15,13 @@ import time
 import httpx
 import numpy as np
 import pytest
-from serving.endpoint.rest import api
 
 from serving.endpoint.batching.parameters import BatchingParameters
 from serving.endpoint.batching.scheduler import BatchScheduler
 from serving.endpoint.models.servable import Servable, Signature, TensorSpec
 from serving.endpoint.models.served import ServedModels
 from serving.endpoint.predictor import Predictor
+from serving.endpoint.rest import api
 from serving.endpoint.rest.api import create_app
 from serving.web.monitoring import Monitoring
 from serving.web.observer import RequestObserver

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from serving.endpoint.rest import json_tensor
 
 from serving.endpoint.models.servable import (
     ServableError,
@@ -11,6 +10,7 @@ from serving.endpoint.models.servable import (
     StatusCode,
     TensorSpec,
 )
+from serving.endpoint.rest import json_tensor
 from serving.endpoint.rest.request import decode_predict_request
 
 

@@ -11,7 +11,7 @@ from tests.support.search_fixtures import (
     quarter_colors,
     write_color_model,
 )
-from tfdml.export._saved_embedder import SavedEmbedder
+from tfdml.export import SavedEmbedder
 
 
 @pytest.fixture(scope="module")

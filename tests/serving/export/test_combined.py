@@ -30,12 +30,11 @@ from tests.support.search_fixtures import (
     write_gallery_images,
 )
 from tests.support.small_images import write_shapes
-from tfdml.export._description import read_description
-from tfdml.export._saved_embedder import SavedEmbedder
-from tfdml.images._read import encode_png, read_image
+from tfdml.export import SavedEmbedder, read_description
+from tfdml.images import encode_png, read_image
 from tfdml.index import ScannIndex
 from tfdml.index.scann import _searcher as scann_search
-from tfdml.neighbors._exact import nearest_neighbors
+from tfdml.neighbors import nearest_neighbors
 
 pytest.importorskip("scann")
 

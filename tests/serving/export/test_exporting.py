@@ -24,10 +24,8 @@ from serving.export.exporting import check_destination, export_run
 from tests.support.encoded_images import PICTURES, SIZE
 from tests.support.search_fixtures import calibration_at, serve_model
 from tests.support.small_images import write_shapes
-from tfdml.export._description import read_description
-from tfdml.export._saved_embedder import SavedEmbedder
-from tfdml.images._read import UnreadableImageError, read_image
-from tfdml.images._view import View
+from tfdml.export import SavedEmbedder, read_description
+from tfdml.images import UnreadableImageError, View, read_image
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from tests.support.search_fixtures import (
     write_gallery_images,
     write_picture,
 )
-from tfdml.index.storage._files import write_version
+from tfdml.index.storage import write_version
 
 THRESHOLD = 0.9
 KNOWN = calibration_at(THRESHOLD)

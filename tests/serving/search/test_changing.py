@@ -18,10 +18,10 @@ from tests.support.search_fixtures import (
     write_gallery_images,
     write_picture,
 )
-from tfdml.images._read import UnreadableImageError
+from tfdml.images import UnreadableImageError
 from tfdml.index import LockedError, ScannIndex
 from tfdml.index.local import _compaction as compaction
-from tfdml.index.storage._log import ChangeLog
+from tfdml.index.storage import ChangeLog
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from serving.search.gallery.gallery import (
 )
 from serving.search.gallery.stored_images import StoredPictures
 from tests.support.search_fixtures import calibration_at, write_gallery_images
-from tfdml.images._read import list_images
+from tfdml.images import list_images
 from tfdml.index import IndexFileError, LockedError, ScannIndex
 
 PROJECT = Path(__file__).parents[3]

@@ -17,7 +17,7 @@ from tests.support.search_fixtures import (
     write_gallery_images,
     write_picture,
 )
-from tfdml.images._read import UnreadableImageError
+from tfdml.images import UnreadableImageError
 from tfdml.index import LockedError
 
 

@@ -13,7 +13,7 @@ import pytest
 from serving.search.gallery import map as module
 from serving.search.gallery.map import GalleryMap, MapError, MapLayout, lay_out
 from tfdml.index import ExactIndex, load_index
-from tfdml.plots._embedding_map import embedding_map
+from tfdml.plots import embedding_map
 
 
 def clustered(sizes=(12, 7, 4), dimension=16):

@@ -8,7 +8,7 @@ from PIL import Image
 
 from serving.search.gallery.uploads import Crop, check_picture, cut, read_picture
 from tests.support.search_fixtures import encoded
-from tfdml.images._read import UnreadableImageError, read_image
+from tfdml.images import UnreadableImageError, read_image
 
 
 @pytest.mark.parametrize(

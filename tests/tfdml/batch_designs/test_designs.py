@@ -10,13 +10,13 @@ from tests.support.enumerated_draws import outcomes
 from tfdml.batch_designs import (
     CappedClassBatches,
     GroupBatches,
+    NeighborBatches,
     NPairBatches,
     PairBatches,
     ShuffledBatches,
     class_means,
     encode_labels,
 )
-from tfdml.batch_designs._neighbors import NeighborBatches
 
 LABELS = np.array([0, 1, 2, 3, 4] * 6 + [5, 6, 6])  # class 5 has one image, 6 two
 NAMES = np.array(["wren", "jay", "owl", "tit", "rook", "kite", "crow"])[LABELS]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tfdml.batch_designs import NeighborBatches
-from tfdml.ops._label_distances import caption_distance
+from tfdml.ops import caption_distance
 
 POSES = np.random.default_rng(0).normal(size=(40, 3, 2))
 

@@ -5,8 +5,14 @@ import numpy as np
 import pytest
 
 from tests.support.autodiff import BACKEND
-from tfdml.batch_designs import GroupBatches, PairBatches, ShuffledBatches
-from tfdml.batch_designs._sequence import BatchSequence, gathered_dataset, index_dataset
+from tfdml.batch_designs import (
+    BatchSequence,
+    GroupBatches,
+    PairBatches,
+    ShuffledBatches,
+    gathered_dataset,
+    index_dataset,
+)
 from tfdml.losses import TopKPrecisionLoss, WeightedContrastiveLoss
 
 pytestmark = pytest.mark.backend

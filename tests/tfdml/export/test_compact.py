@@ -9,10 +9,10 @@ import tensorflow as tf
 from PIL import Image, ImageDraw, ImageFont
 
 from tests.support.encoded_images import PICTURES
-from tfdml.export._compact import compact_outputs, restore_embeddings
-from tfdml.export._saved_model import export_embedder
-from tfdml.models._embedder import build_embedder
-from tfdml.neighbors._exact import nearest_neighbors
+from tfdml.export import export_embedder, restore_embeddings
+from tfdml.export._compact import compact_outputs
+from tfdml.models import build_embedder
+from tfdml.neighbors import nearest_neighbors
 
 SIZE = 16
 

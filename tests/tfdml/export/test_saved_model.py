@@ -24,12 +24,15 @@ from tests.support.encoded_images import (
     photograph,
 )
 from tests.support.search_fixtures import serve_model
-from tfdml.export._description import read_description, update_description
-from tfdml.export._saved_embedder import SavedEmbedder
-from tfdml.export._saved_model import export_embedder, write_whole
-from tfdml.images._read import read_image
-from tfdml.images._view import View
-from tfdml.models._embedder import build_embedder
+from tfdml.export import (
+    SavedEmbedder,
+    export_embedder,
+    read_description,
+    update_description,
+    write_whole,
+)
+from tfdml.images import View, read_image
+from tfdml.models import build_embedder
 from training.data.data_set import DataSet
 from training.data.images import Pictures
 

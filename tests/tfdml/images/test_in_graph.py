@@ -16,11 +16,9 @@ from tests.support.encoded_images import (
     encoded,
     photograph,
 )
-from tfdml.export._saved_model import export_embedder
-from tfdml.images._in_graph import training_form
-from tfdml.images._read import encode_png, read_image
-from tfdml.images._view import View
-from tfdml.models._embedder import build_embedder
+from tfdml.export import export_embedder
+from tfdml.images import View, encode_png, read_image, training_form
+from tfdml.models import build_embedder
 
 ANIMATED = encoded(
     photograph(), "WEBP", save_all=True, append_images=[photograph().rotate(180)]

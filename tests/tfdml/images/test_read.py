@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tfdml.images._read import (
+from tfdml.images import (
     UnreadableImageError,
     encode_png,
     list_images,

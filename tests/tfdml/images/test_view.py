@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tfdml.images._view import View
+from tfdml.images import View
 
 SIZES = [(300, 400), (400, 300), (301, 467), (256, 256), (120, 90), (17, 11), (1, 1)]
 BILINEAR = Image.Resampling.BILINEAR

@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.index_examples import BOTH
 from tfdml.index import ExactIndex
-from tfdml.index.rows._attributes import Columns, check_attributes
+from tfdml.index.rows import Columns, check_attributes
 
 VALUES = {
     "class": ["shoe", "", "Straße"],

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support.index_examples import BOTH
-from tfdml.index import ExactIndex, Not, Range
-from tfdml.index._filters import where_from_json
+from tfdml.index import ExactIndex, Not, Range, where_from_json
 
 COLUMNS = {
     "class": ["shoe", "boot", None, "", "Straße", "shoe", "zebra", None],

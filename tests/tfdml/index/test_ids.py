@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.index_examples import BOTH
 from tfdml.index import ExactIndex
-from tfdml.index.rows._ids import IdMap, check_ids, check_widths
+from tfdml.index.rows import IdMap, check_ids, check_widths
 
 
 @BOTH

@@ -14,7 +14,7 @@ from tfdml.index.scann import _index as scann
 from tfdml.index.scann import _searcher as scann_search
 from tfdml.index.scann._searcher import choose_settings
 from tfdml.neighbors import _exact as neighbors
-from tfdml.neighbors._exact import nearest_neighbors
+from tfdml.neighbors import nearest_neighbors
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.saved_indexes import data_of, items_of, log_file
 from tfdml.index import ExactIndex, IndexFileError, load_index
+from tfdml.index.storage import Change, ChangeLog, LogError, create_log, read_log
 from tfdml.index.storage import _log as log
-from tfdml.index.storage._log import Change, ChangeLog, LogError, create_log, read_log
 
 NAME = "data-0123456789abcdef"
 

@@ -6,9 +6,8 @@ import threading
 import numpy as np
 import pytest
 
-from tfdml.index import ExactIndex, Not, ScannIndex, SearchResult
+from tfdml.index import ExactIndex, Not, ScannIndex, SearchResult, near_duplicates
 from tfdml.index import _near_duplicates as module
-from tfdml.index._near_duplicates import near_duplicates
 
 BOTH = pytest.mark.parametrize("index_class", [ExactIndex, ScannIndex])
 

@@ -9,13 +9,13 @@ import pytest
 
 from tests.support.saved_indexes import run_python
 from tfdml._embeddings import row_norms
-from tfdml.index import ScannIndex, load_index
-from tfdml.index._recall import MeasuredRecall, RecallTarget, recall_interval
+from tfdml.index import MeasuredRecall, ScannIndex, load_index
+from tfdml.index._recall import RecallTarget, recall_interval
 from tfdml.index.scann import _index as scann_index
 from tfdml.index.scann import _searcher as searching
 from tfdml.index.scann import _tuning as tuning
 from tfdml.metrics._calibration import wilson_interval
-from tfdml.neighbors._exact import nearest_neighbors
+from tfdml.neighbors import nearest_neighbors
 
 pytest.importorskip("scann")
 

@@ -7,9 +7,8 @@ from tests.support.index_examples import BOTH
 from tests.support.saved_indexes import use_method
 from tfdml.index import ExactIndex, ScannIndex
 from tfdml.index.local import _searching as searching
-from tfdml.index.rows._exclusions import banned_rows
-from tfdml.index.rows._table import Snapshot
-from tfdml.neighbors._exact import ExactSearcher, nearest_neighbors
+from tfdml.index.rows import Snapshot, banned_rows
+from tfdml.neighbors import ExactSearcher, nearest_neighbors
 
 
 @pytest.fixture

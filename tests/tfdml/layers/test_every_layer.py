@@ -10,9 +10,14 @@ import pytest
 from keras import ops
 
 from tests.support.autodiff import JIT, differentiated
-from tfdml.layers._class_boundaries import ClassBoundaries
-from tfdml.layers._layers import ColorTransform, GeMPooling, L2Normalization
-from tfdml.layers._proxies import CenterRegularizer, Proxies
+from tfdml.layers import (
+    CenterRegularizer,
+    ClassBoundaries,
+    ColorTransform,
+    GeMPooling,
+    L2Normalization,
+    Proxies,
+)
 
 pytestmark = pytest.mark.backend
 

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from tests.support.autodiff import BACKEND, value_and_gradient
-from tfdml.layers._layers import ColorTransform, GeMPooling, L2Normalization
+from tfdml.layers import ColorTransform, GeMPooling, L2Normalization
 
 pytestmark = pytest.mark.backend
 

@@ -6,8 +6,8 @@ import pytest
 from keras import ops
 
 from tests.support.autodiff import JIT, value_and_gradient
-from tfdml.layers._proxies import CenterRegularizer, Proxies
-from tfdml.losses._proxy import ProxyAnchorLoss
+from tfdml.layers import CenterRegularizer, Proxies
+from tfdml.losses import ProxyAnchorLoss
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 

@@ -12,8 +12,7 @@ import pytest
 
 from tests.support.autodiff import BACKEND
 from tests.support.distributed_model import BATCH, data, embedder, weights_of
-from tfdml.losses import TopKPrecisionLoss
-from tfdml.losses._across_replicas import AcrossReplicas, MultiWorkerModel
+from tfdml.losses import AcrossReplicas, MultiWorkerModel, TopKPrecisionLoss
 
 pytestmark = [
     pytest.mark.backend,

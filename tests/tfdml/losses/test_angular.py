@@ -12,7 +12,7 @@ from tests.support.autodiff import BACKEND, value_and_gradient
 from tests.support.golden_cases import check, rows_of_pairs
 from tests.support.golden_variants import variants
 from tests.tfdml.losses.test_every_loss import HARD, hard_batch
-from tfdml.losses._angular import AngularLoss, AngularTripletLoss, MultiClassAngularLoss
+from tfdml.losses import AngularLoss, AngularTripletLoss, MultiClassAngularLoss
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 

@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from tests.support.autodiff import BACKEND, SEGMENT_ERROR, value_and_gradient
-from tfdml.losses._average_precision import FastAPLoss, SmoothAPLoss
+from tfdml.losses import FastAPLoss, SmoothAPLoss
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 

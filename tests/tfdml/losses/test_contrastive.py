@@ -10,14 +10,11 @@ from keras import ops
 from tests.support.autodiff import BACKEND, value_and_gradient
 from tests.support.golden_cases import check, sampler_cases
 from tests.support.golden_variants import variants
-from tfdml.batch_designs._importance import (
-    balanced_eta,
-    group_importance,
-    random_pair_importance,
-)
-from tfdml.losses._contrastive import ContrastiveLoss, CosineContrastiveLoss
-from tfdml.losses._weighted_contrastive import (
+from tfdml.batch_designs import balanced_eta, group_importance, random_pair_importance
+from tfdml.losses import (
     BalancedContrastiveLoss,
+    ContrastiveLoss,
+    CosineContrastiveLoss,
     WeightedContrastiveLoss,
 )
 

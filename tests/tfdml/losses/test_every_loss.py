@@ -19,8 +19,8 @@ from tests.support.all_losses import (
 )
 from tests.support.autodiff import BACKEND, differentiated
 from tfdml import losses, tfa
-from tfdml.layers._proxies import Proxies
-from tfdml.losses._continuous import ContinuousLoss
+from tfdml.layers import Proxies
+from tfdml.losses import ContinuousLoss
 
 pytestmark = pytest.mark.backend
 

@@ -7,7 +7,7 @@ from keras import ops
 from tests.support.autodiff import value_and_gradient
 from tests.support.golden_cases import check
 from tests.support.golden_variants import variants
-from tfdml.losses._lifted import (
+from tfdml.losses import (
     CosineLiftedStructureLoss,
     GeneralizedLiftedStructureLoss,
     LiftedStructureLoss,

@@ -10,12 +10,8 @@ from keras import ops
 from tests.support.autodiff import BACKEND, value_and_gradient
 from tests.support.golden_cases import cases, check
 from tests.support.golden_variants import variants
-from tfdml.losses._continuous import LogRatioLoss
-from tfdml.ops._label_distances import (
-    caption_distance,
-    segmentation_distance,
-    squared_label_distance,
-)
+from tfdml.losses import LogRatioLoss
+from tfdml.ops import caption_distance, segmentation_distance, squared_label_distance
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 

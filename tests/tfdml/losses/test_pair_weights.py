@@ -6,15 +6,22 @@ from keras import ops
 
 from tests.support.autodiff import BACKEND, SEGMENT_ERROR, tensors, value_and_gradient
 from tests.support.golden_cases import cases, sampler_cases
-from tfdml.losses import PairLoss, TopKPrecisionLoss
-from tfdml.losses._base import MetricLoss
-from tfdml.losses._histogram import HistogramLoss
-from tfdml.losses._lifted import CosineLiftedStructureLoss
-from tfdml.losses._pair_weighted import PairWeightedLoss, binlifted_weights
-from tfdml.losses._pair_weights import pair_weights, weighted_pairs
-from tfdml.losses._similarity import BinomialDevianceLoss, MultiSimilarityLoss
-from tfdml.losses._softmax import NCALoss, NTXentLoss
-from tfdml.ops._pairs import euclidean_distances
+from tfdml.losses import (
+    BinomialDevianceLoss,
+    CosineLiftedStructureLoss,
+    HistogramLoss,
+    MetricLoss,
+    MultiSimilarityLoss,
+    NCALoss,
+    NTXentLoss,
+    PairLoss,
+    PairWeightedLoss,
+    TopKPrecisionLoss,
+    binlifted_weights,
+    pair_weights,
+    weighted_pairs,
+)
+from tfdml.ops import euclidean_distances
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 
@@ -225,7 +232,7 @@ def test_listed_pairs_are_all_pairs_with_their_weights():
 
 def test_plot_shows_every_pair(tmp_path):
     pytest.importorskip("matplotlib")
-    from tfdml.plots._pair_weights import plot_pair_weights
+    from tfdml.plots import plot_pair_weights
 
     labels, x = random_batch()
     losses = [nca(1.0), NTXentLoss(), TopKPrecisionLoss(2), MultiSimilarityLoss()]
@@ -242,7 +249,7 @@ def test_plot_shows_every_pair(tmp_path):
 
 def test_plot_says_which_weights_are_derivatives_by_another_score():
     pytest.importorskip("matplotlib")
-    from tfdml.plots._pair_weights import plot_pair_weights
+    from tfdml.plots import plot_pair_weights
 
     figure = plot_pair_weights([NTXentLoss(), DistanceSum()], *random_batch())
     labels = [axes.get_ylabel() for axes in figure.axes]
@@ -250,7 +257,7 @@ def test_plot_says_which_weights_are_derivatives_by_another_score():
 
 
 def test_plot_of_no_loss_is_refused():
-    from tfdml.plots._pair_weights import plot_pair_weights
+    from tfdml.plots import plot_pair_weights
 
     with pytest.raises(ValueError, match="at least one loss"):
         plot_pair_weights([], *random_batch())

@@ -9,11 +9,15 @@ from tests.support.all_losses import rebuilt
 from tests.support.autodiff import BACKEND, SEGMENT_ERROR, tensors, value_and_gradient
 from tests.support.golden_cases import check
 from tests.support.golden_variants import variants
-from tfdml.layers._proxies import CenterRegularizer, Proxies
-from tfdml.losses._margin_softmax import ArcFaceLoss, CosFaceLoss
-from tfdml.losses._proxy import ProxyAnchorLoss
-from tfdml.losses._proxy_softmax import ProxyNCALoss, SoftTripleLoss
-from tfdml.ops._pairs import cosine_similarities, squared_distances, unit_rows
+from tfdml.layers import CenterRegularizer, Proxies
+from tfdml.losses import (
+    ArcFaceLoss,
+    CosFaceLoss,
+    ProxyAnchorLoss,
+    ProxyNCALoss,
+    SoftTripleLoss,
+)
+from tfdml.ops import cosine_similarities, squared_distances, unit_rows
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 

@@ -5,10 +5,14 @@ import pytest
 from keras import ops
 
 from tests.support.autodiff import value_and_gradient
-from tfdml.losses import PairLoss, TopKPrecisionLoss
-from tfdml.losses._base import MetricLoss
-from tfdml.losses._query_gallery import gallery_masks, query_gallery_loss
-from tfdml.ops._pairs import label_masks, masked_logsumexp
+from tfdml.losses import (
+    MetricLoss,
+    PairLoss,
+    TopKPrecisionLoss,
+    gallery_masks,
+    query_gallery_loss,
+)
+from tfdml.ops import label_masks, masked_logsumexp
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 

@@ -7,8 +7,7 @@ from keras import ops
 from tests.support.autodiff import SEGMENT_ERROR, tensors, value_and_gradient
 from tests.support.golden_cases import check, sampler_cases
 from tests.support.golden_variants import variants
-from tfdml.losses._histogram import HistogramLoss
-from tfdml.losses._similarity import BinomialDevianceLoss, MultiSimilarityLoss
+from tfdml.losses import BinomialDevianceLoss, HistogramLoss, MultiSimilarityLoss
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 

@@ -8,11 +8,17 @@ from keras import ops
 from tests.support.autodiff import SEGMENT_ERROR, tensors, value_and_gradient
 from tests.support.golden_cases import check, rows_of_pairs
 from tests.support.golden_variants import variants
-from tfdml.losses._angular import AngularLoss, MultiClassAngularLoss
-from tfdml.losses._circle import CircleLoss
-from tfdml.losses._n_pair import MultiClassNPairLoss, NPairLoss
-from tfdml.losses._softmax import NCALoss, NTXentLoss, SupervisedContrastiveLoss
-from tfdml.ops._pairs import label_masks, squared_distances, unit_rows
+from tfdml.losses import (
+    AngularLoss,
+    CircleLoss,
+    MultiClassAngularLoss,
+    MultiClassNPairLoss,
+    NCALoss,
+    NPairLoss,
+    NTXentLoss,
+    SupervisedContrastiveLoss,
+)
+from tfdml.ops import label_masks, squared_distances, unit_rows
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 

@@ -8,7 +8,7 @@ from keras import ops
 from tests.support.all_losses import every_loss
 from tests.support.autodiff import differentiated
 from tests.tfdml.losses.test_every_loss import hard_batch
-from tfdml.layers._proxies import CenterRegularizer
+from tfdml.layers import CenterRegularizer
 from tfdml.losses import LogRatioLoss
 
 pytestmark = pytest.mark.backend

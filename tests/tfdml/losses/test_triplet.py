@@ -9,20 +9,19 @@ from tests.support.autodiff import tensors
 from tests.support.golden_cases import check, sampler_cases
 from tests.support.golden_variants import variants
 from tests.support.naive_triplets import naive_distances, triplets_of
-from tfdml.layers._class_boundaries import ClassBoundaries
-from tfdml.losses._distance_weighted import (
+from tfdml.layers import ClassBoundaries
+from tfdml.losses import (
     DistanceWeightedMarginLoss,
     DistanceWeightedTripletLoss,
-    negative_probabilities,
-)
-from tfdml.losses._margin import LearnedMarginLoss, MarginLoss
-from tfdml.losses._triplet import (
     HardTripletLoss,
+    LearnedMarginLoss,
+    MarginLoss,
     SemiHardTripletLoss,
     SemiHardWindowTripletLoss,
     TripletLoss,
 )
-from tfdml.ops._pairs import unit_rows
+from tfdml.losses._distance_weighted import negative_probabilities
+from tfdml.ops import unit_rows
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 

@@ -5,11 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from tfdml.metrics._bootstrap import (
-    bootstrap_interval,
-    paired_difference,
-    ratio_interval,
-)
+from tfdml.metrics import bootstrap_interval, paired_difference
+from tfdml.metrics._bootstrap import ratio_interval
 
 
 def test_interval_equals_the_percentiles_of_all_draws():

@@ -8,15 +8,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tfdml.metrics._calibration import (
+from tfdml.metrics import (
     Calibration,
     MatchScores,
     calibrate,
     check_target,
     match_scores,
     read_calibration,
-    wilson_interval,
 )
+from tfdml.metrics._calibration import wilson_interval
 
 
 def naive_scores(rows, labels, queries, gallery, groups):

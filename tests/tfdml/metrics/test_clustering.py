@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tfdml.metrics._clustering import clustering_metrics
-from tfdml.metrics._kmeans import cluster
+from tfdml.metrics import cluster, clustering_metrics
 
 GOLDENS = json.loads(
     (Path(__file__).parents[2] / "goldens" / "goldens.json").read_text(encoding="utf-8")

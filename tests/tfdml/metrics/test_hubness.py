@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfdml.metrics._hubness import hubness, hubness_of_occurrences, k_occurrences
+from tfdml.metrics import hubness, hubness_of_occurrences, k_occurrences
 
 
 def naive(neighbours, gallery):

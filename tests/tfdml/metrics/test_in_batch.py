@@ -11,7 +11,7 @@ from keras import ops
 from tests.support.all_losses import DIMENSION, batch
 from tests.support.autodiff import BACKEND, JIT, tensors
 from tfdml.losses import TopKPrecisionLoss
-from tfdml.metrics._in_batch import (
+from tfdml.metrics import (
     MeanAveragePrecision,
     MeanAveragePrecisionAtR,
     MisplacedPairs,

@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from tfdml.metrics._label_distance import label_distance_metrics, label_query_metrics
+from tfdml.metrics import label_distance_metrics, label_query_metrics
 
 
 def naive(embeddings, labels, k, groups=None):

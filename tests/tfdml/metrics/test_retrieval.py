@@ -7,8 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from tfdml.metrics._callback import RetrievalEvaluation
-from tfdml.metrics._retrieval import query_metrics, retrieval_metrics
+from tfdml.metrics import RetrievalEvaluation, query_metrics, retrieval_metrics
 
 pytestmark = pytest.mark.backend
 

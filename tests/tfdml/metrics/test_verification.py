@@ -9,14 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tfdml.metrics._pair_counts import STEP, PairCounts, accepted_by_class, pair_counts
-from tfdml.metrics._verification import (
+from tfdml.metrics import (
+    PairCounts,
+    pair_counts,
     precision_recall,
     roc_auc,
     roc_curve,
     true_accept_rates,
     verification_metrics,
 )
+from tfdml.metrics._pair_counts import STEP, accepted_by_class
 
 GOLDENS = json.loads(
     (Path(__file__).parents[2] / "goldens" / "goldens.json").read_text(encoding="utf-8")

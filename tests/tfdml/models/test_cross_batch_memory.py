@@ -12,10 +12,9 @@ import pytest
 from keras import ops
 
 from tests.support.autodiff import BACKEND, JIT, value_and_gradient
-from tfdml.losses import PairLoss, TopKPrecisionLoss
-from tfdml.losses._base import MetricLoss
-from tfdml.models._cross_batch_memory import CrossBatchMemory
-from tfdml.ops._pairs import cosine_similarities
+from tfdml.losses import MetricLoss, PairLoss, TopKPrecisionLoss
+from tfdml.models import CrossBatchMemory
+from tfdml.ops import cosine_similarities
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 

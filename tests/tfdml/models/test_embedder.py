@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from tfdml.models._embedder import build_embedder, load_embedder
+from tfdml.models import build_embedder, load_embedder
 
 pytestmark = pytest.mark.backend
 

@@ -9,7 +9,7 @@ import pytest
 from tfdml.neighbors import _exact as neighbors
 from tfdml.neighbors import _gpu as accelerator
 from tfdml.neighbors import _scores as exact_scores
-from tfdml.neighbors._exact import nearest_neighbors
+from tfdml.neighbors import nearest_neighbors
 
 METRICS = ["cosine", "dot_product", "squared_euclidean"]
 

@@ -8,8 +8,7 @@ import pytest
 from tests.tfdml.neighbors.test_exact import METRICS, score
 from tfdml.neighbors import _ranks as ranks
 from tfdml.neighbors import _scores as exact_scores
-from tfdml.neighbors._exact import nearest_neighbors
-from tfdml.neighbors._ranks import positive_ranks
+from tfdml.neighbors import nearest_neighbors, positive_ranks
 
 TIES = ["index", "pessimistic", "optimistic"]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tfdml.ops._label_distances import squared_label_distance
+from tfdml.ops import squared_label_distance
 
 pytestmark = pytest.mark.backend
 

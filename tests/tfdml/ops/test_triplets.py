@@ -7,8 +7,8 @@ from keras import ops
 import tfdml.ops._triplets
 from tests.support.autodiff import tensors, value_and_gradient
 from tests.support.naive_triplets import naive_distances, triplets_of
-from tfdml.losses._triplet import TripletLoss
-from tfdml.ops._triplets import hinge_weights, ranks, semi_hard_weights
+from tfdml.losses import TripletLoss
+from tfdml.ops import hinge_weights, ranks, semi_hard_weights
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 

@@ -13,16 +13,17 @@ pytest.importorskip("matplotlib")
 from matplotlib import font_manager
 
 from tests.support.small_fonts import pattern, write_font
-from tfdml.plots._distributions import plot_hubness, plot_similarity_histograms
-from tfdml.plots._embedding_map import (
+from tfdml.plots import (
     draw_embedding_map,
     embedding_map,
+    new_figure,
     plot_embedding_map,
-    thin_out,
+    plot_hubness,
+    plot_retrieval_gallery,
+    plot_similarity_histograms,
 )
+from tfdml.plots._embedding_map import thin_out
 from tfdml.plots._fonts import drawable, set_text
-from tfdml.plots._gallery import plot_retrieval_gallery
-from tfdml.plots._style import new_figure
 
 GENERATOR = np.random.default_rng(0)
 PICTURES = GENERATOR.integers(0, 255, (40, 6, 9, 3)).astype("uint8")

@@ -10,9 +10,14 @@ from PIL import Image
 
 pytest.importorskip("matplotlib")
 
-from tfdml.plots._retrieval import plot_precision_recall, plot_recall_at_k, plot_roc
-from tfdml.plots._style import save_small
-from tfdml.plots._training import plot_convergence, plot_training
+from tfdml.plots import (
+    plot_convergence,
+    plot_precision_recall,
+    plot_recall_at_k,
+    plot_roc,
+    plot_training,
+    save_small,
+)
 
 NAMES = [
     "top-k",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tfdml.ops._label_distances import caption_distance
+from tfdml.ops import caption_distance
 from training.__main__ import main
 from training.data.manifest import check_manifest, read_manifest
 from training.data.releases.coco import list_captions, read_coco

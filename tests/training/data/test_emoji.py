@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tfdml.images._read import read_image
+from tfdml.images import read_image
 from training.data.emoji.build import build_emoji
 from training.data.emoji.npm import FetchError, NpmPackage, fetch, read_members
 from training.data.emoji.sets import EMOJI_SETS, EmojiSet

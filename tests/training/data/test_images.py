@@ -9,8 +9,7 @@ from PIL import Image
 
 from benchmarks import reading
 from tests.tfdml.images.test_view import photograph
-from tfdml.images._read import UnreadableImageError, read_image
-from tfdml.images._view import View
+from tfdml.images import UnreadableImageError, View, read_image
 from training.data.data_set import DataSet
 from training.data.images import Pictures
 

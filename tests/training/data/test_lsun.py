@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tfdml.ops._label_distances import segmentation_distance
+from tfdml.ops import segmentation_distance
 from training.__main__ import main
 from training.data.data_set import DataSet
 from training.data.manifest import check_manifest, read_manifest

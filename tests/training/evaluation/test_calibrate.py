@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.support.small_images import write_shapes
-from tfdml.images._read import read_image, resize_image
-from tfdml.metrics._calibration import calibrate, match_scores, read_calibration
-from tfdml.models._embedder import load_embedder
+from tfdml.images import read_image, resize_image
+from tfdml.metrics import calibrate, match_scores, read_calibration
+from tfdml.models import load_embedder
 from training.__main__ import main
 from training.recipe.recipe import read_recipe
 from training.run.finished_run import read_finished_run

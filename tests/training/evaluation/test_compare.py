@@ -5,9 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from tfdml.images._view import View
-from tfdml.metrics._bootstrap import Difference
-from tfdml.metrics._pair_counts import pair_counts
+from tfdml.images import View
+from tfdml.metrics import Difference, pair_counts
 from training.__main__ import main
 from training.data.data_set import DataSet
 from training.data.images import Pictures

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.support.small_images import write_shapes
-from tfdml.export._saved_model import export_embedder
-from tfdml.metrics._retrieval import retrieval_metrics
+from tfdml.export import export_embedder
+from tfdml.metrics import retrieval_metrics
 from training.__main__ import main
 from training.evaluation.subject import open_subject
 from training.measure.query_files import read_queries, read_roc

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tfdml.images._view import View
-from tfdml.metrics._label_distance import label_distance_metrics
-from tfdml.metrics._retrieval import retrieval_metrics
+from tfdml.images import View
+from tfdml.metrics import label_distance_metrics, retrieval_metrics
 from training.data.data_set import DataSet
 from training.data.images import Pictures
 from training.measure.evaluation import Part, PartEvaluation, embed, measure, raw_pixels

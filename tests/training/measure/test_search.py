@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfdml.images._view import View
+from tfdml.images import View
 from training.data.data_set import DataSet
 from training.data.images import Pictures
 from training.measure.evaluation import Part

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tfdml.batch_designs import GroupBatches
-from tfdml.images._view import View
+from tfdml.images import View
 from training.data.data_set import DataSet
 from training.data.images import Pictures
 from training.measure.evaluation import Part

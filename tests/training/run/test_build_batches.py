@@ -17,7 +17,7 @@ from tfdml.losses import (
     LogRatioLoss,
     binlifted_weights,
 )
-from tfdml.ops._label_distances import caption_distance
+from tfdml.ops import caption_distance
 from training.data.data_set import DataSet
 from training.recipe.recipe import RecipeError, read_recipe
 from training.run.build_batches import build_design, build_loss, label_distance_of

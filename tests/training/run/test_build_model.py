@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tfdml.losses
-from tfdml.layers._proxies import Proxies
+from tfdml.layers import Proxies
 from tfdml.losses import SoftTripleLoss, TopKPrecisionLoss
 from training.recipe.recipe import (
     Data,

@@ -9,10 +9,9 @@ import pytest
 
 from tests.support.small_images import write_shapes
 from tfdml.batch_designs import encode_labels
-from tfdml.images._read import read_image, resize_image
-from tfdml.metrics._calibration_record import Calibration
-from tfdml.metrics._retrieval import retrieval_metrics
-from tfdml.models._embedder import load_embedder
+from tfdml.images import read_image, resize_image
+from tfdml.metrics import Calibration, retrieval_metrics
+from tfdml.models import load_embedder
 from training.__main__ import main
 from training.data.folder import read_folder
 from training.evaluation.evaluate import default_folder

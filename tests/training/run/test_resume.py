@@ -16,7 +16,7 @@ import training.run.fit
 import training.run.progress
 from tests.support.small_images import write_shapes
 from tests.training.run.test_fit import RECIPE
-from tfdml.models._embedder import load_embedder
+from tfdml.models import load_embedder
 from training.__main__ import main
 from training.run.state import locked, read_state, write_state
 

@@ -11,7 +11,7 @@ from tests.support.small_images import write_shapes
 from tests.training.run.test_fit import RECIPE
 from tests.training.run.test_resume import KILLED
 from tests.training.run.test_tensorboard import read as read_events
-from tfdml.models._embedder import load_embedder
+from tfdml.models import load_embedder
 from training.__main__ import main
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]

@@ -4,7 +4,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from tfdml.index.rows._table import Snapshot
+from tfdml.index.rows import Snapshot
 
 __all__ = ["Compaction"]
 

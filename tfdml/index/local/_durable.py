@@ -5,14 +5,17 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tfdml.index.storage._files import IndexFileError, log_of, saved_data, write_version
-from tfdml.index.storage._log import (
+from tfdml.index.storage import (
     Change,
     ChangeLog,
+    IndexFileError,
     LogError,
     create_log,
+    log_of,
     read_log,
+    saved_data,
     start_of,
+    write_version,
 )
 
 __all__ = ["Durable"]

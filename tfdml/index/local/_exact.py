@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from tfdml.index._interface import Embed, Metric
 from tfdml.index.local._index import LocalIndex
-from tfdml.index.rows._ids import Ids
-from tfdml.neighbors._exact import ExactSearcher
+from tfdml.index.rows import Ids
+from tfdml.neighbors import ExactSearcher
 
 __all__ = ["ExactIndex"]
 
@@ -18,7 +18,7 @@ __all__ = ["ExactIndex"]
 class ExactIndex(LocalIndex):
     """An index that compares every query with every item.
 
-    It answers like `tfdml.neighbors._exact.nearest_neighbors`, to the last bit: items of
+    It answers like `tfdml.neighbors.nearest_neighbors`, to the last bit: items of
     equal score come in the order of the gallery. It needs NumPy alone.
 
     Example:

@@ -18,10 +18,8 @@ from numpy.typing import NDArray
 from tfdml.index.local._compaction import Compaction
 from tfdml.index.local._durable import Durable
 from tfdml.index.local._replay import check_fits
-from tfdml.index.rows._attributes import Checked
-from tfdml.index.rows._ids import IdMap, kind_of
-from tfdml.index.rows._table import Snapshot, Table
-from tfdml.index.storage._log import Change
+from tfdml.index.rows import Checked, IdMap, Snapshot, Table, kind_of
+from tfdml.index.storage import Change
 
 __all__ = ["BuildAgain", "GuardedTable"]
 

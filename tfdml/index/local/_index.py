@@ -28,14 +28,27 @@ from tfdml.index._filters import Where, matching
 from tfdml.index._interface import Embed, Index, IndexStats, Items, Metric, SearchResult
 from tfdml.index.local._guarded_table import GuardedTable
 from tfdml.index.local._searching import nearest
-from tfdml.index.rows._attributes import Columns, check_attributes
-from tfdml.index.rows._exclusions import banned_rows, check_exclude
-from tfdml.index.rows._ids import Ids, check_ids, check_widths
-from tfdml.index.rows._table import Snapshot, Table
-from tfdml.index.storage._files import IndexFileError, check_destination, read_version
-from tfdml.index.storage._log import Change
-from tfdml.index.storage._manifest import check_notes
-from tfdml.index.storage._table_files import describe_table, read_table, write_table
+from tfdml.index.rows import (
+    Columns,
+    Ids,
+    Snapshot,
+    Table,
+    banned_rows,
+    check_attributes,
+    check_exclude,
+    check_ids,
+    check_widths,
+)
+from tfdml.index.storage import (
+    Change,
+    IndexFileError,
+    check_destination,
+    check_notes,
+    describe_table,
+    read_table,
+    read_version,
+    write_table,
+)
 
 __all__ = ["LocalIndex"]
 

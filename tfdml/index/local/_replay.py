@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from tfdml.index.rows._ids import kind_of
-from tfdml.index.rows._table import Table
-from tfdml.index.storage._log import Change, LogError
+from tfdml.index.rows import Table, kind_of
+from tfdml.index.storage import Change, LogError
 
 __all__ = ["check_fits"]
 

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml.index.rows._exclusions import leaving_out_alike
-from tfdml.index.rows._table import Snapshot
-from tfdml.neighbors._exact import ExactSearcher
+from tfdml.index.rows import Snapshot, leaving_out_alike
+from tfdml.neighbors import ExactSearcher
 
 __all__ = ["nearest"]
 

@@ -1,1 +1,5 @@
 """The index that is a collection in Milvus."""
+
+from tfdml.index.milvus._index import MilvusIndex
+
+__all__ = ["MilvusIndex"]

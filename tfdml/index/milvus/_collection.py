@@ -8,8 +8,8 @@ from typing import Any
 from tfdml.index._interface import Metric
 from tfdml.index.milvus._connection import is_lite
 from tfdml.index.milvus._filters import ATTRIBUTES, ID, key_of, name_of
-from tfdml.index.rows._ids import LONGEST_ID
-from tfdml.index.storage._files import IndexFileError
+from tfdml.index.rows import LONGEST_ID
+from tfdml.index.storage import IndexFileError
 
 __all__ = [
     "EMBEDDING",

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from tfdml.index.storage._log import LockedError
-from tfdml.index.storage._manifest import IndexFileError
+from tfdml.index.storage import IndexFileError, LockedError
 
 __all__ = [
     "check_collection",

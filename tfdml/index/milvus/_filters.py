@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tfdml.index._filters import Not, Range, Where, check_where
-from tfdml.index.rows._column_view import TYPES
+from tfdml.index.rows import TYPES
 
 __all__ = [
     "ATTRIBUTES",

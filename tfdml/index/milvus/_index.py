@@ -38,10 +38,15 @@ from tfdml.index.milvus._rows import (
 )
 from tfdml.index.milvus._search import nearest
 from tfdml.index.milvus._store import Store
-from tfdml.index.rows._attributes import Checked, Scalar, check_attributes
-from tfdml.index.rows._exclusions import check_exclude
-from tfdml.index.rows._ids import Ids, kind_of
-from tfdml.index.storage._files import IndexFileError, read_version, write_version
+from tfdml.index.rows import (
+    Checked,
+    Ids,
+    Scalar,
+    check_attributes,
+    check_exclude,
+    kind_of,
+)
+from tfdml.index.storage import IndexFileError, read_version, write_version
 
 __all__ = ["MilvusIndex"]
 

@@ -24,7 +24,7 @@ from tfdml.index.milvus._connection import (
 )
 from tfdml.index.milvus._rows import Rows
 from tfdml.index.milvus._store import Store
-from tfdml.index.storage._files import IndexFileError
+from tfdml.index.storage import IndexFileError
 
 __all__ = ["Address", "build_store", "check_settings", "open_store", "settings"]
 

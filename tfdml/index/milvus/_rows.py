@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 
 from tfdml.index.milvus._collection import EMBEDDING
 from tfdml.index.milvus._filters import ATTRIBUTES, ID, SMALLEST, key_of, name_of
-from tfdml.index.rows._attributes import Checked
-from tfdml.index.rows._column_view import TYPES, Scalar
-from tfdml.index.rows._ids import Ids, check_ids
+from tfdml.index.rows import TYPES, Checked, Ids, Scalar, check_ids
 
 __all__ = [
     "LONGEST_ATTRIBUTES",

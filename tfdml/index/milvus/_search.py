@@ -16,8 +16,8 @@ from tfdml.index._interface import SearchResult
 from tfdml.index.milvus._collection import EMBEDDING
 from tfdml.index.milvus._filters import ID
 from tfdml.index.milvus._store import Store
-from tfdml.index.rows._exclusions import leaving_out_alike
-from tfdml.neighbors._exact import ExactSearcher
+from tfdml.index.rows import leaving_out_alike
+from tfdml.neighbors import ExactSearcher
 
 __all__ = ["nearest"]
 

@@ -18,7 +18,7 @@ from tfdml.index.rows._attributes import Checked, Column, Columns
 from tfdml.index.rows._column_view import ColumnView
 from tfdml.index.rows._growing import Growing
 from tfdml.index.rows._ids import IdMap, kind_of
-from tfdml.neighbors._exact import ExactSearcher
+from tfdml.neighbors import ExactSearcher
 
 __all__ = ["Snapshot", "Table"]
 

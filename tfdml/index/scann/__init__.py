@@ -1,1 +1,6 @@
 """The index that searches with ScaNN."""
+
+from tfdml.index.scann._index import ScannIndex
+from tfdml.index.scann._searcher import ScannSettings, tree_training
+
+__all__ = ["ScannIndex", "ScannSettings", "tree_training"]

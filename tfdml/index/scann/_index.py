@@ -13,8 +13,8 @@ from tfdml._arguments import whole
 from tfdml._embeddings import as_embeddings
 from tfdml.index._interface import Embed, Metric
 from tfdml.index._recall import LEAST_QUERIES, MeasuredRecall, RecallTarget
-from tfdml.index.local._index import LocalIndex
-from tfdml.index.rows._ids import Ids
+from tfdml.index.local import LocalIndex
+from tfdml.index.rows import Ids
 from tfdml.index.scann._searcher import ScannSearcher, ScannSettings
 from tfdml.index.scann._tuning import searcher_for_target
 

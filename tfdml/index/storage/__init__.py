@@ -1,1 +1,51 @@
 """The folder of a saved index: manifest, files, change log."""
+
+from tfdml.index.storage._files import (
+    check_destination,
+    log_of,
+    read_version,
+    saved_data,
+    write_version,
+)
+from tfdml.index.storage._log import (
+    Change,
+    ChangeLog,
+    LockedError,
+    LogError,
+    create_log,
+    has_whole_length,
+    lock,
+    read_log,
+    start_of,
+)
+from tfdml.index.storage._manifest import (
+    IndexFileError,
+    check_file,
+    check_notes,
+    read_manifest,
+)
+from tfdml.index.storage._table_files import describe_table, read_table, write_table
+
+__all__ = [
+    "Change",
+    "ChangeLog",
+    "IndexFileError",
+    "LockedError",
+    "LogError",
+    "check_destination",
+    "check_file",
+    "check_notes",
+    "create_log",
+    "describe_table",
+    "has_whole_length",
+    "lock",
+    "log_of",
+    "read_log",
+    "read_manifest",
+    "read_table",
+    "read_version",
+    "saved_data",
+    "start_of",
+    "write_table",
+    "write_version",
+]

@@ -4,7 +4,7 @@ The data files of one save lie in a subfolder of their own. `manifest.json` name
 that subfolder and the size and SHA-256 of each file in it. Renaming a new manifest
 over the old one is the only step that changes what the folder holds, so a save that
 is killed anywhere leaves the index of before. Changes since the save are in a file
-beside the subfolder, with its name and `.log` (`tfdml.index.storage._log`).
+beside the subfolder, with its name and `.log` (`tfdml.index.storage`).
 """
 
 import json

@@ -30,8 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml.index.rows._attributes import Checked
-from tfdml.index.rows._ids import check_ids, kind_of
+from tfdml.index.rows import Checked, check_ids, kind_of
 
 __all__ = [
     "Change",

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml.index._interface import Metric
-from tfdml.index.rows._attributes import Column, Columns
-from tfdml.index.rows._table import Snapshot, Table
+from tfdml.index.rows import Column, Columns, Snapshot, Table
 from tfdml.index.storage._manifest import IndexFileError
 
 __all__ = ["describe_table", "read_table", "write_table"]

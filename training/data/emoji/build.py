@@ -25,7 +25,7 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
-from tfdml.images._read import encode_png, read_image, resize_image
+from tfdml.images import encode_png, read_image, resize_image
 from training.data.emoji.npm import fetch, read_members
 from training.data.emoji.sets import EMOJI_SETS, EmojiSet
 

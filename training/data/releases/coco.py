@@ -55,7 +55,7 @@ def read_coco(
 
     Returns:
         The images, with continuous labels float32 `[N, captions, dimension]`. Their
-        label distance is `tfdml.ops._label_distances.caption_distance`.
+        label distance is `tfdml.ops.caption_distance`.
 
     Raises:
         FileNotFoundError: A list or the file of embeddings is not there.

@@ -90,7 +90,7 @@ def read_lsun(folder: str | os.PathLike[str], *, size: int = 32) -> DataSet:
     Returns:
         The rooms, with continuous labels uint8 `[N, size, size, 5]`: 1 where a cell is
         of the surface (`SURFACES`), all 0 where it is of none. Their label distance is
-        `tfdml.ops._label_distances.segmentation_distance`. The kind of room is the category.
+        `tfdml.ops.segmentation_distance`. The kind of room is the category.
 
     Raises:
         FileNotFoundError: A list or a layout is not there.

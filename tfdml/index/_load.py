@@ -1,0 +1,46 @@
+"""Load an index of whichever class from its folder."""
+
+import os
+from typing import Any
+
+from tfdml.index._checks import check_load
+from tfdml.index._interface import Embed
+from tfdml.index._verify import LOCAL_CLASSES
+from tfdml.index.local import ExactIndex
+from tfdml.index.milvus import MilvusIndex
+from tfdml.index.scann import ScannIndex
+from tfdml.index.storage import IndexFileError, read_version
+
+_Loaded = type[ExactIndex] | type[ScannIndex] | type[MilvusIndex]
+
+
+def load_index(
+    folder: str | os.PathLike[str],
+    *,
+    model_fingerprint: str | None = None,
+    embed: Embed | None = None,
+) -> ExactIndex | ScannIndex | MilvusIndex:
+    """Load the index in a folder, of whichever class it is.
+
+    Arguments and errors are those of the `load` of the class.
+
+    Returns:
+        An `ExactIndex`, a `ScannIndex` or a `MilvusIndex`.
+    """
+    check_load(model_fingerprint, embed)
+    classes: dict[str, _Loaded] = {**LOCAL_CLASSES, "MilvusIndex": MilvusIndex}
+
+    def kind(manifest: dict[str, Any]) -> _Loaded:
+        if manifest["class"] not in classes:
+            raise IndexFileError(
+                f"`folder` must hold one of {list(classes)}. Received: {folder}, "
+                f"which holds a {manifest['class']}. Use the tfdml that wrote it."
+            )
+        return classes[manifest["class"]]
+
+    return read_version(
+        folder,
+        lambda manifest, data: kind(manifest)._restore(
+            manifest, data, model_fingerprint, embed
+        ),
+    )

@@ -1,0 +1,21 @@
+# The public names; `lazy_loader` reads this file when one is first used.
+from ._distributions import plot_hubness as plot_hubness
+from ._distributions import plot_similarity_histograms as plot_similarity_histograms
+from ._embedding_map import draw_embedding_map as draw_embedding_map
+from ._embedding_map import embedding_map as embedding_map
+from ._embedding_map import plot_embedding_map as plot_embedding_map
+from ._gallery import plot_retrieval_gallery as plot_retrieval_gallery
+from ._pair_weights import Panel as Panel
+from ._pair_weights import plot_pair_weights as plot_pair_weights
+from ._pair_weights import plot_weights as plot_weights
+from ._retrieval import plot_precision_recall as plot_precision_recall
+from ._retrieval import plot_recall_at_k as plot_recall_at_k
+from ._retrieval import plot_roc as plot_roc
+from ._style import COLORS as COLORS
+from ._style import draw_runs as draw_runs
+from ._style import legend_below as legend_below
+from ._style import new_figure as new_figure
+from ._style import plain_axes as plain_axes
+from ._style import save_small as save_small
+from ._training import plot_convergence as plot_convergence
+from ._training import plot_training as plot_training
