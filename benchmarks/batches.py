@@ -2,8 +2,6 @@
 
 import numpy as np
 
-__all__ = ["CENTERS", "CLASS_SIZE", "MEMORY", "PROXIES", "labels_of", "random_rows"]
-
 CLASS_SIZE = 4
 PROXIES = 1000
 CENTERS = 10

@@ -21,8 +21,6 @@ from tfdml.layers import CenterRegularizer
 from tfdml.models import CrossBatchMemory
 from tfdml.ops import cosine_similarities
 
-__all__ = ["CASES", "MANY_POSITIVES", "Case", "Problem", "similarity_product"]
-
 
 @dataclass(frozen=True)
 class Problem:

@@ -21,8 +21,6 @@ from benchmarks.peak import added_memory
 from benchmarks.peers import ROOT
 from benchmarks.session import bare_parser, machine, use_threads, write
 
-__all__ = ["clustered", "main"]
-
 PEER = ROOT / ".peers" / "pml" / "bin" / "python"
 KS = (1, 10, 100, 1000)
 _LARGEST_CLASS = 12

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["added_memory", "resident_bytes"]
-
 
 def added_memory(function: Callable[[], Any]) -> tuple[Any, int]:
     """Call a function, and return what it returns and the bytes its peak added."""

@@ -12,8 +12,6 @@ import torch
 from PIL import Image
 from torch import library as torch_operators
 
-__all__ = ["main"]
-
 EPOCHS = 15
 
 

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from benchmarks.timing import smallest_times
 
-__all__ = ["measure"]
-
 
 def measure(modes: Mapping[str, Callable[..., Callable[[], object]]]) -> None:
     """Time the case that the command line names and print a JSON line for each mode.

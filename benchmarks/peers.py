@@ -8,8 +8,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PEERS", "measured_peer", "missing_peers"]
-
 ROOT = Path(__file__).parents[1]
 PEERS = {
     "pml": "pytorch-metric-learning 2.9.0",

@@ -21,8 +21,6 @@ from tfdml.images import View, resample
 from training.data.data_set import DataSet
 from training.data.images import Pictures
 
-__all__ = ["main", "write_photographs"]
-
 PEER = ROOT / ".peers" / "pml" / "bin" / "python"
 SIZE, RESIZE = 227, 256
 WIDTH, HEIGHT = 500, 375

@@ -11,16 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "bare_parser",
-    "chosen",
-    "machine",
-    "parser",
-    "run_command_of",
-    "use_threads",
-    "write",
-]
-
 
 def bare_parser(module: str, description: str | None) -> argparse.ArgumentParser:
     """Make a parser with `--out`, which all commands have."""

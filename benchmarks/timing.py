@@ -6,8 +6,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = ["compiled_gradient", "smallest_times"]
-
 Name = TypeVar("Name")
 
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from tfdml.command_line import run_command
 from training import commands as data_commands
 
-__all__ = ["main"]
-
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code."""

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from training.data.data_set import DataSet
 
-__all__ = ["add_to"]
-
 _RELEASES = ("cub", "cars", "sop", "in_shop", "mpii", "lsun", "coco")
 
 

@@ -7,8 +7,6 @@ from importlib.metadata import PackageNotFoundError, version
 
 import keras
 
-__all__ = ["cpu_cores", "environment"]
-
 
 def environment() -> dict[str, str]:
     """Return the date, the versions of what computes, and the devices, as text."""

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from training.data.emoji.npm import FetchError
 
-__all__ = ["DebianPackage", "fetch_debian"]
-
 
 @dataclass(frozen=True)
 class DebianPackage:

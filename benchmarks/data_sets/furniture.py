@@ -28,8 +28,6 @@ from training.data.data_set import DataSet
 from training.data.folder import split_classes
 from training.data.manifest import write_manifest
 
-__all__ = ["FURNITURE_PACKAGE", "build_furniture"]
-
 FURNITURE_PACKAGE = DebianPackage(
     "sweethome3d-furniture",
     "1.8-1",

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from benchmarks.data_sets.debian import DebianPackage
 
-__all__ = ["GLYPH_FONTS", "GlyphFont"]
-
 
 @dataclass(frozen=True)
 class GlyphFont:

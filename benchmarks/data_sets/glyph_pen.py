@@ -5,8 +5,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageFont
 
-__all__ = ["GlyphPen"]
-
 _NEVER_A_CHARACTER = chr(0x10FFFF)  # a font draws its picture for "not there"
 _HEIGHT = 0.8  # of a picture; the ink of a Chinese character is about as high
 

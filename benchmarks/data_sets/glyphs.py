@@ -27,8 +27,6 @@ from training.data.data_set import DataSet
 from training.data.folder import split_classes
 from training.data.manifest import write_manifest
 
-__all__ = ["build_glyphs"]
-
 _FIRST, _LAST = 0x4E00, 0x9FFF  # the block CJK Unified Ideographs
 _STATE = ".glyphs.json"
 

@@ -18,8 +18,6 @@ from tfdml.images import encode_png
 from training.data.data_set import DataSet
 from training.data.manifest import write_manifest
 
-__all__ = ["TEST_CLIPS", "build_pose"]
-
 TEST_CLIPS = ("dance_a", "getup_faceup", "kick", "run", "walk")
 _SHA256 = "f7391e56566663f2648158e1c20095cca3908565ba22cc5453caaf16fa8fafc6"
 # Joint of the figure -> where its rotation begins in a frame, and its length: a

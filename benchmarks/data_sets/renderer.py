@@ -11,8 +11,6 @@ from PIL import Image
 
 from benchmarks.data_sets.wavefront import Part
 
-__all__ = ["Renderer", "View"]
-
 _VERTEX_SHADER = """
 #version 330
 uniform mat4 camera;

@@ -7,8 +7,6 @@ from itertools import pairwise
 
 import numpy as np
 
-__all__ = ["Material", "Part", "read_model"]
-
 
 @dataclass(frozen=True)
 class Material:

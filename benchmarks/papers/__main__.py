@@ -21,8 +21,6 @@ from collections.abc import Sequence
 
 from benchmarks.session import run_command_of
 
-__all__ = ["main"]
-
 _COMMANDS = ("pack", "run", "tables", "figures")
 
 

@@ -6,8 +6,6 @@ from typing import Any
 from benchmarks.papers.runs import Tables
 from benchmarks.papers.sets import SETS, tables_of
 
-__all__ = ["CASES", "Case"]
-
 _GROUPS = {"images_per_class": 4, "classes_per_batch": 16, "small_classes": "leave_out"}
 _PROXIES = {"learning_rate_multiplier": 100.0}
 """Proxies learn 100 times faster, as in the code of Proxy Anchor."""

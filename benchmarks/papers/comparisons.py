@@ -9,8 +9,6 @@ from benchmarks.papers.runs import Record
 from benchmarks.papers.sets import SETS
 from tfdml.metrics import paired_difference
 
-__all__ = ["Comparison", "digits_of"]
-
 
 def digits_of(column: Column) -> int:
     """Return how many decimals of a column are told."""

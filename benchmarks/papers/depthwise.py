@@ -10,8 +10,6 @@ from typing import Any
 import keras
 from keras import ops
 
-__all__ = ["ShiftedDepthwiseConv2D", "shifted_products", "with_shifted_products"]
-
 
 def shifted_products(
     images: Any, kernel: Any, strides: tuple[int, int], padding: str

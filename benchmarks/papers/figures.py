@@ -16,8 +16,6 @@ from benchmarks.papers.runs import NOT_TRAINED, Record, Tables, read_results
 from benchmarks.papers.studies import STUDIES, Study
 from tfdml.plots import plot_convergence, save_small
 
-__all__ = ["add_options", "curves", "run", "triplets_a_step"]
-
 _FIGURE_4 = (
     "top-k precision",
     "triplet, uniform",

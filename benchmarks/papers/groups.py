@@ -9,18 +9,6 @@ from benchmarks.papers.runs import FLOOR, Record
 from benchmarks.papers.sets import SETS
 from benchmarks.papers.studies import STUDIES, Variant
 
-__all__ = [
-    "diverged",
-    "grouped",
-    "mean",
-    "of_studies",
-    "points_of",
-    "series_of",
-    "spread",
-    "text_of",
-    "validated",
-]
-
 Groups = dict[tuple[str, Any], list[Record]]
 
 _PROTOCOL = ("thinned", "unit_length", "split", "with_curve", "is_trained", "is_timed")

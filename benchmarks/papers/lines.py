@@ -19,8 +19,6 @@ from benchmarks.papers.sets import SETS
 from benchmarks.papers.studies import Study
 from tfdml.plots import COLORS, draw_runs, legend_below, new_figure, plain_axes
 
-__all__ = ["add_floor", "lines"]
-
 _WIDTH = 7.0
 """Inches: 840 pixels, as wide as a page."""
 _HEIGHT = 3.8

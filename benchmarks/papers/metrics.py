@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from benchmarks.papers.runs import Record
 
-__all__ = ["CLASSES", "LABELS", "Column", "Metrics"]
-
 
 @dataclass(frozen=True)
 class Column:

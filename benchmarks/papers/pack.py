@@ -17,8 +17,6 @@ from training.data.images import Pictures
 from training.data.source import read_source
 from training.recipe.recipe import recipe_of
 
-__all__ = ["add_options", "pack", "read_packed", "run"]
-
 _QUALITY = 95
 
 

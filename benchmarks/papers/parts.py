@@ -10,8 +10,6 @@ from training.measure.evaluation import Part
 from training.recipe.recipe import Recipe
 from training.run.build_batches import label_distance_of
 
-__all__ = ["parts_of", "thinned"]
-
 
 def parts_of(
     recipe: Recipe, data: DataSet, splits: Sequence[str], thin: float = 0.0

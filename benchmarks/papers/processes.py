@@ -10,8 +10,6 @@ from typing import Any, Self
 
 from benchmarks.papers.runs import Run
 
-__all__ = ["Processes"]
-
 _RUNS_A_PROCESS = 30
 """What a backend has compiled stays in memory until its process ends."""
 

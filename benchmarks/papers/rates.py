@@ -9,8 +9,6 @@ from keras.optimizers.schedules import LearningRateSchedule
 from training.recipe.recipe import Fit
 from training.run.schedules import build_schedule
 
-__all__ = ["share_step"]
-
 
 class _Times(LearningRateSchedule):
     """A variable times a schedule."""

@@ -18,8 +18,6 @@ from benchmarks.papers.studies import STUDIES, Study, floor_runs
 from benchmarks.papers.tuning import more_tuning_runs, rates_of, tuning_runs
 from benchmarks.session import machine, write
 
-__all__ = ["add_options", "run"]
-
 _Work = Callable[[Run], dict[str, Any] | None]
 
 

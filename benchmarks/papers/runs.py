@@ -7,18 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "AT_RANDOM",
-    "FLOOR",
-    "FLOORS",
-    "NOT_TRAINED",
-    "RAW_PIXELS",
-    "Record",
-    "Run",
-    "Tables",
-    "read_results",
-]
-
 FLOOR = "floor"
 """The study of what was not trained."""
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from benchmarks.papers.metrics import CLASSES, LABELS, Metrics
 from benchmarks.papers.runs import Tables
 
-__all__ = ["SETS", "PaperSet", "tables_of"]
-
 
 @dataclass(frozen=True)
 class PaperSet:

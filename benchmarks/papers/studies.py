@@ -8,8 +8,6 @@ from benchmarks.papers.runs import FLOOR, FLOORS, Run, Tables
 from benchmarks.papers.sets import tables_of
 from benchmarks.papers.tuning import Rates
 
-__all__ = ["STUDIES", "Study", "Variant", "floor_runs"]
-
 
 @dataclass(frozen=True)
 class Variant:

@@ -26,8 +26,6 @@ from benchmarks.papers.sets import SETS
 from benchmarks.papers.studies import STUDIES, Study
 from benchmarks.papers.tuning import RATES
 
-__all__ = ["add_options", "run", "section"]
-
 
 def add_options(add: Any) -> None:
     """Add the options of the command."""

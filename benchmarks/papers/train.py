@@ -22,8 +22,6 @@ from training.run.batches import ImageBatches, build_augmentation
 from training.run.build_batches import build_design, build_loss
 from training.run.build_model import build_embedder_of, build_model
 
-__all__ = ["frozen", "timed", "train"]
-
 _KS = (1, 3, 5, 10)
 _TIMED_EPOCHS, _TIMED_STEPS = 6, 50
 

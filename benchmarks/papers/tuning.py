@@ -7,8 +7,6 @@ from benchmarks.papers.cases import CASES
 from benchmarks.papers.runs import Record, Run
 from benchmarks.papers.sets import SETS
 
-__all__ = ["RATES", "Rates", "more_tuning_runs", "rates_of", "tuning_runs"]
-
 RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
 """The grid, the same for all. An end is tried where the rate next to it is the best."""
 _FIRST = RATES[1:-1]

@@ -9,8 +9,6 @@ from typing import Any
 import keras
 import numpy as np
 
-__all__ = ["EndOnNaN", "EpochTimes", "FiniteEvaluation"]
-
 
 class EndOnNaN(keras.callbacks.Callback):
     """Ends the training after the first epoch whose loss or weights are not finite.

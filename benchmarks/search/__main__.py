@@ -23,8 +23,6 @@ from collections.abc import Sequence
 
 from benchmarks.session import run_command_of
 
-__all__ = ["main"]
-
 _COMMANDS = ("speed", "churn", "kill", "page")
 
 

@@ -16,8 +16,6 @@ from benchmarks.search.ledger import Ledger
 from benchmarks.search.sets import SETS, draw, scaled
 from benchmarks.session import machine, use_threads, write
 
-__all__ = ["add_options", "churn", "run", "summary"]
-
 _SET = "clustered"
 _TOLD = ("items", "dimension", "searchers", "target")
 _BLOCK = 10_000

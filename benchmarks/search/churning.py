@@ -13,8 +13,6 @@ from benchmarks.peak import resident_bytes
 from benchmarks.search.ledger import Ledger, Tally
 from benchmarks.session import write
 
-__all__ = ["Churning", "K", "plan"]
-
 K = 10
 _MOST_AT_ONCE = 500
 _SIZES = (1, 1, 1, 10, 100)

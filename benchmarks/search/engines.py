@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["ENGINES", "PEERS", "Built", "imports", "scann_alone"]
-
 Search = Callable[[np.ndarray, int, Mapping[str, Any]], np.ndarray]
 
 Ladders = Sequence[Sequence[Mapping[str, Any]]]

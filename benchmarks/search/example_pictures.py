@@ -5,8 +5,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-__all__ = ["CLASSES", "draw_picture", "write_gallery"]
-
 CLASSES = 100
 SIZE = 300, 225
 _COARSE = 6, 8  # patches of colour that a picture consists of

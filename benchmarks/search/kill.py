@@ -12,8 +12,6 @@ from typing import Any
 from benchmarks.search.killed_index import CHANGES, kill_at_random
 from benchmarks.session import machine, write
 
-__all__ = ["add_options", "kills", "run", "summary"]
-
 _KINDS = ("ExactIndex", "ScannIndex")
 _FIRST_SECONDS = 0.005
 _MOST_CHANGES = 60  # that return before one is killed

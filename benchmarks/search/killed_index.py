@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["CHANGES", "ROOT", "Killed", "compared", "kill_at_random"]
-
 ROOT = Path(__file__).parents[2]
 DIMENSION = 8
 # How often: changes are what is lost first.

@@ -7,8 +7,6 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Ledger", "Tally"]
-
 _TOLERANCE = 1e-5  # of a score: float32 sums of up to a thousand products
 _MOST_EXAMPLES = 20
 _BLOCK = 8  # queries whose scores are held at once

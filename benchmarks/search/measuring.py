@@ -10,8 +10,6 @@ import numpy as np
 from benchmarks.peak import added_memory, resident_bytes
 from benchmarks.search.engines import Built, scann_alone
 
-__all__ = ["BATCH", "K", "Measuring"]
-
 K = 10
 BATCH = 1_000
 _LADDER_SECONDS = 0.3

@@ -15,8 +15,6 @@ from benchmarks.serving.model import MODELS, export_model
 from benchmarks.serving.process import NAME, running_server
 from benchmarks.session import machine, use_threads, write
 
-__all__ = ["add_options", "run", "static_bytes", "summary"]
-
 GOAL_MS = 300
 # Of the hits: the service draws them, or has them from the visitor before.
 _THUMBNAILS = ("new", "kept")

@@ -10,8 +10,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["build_index", "running_page"]
-
 ROOT = Path(__file__).parents[2]
 _LIMIT_SECONDS = 180
 _STOP_SECONDS = 40

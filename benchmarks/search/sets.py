@@ -4,8 +4,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-__all__ = ["SETS", "Gallery", "draw", "scaled"]
-
 
 @dataclass(frozen=True)
 class Gallery:

@@ -15,8 +15,6 @@ from benchmarks.search.sets import SETS, draw, scaled
 from benchmarks.search.worker import PEER_PYTHON, Worker
 from benchmarks.session import machine, use_threads, write
 
-__all__ = ["add_options", "run", "summary"]
-
 _OURS = "tfdml"
 _BATCHES = {"batched": BATCH, "single": 1}
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["Visitor", "visiting"]
-
 _FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
 _WIDTH, _HEIGHT = 1280, 800
 _LIMIT_MS = 60_000

@@ -23,8 +23,6 @@ from benchmarks.peak import added_memory, resident_bytes
 from benchmarks.search.engines import ENGINES, PEERS, imports
 from benchmarks.search.measuring import Measuring
 
-__all__ = ["PEER_PYTHON", "Worker", "main"]
-
 ROOT = Path(__file__).parents[2]
 PEER_PYTHON = ROOT / ".peers" / "search" / "bin" / "python"
 

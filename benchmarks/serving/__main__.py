@@ -24,8 +24,6 @@ from collections.abc import Sequence
 
 from benchmarks.session import run_command_of
 
-__all__ = ["main"]
-
 _COMMANDS = ("throughput", "soak", "swap", "restart")
 
 

@@ -23,8 +23,6 @@ from benchmarks.serving.requests import (
     rest_embeddings,
 )
 
-__all__ = ["Case", "bad_cases", "difference", "good_cases"]
-
 TOLERANCE = 1e-5
 _SIZES = (1, 1, 1, 2, 3, 5, 8, 16)
 _TOO_LARGE = 2**26 + 1  # bytes: the limit of both servers is 64 MiB

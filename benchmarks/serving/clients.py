@@ -8,8 +8,6 @@ from typing import Self
 
 import grpc
 
-__all__ = ["Clients"]
-
 TIMEOUT_SECONDS = 30.0
 _IDLE_SECONDS = 1.0
 

@@ -18,8 +18,6 @@ from typing import Any, Self
 
 from benchmarks.serving.latency import latency
 
-__all__ = ["Floor", "main"]
-
 ROOT = Path(__file__).parents[2]
 
 

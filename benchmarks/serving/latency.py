@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["LEAST_SAMPLES", "latency"]
-
 LEAST_SAMPLES = 1000
 """Of fewer, less than ten lie above the 99th percentile, which is then chance."""
 

@@ -23,8 +23,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["Load", "grpc_frame", "has_h2load", "main", "put_load"]
-
 ROOT = Path(__file__).parents[2]
 _H2LOAD = "h2load"
 _SPARE_SECONDS = 60

@@ -8,8 +8,6 @@ import numpy as np
 
 from benchmarks.serving.requests import predict_message
 
-__all__ = ["MODELS", "export_model", "photographs", "references"]
-
 MODELS = {
     "demo": {"image_size": 64, "widths": (32, 64, 128, 128)},
     "mobilenet": {"image_size": 224, "backbone": "MobileNetV2"},

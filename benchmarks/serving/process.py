@@ -14,8 +14,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
-__all__ = ["NAME", "ServerProcess", "free_ports", "running_server"]
-
 ROOT = Path(__file__).parents[2]
 NAME = "bench"
 """Name of the model in the addresses."""

@@ -10,17 +10,6 @@ import numpy as np
 
 from benchmarks.serving.process import NAME
 
-__all__ = [
-    "PREDICT",
-    "REST_PATH",
-    "b64",
-    "grpc_embeddings",
-    "predict_message",
-    "rest_body",
-    "rest_embeddings",
-    "rest_post",
-]
-
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 REST_PATH = f"/v1/models/{NAME}:predict"
 

@@ -30,8 +30,6 @@ from benchmarks.serving.requests import (
 )
 from benchmarks.session import machine, write
 
-__all__ = ["Supervisor", "add_options", "restart_times", "run", "unit_pause"]
-
 _UNIT = ROOT / "serving" / "deployment" / "tfdml-endpoint.service"
 _LOOK_SECONDS = 0.1  # to look more often takes CPU from the start
 _LIMIT_SECONDS = 180

@@ -18,8 +18,6 @@ from benchmarks.serving.model import export_model, photographs, references
 from benchmarks.serving.process import ServerProcess, running_server
 from benchmarks.session import machine, write
 
-__all__ = ["Tally", "add_options", "growth", "run", "soak"]
-
 _PICTURES = 16
 _MOST_EXAMPLES = 20
 

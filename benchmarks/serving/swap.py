@@ -28,8 +28,6 @@ from benchmarks.serving.requests import (
 )
 from benchmarks.session import machine, write
 
-__all__ = ["Answers", "add_options", "run", "swap", "work"]
-
 _PICTURES = 4
 _MOST_EXAMPLES = 20
 _LOOK_SECONDS = 0.01

@@ -30,8 +30,6 @@ from benchmarks.serving.requests import (
 )
 from benchmarks.session import machine, write
 
-__all__ = ["add_options", "run", "summary"]
-
 SERVERS = {"batching": (), "no-batching": ("--no-batching",)}
 _BATCHES = (1, 2, 4, 8, 16, 32)
 _THREADS = sorted({1, 2, os.cpu_count() or 1})

@@ -9,8 +9,6 @@ import numpy as np
 
 from tfdml.images import read_image
 
-__all__ = ["ROLES", "SPLITS", "DataSet", "halve_classes"]
-
 SPLITS = ("train", "validation", "test")
 ROLES = ("", "query", "gallery")
 

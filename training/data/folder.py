@@ -10,8 +10,6 @@ import numpy as np
 from tfdml.images import list_images
 from training.data.data_set import SPLITS, DataSet
 
-__all__ = ["hash_order", "read_folder", "split_classes"]
-
 
 def read_folder(
     root: str | PathLike[str],

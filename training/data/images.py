@@ -11,8 +11,6 @@ from tfdml.images import UnreadableImageError, View
 from training.data.data_set import DataSet
 from training.environment import cpu_cores
 
-__all__ = ["Pictures"]
-
 _LARGE_BLOCK = 31 * 2**20  # glibc follows up to 32 MiB
 
 

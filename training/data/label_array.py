@@ -7,8 +7,6 @@ import numpy as np
 
 from training.data.rules import LABEL_ROW, Problem, Row
 
-__all__ = ["label_row_problems", "labels_path", "read_label_array", "write_label_array"]
-
 
 def labels_path(manifest: Path) -> Path:
     """Return where the array of a manifest lies: `manifest.labels.npy`."""

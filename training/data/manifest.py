@@ -33,14 +33,6 @@ from training.data.rules import (
     row_problems,
 )
 
-__all__ = [
-    "ManifestError",
-    "Problem",
-    "check_manifest",
-    "read_manifest",
-    "write_manifest",
-]
-
 _SHOWN = 10
 
 

@@ -9,18 +9,6 @@ from pathlib import Path, PurePosixPath
 
 from training.data.data_set import ROLES, SPLITS
 
-__all__ = [
-    "BOX",
-    "CONTINUOUS",
-    "LABEL_ROW",
-    "Problem",
-    "Row",
-    "box_problems",
-    "column_problems",
-    "is_below",
-    "row_problems",
-]
-
 BOX = ("x", "y", "width", "height")
 CONTINUOUS = re.compile(r"label_([0-9]+)")
 """Name of a column of continuous labels."""

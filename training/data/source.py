@@ -11,8 +11,6 @@ from training.data.folder import hash_order, read_folder, split_classes
 from training.data.manifest import read_manifest
 from training.recipe.recipe import Data
 
-__all__ = ["Source", "read_source"]
-
 
 @dataclass(frozen=True)
 class Source:

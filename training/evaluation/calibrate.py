@@ -6,11 +6,9 @@ import numpy as np
 
 from tfdml._embeddings import as_embeddings
 from tfdml.metrics import Calibration, calibrate, check_target, match_scores
+from training.json_files import write_json
 from training.measure.evaluation import Part, embed
 from training.run.finished_run import read_finished_run
-from training.run.run_folder import write_json
-
-__all__ = ["CALIBRATION", "NoThresholdError", "calibrate_run"]
 
 CALIBRATION = "calibration.json"
 

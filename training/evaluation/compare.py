@@ -9,10 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from tfdml.metrics import Difference, paired_difference
+from training.json_files import read_json
 from training.measure.query_files import NamedResults, read_queries
-from training.run.run_folder import read_json
-
-__all__ = ["Compared", "Comparison", "compare", "results_folder"]
 
 _CLASSES = ("precision_at_1", "r_precision", "map_at_r", "mean_average_precision")
 

@@ -15,14 +15,6 @@ from training.measure.query_files import read_queries, read_roc
 from training.reports.html_page import html_page, html_table
 from training.reports.text import metric_text, metric_title
 
-__all__ = [
-    "check_page_free",
-    "comparison_rows",
-    "comparison_text",
-    "difference_text",
-    "write_comparison",
-]
-
 _NOTE = (
     "Differences are to the first model, with 95 % intervals by drawing classes anew "
     "and, of several seeds, runs. n.s.: not significant, the interval holds 0. Each "

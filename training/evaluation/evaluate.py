@@ -28,12 +28,10 @@ from training.evaluation.calibrate import CALIBRATION
 from training.evaluation.evaluation_page import write_evaluation_report
 from training.evaluation.figures import Drawn
 from training.evaluation.subject import Subject
+from training.json_files import write_json
 from training.measure.evaluation import part_results
 from training.measure.query_files import write_queries, write_roc
 from training.measure.search import search_part
-from training.run.run_folder import write_json
-
-__all__ = ["default_folder", "evaluate"]
 
 KS = (1, 2, 4, 5, 8, 10, 100, 1000)
 """The k of Precision@k and Recall@k, as far as the gallery is large enough."""

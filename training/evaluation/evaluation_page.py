@@ -12,8 +12,6 @@ from training.evaluation.figures import Drawn, Figure, figures
 from training.reports.html_page import environment_table, html_page, html_table
 from training.reports.text import metric_text, metric_title
 
-__all__ = ["figure_html", "write_evaluation_report"]
-
 _K = re.compile(r"_at_[0-9]+$")
 _CHOSEN = ("precision_at_1", "r_precision", "map_at_r", "mean_average_precision")
 

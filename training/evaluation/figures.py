@@ -19,10 +19,8 @@ from tfdml.plots import (
     plot_similarity_histograms,
 )
 from training.evaluation.subject import Subject
+from training.json_files import read_json
 from training.measure.search import search_part
-from training.run.run_folder import read_json
-
-__all__ = ["Drawn", "Figure", "convergence", "curves", "figures"]
 
 _MOST_ON_THE_MAP = 2000
 _THUMBNAIL = 48

@@ -15,13 +15,11 @@ from tfdml.models import load_embedder
 from training.data.data_set import SPLITS
 from training.data.images import Pictures
 from training.data.source import read_source
+from training.json_files import read_json
 from training.measure.evaluation import Part, embed
 from training.recipe.recipe import Data, Recipe
 from training.run.build_batches import label_distance_of
 from training.run.finished_run import FinishedRun, read_finished_run
-from training.run.run_folder import read_json
-
-__all__ = ["Subject", "open_subject"]
 
 
 @dataclass(frozen=True)

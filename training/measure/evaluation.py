@@ -19,19 +19,6 @@ from tfdml.neighbors import Metric
 from training.data.data_set import DataSet
 from training.data.images import Pictures
 
-__all__ = [
-    "Part",
-    "PartEvaluation",
-    "embed",
-    "means_of",
-    "measure",
-    "monitored",
-    "noted",
-    "original_error",
-    "part_results",
-    "raw_pixels",
-]
-
 _KS = (1, 5)
 _LABEL_KS = (1, 10)
 _BATCH = 64

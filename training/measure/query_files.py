@@ -13,8 +13,6 @@ from tfdml.metrics import PairCounts, QueryResults, RankingCurve, roc_curve
 from training.data.data_set import DataSet
 from training.measure.evaluation import Part
 
-__all__ = ["NamedResults", "read_queries", "read_roc", "write_queries", "write_roc"]
-
 _FILE = "queries.npz"
 _ROC = "roc.npz"
 _DAMAGED = (OSError, KeyError, ValueError, EOFError, BadZipFile)

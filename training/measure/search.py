@@ -5,8 +5,6 @@ import numpy as np
 from tfdml.neighbors import nearest_neighbors
 from training.measure.evaluation import Part
 
-__all__ = ["search_part"]
-
 
 def search_part(
     part: Part, embeddings: np.ndarray, asked: np.ndarray, k: int

@@ -3,8 +3,6 @@
 import math
 from typing import Any
 
-__all__ = ["RecipeError", "check_range", "check_word"]
-
 
 class RecipeError(ValueError):
     """A recipe file has an unknown key or a value that cannot be."""

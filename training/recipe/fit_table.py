@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from training.recipe.checks import RecipeError, check_range, check_word
 
-__all__ = ["Fit"]
-
 
 @dataclass(frozen=True)
 class Fit:

@@ -23,21 +23,6 @@ from training.recipe.tables import (
     Proxies,
 )
 
-__all__ = [
-    "Augmentation",
-    "Batches",
-    "Data",
-    "Embedder",
-    "Fit",
-    "Loss",
-    "Pictures",
-    "Proxies",
-    "Recipe",
-    "RecipeError",
-    "read_recipe",
-    "recipe_of",
-]
-
 
 @dataclass(frozen=True)
 class Recipe:

@@ -7,17 +7,6 @@ from typing import Any
 
 from training.recipe.checks import RecipeError, check_range, check_word
 
-__all__ = [
-    "LABEL_DISTANCES",
-    "Augmentation",
-    "Batches",
-    "Data",
-    "Embedder",
-    "Loss",
-    "Pictures",
-    "Proxies",
-]
-
 
 @dataclass(frozen=True)
 class Data:

@@ -4,8 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-__all__ = ["line_chart"]
-
 _WIDTH, _HEIGHT = 520, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 12, 34
 _COLORS = ("#1f6feb", "#d1570a", "#1a7f37", "#8250df", "#bf3989", "#57606a")

@@ -11,8 +11,6 @@ from PIL import Image
 from training.measure.evaluation import Part
 from training.measure.search import search_part
 
-__all__ = ["contact_sheet"]
-
 _SIDE = 72
 
 

@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-__all__ = ["environment_table", "html_page", "html_table"]
-
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1f2328; background: #fff;
   margin: 2rem auto; max-width: 1100px; padding: 0 1.5rem; overflow-wrap: break-word }

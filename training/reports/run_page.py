@@ -6,13 +6,11 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from training.json_files import read_json
 from training.recipe.recipe import Recipe
 from training.reports.charts import line_chart
 from training.reports.html_page import environment_table, html_page, html_table
 from training.reports.text import is_further, measured_rows, metric_text, metric_title
-from training.run.run_folder import read_json
-
-__all__ = ["write_report"]
 
 
 def write_report(run: Path) -> Path:

@@ -3,15 +3,6 @@
 import re
 from typing import Any
 
-__all__ = [
-    "evaluation_summary",
-    "is_further",
-    "measured_rows",
-    "metric_text",
-    "metric_title",
-    "summary",
-]
-
 _FURTHER = ("r_precision", "mean_average_precision", "mean_reciprocal_rank", "roc_auc")
 _TITLES = {
     "map_at_r": "MAP@R",

@@ -7,8 +7,6 @@ from typing import Any
 import keras
 import numpy as np
 
-__all__ = ["OnAverages", "averaged", "take_averages"]
-
 
 def take_averages(model: keras.Model) -> None:
     """Give a compiled model the averages of its weights, if its optimiser keeps any.

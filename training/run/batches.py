@@ -11,8 +11,6 @@ from tfdml.batch_designs import BatchDesign, BatchSequence
 from training.measure.evaluation import Part, noted
 from training.recipe.recipe import Augmentation
 
-__all__ = ["ImageBatches", "build_augmentation"]
-
 _NUMBERS_A_BATCH = 1000
 
 

@@ -21,8 +21,6 @@ from training.data.data_set import DataSet
 from training.recipe.recipe import Recipe, RecipeError
 from training.recipe.tables import LABEL_DISTANCES
 
-__all__ = ["build_design", "build_loss", "label_distance_of"]
-
 _LABEL_DISTANCES: dict[str, Callable[[Any, Any], Any] | None] = dict(
     zip(LABEL_DISTANCES, (None, segmentation_distance, caption_distance), strict=True)
 )

@@ -9,8 +9,6 @@ from tfdml.models import build_embedder
 from training.recipe.recipe import Recipe, RecipeError
 from training.run.build_optimizer import VariableGroup, build_optimizer
 
-__all__ = ["build_embedder_of", "build_model"]
-
 
 def build_embedder_of(recipe: Recipe) -> keras.Model:
     """Build the embedder that a recipe describes.

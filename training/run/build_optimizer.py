@@ -10,8 +10,6 @@ from keras import ops
 from training.recipe.recipe import Fit
 from training.run.schedules import build_schedule
 
-__all__ = ["VariableGroup", "build_optimizer"]
-
 _KINDS = {
     "adamw": keras.optimizers.AdamW,
     "adam": keras.optimizers.Adam,

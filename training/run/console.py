@@ -10,8 +10,6 @@ from tqdm import tqdm
 from training.reports.text import is_further, metric_text, metric_title
 from training.run.progress import Progress
 
-__all__ = ["Console"]
-
 
 class Console(keras.callbacks.Callback):
     """Prints one line an epoch; in a terminal a bar shows the way there.

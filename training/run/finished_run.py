@@ -12,12 +12,10 @@ import numpy as np
 from tfdml.models import load_embedder
 from training.data.images import Pictures
 from training.data.source import Source, read_source
+from training.json_files import read_json
 from training.measure.evaluation import Part
 from training.recipe.recipe import Recipe
 from training.run.build_batches import label_distance_of
-from training.run.run_folder import read_json
-
-__all__ = ["FinishedRun", "read_finished_run"]
 
 
 @dataclass(frozen=True)

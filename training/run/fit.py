@@ -14,6 +14,7 @@ from training.data.data_set import SPLITS
 from training.data.images import Pictures
 from training.data.source import Source, read_source
 from training.environment import environment
+from training.json_files import write_json
 from training.measure.evaluation import (
     Part,
     PartEvaluation,
@@ -41,14 +42,11 @@ from training.run.run_folder import (
     check_same_images,
     check_same_recipe,
     kept,
-    write_json,
 )
 from training.run.sampled_triplets import SampledTriplets
 from training.run.searches import write_searches
 from training.run.state import locked
 from training.run.tensorboard import EventFiles
-
-__all__ = ["fit"]
 
 FLOOR_QUERIES = 20_000
 """Raw pixels are long vectors: of a larger test set so many search it."""

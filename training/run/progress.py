@@ -12,8 +12,6 @@ from training.run.averages import averaged, take_averages
 from training.run.batches import ImageBatches
 from training.run.state import read_state, write_state
 
-__all__ = ["DivergedError", "Progress"]
-
 
 class DivergedError(RuntimeError):
     """The loss or a weight became infinite or NaN."""

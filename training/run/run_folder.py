@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,18 +10,8 @@ from typing import Any
 import numpy as np
 
 from training.data.data_set import DataSet
+from training.json_files import read_json, write_json
 from training.recipe.recipe import Recipe
-
-__all__ = [
-    "STATE",
-    "UNFINISHED",
-    "check_free",
-    "check_same_images",
-    "check_same_recipe",
-    "kept",
-    "read_json",
-    "write_json",
-]
 
 STATE = "state.npz"
 _BEFORE = "before.json"
@@ -124,26 +113,3 @@ def _digest(data: DataSet) -> str:
             array = np.ascontiguousarray(values)
             digest.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
     return digest.hexdigest()
-
-
-def read_json(file: Path) -> Any:
-    """Read a JSON file of a run.
-
-    Raises:
-        FileNotFoundError: There is none.
-        ValueError: It is damaged; the message names it.
-    """
-    try:
-        return json.loads(file.read_text("utf-8"))
-    except ValueError as error:  # bad JSON, or bytes that are no text
-        raise ValueError(f"{file} is damaged: {error}.") from error
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file, indented, whole or not at all."""
-    part = path.with_name(f"{path.name}.part")
-    with part.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(value, indent=2) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)

@@ -8,8 +8,6 @@ import numpy as np
 from training.run.batches import ImageBatches
 from training.run.progress import Progress
 
-__all__ = ["SampledTriplets", "triplets_of"]
-
 
 def triplets_of(labels: np.ndarray) -> int:
     """Count the triplets of a batch, sum over classes c of n_c (n_c - 1) (B - n_c).

@@ -7,8 +7,6 @@ from keras.optimizers import schedules
 
 from training.recipe.recipe import Fit
 
-__all__ = ["WarmUp", "build_schedule"]
-
 
 class WarmUp(schedules.LearningRateSchedule):
     """A schedule times min(1, step / warmup_steps).

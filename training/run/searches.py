@@ -10,8 +10,6 @@ from training.measure.evaluation import Part
 from training.reports.contact_sheet import contact_sheet
 from training.run.tensorboard import write_projector
 
-__all__ = ["write_searches"]
-
 
 def write_searches(
     run: Path,

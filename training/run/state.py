@@ -11,8 +11,6 @@ from typing import Any
 import keras
 import numpy as np
 
-__all__ = ["RunInUseError", "locked", "read_state", "write_state"]
-
 
 class RunInUseError(RuntimeError):
     """Another process trains into the same run folder."""

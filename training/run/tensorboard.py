@@ -14,8 +14,6 @@ from PIL import Image
 from training.recipe.recipe import RecipeError
 from training.run.progress import Progress
 
-__all__ = ["EventFiles", "write_projector"]
-
 _LARGEST_SPRITE = 8192  # pixels a side: what the projector can load
 _TILE = 64
 

@@ -29,9 +29,6 @@ from tfdml.images import encode_png, read_image, resize_image
 from training.data.emoji.npm import fetch, read_members
 from training.data.emoji.sets import EMOJI_SETS, EmojiSet
 
-__all__ = ["build_emoji"]
-
-
 _NAMING_SETS = ("noto", "twemoji", "fluent-emoji-flat")  # these map code -> name
 _SIZE_ONLY = {"25aa", "25ab", "25fb", "25fc", "25fd", "25fe", "2b1b", "2b1c"}
 _EMOJI_FILE = re.compile(r"assets/([0-9a-f-]+)\.webp")

@@ -11,8 +11,6 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["FetchError", "NpmPackage", "fetch", "read_members"]
-
 
 class FetchError(RuntimeError):
     """A package could not be fetched, or what came is not what was asked for."""

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from training.data.emoji.npm import NpmPackage
 
-__all__ = ["EMOJI_SETS", "EmojiSet"]
-
 
 @dataclass(frozen=True)
 class EmojiSet:

@@ -11,8 +11,6 @@ import numpy as np
 from training.data.data_set import DataSet
 from training.data.releases.mat_files import known_form
 
-__all__ = ["list_captions", "read_coco"]
-
 _SPLITS = {"train2017": "train", "val2017": "test"}
 
 

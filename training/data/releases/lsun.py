@@ -11,8 +11,6 @@ from tqdm import tqdm
 from training.data.data_set import DataSet
 from training.data.releases.mat_files import known_form, load_mat, text
 
-__all__ = ["SURFACES", "read_lsun"]
-
 SURFACES = ("frontal wall", "left wall", "right wall", "floor", "ceiling")
 """What the last axis of the labels stands for."""
 

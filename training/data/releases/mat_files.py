@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["known_form", "load_mat", "numbers", "structs", "text"]
-
 
 @contextmanager
 def known_form(path: Path) -> Iterator[None]:

@@ -20,8 +20,6 @@ from training.data.releases.mat_files import (
     text,
 )
 
-__all__ = ["read_mpii"]
-
 _FILE = "mpii_human_pose_v1_u12_1.mat"
 _JOINTS = 16
 _PERSON = 200  # pixels: the height of a person whose `scale` is 1

@@ -15,8 +15,6 @@ import numpy as np
 from training.data.data_set import DataSet, halve_classes
 from training.data.releases.mat_files import load_mat
 
-__all__ = ["read_cars", "read_cub", "read_in_shop", "read_sop"]
-
 
 def read_cub(folder: str | os.PathLike[str]) -> DataSet:
     """Read CUB-200-2011: `images.txt`, `image_class_labels.txt`, `classes.txt`.

@@ -15,8 +15,6 @@ from tqdm import tqdm
 from training.data.data_set import DataSet, halve_classes
 from training.data.manifest import write_manifest
 
-__all__ = ["export_tfds"]
-
 # Sets whose features go by other names than `supervised_keys`, or whose splits share
 # no class: name -> (label, category, whether its own splits are the papers').
 _KNOWN = {"stanford_online_products": ("class_id", "super_class_id", True)}
