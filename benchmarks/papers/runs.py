@@ -34,7 +34,7 @@ class Run:
         point: At which value of what the study varies; None where it varies nothing.
         split: What is measured, `"validation"` or `"test"`.
         thinned: How unequal the training classes are made, from 0 to 1; see
-            `benchmarks.papers.parts.thinned`.
+            `benchmarks.papers.splits.thinned`.
         unit_length: Whether embeddings have unit length. Without, classes are still
             measured by cosine, continuous labels by distance.
         with_curve: Whether it is also measured after each epoch.

@@ -8,15 +8,17 @@ import keras
 import numpy as np
 
 from benchmarks.papers.depthwise import with_shifted_products
-from benchmarks.papers.parts import parts_of
 from benchmarks.papers.rates import share_step
 from benchmarks.papers.runs import AT_RANDOM, RAW_PIXELS, Run
 from benchmarks.papers.sets import SETS
+from benchmarks.papers.splits import splits_of
 from benchmarks.papers.watching import EndOnNaN, EpochTimes, FiniteEvaluation
 from tfdml.metrics import QueryResults, cluster, clustering_metrics
 from tfdml.neighbors import Metric
 from training.data.data_set import DataSet
-from training.measure.evaluation import Part, embed, means_of, part_results, raw_pixels
+from training.data.split import Split
+from training.measure.embed import embed, raw_pixels
+from training.measure.measure import means_of, split_results
 from training.recipe.recipe import Recipe
 from training.run.batches import ImageBatches, build_augmentation
 from training.run.build_batches import build_design, build_loss
@@ -32,7 +34,7 @@ Found = dict[str, Any]
 class _Prepared:
     """All that training needs."""
 
-    parts: Sequence[Part]
+    splits: Sequence[Split]
     embedder: keras.Model
     model: keras.Model
     batches: ImageBatches
@@ -54,10 +56,10 @@ def train(run: Run, recipe: Recipe, data: DataSet) -> Found:
         NaN or infinite, `diverged_at` alone: the step.
     """
     settings = recipe.fit
-    splits = ["train", run.split] + ["validation"] * (run.split == "test")
-    prepared = _prepared(run, recipe, data, splits)
+    names = ["train", run.split] + ["validation"] * (run.split == "test")
+    prepared = _prepared(run, recipe, data, names)
     embedder, batches = prepared.embedder, prepared.batches
-    _, measured, *validation = prepared.parts
+    _, measured, *validation = prepared.splits
 
     def metrics() -> dict[str, float] | None:
         embeddings = _embedded(embedder, measured)
@@ -76,14 +78,14 @@ def train(run: Run, recipe: Recipe, data: DataSet) -> Found:
     history = prepared.model.fit(
         batches, epochs=settings.epochs, callbacks=callbacks, shuffle=False, verbose=0
     ).history
-    embedded = [_embedded(embedder, part) for part in (measured, *validation)]
+    embedded = [_embedded(embedder, split) for split in (measured, *validation)]
     finite = [embeddings for embeddings in embedded if embeddings is not None]
     if end.epoch is not None or len(finite) < len(embedded):
         return {"diverged_at": len(history["loss"]) * settings.epoch_steps}
     results = _results(measured, finite[0], run)
     found = _found(measured, finite[0], results, run)
-    for part, embeddings in zip(validation, finite[1:], strict=True):
-        found["validation"] = _metrics_of(part, embeddings, run)
+    for split, embeddings in zip(validation, finite[1:], strict=True):
+        found["validation"] = _metrics_of(split, embeddings, run)
     if run.with_curve:
         found["curve"] = _curve(history, settings.epoch_steps)
     return found
@@ -125,7 +127,7 @@ def frozen(run: Run, recipe: Recipe, data: DataSet) -> Found:
         `metrics`, `queries` and `validation` as `train`, and `classes`: the class of
         each query, or its sequence.
     """
-    measured, validation = parts_of(recipe, data, (run.split, "validation"))
+    measured, validation = splits_of(recipe, data, (run.split, "validation"))
     embedded = _without_training(run.series, recipe)
     embeddings = embedded(measured)
     results = _results(measured, embeddings, run)
@@ -135,16 +137,16 @@ def frozen(run: Run, recipe: Recipe, data: DataSet) -> Found:
     }
 
 
-def _without_training(series: str, recipe: Recipe) -> Callable[[Part], np.ndarray]:
+def _without_training(series: str, recipe: Recipe) -> Callable[[Split], np.ndarray]:
     if series == RAW_PIXELS:
         return raw_pixels
     if series == AT_RANDOM:
         dimension = recipe.embedder.embedding_dimension
         random = np.random.default_rng(recipe.fit.seed)
-        return lambda part: random.normal(size=(len(part.positions), dimension))
+        return lambda split: random.normal(size=(len(split.positions), dimension))
     embedder = build_embedder_of(recipe)
     pooled = keras.Model(embedder.input, embedder.get_layer("pooling").output)
-    return lambda part: embed(pooled, part)
+    return lambda split: embed(pooled, split)
 
 
 class _SameBatch(keras.utils.PyDataset):
@@ -162,12 +164,12 @@ class _SameBatch(keras.utils.PyDataset):
 
 
 def _prepared(
-    run: Run, recipe: Recipe, data: DataSet, splits: Sequence[str]
+    run: Run, recipe: Recipe, data: DataSet, names: Sequence[str]
 ) -> _Prepared:
     settings = recipe.fit
     keras.utils.set_random_seed(settings.seed)
-    parts = parts_of(recipe, data, splits, run.thinned)
-    trained = parts[0]
+    splits = splits_of(recipe, data, names, run.thinned)
+    trained = splits[0]
     embedder = build_embedder_of(recipe)
     if keras.backend.backend() == "jax":
         embedder = with_shifted_products(embedder)
@@ -179,46 +181,46 @@ def _prepared(
     share_step(model.optimizer, settings)
     augment = build_augmentation(recipe.augmentation, settings.seed)
     batches = ImageBatches(trained, design, settings.epoch_steps, augment)
-    return _Prepared(parts, embedder, model, batches)
+    return _Prepared(splits, embedder, model, batches)
 
 
-def _embedded(embedder: keras.Model, part: Part) -> np.ndarray | None:
-    """Embed a part; None where an embedding is not finite."""
-    embeddings = embed(embedder, part)
+def _embedded(embedder: keras.Model, split: Split) -> np.ndarray | None:
+    """Embed a split; None where an embedding is not finite."""
+    embeddings = embed(embedder, split)
     return embeddings if np.isfinite(embeddings).all() else None
 
 
 def _found(
-    part: Part, embeddings: np.ndarray, results: QueryResults, run: Run
+    split: Split, embeddings: np.ndarray, results: QueryResults, run: Run
 ) -> Found:
     queries: Any = results.values[SETS[run.set].metrics.query]
-    if part.data.is_continuous:
+    if split.data.is_continuous:
         queries = [round(value, 4) for value in queries.tolist()]
     else:
         queries = "".join(map(str, queries.astype("int64").tolist()))
-    return {"metrics": _metrics(part, embeddings, results, run), "queries": queries}
+    return {"metrics": _metrics(split, embeddings, results, run), "queries": queries}
 
 
-def _metrics_of(part: Part, embeddings: np.ndarray, run: Run) -> dict[str, float]:
-    return _metrics(part, embeddings, _results(part, embeddings, run), run)
+def _metrics_of(split: Split, embeddings: np.ndarray, run: Run) -> dict[str, float]:
+    return _metrics(split, embeddings, _results(split, embeddings, run), run)
 
 
 def _metrics(
-    part: Part, embeddings: np.ndarray, results: QueryResults, run: Run
+    split: Split, embeddings: np.ndarray, results: QueryResults, run: Run
 ) -> dict[str, float]:
     metrics = means_of(results)
-    if not part.data.is_continuous:
-        classes = len(part.data.class_names)
+    if not split.data.is_continuous:
+        classes = len(split.data.class_names)
         clusters = cluster(embeddings, classes, seed=run.tables["fit"].get("seed", 0))
-        metrics |= clustering_metrics(clusters, part.data.labels)
+        metrics |= clustering_metrics(clusters, split.data.labels)
     return {name: round(value, 6) for name, value in metrics.items()}
 
 
-def _results(part: Part, embeddings: np.ndarray, run: Run) -> QueryResults:
-    if not part.data.is_continuous:
-        return part_results(part, embeddings, _KS)
+def _results(split: Split, embeddings: np.ndarray, run: Run) -> QueryResults:
+    if not split.data.is_continuous:
+        return split_results(split, embeddings, _KS)
     metric: Metric = "cosine" if run.unit_length else "squared_euclidean"
-    return part_results(part, embeddings, metric=metric)
+    return split_results(split, embeddings, metric=metric)
 
 
 def _curve(history: dict[str, list[float]], steps: int) -> list[dict[str, float]]:

@@ -7,15 +7,16 @@ from PIL import Image
 
 from benchmarks.papers.cases import CASES
 from benchmarks.papers.pack import pack, read_packed
-from benchmarks.papers.parts import parts_of, thinned
 from benchmarks.papers.rates import share_step
 from benchmarks.papers.runs import FLOORS, Run
 from benchmarks.papers.sets import SETS, tables_of
+from benchmarks.papers.splits import splits_of, thinned
 from benchmarks.papers.studies import STUDIES, floor_runs
 from benchmarks.papers.train import frozen, timed, train
 from benchmarks.papers.tuning import RATES, rates_of, tuning_runs
 from training.data.data_set import DataSet
-from training.measure.evaluation import embed, part_results, raw_pixels
+from training.measure.embed import embed, raw_pixels
+from training.measure.measure import split_results
 from training.recipe.recipe import recipe_of
 from training.run.build_optimizer import build_optimizer
 from training.run.schedules import build_schedule
@@ -104,7 +105,7 @@ def test_packed_classes_are_split_as_the_set_says(packed):
     assert not classes["train"] & classes["test"]
 
 
-# Parts
+# Splits
 
 
 def test_class_sizes_are_thinned_from_all_down_to_two():
@@ -120,10 +121,10 @@ def test_class_sizes_are_thinned_from_all_down_to_two():
 def test_only_training_images_are_thinned(packed):
     data = read_packed("emoji", packed)
     recipe = recipe_of(small_run().tables)
-    parts = parts_of(recipe, data, ("train", "test"), 1.0)
-    assert [len(part.data) for part in parts] == [20, 40]
+    splits = splits_of(recipe, data, ("train", "test"), 1.0)
+    assert [len(split.data) for split in splits] == [20, 40]
     train_of = data.of_split("train").class_names
-    assert parts[0].data.class_names == train_of
+    assert splits[0].data.class_names == train_of
 
 
 # Training
@@ -156,8 +157,8 @@ def test_run_that_becomes_nan_has_diverged(packed, broken, monkeypatch):
 
 @pytest.mark.slow
 def test_run_whose_validation_embeddings_are_nan_has_diverged(packed, monkeypatch):
-    def embedded(embedder, part):
-        return embed(embedder, part) * (np.nan if len(part.data) == 8 else 1)
+    def embedded(embedder, split):
+        return embed(embedder, split) * (np.nan if len(split.data) == 8 else 1)
 
     monkeypatch.setattr("benchmarks.papers.train.embed", embedded)
     assert trained(small_run(), packed) == {"diverged_at": 4}
@@ -200,8 +201,8 @@ def test_what_is_not_trained_is_measured_alike(series, packed):
 
 def test_floors_are_of_what_they_are_called(packed):
     recipe = recipe_of(CASES["NCA"].tables("emoji", TINY))
-    (part,) = parts_of(recipe, read_packed("emoji", packed), ["test"])
-    hits = part_results(part, raw_pixels(part), (1,)).values["precision_at_1"]
+    (split,) = splits_of(recipe, read_packed("emoji", packed), ["test"])
+    hits = split_results(split, raw_pixels(split), (1,)).values["precision_at_1"]
     found = {series: floor(series, packed)["queries"] for series in FLOORS}
     assert found["raw pixels"] == "".join(map(str, hits.astype(int)))
     # 3 of 39 others are of the class, and colours tell the classes apart.
@@ -226,8 +227,8 @@ def test_poses_are_compared_by_cosine_or_if_not_of_unit_length_by_distance(
 ):
     seen = []
 
-    def embedded(embedder, part):
-        seen.append(embed(embedder, part))
+    def embedded(embedder, split):
+        seen.append(embed(embedder, split))
         return seen[-1]
 
     monkeypatch.setattr("benchmarks.papers.train.embed", embedded)

@@ -18,7 +18,8 @@ from benchmarks.papers.studies import STUDIES, Study
 from benchmarks.papers.tables import section
 from tfdml.metrics import clustering_metrics, paired_difference
 from training.data.data_set import DataSet
-from training.measure.evaluation import Part, means_of, part_results
+from training.data.split import Split
+from training.measure.measure import means_of, split_results
 
 NAMES = {
     "emoji": (
@@ -98,8 +99,8 @@ def measured(labels, **more):
     """What is measured of 36 random embeddings, and of each query."""
     data = DataSet(np.zeros((36, 4, 4, 3), "uint8"), labels, **more)
     random = np.random.default_rng(0)
-    part = Part(data, None, np.arange(36))
-    return part_results(part, random.normal(size=(36, 4)), (1, 3, 5, 10))
+    split = Split(data, None, np.arange(36))
+    return split_results(split, random.normal(size=(36, 4)), (1, 3, 5, 10))
 
 
 def test_every_metric_of_classes_is_measured():

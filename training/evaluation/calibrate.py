@@ -6,8 +6,9 @@ import numpy as np
 
 from tfdml._embeddings import as_embeddings
 from tfdml.metrics import Calibration, calibrate, check_target, match_scores
+from training.data.split import Split
 from training.json_files import write_json
-from training.measure.evaluation import Part, embed
+from training.measure.embed import embed
 from training.run.finished_run import read_finished_run
 
 CALIBRATION = "calibration.json"
@@ -33,7 +34,7 @@ def calibrate_run(
     that was taken another time.
 
     In a larger gallery the nearest image of another class is nearer. So that the
-    gallery is not small because the validation part is, the training images can be
+    gallery is not small because the validation split is, the training images can be
     searched as well: they are of other classes than any query.
 
     An earlier `calibration.json` is replaced; it stays where no threshold is found.
@@ -57,8 +58,8 @@ def calibrate_run(
     """
     check_target(precision, false_positive_rate)  # before minutes of work
     finished = read_finished_run(run)
-    part, _ = finished.part("validation", images)
-    data = part.data
+    split, _ = finished.split("validation", images)
+    data = split.data
     if data.is_continuous:
         raise NoThresholdError(
             f"{run} was trained on continuous labels: no neighbour of theirs is right "
@@ -70,23 +71,23 @@ def calibrate_run(
             "`validation_fraction` above 0 in [data], or give `images` a manifest "
             'whose `split` is "validation" for classes that it has not seen.'
         )
-    parts, is_query, is_gallery = [part], data.is_query(), data.is_gallery()
+    splits, is_query, is_gallery = [split], data.is_query(), data.is_gallery()
     if training_images:
-        others, _ = finished.part("train", images)
-        parts.append(others)
+        others, _ = finished.split("train", images)
+        splits.append(others)
         is_query = np.append(is_query, np.zeros(len(others.data), bool))
         is_gallery = np.append(is_gallery, np.ones(len(others.data), bool))
     embedder = finished.embedder()
-    rows = np.concatenate([embed(embedder, some) for some in parts])
+    rows = np.concatenate([embed(embedder, some) for some in splits])
     rows = as_embeddings("embeddings", rows, unit=False)  # NaN is no reason to go on
-    labels = [np.array(some.data.class_names)[some.data.labels] for some in parts]
+    labels = [np.array(some.data.class_names)[some.data.labels] for some in splits]
     try:
         scores = match_scores(
             rows,
             np.concatenate(labels),
             is_query=is_query,
             is_gallery=is_gallery,
-            groups=_sequences(parts),
+            groups=_sequences(splits),
         )
         found = calibrate(
             scores, precision=precision, false_positive_rate=false_positive_rate
@@ -97,7 +98,7 @@ def calibrate_run(
     return found
 
 
-def _sequences(parts: list[Part]) -> np.ndarray | None:
-    sequences = [part.data.sequences for part in parts]
+def _sequences(splits: list[Split]) -> np.ndarray | None:
+    sequences = [split.data.sequences for split in splits]
     known = [names for names in sequences if names is not None]
     return np.concatenate(known) if len(known) == len(sequences) else None

@@ -29,9 +29,9 @@ from training.evaluation.evaluation_page import write_evaluation_report
 from training.evaluation.figures import Drawn
 from training.evaluation.subject import Subject
 from training.json_files import write_json
-from training.measure.evaluation import part_results
+from training.measure.measure import split_results
 from training.measure.query_files import write_queries, write_roc
-from training.measure.search import search_part
+from training.measure.search import search_split
 
 KS = (1, 2, 4, 5, 8, 10, 100, 1000)
 """The k of Precision@k and Recall@k, as far as the gallery is large enough."""
@@ -104,7 +104,7 @@ def default_folder(model: str | PathLike[str], subject: Subject) -> Path:
     if name.isdigit():  # the version of a SavedModel
         name = f"{path.parent.name}-{name}"
     if subject.run is not None:
-        name = f"{name}-{Path(subject.images).stem}-{subject.split}"
+        name = f"{name}-{Path(subject.images).stem}-{subject.split_name}"
     return Path("evaluations") / name
 
 
@@ -136,13 +136,13 @@ def _evaluate_into(
     clock.note("embedding")
     if keep_embeddings:
         np.save(folder / "embeddings.npy", embeddings, allow_pickle=False)
-    part, data = subject.part, subject.part.data
-    queried = part_results(part, embeddings, KS)
+    split, data = subject.split, subject.split.data
+    queried = split_results(split, embeddings, KS)
     clock.note("retrieval")
     results: dict[str, Any] = {
         "model": subject.name,
         "of": subject.images,
-        "split": subject.split,
+        "split": subject.split_name,
         "images": len(data),
         "gallery": int(data.is_gallery().sum()),
         "classes": len(data.class_names),
@@ -165,7 +165,7 @@ def _evaluate_into(
     if occurrences is not None:
         results["hubness"] = {"k": HUB_K, **hubness_of_occurrences(occurrences)}
     clock.note("hubness")
-    write_queries(folder, queried, part, subject.names)
+    write_queries(folder, queried, split, subject.names)
     if pairs is not None:
         write_roc(folder, pairs)
     results |= {
@@ -213,7 +213,7 @@ def _intervals(results: QueryResults) -> dict[str, tuple[float, float]]:
 def _of_classes(
     subject: Subject, embeddings: np.ndarray, queried: QueryResults
 ) -> dict[str, Any]:
-    data = subject.part.data
+    data = subject.split.data
     found: dict[str, Any] = {
         "macro": queried.means(average="macro"),
         "clustering": _clustering(embeddings, data.labels),
@@ -246,7 +246,7 @@ def _clustering(embeddings: np.ndarray, labels: np.ndarray) -> dict[str, float]:
 def _verification(
     subject: Subject, embeddings: np.ndarray
 ) -> tuple[PairCounts | None, dict[str, Any]]:
-    data = subject.part.data
+    data = subject.split.data
     about: dict[str, Any] = {"groups": data.sequences}
     if data.roles is not None:
         about |= {"is_query": data.is_query(), "is_gallery": data.is_gallery()}
@@ -262,9 +262,9 @@ def _occurrences(subject: Subject, embeddings: np.ndarray) -> np.ndarray | None:
 
     None where the gallery is too small for it.
     """
-    data = subject.part.data
+    data = subject.split.data
     asked = np.flatnonzero(data.is_query())
-    found, _ = search_part(subject.part, embeddings, asked, HUB_K)
+    found, _ = search_split(subject.split, embeddings, asked, HUB_K)
     if found.shape[1] < HUB_K:
         return None
     searched = np.flatnonzero(data.is_gallery())

@@ -20,7 +20,7 @@ from tfdml.plots import (
 )
 from training.evaluation.subject import Subject
 from training.json_files import read_json
-from training.measure.search import search_part
+from training.measure.search import search_split
 
 _MOST_ON_THE_MAP = 2000
 _THUMBNAIL = 48
@@ -199,12 +199,12 @@ def _worst(first_ranks: np.ndarray, classes: np.ndarray) -> np.ndarray:
 
 def _rows(drawn: Drawn, chosen: np.ndarray) -> list[Any]:
     """Search with some of the queries, for `plot_retrieval_gallery`."""
-    part, data = drawn.subject.part, drawn.subject.part.data
+    split, data = drawn.subject.split, drawn.subject.split.data
     asked = drawn.queried.queries[chosen]
-    found, scores = search_part(part, drawn.embeddings, asked, _HITS)
+    found, scores = search_split(split, drawn.embeddings, asked, _HITS)
 
     def about(image: int) -> tuple[np.ndarray, str]:
-        picture = part.pictures.central(part.positions[[image]])[0]
+        picture = split.pictures.central(split.positions[[image]])[0]
         return picture, data.class_names[data.labels[image]]
 
     return [
@@ -220,13 +220,13 @@ def _rows(drawn: Drawn, chosen: np.ndarray) -> list[Any]:
 
 
 def _map(drawn: Drawn) -> Figure:
-    part, count = drawn.subject.part, len(drawn.embeddings)
+    split, count = drawn.subject.split, len(drawn.embeddings)
     chosen = np.random.default_rng(0).permutation(count)[:_MOST_ON_THE_MAP]
-    pictures = part.pictures.central(part.positions[chosen])
+    pictures = split.pictures.central(split.positions[chosen])
     step = max(1, pictures.shape[1] // _THUMBNAIL)
     labels = None
-    if not part.data.is_continuous:
-        labels = np.array(part.data.class_names)[part.data.labels[chosen]]
+    if not split.data.is_continuous:
+        labels = np.array(split.data.class_names)[split.data.labels[chosen]]
     of = f"{len(chosen):,} of {count:,} pictures" if count > len(chosen) else ""
     return Figure(
         "Map of the embeddings",

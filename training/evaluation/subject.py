@@ -15,8 +15,9 @@ from tfdml.models import load_embedder
 from training.data.data_set import SPLITS
 from training.data.images import Pictures
 from training.data.source import read_source
+from training.data.split import Split
 from training.json_files import read_json
-from training.measure.evaluation import Part, embed
+from training.measure.embed import embed
 from training.recipe.recipe import Data, Recipe
 from training.run.build_batches import label_distance_of
 from training.run.finished_run import FinishedRun, read_finished_run
@@ -29,8 +30,8 @@ class Subject:
     Args:
         name: What is evaluated, for titles.
         images: Where the images come from.
-        split: Which part of them.
-        part: The images.
+        split_name: `"train"`, `"validation"`, `"test"` or `"all"`.
+        split: The images.
         names: The path of each.
         embeddings: Embeds them, float32 `[N, dimension]`.
         run: The run that is evaluated, if it is one.
@@ -40,8 +41,8 @@ class Subject:
 
     name: str
     images: str
-    split: str
-    part: Part
+    split_name: str
+    split: Split
     names: list[str]
     embeddings: Callable[[], np.ndarray]
     run: FinishedRun | None = None
@@ -65,7 +66,7 @@ def open_subject(
             images are known.
         split: `"train"`, `"validation"`, `"test"` or `"all"`. By default the test
             images of a run or of a manifest that has some, and else all. A run splits
-            another folder in its own way where `split` names a part, as when its images
+            another folder in its own way where `split` names one, as when its images
             have moved.
 
     Returns:
@@ -86,14 +87,20 @@ def open_subject(
             "folder or a manifest to evaluate on."
         )
     if path.suffix == ".npy":
-        split, part, names = _part(images, split, View(8))
+        chosen, split_name, names = _read_split(images, split, View(8))
         rows = partial(_read_embeddings, path, len(names))
-        return _checked(path.name, str(images), split, part, names, rows)
+        return _checked(path.name, str(images), split_name, chosen, names, rows)
     if path.suffix == ".keras":
         embedder = load_embedder(path)
-        split, part, names = _part(images, split, View(embedder.input_shape[1]))
+        view = View(embedder.input_shape[1])
+        chosen, split_name, names = _read_split(images, split, view)
         return _checked(
-            path.name, str(images), split, part, names, lambda: embed(embedder, part)
+            path.name,
+            str(images),
+            split_name,
+            chosen,
+            names,
+            lambda: embed(embedder, chosen),
         )
     return _exported(path, images, split)
 
@@ -110,19 +117,20 @@ def _of_run(
             'most. Name "train", "validation" or "test".'
         )
     if is_own or split not in (None, "all"):
-        split = split or "test"
-        part, names = run.part(split, images)
+        split_name = split or "test"
+        chosen, names = run.split(split_name, images)
     else:
-        split, part, names = _part(where, split, run.recipe.view, run.recipe)
+        recipe = run.recipe
+        chosen, split_name, names = _read_split(where, split, recipe.view, recipe)
     subject = _checked(
-        name, where, split, part, names, lambda: embed(run.embedder(), part)
+        name, where, split_name, chosen, names, lambda: embed(run.embedder(), chosen)
     )
     trained = set(read_json(run.folder / "splits.json")["train"])
     return dataclasses.replace(
         subject,
         run=run,
-        is_test_of_run=is_own and split == "test",
-        classes_trained_on=len(trained.intersection(part.data.class_names)),
+        is_test_of_run=is_own and split_name == "test",
+        classes_trained_on=len(trained.intersection(chosen.data.class_names)),
     )
 
 
@@ -140,21 +148,25 @@ def _exported(path: Path, images: str | PathLike[str], split: str | None) -> Sub
     from tfdml.export import SavedEmbedder
 
     model = SavedEmbedder(folder)
-    split, part, names = _part(images, split, model.view)
+    chosen, split_name, names = _read_split(images, split, model.view)
 
     def embeddings() -> np.ndarray:
-        blocks = np.array_split(part.positions, -(-len(part.positions) // 64))
-        return np.concatenate([model.embed(part.pictures.central(b)) for b in blocks])
+        blocks = np.array_split(chosen.positions, -(-len(chosen.positions) // 64))
+        return np.concatenate(
+            [model.embed(chosen.pictures.central(block)) for block in blocks]
+        )
 
-    return _checked(path.resolve().name, str(images), split, part, names, embeddings)
+    return _checked(
+        path.resolve().name, str(images), split_name, chosen, names, embeddings
+    )
 
 
-def _part(
+def _read_split(
     images: str | PathLike[str],
     split: str | None,
     view: View,
     recipe: Recipe | None = None,
-) -> tuple[str, Part, list[str]]:
+) -> tuple[Split, str, list[str]]:
     """Read images that no recipe splits."""
     if not Path(images).exists():
         raise FileNotFoundError(f"There are no images at {str(images)!r}.")
@@ -167,30 +179,31 @@ def _part(
         raise ValueError(
             f"{str(images)!r} has no split {split!r}. There are: {', '.join(known)}."
         )
-    chosen = np.arange(len(of)) if split == "all" else np.flatnonzero(of == split)
-    data = source.data.select(chosen)
+    places = np.arange(len(of)) if split == "all" else np.flatnonzero(of == split)
+    data = source.data.select(places)
     distance = None if recipe is None else label_distance_of(recipe)
-    part = Part(data, Pictures(data, view), np.arange(len(data)), distance)
-    return split, part, source.names(data)
+    pictures = Pictures(data, view)
+    chosen = Split(data, pictures, np.arange(len(data)), distance)
+    return chosen, split, source.names(data)
 
 
 def _checked(
     name: str,
     images: str,
-    split: str,
-    part: Part,
+    split_name: str,
+    split: Split,
     names: list[str],
     embeddings: Callable[[], np.ndarray],
 ) -> Subject:
-    if not part.can_be_measured:
-        queries, searched = part.data.is_query().sum(), part.data.is_gallery().sum()
+    if not split.can_be_measured:
+        queries, searched = split.data.is_query().sum(), split.data.is_gallery().sum()
         raise ValueError(
-            f"The {split} part of {images!r} must hold a query with something to find. "
-            f"Received: {queries} queries and {searched} images to search, of "
-            f"{len(part.data.class_names)} classes, none of which has both (an image "
+            f"The {split_name} split of {images!r} must hold a query with something "
+            f"to find. Received: {queries} queries and {searched} images to search, of "
+            f"{len(split.data.class_names)} classes, none of which has both (an image "
             "does not find itself, nor its own sequence)."
         )
-    return Subject(name, images, split, part, names, embeddings)
+    return Subject(name, images, split_name, split, names, embeddings)
 
 
 def _read_embeddings(path: Path, count: int) -> np.ndarray:

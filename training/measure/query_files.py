@@ -11,7 +11,7 @@ import numpy as np
 
 from tfdml.metrics import PairCounts, QueryResults, RankingCurve, roc_curve
 from training.data.data_set import DataSet
-from training.measure.evaluation import Part
+from training.data.split import Split
 
 _FILE = "queries.npz"
 _ROC = "roc.npz"
@@ -29,20 +29,20 @@ class NamedResults:
 
 
 def write_queries(
-    folder: Path, results: QueryResults, part: Part, names: Sequence[str]
+    folder: Path, results: QueryResults, split: Split, names: Sequence[str]
 ) -> None:
     """Write `queries.npz` to a folder.
 
     Args:
         folder: A run folder or that of an evaluation.
         results: What was measured.
-        part: The images.
+        split: The images.
         names: Path of each image; where boxes are cut out of it, a box is added.
     """
-    every = np.array(_with_boxes(part.data, names))
+    every = np.array(_with_boxes(split.data, names))
     arrays: dict[str, Any] = {
         "names": every[results.queries],
-        "searched": _digest(part.data, every),
+        "searched": _digest(split.data, every),
         "queries": results.queries,
         "classes": results.classes,
         "without_positive": results.without_positive,

@@ -1,13 +1,13 @@
-"""Exact searches among the images of a part, as its metrics make them."""
+"""Exact searches among the images of a split, as its metrics make them."""
 
 import numpy as np
 
 from tfdml.neighbors import nearest_neighbors
-from training.measure.evaluation import Part
+from training.data.split import Split
 
 
-def search_part(
-    part: Part, embeddings: np.ndarray, asked: np.ndarray, k: int
+def search_split(
+    split: Split, embeddings: np.ndarray, asked: np.ndarray, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Find the gallery images nearest to some images, by cosine similarity.
 
@@ -15,20 +15,20 @@ def search_part(
     sequence.
 
     Args:
-        part: The images.
+        split: The images.
         embeddings: Float array `[N, dimension]`.
-        asked: Which images search, positions in the part, `[Q]`.
+        asked: Which images search, positions in the split, `[Q]`.
         k: How many are found, at least 1; fewer, perhaps none, where what one of them
             may find is less.
 
     Returns:
-        Positions in the part, int64 `[Q, k]`, the nearest first, and similarities,
+        Positions in the split, int64 `[Q, k]`, the nearest first, and similarities,
         float32 `[Q, k]`.
     """
-    searched = np.flatnonzero(part.data.is_gallery())
-    place = np.full(len(part.data), -1)
+    searched = np.flatnonzero(split.data.is_gallery())
+    place = np.full(len(split.data), -1)
     place[searched] = np.arange(len(searched))
-    exclude = _left_out(part, asked, place)
+    exclude = _left_out(split, asked, place)
     k = min(k, len(searched) - int((exclude >= 0).sum(axis=1).max()))
     if k < 1:
         empty = np.empty((len(asked), 0))
@@ -39,10 +39,10 @@ def search_part(
     return searched[found], scores
 
 
-def _left_out(part: Part, asked: np.ndarray, place: np.ndarray) -> np.ndarray:
+def _left_out(split: Split, asked: np.ndarray, place: np.ndarray) -> np.ndarray:
     """Return the gallery rows that a query is not compared with, padded with -1."""
-    sequences = part.data.sequences
-    if sequences is None or part.data.is_continuous:
+    sequences = split.data.sequences
+    if sequences is None or split.data.is_continuous:
         return place[asked][:, np.newaxis]
     clip_of = np.unique(sequences, return_inverse=True)[1]
     searched = np.flatnonzero(place >= 0)

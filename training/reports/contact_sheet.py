@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from training.measure.evaluation import Part
-from training.measure.search import search_part
+from training.data.split import Split
+from training.measure.search import search_split
 
 _SIDE = 72
 
 
 def contact_sheet(
-    part: Part,
+    split: Split,
     embeddings: np.ndarray,
     names: Sequence[str],
     *,
@@ -24,12 +24,12 @@ def contact_sheet(
     neighbors: int = 8,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
-    """Search with a few images of a part among all the others.
+    """Search with a few images of a split among all the others.
 
     Of classes with known sequences, among those of other sequences.
 
     Args:
-        part: The images.
+        split: The images.
         embeddings: Float array `[N, dimension]`.
         names: Path of each image.
         queries: How many queries are drawn from all that have something to find.
@@ -44,14 +44,14 @@ def contact_sheet(
         `picture`, `similarity` (cosine) and `right`, None with continuous labels. An
         empty list where no query has anything to find.
     """
-    if not part.can_be_measured:
+    if not split.can_be_measured:
         return []
-    data = part.data
+    data = split.data
     asked = np.flatnonzero(data.has_positive())
     # Failures are looked for among a thousand queries, not in all of a large set.
     generator = np.random.default_rng(seed)
     asked = generator.permutation(asked)[:1000]
-    found, scores = search_part(part, embeddings, asked, neighbors)
+    found, scores = search_split(split, embeddings, asked, neighbors)
     drawn = dict.fromkeys(range(min(queries, len(asked))), "from all")
     if not data.is_continuous:
         wrong = np.flatnonzero(data.labels[found[:, 0]] != data.labels[asked])
@@ -60,7 +60,7 @@ def contact_sheet(
 
     def about(image: int) -> dict[str, Any]:
         label = "" if data.is_continuous else data.class_names[data.labels[image]]
-        picture = part.pictures.central(part.positions[[image]])[0]
+        picture = split.pictures.central(split.positions[[image]])[0]
         return {"name": names[image], "class": label, "picture": _jpeg(picture)}
 
     def right(query: int, image: int) -> bool | None:

@@ -8,7 +8,8 @@ import keras
 import numpy as np
 
 from tfdml.batch_designs import BatchDesign, BatchSequence
-from training.measure.evaluation import Part, noted
+from training.data.split import Split
+from training.measure.embed import noted
 from training.recipe.recipe import Augmentation
 
 _NUMBERS_A_BATCH = 1000
@@ -25,7 +26,7 @@ class ImageBatches(keras.utils.PyDataset):
         error: What the last batch that could not be read met.
 
     Args:
-        part: The training images.
+        split: The training images.
         design: Which images share a batch.
         steps_per_epoch: Number of batches in an epoch.
         augment: Maps float32 pictures `[batch, size, size, 3]` of 0 to 255 and the
@@ -34,7 +35,7 @@ class ImageBatches(keras.utils.PyDataset):
 
     def __init__(
         self,
-        part: Part,
+        split: Split,
         design: BatchDesign,
         steps_per_epoch: int,
         augment: Callable[[np.ndarray, int], np.ndarray],
@@ -43,7 +44,7 @@ class ImageBatches(keras.utils.PyDataset):
         self.error: Exception | None = None
         self._reader = ThreadPoolExecutor(1, "batches")
         self._ahead: tuple[int, Future] | None = None
-        self._part = part
+        self._split = split
         self._order = BatchSequence(design, lambda positions: positions)
         self._steps_per_epoch = steps_per_epoch
         self._augment = augment
@@ -78,12 +79,12 @@ class ImageBatches(keras.utils.PyDataset):
 
     def _read(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         chosen = self.positions(step)
-        pictures = self._part.pictures.random(self._part.positions[chosen], step)
+        pictures = self._split.pictures.random(self._split.positions[chosen], step)
         pictures = self._augment(pictures.astype("float32"), step)
-        return pictures, self._part.data.labels[chosen]
+        return pictures, self._split.data.labels[chosen]
 
     def positions(self, step: int) -> np.ndarray:
-        """Return which images of the part are in batch `step` of the run, `[batch]`."""
+        """Return the places in the split of the images of batch `step`, `[batch]`."""
         return self._order.positions(step)
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from tfdml.models import load_embedder
 from training.data.images import Pictures
 from training.data.source import Source, read_source
+from training.data.split import Split
 from training.json_files import read_json
-from training.measure.evaluation import Part
 from training.recipe.recipe import Recipe
 from training.run.build_batches import label_distance_of
 
@@ -34,9 +34,9 @@ class FinishedRun:
         """Load the embedder that the run kept."""
         return load_embedder(self.folder / "embedder.keras")
 
-    def part(
+    def split(
         self, split: str, images: str | PathLike[str] | None = None
-    ) -> tuple[Part, list[str]]:
+    ) -> tuple[Split, list[str]]:
         """Find the images of a split again, as the network saw them.
 
         Files that cannot be read are left out where the recipe says so, and named on
@@ -85,7 +85,7 @@ class FinishedRun:
             positions = np.delete(positions, [position for position, _ in failures])
         selected = data.select(positions)
         distance = label_distance_of(self.recipe)
-        return Part(selected, pictures, positions, distance), source.names(selected)
+        return Split(selected, pictures, positions, distance), source.names(selected)
 
     def _check_not_trained(self, split: str, source: Source, images: str) -> None:
         """Refuse classes, or images with continuous labels, that the run trained on."""
@@ -97,7 +97,7 @@ class FinishedRun:
         shared = trained.intersection(found)
         if shared:
             raise ValueError(
-                f"The {split} part of {images!r} must not hold what the run trained "
+                f"The {split} split of {images!r} must not hold what the run trained "
                 f"on. Received: {min(shared)!r} ({len(shared)} of {len(found)}). Give "
                 "the images of the run, or a manifest that says what is what."
             )

@@ -13,18 +13,16 @@ import numpy as np
 from training.data.data_set import SPLITS
 from training.data.images import Pictures
 from training.data.source import Source, read_source
+from training.data.split import Split
 from training.environment import environment
 from training.json_files import write_json
-from training.measure.evaluation import (
-    Part,
-    PartEvaluation,
-    embed,
+from training.measure.embed import embed, original_error, raw_pixels
+from training.measure.measure import (
+    SplitEvaluation,
     means_of,
     measure,
     monitored,
-    original_error,
-    part_results,
-    raw_pixels,
+    split_results,
 )
 from training.measure.query_files import write_queries
 from training.recipe.recipe import Recipe
@@ -66,7 +64,7 @@ def fit(
 
     The run folder holds `embedder.keras` (the weights of the epoch that was best on
     validation; of the last epoch without it), `last.keras` (of the last epoch),
-    `recipe.json`, `splits.json` (the classes of each part), `test_images.txt` (of the
+    `recipe.json`, `splits.json` (the classes of each split), `test_images.txt` (of the
     test classes, or of all that trained where there are none), `history.json`,
     `metrics.json`, `queries.npz` (the metrics of each test query), `neighbors.json`
     (some searches), `report.html` and, where the recipe says so, `tensorboard`. It
@@ -125,24 +123,24 @@ def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, A
     keras.utils.set_random_seed(settings.seed)
     # Before the images are read, which takes longer: it may not be possible.
     embedder = build_embedder_of(recipe)
-    source, parts, skipped = _read_parts(recipe)
-    names = {split: source.names(part.data) for split, part in parts.items()}
-    check_same_images(folder, names, {s: part.data for s, part in parts.items()})
-    if settings.patience and not parts["validation"].can_be_measured:
+    source, splits, skipped = _read_splits(recipe)
+    names = {name: source.names(split.data) for name, split in splits.items()}
+    check_same_images(folder, names, {n: split.data for n, split in splits.items()})
+    if settings.patience and not splits["validation"].can_be_measured:
         raise ValueError(
             "[fit]: `patience` must be 0 where no validation image has another to "
             f"find. Received: {settings.patience}."
         )
-    write_json(folder / "splits.json", _classes_of(parts) or names)
+    write_json(folder / "splits.json", _classes_of(splits) or names)
     # What `serving index build --only` takes: all images where none are held out.
     listed = names["test" if names["test"] else "train"]
     (folder / "test_images.txt").write_text("".join(f"{p}\n" for p in listed), "utf-8")
 
-    train = parts["train"].data
+    train = splits["train"].data
     design = build_design(recipe, train)
     loss = build_loss(recipe, train, design)
 
-    test = parts["test"]
+    test = splits["test"]
     before = kept(
         folder,
         lambda: {
@@ -154,7 +152,7 @@ def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, A
     )
     model = build_model(embedder, recipe, len(train.class_names), loss)
     batches = ImageBatches(
-        parts["train"],
+        splits["train"],
         design,
         settings.epoch_steps,
         build_augmentation(recipe.augmentation, settings.seed),
@@ -164,10 +162,10 @@ def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, A
         batches,
         tuple(names["train"]),
         settings.patience,
-        *monitored(parts["validation"].data),
+        *monitored(splits["validation"].data),
         embedder=embedder,
     )
-    measuring = _validation(parts["validation"], embedder)
+    measuring = _validation(splits["validation"], embedder)
     if not train.is_continuous:
         measuring.append(SampledTriplets(batches, train.labels, progress))
     _train(model, batches, recipe, progress, folder, (measuring, callbacks))
@@ -177,17 +175,19 @@ def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, A
     embedder.save(folder / "embedder.keras")
     write_json(folder / "history.json", progress.history)
     shown = next(
-        (s for s in ("test", "validation") if parts[s].can_be_measured), "train"
+        (s for s in ("test", "validation") if splits[s].can_be_measured), "train"
     )
-    embedded = embed(embedder, parts[shown])
+    embedded = embed(embedder, splits[shown])
     after = None
     if shown == "test":
-        tested = part_results(test, embedded)
+        tested = split_results(test, embedded)
         after = means_of(tested)
         write_queries(folder, tested, test, names["test"])
     results = {
-        "images": {split: len(part.data) for split, part in parts.items()},
-        "classes": {split: len(p.data.class_names) for split, p in parts.items()},
+        "images": {name: len(split.data) for name, split in splits.items()},
+        "classes": {
+            name: len(split.data.class_names) for name, split in splits.items()
+        },
         "skipped_files": skipped,
         "seconds_of_training": round(progress.seconds, 1),
         "best_epoch": progress.best_epoch,
@@ -199,7 +199,7 @@ def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, A
     }
     write_searches(
         folder,
-        parts[shown],
+        splits[shown],
         embedded,
         names[shown],
         projector=settings.tensorboard,
@@ -209,13 +209,13 @@ def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, A
     return results
 
 
-def _classes_of(parts: dict[str, Part]) -> dict[str, list[str]] | None:
-    if parts["train"].data.is_continuous:
+def _classes_of(splits: dict[str, Split]) -> dict[str, list[str]] | None:
+    if splits["train"].data.is_continuous:
         return None
-    return {split: list(part.data.class_names) for split, part in parts.items()}
+    return {name: list(split.data.class_names) for name, split in splits.items()}
 
 
-def _read_parts(recipe: Recipe) -> tuple[Source, dict[str, Part], list[str]]:
+def _read_splits(recipe: Recipe) -> tuple[Source, dict[str, Split], list[str]]:
     source = read_source(recipe.data)
     if not (source.data.splits == "train").any():
         raise ValueError(f'{recipe.data.images} has no image whose `split` is "train".')
@@ -235,20 +235,20 @@ def _read_parts(recipe: Recipe) -> tuple[Source, dict[str, Part], list[str]]:
     readable = np.delete(
         np.arange(len(source.data)), [position for position, _ in failures]
     )
-    parts = {}
+    splits = {}
     for split in SPLITS:
         positions = readable[source.data.splits[readable] == split]
         selected = source.data.select(positions)
         distance = label_distance_of(recipe)
-        parts[split] = Part(selected, pictures, positions, distance)
-    train = parts["train"].data
+        splits[split] = Split(selected, pictures, positions, distance)
+    train = splits["train"].data
     if not train.is_continuous and len(train.class_names) < 2:
         raise ValueError(
             "At least 2 training classes must have an image that can be read. "
             f"Received: {len(train.class_names)}, after {len(skipped)} files were "
             "skipped."
         )
-    return source, parts, skipped
+    return source, splits, skipped
 
 
 def _train(
@@ -288,11 +288,11 @@ def _train(
         )
 
 
-def _validation(part: Part, embedder: keras.Model) -> list[keras.callbacks.Callback]:
-    if not part.can_be_measured:
+def _validation(split: Split, embedder: keras.Model) -> list[keras.callbacks.Callback]:
+    if not split.can_be_measured:
         print("Nothing to validate on: the weights of the last epoch are kept.")
         return []
-    return [OnAverages(PartEvaluation(part, embedder))]
+    return [OnAverages(SplitEvaluation(split, embedder))]
 
 
 def _event_files(folder: Path, recipe: Recipe, progress: Progress) -> Callbacks:

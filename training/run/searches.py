@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from training.measure.evaluation import Part
+from training.data.split import Split
 from training.reports.contact_sheet import contact_sheet
 from training.run.tensorboard import write_projector
 
 
 def write_searches(
     run: Path,
-    part: Part,
+    split: Split,
     embeddings: np.ndarray,
     names: Sequence[str],
     *,
@@ -23,16 +23,16 @@ def write_searches(
 
     Args:
         run: The run folder.
-        part: The images; those that training never saw where there are any.
+        split: The images; those that training never saw where there are any.
         embeddings: Float array `[N, dimension]`.
         names: Path of each image.
         projector: Whether `run/tensorboard` gets the embeddings, too.
     """
-    sheet = contact_sheet(part, embeddings, names)
+    sheet = contact_sheet(split, embeddings, names)
     (run / "neighbors.json").write_text(json.dumps(sheet, indent=1) + "\n", "utf-8")
     if not projector:
         return
-    data = part.data
+    data = split.data
     classes = (
         [""] * len(data)
         if data.is_continuous
@@ -42,5 +42,5 @@ def write_searches(
         run / "tensorboard",
         embeddings,
         list(zip(classes, names, strict=True)),
-        lambda i: part.pictures.central(part.positions[[i]])[0],
+        lambda i: split.pictures.central(split.positions[[i]])[0],
     )

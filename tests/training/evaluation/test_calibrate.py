@@ -58,11 +58,11 @@ def run(folders, tmp_path):
     return shutil.copytree(folders / "run", tmp_path / "run")
 
 
-def validation_scores(folders, parts=("validation",), **options):
+def validation_scores(folders, splits=("validation",), **options):
     """The scores by the files and the splits that the run noted."""
     run = folders / "run"
-    splits = json.loads((run / "splits.json").read_text())
-    classes = [name for part in parts for name in splits[part]]
+    classes_of = json.loads((run / "splits.json").read_text())
+    classes = [name for split in splits for name in classes_of[split]]
     files = [
         f for name in classes for f in sorted((folders / "images" / name).iterdir())
     ]
@@ -80,19 +80,19 @@ def test_recipe_comes_back_as_it_was(folders):
     assert finished.folder == folders / "run"
 
 
-def test_parts_have_the_images_that_the_run_noted(folders):
+def test_splits_have_the_images_that_the_run_noted(folders):
     finished = read_finished_run(str(folders / "run"))
     splits = json.loads((folders / "run/splits.json").read_text())
-    for split, classes in splits.items():
-        part, names = finished.part(split)
-        assert part.data.class_names == tuple(classes)
-        assert len(names) == len(part.positions) == 5 * len(classes)
+    for split_name, classes in splits.items():
+        split, names = finished.split(split_name)
+        assert split.data.class_names == tuple(classes)
+        assert len(names) == len(split.positions) == 5 * len(classes)
         file = folders / "images" / names[3]
         expected = resize_image(read_image(file), 16)
-        received = part.pictures.central(part.positions[3:4])[0]
+        received = split.pictures.central(split.positions[3:4])[0]
         np.testing.assert_array_equal(received, expected)
     tests = (folders / "run/test_images.txt").read_text().splitlines()
-    assert finished.part("test")[1] == tests
+    assert finished.split("test")[1] == tests
 
 
 def test_embedder_is_the_one_that_was_kept(folders):
@@ -104,11 +104,11 @@ def test_embedder_is_the_one_that_was_kept(folders):
 
 def test_unreadable_files_are_left_out_and_named(folders, run, tmp_path, capsys):
     images = shutil.copytree(folders / "images", tmp_path / "moved")
-    name = read_finished_run(run).part("validation")[1][2]
+    name = read_finished_run(run).split("validation")[1][2]
     (images / name).write_text("no picture")
-    part, names = read_finished_run(run).part("validation", images)
+    split, names = read_finished_run(run).split("validation", images)
     assert name not in names
-    assert len(part.data) == len(names) == 39
+    assert len(split.data) == len(names) == 39
     assert name in capsys.readouterr().out
 
 
@@ -120,9 +120,9 @@ def test_moved_images_are_named_with_the_remedy(run, tmp_path):
     with pytest.raises(
         FileNotFoundError, match=r"images of the run are no longer in .*gone'.*`images`"
     ):
-        moved.part("test")
+        moved.split("test")
     with pytest.raises(FileNotFoundError, match=r"There are no images at .*here'"):
-        moved.part("test", tmp_path / "here")
+        moved.split("test", tmp_path / "here")
 
 
 def test_images_that_the_run_trained_on_are_refused(folders, run, tmp_path):
@@ -132,8 +132,8 @@ def test_images_that_the_run_trained_on_are_refused(folders, run, tmp_path):
         shutil.rmtree(images / name)
     finished = read_finished_run(run)
     with pytest.raises(ValueError, match="must not hold what the run trained on"):
-        finished.part("validation", images)
-    assert len(finished.part("train", images)[1])
+        finished.split("validation", images)
+    assert len(finished.split("train", images)[1])
 
 
 @pytest.mark.parametrize(
@@ -197,9 +197,9 @@ def test_training_images_make_the_gallery_larger(folders, run):
     count = 40 + 5 * len(splits["train"])
     assert (found.queries, found.gallery) == (40, count)
     is_query = np.arange(count) < 40
-    parts = ("validation", "train")
+    names = ("validation", "train")
     expected = calibrate(
-        validation_scores(folders, parts, is_query=is_query), false_positive_rate=0.5
+        validation_scores(folders, names, is_query=is_query), false_positive_rate=0.5
     )
     assert found.threshold == pytest.approx(expected.threshold, abs=1e-5)
 

@@ -10,9 +10,10 @@ from tfdml.metrics import Difference, pair_counts
 from training.__main__ import main
 from training.data.data_set import DataSet
 from training.data.images import Pictures
+from training.data.split import Split
 from training.evaluation.compare import compare
 from training.evaluation.comparison_page import difference_text
-from training.measure.evaluation import Part, part_results
+from training.measure.measure import split_results
 from training.measure.query_files import read_queries, write_queries, write_roc
 
 LABELS = np.repeat(np.arange(30), 4)
@@ -51,8 +52,8 @@ def write_run(
         roles=None if roles is None else roles[order],
         boxes=None if boxes is None else boxes[order],
     )
-    part = Part(data, Pictures(data, View(1)), np.arange(len(data)))
-    write_queries(folder, part_results(part, rows), part, [names[i] for i in order])
+    split = Split(data, Pictures(data, View(1)), np.arange(len(data)))
+    write_queries(folder, split_results(split, rows), split, [names[i] for i in order])
     if roc:
         write_roc(folder, pair_counts(rows, labels))
     recipe = {
@@ -147,9 +148,9 @@ def test_other_labels_or_another_gallery_are_refused(tmp_path):
     roles = np.where(np.arange(len(LABELS)) % 4 == 2, "gallery", roles)
     whole = write_run(tmp_path / "c", 1.2, roles=roles)
     kept = np.delete(np.arange(len(LABELS)), [3, 7])
-    part = write_run(tmp_path / "d", 1.2, loss="NCALoss", roles=roles, order=kept)
+    half = write_run(tmp_path / "d", 1.2, loss="NCALoss", roles=roles, order=kept)
     with pytest.raises(ValueError, match="in the same gallery with the same labels"):
-        compare([whole, part])
+        compare([whole, half])
 
 
 def test_runs_that_cannot_be_compared_are_named(tmp_path):

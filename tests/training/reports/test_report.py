@@ -14,7 +14,7 @@ from PIL import Image
 from tests.support.running_chromium import chromium
 from training.__main__ import main
 from training.data.data_set import DataSet
-from training.measure.evaluation import Part
+from training.data.split import Split
 from training.reports.charts import line_chart
 from training.reports.contact_sheet import contact_sheet
 from training.reports.html_page import html_page, html_table
@@ -140,8 +140,8 @@ def test_chart_leaves_a_gap_where_a_value_is_no_number():
     assert re.sub("[0-9. ]", "", line.get("d")) == "MML"
 
 
-def part_of(labels, roles=None, classes=("a", "b", "c")):
-    """A part whose picture i is all of the grey 20 i, its files in another order."""
+def split_of(labels, roles=None, classes=("a", "b", "c")):
+    """A split whose picture i is all of the grey 20 i, its files in another order."""
     count = len(labels)
     positions = np.arange(count)[::-1] + 1
     data = DataSet(
@@ -156,7 +156,7 @@ def part_of(labels, roles=None, classes=("a", "b", "c")):
         greys = [min(20 * int(np.flatnonzero(positions == p)[0]), 255) for p in wanted]
         return np.stack([np.full((8, 8, 3), grey, "uint8") for grey in greys])
 
-    return Part(data, SimpleNamespace(central=central), positions)
+    return Split(data, SimpleNamespace(central=central), positions)
 
 
 def circle(degrees):
@@ -170,9 +170,9 @@ def grey(item):
 
 
 def test_searches_have_the_nearest_neighbours_with_their_pictures():
-    part = part_of([0, 0, 1, 1, 2])
+    split = split_of([0, 0, 1, 1, 2])
     names = [f"{i}.png" for i in range(5)]
-    sheet = contact_sheet(part, 3 * circle([0, 10, 25, 90, 91]), names)
+    sheet = contact_sheet(split, 3 * circle([0, 10, 25, 90, 91]), names)
     found = {q["name"]: [n["name"] for n in q["neighbors"]] for q in sheet}
     assert found == {  # 4.png is alone in its class: no query
         "0.png": ["1.png", "2.png", "3.png", "4.png"],
@@ -191,8 +191,8 @@ def test_searches_have_the_nearest_neighbours_with_their_pictures():
 def test_failures_are_drawn_from_queries_whose_first_neighbour_is_wrong():
     labels = [0] * 30 + [1, 1]
     angles = [*np.linspace(0, 29, 30), 5.4, 24.6]
-    part = part_of(labels, classes=("a", "b"))
-    sheet = contact_sheet(part, circle(angles), [str(i) for i in range(32)], queries=3)
+    split = split_of(labels, classes=("a", "b"))
+    sheet = contact_sheet(split, circle(angles), [str(i) for i in range(32)], queries=3)
     assert [q["drawn"] for q in sheet[:3]] == ["from all"] * 3
     assert len({q["name"] for q in sheet}) == len(sheet)
     failures = [q for q in sheet if q["drawn"] == "from failures"]
@@ -202,26 +202,26 @@ def test_failures_are_drawn_from_queries_whose_first_neighbour_is_wrong():
 
 def test_searches_keep_queries_and_gallery_apart():
     roles = np.array(["query", "query", "gallery", "gallery"])
-    part = part_of([0, 1, 0, 1], roles)
-    sheet = contact_sheet(part, circle([0, 40, 50, 60]), list("abcd"))
+    split = split_of([0, 1, 0, 1], roles)
+    sheet = contact_sheet(split, circle([0, 40, 50, 60]), list("abcd"))
     assert {q["name"] for q in sheet} == {"a", "b"}
     assert all({n["name"] for n in q["neighbors"]} <= {"c", "d"} for q in sheet)
 
 
 def test_continuous_labels_are_neither_right_nor_wrong():
-    part = part_of(np.arange(4.0)[:, np.newaxis])
-    sheet = contact_sheet(part, circle([0, 10, 20, 30]), list("abcd"))
+    split = split_of(np.arange(4.0)[:, np.newaxis])
+    sheet = contact_sheet(split, circle([0, 10, 20, 30]), list("abcd"))
     assert len(sheet) == 4
     assert {n["right"] for q in sheet for n in q["neighbors"]} == {None}
 
 
 def test_part_with_nothing_to_find_has_no_searches():
-    assert contact_sheet(part_of([0, 1, 2]), circle([0, 10, 20]), list("abc")) == []
+    assert contact_sheet(split_of([0, 1, 2]), circle([0, 10, 20]), list("abc")) == []
 
 
 def test_page_shows_the_run_and_asks_for_nothing_else(tmp_path, capsys):
-    part = part_of([0, 0, 1, 1, 2], classes=("a&b", "b", "c"))
-    write(tmp_path / "run", contact_sheet(part, circle([0, 9, 25, 90, 91]), "vwxyz"))
+    split = split_of([0, 0, 1, 1, 2], classes=("a&b", "b", "c"))
+    write(tmp_path / "run", contact_sheet(split, circle([0, 9, 25, 90, 91]), "vwxyz"))
     assert main(["report", str(tmp_path / "run")]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'run' / 'report.html'}\n"
     page = (tmp_path / "run/report.html").read_text("utf-8")

@@ -8,7 +8,7 @@ from tfdml.batch_designs import GroupBatches
 from tfdml.images import View
 from training.data.data_set import DataSet
 from training.data.images import Pictures
-from training.measure.evaluation import Part
+from training.data.split import Split
 from training.recipe.recipe import Augmentation
 from training.run.batches import ImageBatches, build_augmentation
 
@@ -20,18 +20,18 @@ IMAGES = np.arange(20, dtype="uint8").reshape(20, 1, 1, 1) * np.ones(
 )
 
 
-def part():
+def split():
     """All images but the first two, which are in another split."""
     splits = np.where(np.arange(20) < 2, "test", "train")
     labels = np.append([6, 6], LABELS)
     data = DataSet(IMAGES, labels, splits, tuple("abcdefg"))
     positions = np.arange(2, 20)
-    return Part(data.select(positions), Pictures(data, View(8)), positions)
+    return Split(data.select(positions), Pictures(data, View(8)), positions)
 
 
 def batches(steps_per_epoch, kind=ImageBatches):
     design = GroupBatches(LABELS, 2, 2, seed=1)
-    return kind(part(), design, steps_per_epoch, lambda x, step: x)
+    return kind(split(), design, steps_per_epoch, lambda x, step: x)
 
 
 def read_epochs(dataset, count, first=0):

@@ -16,7 +16,7 @@ from training.__main__ import main
 from training.data.folder import read_folder
 from training.evaluation.evaluate import default_folder
 from training.evaluation.subject import open_subject
-from training.measure.evaluation import PartEvaluation
+from training.measure.measure import SplitEvaluation
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 
@@ -80,10 +80,10 @@ def test_run_folder_holds_everything(run):
     assert {"val_precision_at_1", "val_map_at_r", "misplaced_pairs"} <= set(history)
 
 
-def test_classes_of_the_parts_are_disjoint(run, folders):
+def test_classes_of_the_splits_are_disjoint(run, folders):
     splits = read(run / "splits.json")
     assert [len(splits[p]) for p in ("train", "validation", "test")] == [5, 2, 3]
-    names = [name for part in splits.values() for name in part]
+    names = [name for split in splits.values() for name in split]
     assert sorted(names) == sorted(read_folder(folders / "images").class_names)
     listed = (run / "test_images.txt").read_text().splitlines()
     assert {path.split("/")[0] for path in listed} == set(splits["test"])
@@ -106,7 +106,7 @@ def test_kept_weights_are_those_of_the_best_epoch(folders, tmp_path, monkeypatch
         seen.append(self.model.get_weights())
         logs["val_precision_at_1"] = [0.9, 0.1][epoch]
 
-    monkeypatch.setattr(PartEvaluation, "on_epoch_end", evaluate)
+    monkeypatch.setattr(SplitEvaluation, "on_epoch_end", evaluate)
     recipe, run = str(folders / "recipe.toml"), tmp_path / "run"
     assert main(["fit", recipe, "--run", str(run)]) == 0
     kept = load_embedder(run / "embedder.keras").get_weights()

@@ -8,7 +8,7 @@ import pytest
 from tests.support.small_images import write_shapes
 from training.__main__ import main
 from training.data.source import read_source
-from training.measure.evaluation import monitored
+from training.measure.measure import monitored
 from training.recipe.recipe import Data
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]

@@ -276,7 +276,7 @@ def test_patience_counts_on_after_an_interruption(quick, tmp_path, monkeypatch, 
     def evaluate(self, epoch, logs):
         logs["val_precision_at_1"] = 0.5 if epoch == 0 else 0.4
 
-    monkeypatch.setattr(training.run.fit.PartEvaluation, "on_epoch_end", evaluate)
+    monkeypatch.setattr(training.run.fit.SplitEvaluation, "on_epoch_end", evaluate)
     interrupted(tmp_path, tmp_path / "run", monkeypatch, epoch=2)
     assert main(["fit", *arguments(tmp_path, tmp_path / "run")]) == 0
     history = json.loads((tmp_path / "run/history.json").read_text())

@@ -1,4 +1,4 @@
-"""How a part of a data set is measured."""
+"""How a split of a data set is measured."""
 
 import keras
 import numpy as np
@@ -9,7 +9,9 @@ from tfdml.images import View
 from tfdml.metrics import label_distance_metrics, retrieval_metrics
 from training.data.data_set import DataSet
 from training.data.images import Pictures
-from training.measure.evaluation import Part, PartEvaluation, embed, measure, raw_pixels
+from training.data.split import Split
+from training.measure.embed import embed, raw_pixels
+from training.measure.measure import SplitEvaluation, measure
 
 pytestmark = pytest.mark.backend
 
@@ -19,21 +21,21 @@ LABELS = np.repeat(np.arange(14), 5)
 EMBEDDINGS = GENERATOR.normal(size=(70, 4))
 
 
-def part(labels=LABELS, **more):
+def split(labels=LABELS, **more):
     names = () if labels.ndim > 1 else tuple(f"class {i}" for i in range(14))
     splits = np.full(70, "test")
     data = DataSet(IMAGES, labels, splits, names, **more)
-    return Part(data, Pictures(data, View(8)), np.arange(70))
+    return Split(data, Pictures(data, View(8)), np.arange(70))
 
 
 def test_classes_are_measured_by_retrieval():
-    received = measure(part(), lambda _: EMBEDDINGS)
+    received = measure(split(), lambda _: EMBEDDINGS)
     assert received == retrieval_metrics(EMBEDDINGS, LABELS, (1, 5))
 
 
 def test_queries_search_the_gallery_alone():
     roles = np.where(np.arange(70) % 5 == 0, "query", "gallery")
-    received = measure(part(roles=roles), lambda _: EMBEDDINGS)
+    received = measure(split(roles=roles), lambda _: EMBEDDINGS)
     assert received["queries"] == 14
     found = 0
     gallery = np.flatnonzero(roles == "gallery")
@@ -63,26 +65,26 @@ def test_k_is_what_the_smallest_gallery_allows(roles, labels, ks):
         ("a", "b"),
         roles=np.array(roles),
     )
-    shown = Part(data, None, np.arange(count))
+    shown = Split(data, None, np.arange(count))
     received = measure(shown, lambda _: EMBEDDINGS[:count])
     found = {name for name in received or {} if name.startswith("precision")}
     assert found == {f"precision_at_{k}" for k in ks}
 
 
 def test_of_many_queries_some_are_drawn():
-    received = measure(part(), lambda _: EMBEDDINGS, most_queries=20)
+    received = measure(split(), lambda _: EMBEDDINGS, most_queries=20)
     assert received["queries"] == 20
-    again = measure(part(), lambda _: EMBEDDINGS, most_queries=20)
+    again = measure(split(), lambda _: EMBEDDINGS, most_queries=20)
     assert received == again
-    whole = measure(part(), lambda _: EMBEDDINGS, most_queries=70)
-    assert whole == measure(part(), lambda _: EMBEDDINGS)
+    whole = measure(split(), lambda _: EMBEDDINGS, most_queries=70)
+    assert whole == measure(split(), lambda _: EMBEDDINGS)
 
 
 def test_row_of_zeros_is_measured_with_continuous_labels():
     embeddings = EMBEDDINGS.copy()
     embeddings[3] = 0
     labels = GENERATOR.normal(size=(70, 3))
-    received = measure(part(labels), lambda _: embeddings)
+    received = measure(split(labels), lambda _: embeddings)
     assert np.isfinite(list(received.values())).all()
 
 
@@ -92,7 +94,7 @@ def test_vanished_file_is_named_whatever_reads_it(tmp_path):
         Image.fromarray(IMAGES[0]).save(path)
     names = tuple(f"class {i}" for i in range(14))
     data = DataSet(paths, LABELS, np.full(70, "test"), names)
-    shown = Part(data, Pictures(data, View(8)), np.arange(70))
+    shown = Split(data, Pictures(data, View(8)), np.arange(70))
     embedder = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten()])
     with pytest.raises(FileNotFoundError, match=r"69\.png"):
         embed(embedder, shown)
@@ -101,7 +103,7 @@ def test_vanished_file_is_named_whatever_reads_it(tmp_path):
 def test_continuous_labels_are_measured_by_their_distance():
     labels = GENERATOR.normal(size=(70, 3))
     clips = np.array([f"clip {i % 3}" for i in range(70)])
-    received = measure(part(labels, sequences=clips), lambda _: EMBEDDINGS)
+    received = measure(split(labels, sequences=clips), lambda _: EMBEDDINGS)
     everyone = label_distance_metrics(EMBEDDINGS, labels, (1, 10))
     others = label_distance_metrics(EMBEDDINGS, labels, (1, 10), groups=clips)
     expected = everyone | {f"{k}_other_sequences": v for k, v in others.items()}
@@ -109,18 +111,18 @@ def test_continuous_labels_are_measured_by_their_distance():
 
 
 def test_nothing_is_measured_where_no_query_has_a_positive():
-    everyone_alone = part(np.arange(70) % 14).data
+    everyone_alone = split(np.arange(70) % 14).data
     alone = everyone_alone.select(np.arange(14))
-    assert measure(Part(alone, None, np.arange(14)), raw_pixels) is None
+    assert measure(Split(alone, None, np.arange(14)), raw_pixels) is None
     roles = np.full(70, "query")
-    assert measure(part(roles=roles), lambda _: EMBEDDINGS) is None
+    assert measure(split(roles=roles), lambda _: EMBEDDINGS) is None
 
 
 def test_embeddings_come_in_the_order_of_the_part():
     layers = [keras.Input((8, 8, 3)), keras.layers.Flatten()]
-    whole = part()
+    whole = split()
     some = np.arange(69, 2, -1)
-    shown = Part(whole.data.select(some), whole.pictures, some)
+    shown = Split(whole.data.select(some), whole.pictures, some)
     received = embed(keras.Sequential(layers), shown)
     np.testing.assert_array_equal(received, IMAGES[some].reshape(len(some), -1))
 
@@ -133,12 +135,12 @@ def test_model_sees_blocks_of_one_size():
             seen.extend(len(blocks[index][0]) for index in range(len(blocks)))
             return np.zeros((sum(seen), 2), "float32")
 
-    assert embed(Model(), part()).shape == (70, 2)
+    assert embed(Model(), split()).shape == (70, 2)
     assert seen == [64, 64]
 
 
 def test_raw_pixels_are_centred():
-    rows = raw_pixels(part())
+    rows = raw_pixels(split())
     assert rows.shape == (70, 3072)
     np.testing.assert_allclose(rows.mean(axis=1), 0, atol=1e-3)
 
@@ -147,7 +149,7 @@ def test_callback_adds_the_metrics_of_the_epoch():
     layers = [keras.Input((8, 8, 3)), keras.layers.Flatten()]
     embedder = keras.Sequential(layers)
     logs = {}
-    PartEvaluation(part(), embedder).on_epoch_end(0, logs)
-    expected = measure(part(), lambda shown: embed(embedder, shown))
+    SplitEvaluation(split(), embedder).on_epoch_end(0, logs)
+    expected = measure(split(), lambda shown: embed(embedder, shown))
     assert logs["val_map_at_r"] == expected["map_at_r"]
     assert not any("queries" in name for name in logs)

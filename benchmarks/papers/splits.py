@@ -1,4 +1,4 @@
-"""The parts of a data set that a run trains on and measures."""
+"""Cut a data set into the splits that a run trains on and measures."""
 
 from collections.abc import Sequence
 
@@ -6,31 +6,31 @@ import numpy as np
 
 from training.data.data_set import DataSet
 from training.data.images import Pictures
-from training.measure.evaluation import Part
+from training.data.split import Split
 from training.recipe.recipe import Recipe
 from training.run.build_batches import label_distance_of
 
 
-def parts_of(
-    recipe: Recipe, data: DataSet, splits: Sequence[str], thin: float = 0.0
-) -> list[Part]:
-    """Return the parts of some splits.
+def splits_of(
+    recipe: Recipe, data: DataSet, names: Sequence[str], thin: float = 0.0
+) -> list[Split]:
+    """Return some splits of a data set.
 
     Args:
         recipe: How pictures are seen.
         data: The pictures.
-        splits: Which, in this order.
+        names: Which splits, in this order.
         thin: How unequal the sizes of the training classes are made; see `thinned`.
     """
     pictures = Pictures(data, recipe.view, seed=recipe.fit.seed, threads=1)
     distance = label_distance_of(recipe)
-    parts = []
-    for split in splits:
-        places = np.flatnonzero(data.splits == split)
-        if split == "train" and thin:
+    splits = []
+    for name in names:
+        places = np.flatnonzero(data.splits == name)
+        if name == "train" and thin:
             places = places[thinned(data.labels[places], thin)]
-        parts.append(Part(data.select(places), pictures, places, distance))
-    return parts
+        splits.append(Split(data.select(places), pictures, places, distance))
+    return splits
 
 
 def thinned(labels: np.ndarray, gamma: float) -> np.ndarray:

@@ -1,0 +1,83 @@
+"""Embed the images of a split, by a network or as their own pixels."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+import numpy as np
+
+from training.data.split import Split
+
+_BATCH = 64
+
+
+class _Blocks(keras.utils.PyDataset):
+    """The pictures of a split as they are tested, in blocks of one size.
+
+    The last one is filled up with its own pictures again; one alone is not.
+    """
+
+    def __init__(self, split: Split) -> None:
+        super().__init__(workers=1, use_multiprocessing=False)
+        self._split = split
+        self.error: Exception | None = None
+
+    def __len__(self) -> int:
+        return -(-len(self._split.positions) // _BATCH)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray]:
+        block = self._split.positions[index * _BATCH : (index + 1) * _BATCH]
+        with noted(self):
+            pictures = self._split.pictures.central(block)
+        if index:  # with a shorter last one a model would be compiled twice
+            pictures = np.resize(pictures, (_BATCH, *pictures.shape[1:]))
+        return (pictures,)
+
+
+@contextmanager
+def noted(batches: Any) -> Iterator[None]:
+    """Keep an error as `batches.error`: TensorFlow makes another of it."""
+    try:
+        yield
+    except Exception as error:
+        batches.error = error
+        raise
+
+
+@contextmanager
+def original_error(batches: Any) -> Iterator[None]:
+    """Raise the error that reading batches met, not what TensorFlow made of it."""
+    try:
+        yield
+    except Exception:
+        if batches.error is not None:
+            raise batches.error from None
+        raise
+
+
+def embed(embedder: keras.Model, split: Split) -> np.ndarray:
+    """Embed the pictures of a split, float32 `[N, dimension]`.
+
+    Raises:
+        UnreadableImageError: A file is broken.
+        FileNotFoundError: A file is gone.
+    """
+    blocks = _Blocks(split)
+    with original_error(blocks):
+        return embedder.predict(blocks, verbose=0)[: len(split.positions)]
+
+
+def raw_pixels(split: Split) -> np.ndarray:
+    """Embed pictures as their own 32 x 32 pixels, each centred: the floor to beat."""
+    blocks = _Blocks(split)
+    rows = np.empty((len(split.positions), 32 * 32 * 3), "float32")
+    for index in range(len(blocks)):
+        pictures = blocks[index][0].astype("float32")
+        small = keras.ops.image.resize(pictures, (32, 32), antialias=True)
+        flat = keras.ops.convert_to_numpy(small).reshape(len(pictures), -1)
+        # Without this, most of the cosine is the white that all drawings share.
+        flat = flat - flat.mean(axis=1, keepdims=True)
+        block = rows[index * _BATCH : (index + 1) * _BATCH]
+        block[:] = flat[: len(block)]
+    return rows
