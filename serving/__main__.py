@@ -11,8 +11,6 @@ from serving.commands.page import add_pages
 from serving.commands.search import add_search
 from tfdml.command_line import run_command
 
-__all__ = ["main"]
-
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code."""

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
 
-__all__ = ["above_zero", "at_least_zero", "finite", "fraction", "one_of", "whole"]
-
 
 def above_zero(name: str, value: float) -> float:
     """Return a number that must be above 0 and finite."""

@@ -5,15 +5,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "DIVERGED",
-    "as_embeddings",
-    "embeddings_and_norms",
-    "row_norms",
-    "unit_or_zero",
-]
-
-
 DIVERGED = (
     "Training that makes such numbers has diverged, and needs a smaller learning rate."
 )

@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["blocks_by_group", "checked_labels", "checked_role", "class_codes"]
-
 
 def class_codes(
     name: str, values: ArrayLike, count: int | None = None

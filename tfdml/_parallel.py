@@ -6,8 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TypeVar
 
-__all__ = ["in_threads"]
-
 Result = TypeVar("Result")
 
 

@@ -5,8 +5,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-__all__ = ["run_command"]
-
 
 def run_command(
     parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None

@@ -8,8 +8,6 @@ import httpx
 
 from serving.web.loopback import is_loopback
 
-__all__ = ["ModelAddress", "at_version", "parse_address"]
-
 _VERSION = re.compile(r"(/versions/[0-9]+|/labels/\w+)$")
 _CHOICE = r"(?:/versions/(?P<version>[0-9]{1,18})|/labels/(?P<label>\w+))?"
 _PATHS = {

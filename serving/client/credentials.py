@@ -10,8 +10,6 @@ from typing import Any
 from serving.client.address import ModelAddress
 from serving.client.retries import EndpointError
 
-__all__ = ["Credentials", "read_token", "refused_certificate"]
-
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 
 File = str | PathLike[str]

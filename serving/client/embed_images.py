@@ -23,8 +23,6 @@ from serving.client.journal import Journal
 from serving.search.gallery.shards import digest_of_list
 from tfdml.images import UnreadableImageError, list_images
 
-__all__ = ["EmbeddingReport", "embed_images"]
-
 PATIENCE = Retries(count=60, seconds=120.0)
 """A long run outlasts the restart of an endpoint."""
 

@@ -26,8 +26,6 @@ from serving.client.rows import rows_of, split
 from serving.client.stream import in_order
 from tfdml.images import UnreadableImageError, encode_png, list_images, read_image
 
-__all__ = ["EndpointClient", "FolderEmbeddings", "Picture", "Unreadable"]
-
 Picture = bytes | str | PathLike[str]
 Unreadable = UnreadableImageError | OSError
 

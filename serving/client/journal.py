@@ -16,8 +16,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Journal"]
-
 
 class Journal:
     """The embeddings of a run so far. A context manager: its end closes the file.

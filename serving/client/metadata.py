@@ -5,8 +5,6 @@ from typing import Any
 
 from tfdml.images import View, view_of_signatures
 
-__all__ = ["OUTPUT", "ModelMetadata", "parse_metadata"]
-
 OUTPUT = "embedding"
 """Name of the output that is taken of several."""
 

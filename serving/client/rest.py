@@ -15,8 +15,6 @@ from serving.client.address import ModelAddress
 from serving.client.credentials import Credentials, refused_certificate
 from serving.client.retries import EndpointError
 
-__all__ = ["RestConnection"]
-
 _MAY_PASS = (429, 503)
 _NOT_CONNECTED = (httpx.NetworkError, httpx.RemoteProtocolError)
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
-__all__ = ["EndpointError", "Retries", "Waits", "ask"]
-
 T = TypeVar("T")
 
 # Uncertain on purpose, so that clients that failed together do not return together;

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 
 from serving.client.metadata import OUTPUT
 
-__all__ = ["rows_of", "split"]
-
 _REQUEST_BYTES = 16_000_000
 
 

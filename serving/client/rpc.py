@@ -9,8 +9,6 @@ from serving.client.address import ModelAddress
 from serving.client.credentials import Credentials, refused_certificate
 from serving.client.retries import EndpointError
 
-__all__ = ["GrpcConnection"]
-
 _SIGNATURE = "serving_default"
 _MAY_PASS = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
 _TOO_LARGE = ("larger than max", "at most")

@@ -6,8 +6,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
 
-__all__ = ["in_order"]
-
 S = TypeVar("S")
 T = TypeVar("T")
 

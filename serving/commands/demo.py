@@ -13,8 +13,6 @@ from serving.client import EndpointClient, EndpointError
 from serving.search.app import app as page
 from serving.web.sockets import open_socket
 
-__all__ = ["run"]
-
 MODEL_NAME = "demo"
 
 

@@ -5,8 +5,6 @@ from typing import Any
 
 from serving.commands.options import add_client, credentials_of
 
-__all__ = ["add_embed"]
-
 
 def add_embed(commands: Any) -> None:
     """Add the command."""

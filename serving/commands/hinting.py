@@ -4,8 +4,6 @@ import argparse
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-__all__ = ["HintingParser"]
-
 
 class HintingParser(argparse.ArgumentParser):
     """A parser that adds what to do to the error of a command that it has not.

@@ -8,8 +8,6 @@ from serving.commands.index_changes import add, build, merge, remove
 from serving.commands.index_reports import duplicates, gallery_map, stats, verify
 from serving.commands.options import add_embedder, add_json
 
-__all__ = ["add_index"]
-
 _HINT = (
     "To embed a folder of images: `python -m serving index build IMAGES INDEX "
     "--model MODEL`."

@@ -12,8 +12,6 @@ from serving.commands.tables import details, print_json, print_text, printable
 if TYPE_CHECKING:
     from serving.search.gallery.report import IndexReport
 
-__all__ = ["add", "build", "merge", "remove"]
-
 
 def build(parsed: argparse.Namespace) -> None:
     """Embed a folder, into an index or into one shard of it."""

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from serving.search.gallery.map import MapLayout, MapPoint
     from tfdml.index import NearDuplicates, ScannIndex, SearchResult, Where
 
-__all__ = ["duplicates", "gallery_map", "stats", "verify"]
 
 _MEMBERS = 10  # of a group that are printed
 _BLOCK = 4096  # images whose attributes are read at one time

@@ -7,8 +7,6 @@ from typing import Any
 from serving.commands.options import add_address
 from serving.commands.run import add_run_options, run
 
-__all__ = ["add_models"]
-
 
 def add_models(commands: Any) -> None:
     """Add the commands."""

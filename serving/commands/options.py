@@ -6,13 +6,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from serving.client.credentials import Credentials
 
-__all__ = [
-    "add_address",
-    "add_client",
-    "add_embedder",
-    "add_json",
-    "credentials_of",
-]
 
 _ENDPOINT_HELP = (
     "such as http://127.0.0.1:8501/v1/models/NAME or grpc://127.0.0.1:8500/NAME"

@@ -5,8 +5,6 @@ from typing import Any
 
 from serving.commands.options import add_address, add_client, credentials_of
 
-__all__ = ["add_pages"]
-
 
 def add_pages(commands: Any) -> None:
     """Add the commands."""

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-__all__ = ["progress_bar"]
-
 
 def progress_bar(parsed: argparse.Namespace, total: int, what: str) -> "tqdm[Any]":
     """Begin a bar of `total` images; none with `--json` or without a terminal."""

@@ -9,8 +9,6 @@ from typing import Any
 
 from serving.web import limits
 
-__all__ = ["add_run_options", "run"]
-
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `run`, other than its address for REST."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from serving.search.gallery.uploads import Crop
     from tfdml.index import Where
 
-__all__ = ["add_search"]
-
 
 def add_search(commands: Any) -> None:
     """Add the command."""

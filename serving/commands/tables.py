@@ -7,8 +7,6 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["details", "print_json", "print_text", "printable", "shorten", "table"]
-
 _GAP = "  "
 _LEAST = 8  # characters that a text keeps, however narrow the terminal is
 

@@ -15,8 +15,6 @@ import numpy as np
 
 from serving.endpoint.models.servable import ServableError, StatusCode
 
-__all__ = ["check_pixels", "is_animated_webp", "picture_size"]
-
 _UNMEASURED = (2**31 - 1, 2**31 - 1)
 
 # A marker follows a byte 0xFF; 0xFF itself only fills, and 0xFF00 is no marker.

@@ -10,8 +10,6 @@ from serving.endpoint.image_header import check_pixels
 from serving.endpoint.models.servable import Servable, refuse
 from serving.web.limits import MAX_PIXELS
 
-__all__ = ["Predictor"]
-
 _MOST_PICTURES = 4
 """Pictures of the largest size that a request may hold.
 

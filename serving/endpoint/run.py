@@ -25,8 +25,6 @@ from serving.web.sockets import open_socket, serve, url_of
 from serving.web.tls import SslConfig, grpc_credentials, ssl_context_for_uvicorn
 from serving.web.tokens import TokenAccess
 
-__all__ = ["run"]
-
 
 def run(
     configs: Iterable[ModelConfig],

@@ -14,8 +14,6 @@ from pathlib import Path
 from tfdml.export import read_description, update_description
 from tfdml.metrics import Calibration, read_calibration
 
-__all__ = ["calibration_of_model", "calibration_of_run", "save_calibration"]
-
 _NAME = "calibration.json"
 _FOLDER = "assets.extra"
 

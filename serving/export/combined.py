@@ -34,8 +34,6 @@ from tfdml.index import ScannIndex, ScannSettings
 from tfdml.index.storage import read_version
 from tfdml.neighbors import check_k
 
-__all__ = ["SEARCH", "CombineReport", "combine"]
-
 SEARCH = "search"
 """Name of the signature."""
 

@@ -21,14 +21,6 @@ from tfdml.export import OutputType, update_description
 from tfdml.images import View, list_images
 from tfdml.metrics import Calibration
 
-__all__ = [
-    "MOST_IMAGES",
-    "ExportReport",
-    "check_destination",
-    "export_run",
-    "warm_up_with",
-]
-
 MOST_IMAGES = 64
 """Most pictures in the warm-up requests of a version."""
 

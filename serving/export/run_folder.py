@@ -5,8 +5,6 @@ from pathlib import Path
 
 from tfdml.images import View
 
-__all__ = ["view_of_run"]
-
 
 def view_of_run(folder: Path, image_size: int | None) -> View | None:
     """Read what the embedder of a run saw of its training pictures.

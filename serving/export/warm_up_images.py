@@ -16,14 +16,6 @@ import numpy as np
 from serving.endpoint.models.servable import DEFAULT_SIGNATURE, Servable, ServableError
 from tfdml.images import UnreadableImageError, View, encode_png, list_images, read_image
 
-__all__ = [
-    "MOST_ROWS",
-    "encoded_pictures",
-    "synthetic_picture",
-    "training_pictures",
-    "warm_up_requests",
-]
-
 MOST_ROWS = 32
 """Most rows of a request: a server that batches refuses one above its `max_batch_size`,
 and then the version."""

@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-__all__ = ["BodyReader"]
-
 _GZIP = 16 + zlib.MAX_WBITS
 _PIECE_BYTES = 2**20  # a few milliseconds of decompression
 _DISCARD_SECONDS = 10

@@ -9,8 +9,6 @@ from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
 
-__all__ = ["BoundedWork", "Room"]
-
 Result = TypeVar("Result")
 
 

@@ -17,8 +17,6 @@ from google.protobuf import (
     wrappers_pb2,
 )
 
-__all__ = ["message_class", "parse_text_message", "read_text_message"]
-
 _INT64 = ".google.protobuf.Int64Value"
 _BOOL = ".google.protobuf.BoolValue"
 _STRING = ".google.protobuf.StringValue"

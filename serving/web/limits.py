@@ -1,15 +1,5 @@
 """The limits of the endpoint unless others are set."""
 
-__all__ = [
-    "ARRIVAL_SECONDS",
-    "GRACE_SECONDS",
-    "MAX_BODY_BYTES",
-    "MAX_CONCURRENT_CALLS",
-    "MAX_MESSAGE_BYTES",
-    "MAX_PIXELS",
-    "TIMEOUT_SECONDS",
-]
-
 ARRIVAL_SECONDS = 60.0
 """Time in which a REST body or a gRPC message must arrive."""
 

@@ -17,14 +17,6 @@ from typing import Any, Literal, TextIO
 
 from serving.endpoint.models.servable import StatusCode
 
-__all__ = [
-    "LogFormatter",
-    "RequestRecord",
-    "configure",
-    "log_request",
-    "request_id",
-]
-
 _ID = re.compile("[A-Za-z0-9._-]{1,128}")
 _PLAIN = re.compile(r"[^\s\"\\=]+")
 _PLAIN_MESSAGE = re.compile(r"[^\"\\=]+")

@@ -2,8 +2,6 @@
 
 import ipaddress
 
-__all__ = ["is_loopback"]
-
 
 def is_loopback(host: str) -> bool:
     """Whether a host, by name or address, is this machine's own."""

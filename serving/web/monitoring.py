@@ -16,8 +16,6 @@ from prometheus_client.metrics_core import Metric
 from serving.endpoint.models.servable import StatusCode
 from serving.web.config_messages import message_class, read_text_message
 
-__all__ = ["METRICS_PATH", "Monitoring", "read_monitoring_config"]
-
 METRICS_PATH = "/monitoring/prometheus/metrics"
 """Where the metrics are served unless the configuration names another path."""
 

@@ -10,8 +10,6 @@ from serving.endpoint.models.servable import Servable, StatusCode
 from serving.web.log import RequestRecord, log_request
 from serving.web.monitoring import Monitoring
 
-__all__ = ["Observed", "RequestObserver"]
-
 _PREDICTIONS = {"predict", "classify", "regress"}
 
 

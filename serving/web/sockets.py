@@ -19,8 +19,6 @@ from starlette.types import ASGIApp
 from serving.web.limits import GRACE_SECONDS
 from serving.web.timeouts import PromptH11Protocol
 
-__all__ = ["PortInUseError", "open_socket", "serve", "url_of"]
-
 
 class PortInUseError(OSError):
     """Another program listens on the port."""

@@ -5,8 +5,6 @@ import asyncio
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-__all__ = ["PromptH11Protocol"]
-
 _HEAD_SECONDS = 10.0
 _WRITE_SECONDS = 60.0
 

@@ -19,13 +19,6 @@ from typing import Any
 
 from serving.web.config_messages import message_class, read_text_message
 
-__all__ = [
-    "SslConfig",
-    "grpc_credentials",
-    "read_ssl_config",
-    "ssl_context_for_uvicorn",
-]
-
 _log = logging.getLogger(__name__)
 
 

@@ -15,8 +15,6 @@ from os import PathLike
 
 from serving.endpoint.models.servable import ServableError, StatusCode
 
-__all__ = ["TokenAccess"]
-
 _SHORTEST_TOKEN = 16
 # What RFC 6750 allows in the header.
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")

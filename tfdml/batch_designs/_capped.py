@@ -7,8 +7,6 @@ import numpy as np
 from tfdml._arguments import whole
 from tfdml.batch_designs._design import BatchDesign, Labels, find_classes
 
-__all__ = ["CappedClassBatches"]
-
 
 class CappedClassBatches(BatchDesign):
     """Batches of a fixed number of images, with at most so many of a class.

@@ -8,8 +8,6 @@ import numpy as np
 
 from tfdml._arguments import whole
 
-__all__ = ["BatchDesign", "Classes", "Labels", "encode_labels", "find_classes"]
-
 Labels = Sequence[int] | Sequence[str] | np.ndarray
 
 

@@ -6,8 +6,6 @@ from tfdml._arguments import one_of, whole
 from tfdml.batch_designs._design import BatchDesign, Labels, find_classes
 from tfdml.batch_designs._importance import group_importance
 
-__all__ = ["GroupBatches"]
-
 
 class GroupBatches(BatchDesign):
     """The (m, n)-group design: m images of each of n classes make a batch.

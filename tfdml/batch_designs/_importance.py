@@ -11,8 +11,6 @@ import numpy as np
 
 from tfdml._arguments import at_least_zero
 
-__all__ = ["balanced_eta", "group_importance", "random_pair_importance"]
-
 Counts = Sequence[int] | np.ndarray
 
 

@@ -7,8 +7,6 @@ import numpy as np
 from tfdml._arguments import whole
 from tfdml.batch_designs._design import BatchDesign, Classes, Labels, find_classes
 
-__all__ = ["NPairBatches", "class_means"]
-
 
 class NPairBatches(BatchDesign):
     """N-pair batches with hard negative class mining.

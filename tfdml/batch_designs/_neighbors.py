@@ -9,8 +9,6 @@ from tfdml._arguments import whole
 from tfdml.batch_designs._design import BatchDesign
 from tfdml.neighbors import nearest_neighbors
 
-__all__ = ["NeighborBatches"]
-
 _BLOCK = 2**22
 """How many distances are held at once: 32 MiB in float64."""
 

@@ -6,8 +6,6 @@ from tfdml._arguments import whole
 from tfdml.batch_designs._design import BatchDesign, Labels, find_classes
 from tfdml.batch_designs._importance import random_pair_importance
 
-__all__ = ["PairBatches"]
-
 
 class PairBatches(BatchDesign):
     """The p-random design: pairs, drawn one by one, positive with probability p.

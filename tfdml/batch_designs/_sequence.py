@@ -12,7 +12,6 @@ from tfdml.batch_designs import BatchDesign
 if TYPE_CHECKING:
     import tensorflow as tf
 
-__all__ = ["BatchSequence", "gathered_dataset", "index_dataset"]
 
 Data = Any
 """An array, or a dict, tuple or list of arrays; or a function of positions."""

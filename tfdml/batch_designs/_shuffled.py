@@ -5,8 +5,6 @@ import numpy as np
 from tfdml._arguments import whole
 from tfdml.batch_designs._design import BatchDesign
 
-__all__ = ["ShuffledBatches"]
-
 
 class ShuffledBatches(BatchDesign):
     """Images in random order, as losses on proxies take them.

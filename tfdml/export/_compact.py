@@ -5,14 +5,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "OutputType",
-    "check_output_type",
-    "compact_outputs",
-    "compact_signature",
-    "restore_embeddings",
-]
-
 OutputType = Literal["float32", "float16", "int8"]
 
 _LARGEST = 127  # of int8; -128 is not used, so that the range is symmetric

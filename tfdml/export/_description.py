@@ -14,16 +14,6 @@ from typing import Any
 
 from tfdml.images import View
 
-__all__ = [
-    "DESCRIBE",
-    "DESCRIPTION_FILE",
-    "description_text",
-    "new_description",
-    "parse_description",
-    "read_description",
-    "update_description",
-]
-
 DESCRIBE = "describe"
 """Name of the signature."""
 

@@ -6,8 +6,6 @@ import numpy as np
 
 from tfdml.images import View, view_of_signatures
 
-__all__ = ["SavedEmbedder"]
-
 _SIGNATURE = "tensors"
 _INPUT = "images"
 _OUTPUT = "embedding"

@@ -23,8 +23,6 @@ from tfdml.export._description import (
 )
 from tfdml.images import View, signature_name, training_form
 
-__all__ = ["describing", "export_embedder", "write_whole"]
-
 
 def export_embedder(
     embedder: keras.Model,

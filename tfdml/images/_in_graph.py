@@ -2,8 +2,6 @@
 
 from tfdml.images._view import View
 
-__all__ = ["training_form"]
-
 
 def training_form(data, view: View):  # type: ignore[no-untyped-def]
     """Decode one picture in the graph as `tfdml.images` does in Python.

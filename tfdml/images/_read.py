@@ -27,18 +27,6 @@ from cykooz_resizer import (
 )
 from PIL import Image, ImageOps
 
-__all__ = [
-    "IMAGE_SUFFIXES",
-    "WHITE",
-    "UnreadableImageError",
-    "encode_png",
-    "list_images",
-    "read_image",
-    "resample",
-    "resize_image",
-    "warnings_ignored",
-]
-
 WHITE = (255, 255, 255)
 """The colour that shines through transparent pixels."""
 

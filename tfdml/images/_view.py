@@ -13,8 +13,6 @@ import numpy as np
 
 from tfdml.images._read import UnreadableImageError, resample, resize_image
 
-__all__ = ["CROPS", "View", "signature_name", "view_of_signatures"]
-
 LARGEST = 8192
 """Longest side of a view in pixels: above it some step runs out of memory."""
 

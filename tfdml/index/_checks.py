@@ -7,15 +7,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from tfdml._embeddings import as_embeddings
 
-__all__ = [
-    "check_count",
-    "check_embed",
-    "check_fingerprint",
-    "check_load",
-    "of_dimension",
-    "own_embeddings",
-]
-
 
 def own_embeddings(name: str, rows: ArrayLike, *, unit: bool) -> NDArray[np.float32]:
     """Check embeddings, of which nobody else holds the array that is returned.

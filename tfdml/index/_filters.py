@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 
 from tfdml.index.rows import ColumnView, Scalar
 
-__all__ = ["Not", "Range", "Where", "check_where", "matching", "where_from_json"]
-
 
 def _is_number(value: object) -> bool:
     is_number = isinstance(value, int | float | np.integer | np.floating)

@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from tfdml.index._filters import Where
 from tfdml.index.rows import Ids
 
-__all__ = ["Embed", "Index", "IndexStats", "Items", "Metric", "SearchResult"]
-
 Metric = Literal["cosine", "dot_product"]
 
 Embed = Callable[[Sequence[Any]], ArrayLike]

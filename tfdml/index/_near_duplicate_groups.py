@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from tfdml._embeddings import unit_or_zero
 from tfdml.index._interface import Items
 
-__all__ = ["Found", "Group", "among", "groups_of"]
-
 
 class Found(NamedTuple):
     """Pairs as places in the gallery, and their scores."""

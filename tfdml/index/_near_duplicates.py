@@ -13,8 +13,6 @@ from tfdml.index._interface import IndexStats, Items, SearchResult
 from tfdml.index._near_duplicate_groups import Found, among, groups_of
 from tfdml.index.rows import Columns, IdMap, Ids, check_attributes
 
-__all__ = ["NearDuplicates", "Pairs", "near_duplicates"]
-
 _AT_ONCE = 1_000  # items that are looked for in one search, as Milvus is asked
 _TIMES = 3  # that something is done again because items have gone meanwhile
 

@@ -7,8 +7,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LEAST_QUERIES", "MeasuredRecall", "RecallTarget", "recall_interval"]
-
 LEAST_QUERIES = 200
 """So many queries of the caller's own are needed: half choose, half measure."""
 

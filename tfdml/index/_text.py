@@ -1,7 +1,5 @@
 """Which strings an index takes: those that its files and JSON hold as they are."""
 
-__all__ = ["check_text"]
-
 
 def check_text(name: str, value: str) -> None:
     """Refuse a string that would not come back as it was given.

@@ -24,8 +24,6 @@ from tfdml.index.storage import (
     saved_data,
 )
 
-__all__ = ["LOCAL_CLASSES", "VerifyReport", "verify_index"]
-
 LOCAL_CLASSES: dict[str, type[ExactIndex] | type[ScannIndex]] = {
     "ExactIndex": ExactIndex,
     "ScannIndex": ScannIndex,

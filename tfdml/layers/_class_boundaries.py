@@ -9,8 +9,6 @@ from keras import ops
 from tfdml._arguments import above_zero, whole
 from tfdml.ops import Tensor
 
-__all__ = ["ClassBoundaries"]
-
 
 @keras.saving.register_keras_serializable(package="tfdml")
 class ClassBoundaries(keras.layers.Layer):

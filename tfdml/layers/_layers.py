@@ -10,8 +10,6 @@ from keras import ops
 from tfdml._arguments import above_zero, one_of
 from tfdml.ops import Tensor, unit_rows
 
-__all__ = ["ColorTransform", "GeMPooling", "L2Normalization"]
-
 
 @keras.saving.register_keras_serializable(package="tfdml")
 class L2Normalization(keras.layers.Layer):

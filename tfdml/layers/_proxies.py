@@ -9,8 +9,6 @@ from keras import ops
 from tfdml._arguments import above_zero, at_least_zero, whole
 from tfdml.ops import Tensor, unit_rows
 
-__all__ = ["CenterRegularizer", "Proxies"]
-
 
 @keras.saving.register_keras_serializable(package="tfdml")
 class Proxies(keras.layers.Layer):

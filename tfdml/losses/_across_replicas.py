@@ -7,8 +7,6 @@ import keras
 from tfdml.losses._base import MetricLoss
 from tfdml.ops import Tensor
 
-__all__ = ["AcrossReplicas", "MultiWorkerModel"]
-
 
 @keras.saving.register_keras_serializable(package="tfdml")
 class AcrossReplicas(MetricLoss):

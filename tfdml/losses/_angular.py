@@ -23,8 +23,6 @@ from tfdml.ops import (
     sums_in_turn,
 )
 
-__all__ = ["AngularLoss", "AngularTripletLoss", "MultiClassAngularLoss"]
-
 WIDEST_ANGLE = 70.0
 """Up to here e^(-8 t^2), the least that two rows of shares make, is a float32."""
 

@@ -10,8 +10,6 @@ from tfdml.losses._base import PairLoss
 from tfdml.losses._distance_base import at_least_float32, count, mean_over
 from tfdml.ops import Tensor, each_positive, next_above, pair_histograms, row_count
 
-__all__ = ["FastAPLoss", "SmoothAPLoss"]
-
 
 @keras.saving.register_keras_serializable(package="tfdml")
 class FastAPLoss(PairLoss):

@@ -14,8 +14,6 @@ from tfdml.ops import (
     refuse_mask,
 )
 
-__all__ = ["MetricLoss", "PairLoss"]
-
 
 class _Reduction(keras.losses.Loss):
     """Keras' own reduction and sample weighting of values computed elsewhere."""

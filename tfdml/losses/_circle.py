@@ -9,8 +9,6 @@ from tfdml._arguments import above_zero, fraction
 from tfdml.losses._base import PairLoss
 from tfdml.ops import Tensor, masked_logsumexp, softplus
 
-__all__ = ["CircleLoss"]
-
 
 @keras.saving.register_keras_serializable(package="tfdml")
 class CircleLoss(PairLoss):

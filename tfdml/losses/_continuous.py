@@ -12,8 +12,6 @@ from tfdml._devices import has_gpu
 from tfdml.losses._base import MetricLoss
 from tfdml.ops import Tensor, is_traced, same_labels, squared_label_distance
 
-__all__ = ["ContinuousLoss", "LogRatioLoss"]
-
 
 class ContinuousLoss(MetricLoss):
     """A loss on labels that are no classes but have a distance.

@@ -13,8 +13,6 @@ from tfdml.losses._distance_base import Distance, at_least_float32, mean_over
 from tfdml.losses._triplet import TripletLoss
 from tfdml.ops import Tensor, ranks, while_loop
 
-__all__ = ["ContinuousTripletLoss"]
-
 _COLUMNS = 8
 """How many items are compared with all others in one step."""
 

@@ -9,8 +9,6 @@ from tfdml._arguments import above_zero
 from tfdml.losses._base import PairLoss
 from tfdml.ops import Tensor, anchors_per_pair, euclidean_distances, unit_rows
 
-__all__ = ["ContrastiveLoss", "CosineContrastiveLoss"]
-
 
 @keras.saving.register_keras_serializable(package="tfdml")
 class ContrastiveLoss(PairLoss):

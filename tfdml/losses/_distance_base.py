@@ -15,8 +15,6 @@ from tfdml.ops import (
     unit_rows,
 )
 
-__all__ = ["Distance", "DistanceLoss"]
-
 Distance = Literal["squared_euclidean", "euclidean", "cosine"]
 
 

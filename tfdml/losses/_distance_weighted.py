@@ -18,12 +18,6 @@ from tfdml.losses._distance_base import (
 from tfdml.losses._margin import MarginLoss, side_hinges
 from tfdml.ops import Tensor, hinge_weights, label_masks, masked_logsumexp
 
-__all__ = [
-    "DistanceWeightedMarginLoss",
-    "DistanceWeightedTripletLoss",
-    "negative_probabilities",
-]
-
 
 def negative_probabilities(
     squared: Tensor,

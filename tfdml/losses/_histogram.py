@@ -8,8 +8,6 @@ from keras import ops
 from tfdml.losses._base import PairLoss
 from tfdml.ops import Tensor, pair_histograms
 
-__all__ = ["HistogramLoss"]
-
 
 @keras.saving.register_keras_serializable(package="tfdml")
 class HistogramLoss(PairLoss):

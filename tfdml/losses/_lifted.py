@@ -17,12 +17,6 @@ from tfdml.ops import (
     unit_rows,
 )
 
-__all__ = [
-    "CosineLiftedStructureLoss",
-    "GeneralizedLiftedStructureLoss",
-    "LiftedStructureLoss",
-]
-
 
 @keras.saving.register_keras_serializable(package="tfdml")
 class LiftedStructureLoss(MetricLoss):

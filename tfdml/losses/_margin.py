@@ -14,8 +14,6 @@ from tfdml.losses._distance_base import (
 )
 from tfdml.ops import Tensor, euclidean_distances, label_masks, unit_rows
 
-__all__ = ["LearnedMarginLoss", "MarginLoss"]
-
 
 @keras.saving.register_keras_serializable(package="tfdml")
 class MarginLoss(PairLoss):

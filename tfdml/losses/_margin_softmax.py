@@ -14,8 +14,6 @@ from tfdml.losses._proxy import (
 )
 from tfdml.ops import Tensor
 
-__all__ = ["ArcFaceLoss", "CosFaceLoss"]
-
 
 @keras.saving.register_keras_serializable(package="tfdml")
 class ArcFaceLoss(ProxyLoss):

@@ -10,8 +10,6 @@ from tfdml.losses._base import PairLoss
 from tfdml.losses._softmax import one_against_negatives
 from tfdml.ops import Tensor, cond, label_masks, products, same_labels, unit_rows
 
-__all__ = ["MultiClassNPairLoss", "NPairLoss", "first_of_pair"]
-
 
 @keras.saving.register_keras_serializable(package="tfdml")
 class NPairLoss(PairLoss):

@@ -9,8 +9,6 @@ from keras import ops
 from tfdml.losses._base import PairLoss
 from tfdml.ops import Tensor, masked_logsumexp
 
-__all__ = ["PairWeightedLoss", "binlifted_weights"]
-
 
 @keras.saving.register_keras_serializable(package="tfdml")
 class PairWeightedLoss(PairLoss):

@@ -10,8 +10,6 @@ from tfdml.losses._base import PairLoss
 from tfdml.losses._query_gallery import check_pairwise
 from tfdml.ops import Tensor, checked_batch, cosine_similarities, label_masks
 
-__all__ = ["pair_weights", "weighted_pairs"]
-
 
 def pair_weights(loss: PairLoss, labels: Tensor, embeddings: Tensor) -> Tensor:
     """Compute w_ij = |dL/dS_ij|, how strongly a loss moves each pair of a batch.

@@ -10,13 +10,6 @@ from tfdml._arguments import above_zero, at_least_zero, one_of
 from tfdml.losses._base import MetricLoss
 from tfdml.ops import Tensor, checked_labels, is_traced, masked_logsumexp, softplus
 
-__all__ = [
-    "ProxyAnchorLoss",
-    "ProxyLoss",
-    "class_mask",
-    "cross_entropy",
-]
-
 
 class ProxyLoss(MetricLoss):
     """A loss over the similarities of embeddings with the proxies of all classes.

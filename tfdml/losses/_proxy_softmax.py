@@ -13,8 +13,6 @@ from tfdml.losses._proxy import (
 )
 from tfdml.ops import Tensor, masked_logsumexp
 
-__all__ = ["ProxyNCALoss", "SoftTripleLoss"]
-
 
 @keras.saving.register_keras_serializable(package="tfdml")
 class ProxyNCALoss(ProxyLoss):

@@ -6,8 +6,6 @@ from keras import ops
 from tfdml.losses._base import PairLoss
 from tfdml.ops import Tensor, checked_labels, same_labels
 
-__all__ = ["check_pairwise", "gallery_masks", "query_gallery_loss"]
-
 
 def query_gallery_loss(
     loss: PairLoss,

@@ -17,8 +17,6 @@ from tfdml.ops import (
     softplus,
 )
 
-__all__ = ["BinomialDevianceLoss", "MultiSimilarityLoss"]
-
 
 @keras.saving.register_keras_serializable(package="tfdml")
 class BinomialDevianceLoss(PairLoss):

@@ -17,8 +17,6 @@ from tfdml.ops import (
     squared_distances,
 )
 
-__all__ = ["NCALoss", "NTXentLoss", "SupervisedContrastiveLoss"]
-
 
 @keras.saving.register_keras_serializable(package="tfdml")
 class NCALoss(PairLoss):

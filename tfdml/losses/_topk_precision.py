@@ -9,8 +9,6 @@ from tfdml._arguments import at_least_zero, whole
 from tfdml.losses._base import PairLoss
 from tfdml.ops import Tensor, top_scores
 
-__all__ = ["TopKPrecisionLoss", "precision_loss"]
-
 
 def precision_loss(
     scores: Tensor, positives: Tensor, negatives: Tensor, k: int

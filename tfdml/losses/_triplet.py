@@ -23,13 +23,6 @@ from tfdml.ops import (
     softplus,
 )
 
-__all__ = [
-    "HardTripletLoss",
-    "SemiHardTripletLoss",
-    "SemiHardWindowTripletLoss",
-    "TripletLoss",
-]
-
 
 @keras.saving.register_keras_serializable(package="tfdml")
 class TripletLoss(DistanceLoss):

@@ -12,8 +12,6 @@ from tfdml.batch_designs import balanced_eta, group_importance, random_pair_impo
 from tfdml.losses._base import MetricLoss
 from tfdml.ops import Tensor, euclidean_distances, is_traced, label_masks, unit_rows
 
-__all__ = ["BalancedContrastiveLoss", "WeightedContrastiveLoss"]
-
 ClassCounts = Mapping[int, int] | Sequence[int] | np.ndarray
 
 

@@ -8,8 +8,6 @@ from numpy.typing import ArrayLike, NDArray
 from tfdml._arguments import whole
 from tfdml._labels import class_codes
 
-__all__ = ["Difference", "bootstrap_interval", "paired_difference", "ratio_interval"]
-
 _BLOCK_ELEMENTS = 2**22  # classes drawn at once: 32 MiB of numbers
 
 

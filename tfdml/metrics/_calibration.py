@@ -8,18 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml._arguments import whole
-from tfdml.metrics._calibration_record import Calibration, Target, read_calibration
-from tfdml.metrics._match_scores import MatchScores, match_scores
-
-__all__ = [
-    "Calibration",
-    "MatchScores",
-    "calibrate",
-    "check_target",
-    "match_scores",
-    "read_calibration",
-    "wilson_interval",
-]
+from tfdml.metrics._calibration_record import Calibration, Target
+from tfdml.metrics._match_scores import MatchScores
 
 _NORMAL_QUANTILE = 1.959963984540054  # of 0.975: the interval has 95% confidence
 

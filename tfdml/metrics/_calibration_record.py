@@ -7,8 +7,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self, get_args
 
-__all__ = ["Calibration", "Target", "read_calibration"]
-
 Target = Literal["precision", "false_positive_rate"]
 
 _RATES = ("target_value", "precision", "recall", "false_positive_rate", "low", "high")

@@ -13,8 +13,6 @@ from tfdml.metrics._retrieval import retrieval_metrics
 from tfdml.metrics._task import RetrievalTask
 from tfdml.neighbors import Metric
 
-__all__ = ["RetrievalEvaluation"]
-
 
 class RetrievalEvaluation(keras.callbacks.Callback):
     """Measure exact retrieval on held-out classes at the end of each epoch.

@@ -5,8 +5,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from tfdml._labels import class_codes
 
-__all__ = ["clustering_metrics"]
-
 
 def clustering_metrics(clusters: ArrayLike, labels: ArrayLike) -> dict[str, float]:
     """Compare clusters with classes; the names of neither matter.

@@ -5,8 +5,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from tfdml._arguments import whole
 
-__all__ = ["hubness", "hubness_of_occurrences", "k_occurrences"]
-
 
 def hubness(neighbours: ArrayLike, gallery: int) -> dict[str, float]:
     """Measure how unevenly gallery items occur among the k nearest of the queries.

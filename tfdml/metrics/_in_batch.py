@@ -19,15 +19,6 @@ from tfdml.ops import (
     wide,
 )
 
-__all__ = [
-    "MeanAveragePrecision",
-    "MeanAveragePrecisionAtR",
-    "MisplacedPairs",
-    "PrecisionAtK",
-    "RPrecision",
-    "RecallAtK",
-]
-
 
 class _BatchRetrieval(keras.metrics.Mean):
     """A mean over the queries of batches, each searched with within its own batch.

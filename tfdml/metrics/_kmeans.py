@@ -8,8 +8,6 @@ from numpy.typing import ArrayLike, NDArray
 from tfdml._arguments import one_of, whole
 from tfdml._embeddings import as_embeddings, row_norms, unit_or_zero
 
-__all__ = ["cluster"]
-
 _BLOCK_ELEMENTS = 2**23  # scores held at once: 32 MiB in float32
 _SPREAD_START = 256  # clusters: above, k-means++ would take as long as the rest
 

@@ -14,8 +14,6 @@ from tfdml.metrics._results import QueryResults
 from tfdml.metrics._task import checked_ks
 from tfdml.neighbors import ExactSearcher, Metric
 
-__all__ = ["label_distance_metrics", "label_query_metrics"]
-
 _BLOCK_ELEMENTS = 2**22  # label distances at once: 32 MiB
 _CANCELLED = 1e-4  # of a product of this size at most 12 digits are right
 

@@ -9,8 +9,6 @@ from tfdml._embeddings import as_embeddings
 from tfdml._labels import blocks_by_group, checked_role, class_codes
 from tfdml.neighbors import ExactSearcher
 
-__all__ = ["MatchScores", "match_scores"]
-
 _FIRST = 32  # neighbours that nearly always hold one of another class
 _EXCLUDED = 2**20  # gallery rows that a block of queries leaves out
 

@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from tfdml._embeddings import as_embeddings, row_norms
 from tfdml._labels import checked_role, class_codes
 
-__all__ = ["STEP", "PairCounts", "accepted_by_class", "pair_counts"]
-
 STEP = 2.0**-20
 """Similarities are rounded to the nearest multiple of it."""
 

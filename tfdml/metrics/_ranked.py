@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LEVELS", "Ranked"]
-
 LEVELS = 100
 """Precision is told at recall 0, 1 / LEVELS, 2 / LEVELS, ... 1."""
 

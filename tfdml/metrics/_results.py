@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from tfdml._arguments import one_of
 from tfdml._labels import checked_labels
 
-__all__ = ["Average", "QueryResults", "RankingCurve", "WithoutPositive"]
-
 Average = Literal["micro", "macro"]
 WithoutPositive = Literal["skip", "zero"]
 

@@ -11,8 +11,6 @@ from tfdml.metrics._results import Average, QueryResults, RankingCurve, WithoutP
 from tfdml.metrics._task import RetrievalTask
 from tfdml.neighbors import Metric, PreparedGallery, Ties, check_ties, ranks_in
 
-__all__ = ["query_metrics", "retrieval_metrics"]
-
 
 def retrieval_metrics(
     embeddings: np.ndarray,

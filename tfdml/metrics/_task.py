@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 
 from tfdml._arguments import whole
 
-__all__ = ["RetrievalTask", "checked_ks"]
-
 _RANKS_AT_ONCE = 2**18  # a class of thousands has as many ranks for each query
 
 

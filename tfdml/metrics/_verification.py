@@ -9,15 +9,6 @@ from numpy.typing import ArrayLike, NDArray
 from tfdml.metrics._bootstrap import ratio_interval
 from tfdml.metrics._pair_counts import STEP, PairCounts, accepted_by_class, pair_counts
 
-__all__ = [
-    "OperatingPoint",
-    "precision_recall",
-    "roc_auc",
-    "roc_curve",
-    "true_accept_rates",
-    "verification_metrics",
-]
-
 _USUAL_RATES = (1e-1, 1e-2, 1e-3, 1e-4)
 
 

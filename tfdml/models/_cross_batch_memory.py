@@ -10,8 +10,6 @@ from tfdml._arguments import whole
 from tfdml.losses import MetricLoss, PairLoss, check_pairwise, gallery_masks
 from tfdml.ops import Tensor, checked_batch
 
-__all__ = ["CrossBatchMemory"]
-
 
 @keras.saving.register_keras_serializable(package="tfdml")
 class CrossBatchMemory(keras.Model):

@@ -16,8 +16,6 @@ import tfdml.layers._proxies  # noqa: F401
 from tfdml._arguments import fraction, one_of, whole
 from tfdml.layers import ColorTransform, GeMPooling, L2Normalization
 
-__all__ = ["build_embedder", "load_embedder"]
-
 
 def _average_and_max(name: str) -> Callable[[keras.KerasTensor], keras.KerasTensor]:
     average, largest = layers.GlobalAveragePooling2D(), layers.GlobalMaxPooling2D()

@@ -9,8 +9,6 @@ from numpy.typing import ArrayLike, NDArray
 from tfdml._parallel import in_threads
 from tfdml.neighbors._scores import Metric, PreparedGallery, check_exclude, leave_out
 
-__all__ = ["ExactSearcher", "check_k", "nearest_neighbors"]
-
 _WORTH_A_THREAD = 2**20  # scores
 _SPARE = 64  # more than k are asked of a GPU: some may tie with the last
 _LEAST_PARTS = 1024  # that maxima are taken of: NumPy is slow on shorter rows

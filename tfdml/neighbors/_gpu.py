@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 
 from tfdml._devices import running_backend
 
-__all__ = ["GpuRows"]
-
 
 class GpuRows:
     """Rows that stay on the GPU, to be compared with many queries.

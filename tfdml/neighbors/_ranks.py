@@ -10,8 +10,6 @@ from tfdml._arguments import one_of
 from tfdml._parallel import in_threads
 from tfdml.neighbors._scores import Metric, PreparedGallery, check_exclude, leave_out
 
-__all__ = ["Ties", "check_ties", "positive_ranks", "ranks_in"]
-
 Ties = Literal["index", "pessimistic", "optimistic"]
 
 _LONG_ROW = 2**18

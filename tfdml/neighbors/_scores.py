@@ -16,8 +16,6 @@ from tfdml._devices import has_gpu
 from tfdml._embeddings import as_embeddings, row_norms
 from tfdml.neighbors._gpu import GpuRows
 
-__all__ = ["Metric", "PreparedGallery", "check_exclude", "leave_out"]
-
 Metric = Literal["cosine", "dot_product", "squared_euclidean"]
 
 _BLOCK_ELEMENTS = 2**23  # scores held at once: 32 MiB in float32

@@ -9,14 +9,6 @@ from keras import ops
 from tfdml.ops._pairs import Tensor, masked_logsumexp, softplus
 from tfdml.ops._partners import Partners, is_in, pair_kinds
 
-__all__ = [
-    "hinge_costs",
-    "soft_costs",
-    "sums_by_product",
-    "sums_by_rows",
-    "sums_in_turn",
-]
-
 Costs = Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
 """Maps 4 t^2 (a + p).n `[B, B]`, 2 (1 + t^2) a.p `[B]`, the negatives and t^2 to the
 cost of each pair `[B]`, its derivatives by the first `[B, B]`, and their sums `[B]`."""

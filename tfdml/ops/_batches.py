@@ -7,8 +7,6 @@ from keras.src.backend import get_keras_mask  # Keras offers it in no other plac
 
 from tfdml.ops._pairs import Tensor
 
-__all__ = ["checked_batch", "checked_labels", "is_traced", "refuse_mask"]
-
 
 def refuse_mask(y_pred: Tensor) -> None:
     """Refuse embeddings that carry a Keras mask.

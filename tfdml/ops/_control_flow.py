@@ -8,8 +8,6 @@ from keras import ops
 
 from tfdml.ops._pairs import Tensor
 
-__all__ = ["cond", "while_loop"]
-
 
 def cond(condition: Tensor, if_true: Callable, if_false: Callable) -> Any:
     """Run one of two functions. See `keras.ops.cond`."""

@@ -4,8 +4,6 @@ from keras import ops
 
 from tfdml.ops._pairs import Tensor, wide
 
-__all__ = ["pair_histograms"]
-
 
 def pair_histograms(
     scores: Tensor, positives: Tensor, negatives: Tensor, intervals: int

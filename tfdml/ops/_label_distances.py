@@ -5,8 +5,6 @@ from keras import ops
 
 from tfdml.ops._pairs import Tensor, unit_rows
 
-__all__ = ["caption_distance", "segmentation_distance", "squared_label_distance"]
-
 _COORDINATES = 8
 """How many coordinates of labels are compared in one step."""
 

@@ -5,24 +5,6 @@ from typing import Any
 import keras
 from keras import ops
 
-__all__ = [
-    "anchors_per_pair",
-    "cosine_similarities",
-    "euclidean_distances",
-    "label_masks",
-    "masked_logsumexp",
-    "masked_max",
-    "masked_mean",
-    "masked_min",
-    "products",
-    "same_labels",
-    "softplus",
-    "squared_distances",
-    "top_scores",
-    "unit_rows",
-    "wide",
-]
-
 Tensor = Any
 """A tensor of whichever backend Keras runs on."""
 

@@ -8,8 +8,6 @@ from keras import ops
 from tfdml.ops._control_flow import while_loop
 from tfdml.ops._pairs import Tensor
 
-__all__ = ["Partners", "is_in", "pair_kinds"]
-
 
 def pair_kinds(pairs: Tensor, negatives: Tensor, dtype: str) -> Tensor:
     """Write two masks as one tensor of floats: 1 for a pair, -1 for a negative.

@@ -18,15 +18,6 @@ from keras import ops
 from tfdml.ops._control_flow import cond, while_loop
 from tfdml.ops._pairs import Tensor, masked_max
 
-__all__ = [
-    "each_positive",
-    "hinge_weights",
-    "next_above",
-    "ranks",
-    "row_count",
-    "semi_hard_weights",
-]
-
 FEW_POSITIVES = 256
 """Up to so many positives of an anchor, comparing in turn is the faster way."""
 

@@ -10,8 +10,6 @@ from tfdml._arguments import finite, whole
 from tfdml.metrics import hubness_of_occurrences
 from tfdml.plots._style import COLORS, legend_below, new_figure, numbers, plain_axes
 
-__all__ = ["plot_hubness", "plot_similarity_histograms"]
-
 _BARS = 100
 _NARROWEST, _WIDEST = 2e-5, 0.05  # bars, in cosine similarity
 

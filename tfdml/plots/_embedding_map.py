@@ -10,8 +10,6 @@ from tfdml._arguments import above_zero, whole
 from tfdml._embeddings import as_embeddings, unit_or_zero
 from tfdml.plots._style import COLORS, legend_below, new_figure
 
-__all__ = ["draw_embedding_map", "embedding_map", "plot_embedding_map", "thin_out"]
-
 _CELL = 0.28  # inches, the least side of a picture: 34 pixels
 _WIDEST = 1.2  # inches, so that a lone picture does not fill the page
 _FILLED = 0.92  # of a cell by a picture

@@ -4,8 +4,6 @@ import functools
 import unicodedata
 from typing import Any
 
-__all__ = ["drawable", "set_text"]
-
 # Beginnings of the names of fonts that have Korean, Japanese or Chinese, which those
 # that come with matplotlib lack; the first are taken where several are installed.
 _WIDER_FONTS = (

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from tfdml.plots._fonts import drawable
 from tfdml.plots._style import COLORS, new_figure
 
-__all__ = ["plot_retrieval_gallery"]
-
 Hit = tuple[NDArray[np.uint8], str, float, bool]
 """A picture, its title, its similarity to the query, and whether it is a positive."""
 

@@ -11,8 +11,6 @@ from tfdml.ops import Tensor
 from tfdml.plots._fonts import drawable
 from tfdml.plots._style import COLORS, light_grid
 
-__all__ = ["Panel", "plot_pair_weights", "plot_weights"]
-
 _STYLES = ({"color": COLORS[0], "marker": "o"}, {"color": COLORS[1], "marker": "x"})
 
 

@@ -16,8 +16,6 @@ from tfdml.plots._style import (
     runs_of,
 )
 
-__all__ = ["plot_precision_recall", "plot_recall_at_k", "plot_roc"]
-
 _WIDTH, _HEIGHT = 7.0, 4.3
 _POINTS = 500  # a line of more is sampled: nobody sees them, but files hold them
 _LEAST_RATE = 1e-6

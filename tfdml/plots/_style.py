@@ -12,18 +12,6 @@ import numpy as np
 
 from tfdml.plots._fonts import drawable, set_text
 
-__all__ = [
-    "COLORS",
-    "draw_runs",
-    "legend_below",
-    "light_grid",
-    "new_figure",
-    "numbers",
-    "plain_axes",
-    "runs_of",
-    "save_small",
-]
-
 # Okabe and Ito's colours, which stay apart for every kind of colour vision, with grey
 # in the place of yellow, which is too light on white. The first two differ in grey.
 COLORS = (

@@ -16,8 +16,6 @@ from tfdml.plots._style import (
     runs_of,
 )
 
-__all__ = ["plot_convergence", "plot_training"]
-
 _LOG_SPAN = 100
 
 

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from serving.endpoint.batching.parameters import BatchingParameters
 
-__all__ = ["Pace", "first_pace", "next_pace"]
-
 # For a batch timeout of None; see `BatchingParameters`.
 _MOST_OF_RUN = 0.25
 _LONGEST_WAIT = 0.005

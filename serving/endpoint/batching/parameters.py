@@ -8,8 +8,6 @@ from typing import Any
 
 from serving.web.config_messages import message_class, read_text_message
 
-__all__ = ["BatchingParameters", "read_batching_parameters"]
-
 _MOST_UNBATCHED = 256
 
 

@@ -10,8 +10,6 @@ import numpy as np
 
 from serving.endpoint.models.servable import Servable, ServableError, StatusCode
 
-__all__ = ["Outputs", "Piece", "Request", "Waiting"]
-
 Outputs = dict[str, np.ndarray]
 
 

@@ -8,15 +8,6 @@ import numpy as np
 
 from serving.endpoint.models.servable import Signature, TensorSpec
 
-__all__ = [
-    "join_outputs",
-    "merge_inputs",
-    "mergeable",
-    "padded_size",
-    "pads_too_much",
-    "split_outputs",
-]
-
 Arrays = Mapping[str, np.ndarray]
 
 _MOST_PADDED = 4

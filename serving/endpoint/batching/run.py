@@ -19,8 +19,6 @@ from serving.endpoint.batching.rows import (
 )
 from serving.endpoint.models.servable import Servable, ServableError, StatusCode
 
-__all__ = ["run_batch", "settle"]
-
 _log = logging.getLogger(__name__)
 
 # Receives the pieces of a batch and the seconds of their run, before any halves.

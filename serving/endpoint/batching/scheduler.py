@@ -32,8 +32,6 @@ from serving.endpoint.batching.rows import mergeable, padded_size
 from serving.endpoint.batching.run import run_batch, settle
 from serving.endpoint.models.servable import Servable, ServableError, StatusCode
 
-__all__ = ["BatchScheduler", "OnBatch", "Waiting"]
-
 OnBatch = Callable[[Servable, Sequence[int], int, Sequence[float], float], None]
 """Told of each batch: the version, the rows of each request in it (or piece of a long
 one), the rows that fill it up, the seconds that each waited in the queue, and the

@@ -13,18 +13,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "AllVersions",
-    "LatestVersions",
-    "ModelConfig",
-    "SpecificVersions",
-    "VersionPolicy",
-    "model_configs_of",
-    "parse_model_configs",
-    "single_model",
-    "unique_by_name",
-]
-
 _PLATFORM = "tensorflow"
 _LARGEST_VERSION = 2**63 - 1
 

@@ -12,8 +12,6 @@ from typing import Self
 from serving.endpoint.models.config import ModelConfig, parse_model_configs
 from serving.endpoint.models.servable import ServableError
 
-__all__ = ["ConfigWatch"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -2,8 +2,6 @@
 
 import gc
 
-__all__ = ["set_objects_aside"]
-
 
 def set_objects_aside() -> None:
     """Leave the garbage collector only the objects that will come.

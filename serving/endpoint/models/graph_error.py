@@ -2,8 +2,6 @@
 
 import re
 
-__all__ = ["readable_error"]
-
 _LONGEST_MESSAGE = 1000
 
 

@@ -6,13 +6,6 @@ from typing import Any
 from serving.endpoint.models.servable import Servable
 from serving.endpoint.models.version_states import VersionStatus
 
-__all__ = [
-    "metadata_json",
-    "metadata_response",
-    "model_status",
-    "model_status_json",
-]
-
 
 def model_status(versions: Iterable[VersionStatus]) -> Any:
     """Return the `GetModelStatusResponse` for versions, the newest first."""

@@ -15,8 +15,6 @@ from serving.endpoint.models.servable import Servable, ServableError, StatusCode
 from serving.endpoint.models.served import ServedModels
 from serving.endpoint.models.version_states import VersionState, VersionStatus
 
-__all__ = ["VersionLoader"]
-
 _log = logging.getLogger(__name__)
 
 

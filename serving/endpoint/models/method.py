@@ -4,8 +4,6 @@ from typing import NoReturn
 
 from serving.endpoint.models.servable import Servable, StatusCode, refuse
 
-__all__ = ["KIND_OF_METHOD", "METHOD_PREFIX", "refuse_method"]
-
 METHOD_PREFIX = "tensorflow/serving/"
 """What the method names of signatures begin with."""
 

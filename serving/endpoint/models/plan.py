@@ -11,16 +11,6 @@ from serving.endpoint.models.config import LatestVersions, ModelConfig
 from serving.endpoint.models.saved_model import find_version_folders, has_graph
 from serving.endpoint.models.servable import ServableError, StatusCode
 
-__all__ = [
-    "ModelPlan",
-    "check_labels",
-    "no_version_text",
-    "older_versions",
-    "plan_model",
-    "plan_or_refuse",
-    "versions_to_unload",
-]
-
 
 @dataclass(frozen=True)
 class ModelPlan:

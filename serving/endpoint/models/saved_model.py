@@ -10,16 +10,6 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-__all__ = [
-    "ModelVersion",
-    "find_model_version",
-    "find_version_folders",
-    "folder_stamp",
-    "has_graph",
-    "is_version",
-    "model_fingerprint",
-]
-
 _GRAPH = "saved_model.pb"
 _MOST_DIGITS = 19
 _FIRST_TOO_LARGE = 2**63  # versions are signed integers of 64 bits

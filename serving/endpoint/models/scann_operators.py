@@ -7,8 +7,6 @@ loads a model that `python -m serving combine` wrote calls this first. Neither K
 
 from typing import Any
 
-__all__ = ["import_scann_operators", "register_scann_operators"]
-
 _NAMESPACE = "Scann>"
 
 

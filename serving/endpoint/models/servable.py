@@ -17,18 +17,6 @@ import numpy as np
 from serving.endpoint.models.graph_error import readable_error
 from serving.endpoint.models.scann_operators import register_scann_operators
 
-__all__ = [
-    "DEFAULT_SIGNATURE",
-    "Servable",
-    "ServableError",
-    "Signature",
-    "StatusCode",
-    "TensorSpec",
-    "input_mismatch",
-    "refuse",
-    "type_name",
-]
-
 DEFAULT_SIGNATURE = "serving_default"
 
 _TYPE_NAMES = {"float16": "half", "float32": "float", "float64": "double"}

@@ -17,8 +17,6 @@ from serving.endpoint.models.version_states import (
     VersionStatus,
 )
 
-__all__ = ["ServedModels"]
-
 _MOST_ENDED_MODELS = 100
 """Models that are gone of which the status is still told; older ones are forgotten."""
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 from serving.endpoint.models.servable import Servable, ServableError, StatusCode
 
-__all__ = ["ModelVersions", "VersionCopy", "VersionState", "VersionStatus"]
-
 _MOST_ENDED = 100
 """Ended versions of a model that its status still tells; older ones are forgotten."""
 

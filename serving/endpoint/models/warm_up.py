@@ -13,12 +13,6 @@ from typing import Any
 
 from serving.endpoint.models.servable import Servable, ServableError
 
-__all__ = [
-    "read_warm_up_requests",
-    "warm_up",
-    "write_warm_up_requests",
-]
-
 _MOST_RECORDS = 1000  # as many as TF Serving accepts
 _MAX_UNPACKED_BYTES = 2**31
 

@@ -28,8 +28,6 @@ from serving.endpoint.models.served import ServedModels
 from serving.endpoint.models.version_states import VersionState, VersionStatus
 from serving.endpoint.models.warm_up import warm_up
 
-__all__ = ["WatchedModels"]
-
 _log = logging.getLogger(__name__)
 
 

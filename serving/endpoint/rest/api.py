@@ -38,8 +38,6 @@ from serving.web.log import request_id
 from serving.web.observer import Observed, RequestObserver
 from serving.web.tokens import TokenAccess
 
-__all__ = ["create_app"]
-
 _LOOK_SECONDS = 0.5
 _MUCH = 128 * 2**10  # bytes of JSON that take a few milliseconds
 _COMPRESSED_FROM = 32 * 2**10

@@ -23,15 +23,6 @@ from serving.endpoint.models.servable import (
     type_name,
 )
 
-__all__ = [
-    "first_misfit",
-    "is_base64",
-    "parse_json",
-    "quote",
-    "tensor",
-    "try_tensor",
-]
-
 _LONGEST_QUOTE = 200
 _MOST_DIMENSIONS = 32
 

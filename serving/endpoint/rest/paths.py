@@ -9,8 +9,6 @@ from starlette.types import Scope
 from serving.endpoint.models.saved_model import is_version
 from serving.endpoint.models.servable import refuse
 
-__all__ = ["Asked", "find_asked", "path_of"]
-
 _MODEL = r"/v1/models/(?P<model>[^/:]+)"
 _VERSION = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
 _POST = re.compile(f"{_MODEL}{_VERSION}:(?P<method>classify|regress|predict)", re.I)

@@ -14,8 +14,6 @@ import numpy as np
 
 from serving.endpoint.models.servable import refuse, type_name
 
-__all__ = ["encode_error", "encode_predict_reply"]
-
 _INDENT = "    "
 _NUMBERS = {"int8", "int16", "int32", "int64", "uint8", "uint32", "uint64"}
 _POWERS = np.array([float(f"1e{exponent}") for exponent in range(23)])  # exact

@@ -22,8 +22,6 @@ from serving.endpoint.rest.json_tensor import (
     try_tensor,
 )
 
-__all__ = ["PredictRequest", "decode_predict_request", "decode_signature_name"]
-
 
 @dataclass(frozen=True)
 class PredictRequest:

@@ -4,8 +4,6 @@ from http import HTTPStatus
 
 from serving.endpoint.models.servable import StatusCode
 
-__all__ = ["HTTP_STATUS", "STATUS_CODE"]
-
 HTTP_STATUS: dict[StatusCode, int] = {
     StatusCode.CANCELLED: 499,
     StatusCode.INVALID_ARGUMENT: HTTPStatus.BAD_REQUEST,

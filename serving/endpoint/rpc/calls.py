@@ -15,8 +15,6 @@ from serving.web.log import request_id
 from serving.web.observer import Observed, RequestObserver
 from serving.web.tokens import TokenAccess
 
-__all__ = ["CallRules", "Method", "method_handler"]
-
 _LONGEST_DETAILS = 1000
 """Details travel in a header, and clients refuse headers of more than 8 KiB."""
 

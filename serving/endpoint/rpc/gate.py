@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from serving.endpoint.models.servable import ServableError, StatusCode
 
-__all__ = ["CallGate"]
-
 
 class CallGate:
     """Lets a bounded number of calls in, and none any more once it is closed.

@@ -14,8 +14,6 @@ import grpc
 from serving.endpoint.models.servable import ServableError
 from serving.endpoint.rpc.message import CallLimit, receive
 
-__all__ = ["Health"]
-
 _SERVICE = "grpc.health.v1.Health"
 _MOST_WATCHERS = 64
 

@@ -15,8 +15,6 @@ import grpc
 
 from serving.endpoint.models.servable import ServableError, StatusCode
 
-__all__ = ["CallLimit", "receive"]
-
 
 class CallLimit:
     """Ends calls that hold a thread for longer than they may.

@@ -8,8 +8,6 @@ from serving.endpoint.models.servable import Servable, refuse
 from serving.endpoint.models.served import ServedModels
 from serving.web.observer import Observed
 
-__all__ = ["lease", "status"]
-
 
 @contextlib.contextmanager
 def lease(models: ServedModels, message: Any, observed: Observed) -> Iterator[Servable]:

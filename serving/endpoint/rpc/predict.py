@@ -21,8 +21,6 @@ from serving.endpoint.rpc.tensor import (
     unpacked_bytes,
 )
 
-__all__ = ["predict"]
-
 Run = Callable[[str, dict[str, np.ndarray]], dict[str, np.ndarray]]
 
 

@@ -26,8 +26,6 @@ from serving.web.observer import RequestObserver
 from serving.web.sockets import open_socket
 from serving.web.tokens import TokenAccess
 
-__all__ = ["GrpcServer"]
-
 _STATUS_CALLS = 24
 _HEALTH_CALLS = 24
 _FURTHER_CALLS = _STATUS_CALLS + _HEALTH_CALLS + 16

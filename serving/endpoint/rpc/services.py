@@ -26,8 +26,6 @@ from serving.endpoint.rpc.models import lease, status
 from serving.endpoint.rpc.predict import predict
 from serving.web.observer import Observed
 
-__all__ = ["ServiceCore", "add_services"]
-
 
 class ServiceCore:
     """Answers each call; knows nothing of servers and sockets.

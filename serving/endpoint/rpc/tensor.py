@@ -13,8 +13,6 @@ import numpy as np
 
 from serving.endpoint.models.servable import StatusCode, refuse
 
-__all__ = ["decode_tensor", "dtype_of", "encode_tensor", "unpacked_bytes"]
-
 _FIELDS = {
     "float32": "float_val",
     "float64": "double_val",

@@ -18,7 +18,6 @@ from tfdml.index import ScannIndex, SearchResult, Where, near_duplicates
 if TYPE_CHECKING:
     from serving.search.gallery.map import GalleryMap, MapLayout
 
-__all__ = ["GalleryAnalysis"]
 
 _THRESHOLD = 0.95
 _LEAST_THRESHOLD = 0.5  # below it, nearly all pairs of a gallery are found

@@ -47,8 +47,6 @@ from serving.web.sockets import open_socket, serve, url_of
 from serving.web.tls import SslConfig, ssl_context_for_uvicorn
 from serving.web.tokens import TokenAccess
 
-__all__ = ["MAX_UPLOAD_BYTES", "create_app", "run"]
-
 MAX_UPLOAD_BYTES = 20_000_000
 
 _STATIC = Path(__file__).parents[1] / "static"

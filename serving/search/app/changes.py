@@ -16,8 +16,6 @@ from serving.search.gallery.items import Item
 from serving.search.gallery.uploads import read_picture
 from tfdml.index import IndexFileError
 
-__all__ = ["GalleryChanges"]
-
 _log = logging.getLogger(__name__)
 
 # Each name takes a number for every picture of the gallery.

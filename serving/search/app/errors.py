@@ -10,8 +10,6 @@ from starlette.responses import JSONResponse, Response
 from serving.client import EndpointError
 from tfdml.images import UnreadableImageError
 
-__all__ = ["ERROR_HANDLERS"]
-
 _log = logging.getLogger(__name__)
 
 _BUSY = (429, 503, "UNAVAILABLE", "RESOURCE_EXHAUSTED")

@@ -17,8 +17,6 @@ from collections.abc import Awaitable, Callable, Container, Sequence
 
 import httpx
 
-__all__ = ["FetchError", "Fetcher", "is_elsewhere", "is_public", "resolve"]
-
 _REDIRECTS = 3
 _LONGEST_URL = 2_000
 

@@ -24,8 +24,6 @@ from serving.web.log import request_id
 from serving.web.observer import RequestObserver
 from serving.web.tokens import TokenAccess
 
-__all__ = ["Guard", "Watch"]
-
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _PORT = re.compile(r":[0-9]*\Z")
 _CODES = {int(status): code for code, status in HTTP_STATUS.items()} | {

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from serving.search.app.strict_json import LONGEST_JSON, too_long
 
-__all__ = ["CutBody", "cut_body", "decoded"]
-
 _KEY = b'"b64"'
 _TO_TEXT = re.compile(rb'"b64"[ \t\r\n]*:[ \t\r\n]*"')
 _PIECE = 2**16  # characters, which take a millisecond at most

@@ -13,8 +13,6 @@ from serving.search.gallery.items import Hit, Item
 from serving.search.gallery.report import method_of
 from serving.search.gallery.stored_images import PICTURE
 
-__all__ = ["Replies"]
-
 _MOST_VALUES = 1_000  # of an attribute, for people to choose from
 _TAG = 16  # characters of a hash that tell two pictures apart
 

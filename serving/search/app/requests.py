@@ -23,8 +23,6 @@ from serving.web.bounded_work import BoundedWork
 from serving.web.limits import ARRIVAL_SECONDS, TIMEOUT_SECONDS
 from tfdml.index import Where, where_from_json
 
-__all__ = ["DEFAULT_K", "MAX_K", "Asked", "NewPicture", "RequestReader", "where_of"]
-
 MAX_K = 100
 DEFAULT_K = 24
 

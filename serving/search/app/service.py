@@ -33,8 +33,6 @@ from serving.web.limits import TIMEOUT_SECONDS
 from tfdml.images import UnreadableImageError
 from tfdml.index import Where
 
-__all__ = ["SearchService", "missing"]
-
 # A large picture takes some hundred megabytes while it is decoded.
 _THREADS = 4
 _WAITING = 64

@@ -12,8 +12,6 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
-__all__ = ["LONGEST_JSON", "json_object", "read_json", "too_long"]
-
 LONGEST_JSON = 1_000_000
 """Most bytes of JSON."""
 

@@ -11,8 +11,6 @@ from PIL import Image
 
 from tfdml.images import read_image
 
-__all__ = ["MEDIA_TYPE", "Thumbnails"]
-
 MEDIA_TYPE = "image/jpeg"
 # As large as WebP of the same look, in a thirtieth of the time.
 _QUALITY = 85

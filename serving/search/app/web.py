@@ -8,8 +8,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["SecurityHeaders", "static_file", "too_large", "whole_number"]
-
 _LONGEST_NUMBER = 18
 _HEADERS = {
     b"content-security-policy": (

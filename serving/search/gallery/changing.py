@@ -32,8 +32,6 @@ from tfdml.export import SavedEmbedder
 from tfdml.images import UnreadableImageError, list_images
 from tfdml.index import ScannIndex
 
-__all__ = ["add_images", "remove_images"]
-
 Embedded = Iterator[tuple[str, np.ndarray | UnreadableImageError]]
 
 

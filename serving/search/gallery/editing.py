@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from serving.search.gallery.stored_images import PICTURE, StoredPictures
 from tfdml.index import ScannIndex
 
-__all__ = ["Addition", "ExistsError", "GalleryEditor"]
-
 _log = logging.getLogger(__name__)
 
 # A log that is read in a second or two at the next start, or small beside the index.

@@ -11,8 +11,6 @@ import numpy as np
 from tfdml.export import SavedEmbedder
 from tfdml.images import UnreadableImageError, View, read_image
 
-__all__ = ["check_row", "embed_files", "how_to_skip"]
-
 _BATCHES_AHEAD = 2
 _LENGTH_TOLERANCE = 1e-3
 

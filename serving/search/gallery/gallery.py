@@ -23,18 +23,6 @@ from tfdml.index import IndexFileError, ScannIndex
 from tfdml.index.storage import check_destination, lock, log_of, saved_data
 from tfdml.metrics import Calibration
 
-__all__ = [
-    "CLASS",
-    "Gallery",
-    "check_gallery_folder",
-    "class_attributes",
-    "class_of",
-    "is_below",
-    "load_gallery",
-    "read_image_list",
-    "save_gallery",
-]
-
 CLASS = "class"
 """Name of the attribute that holds the class of a picture."""
 

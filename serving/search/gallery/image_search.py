@@ -21,8 +21,6 @@ from serving.web.limits import MAX_PIXELS
 from tfdml.images import UnreadableImageError
 from tfdml.index import ScannIndex, Where
 
-__all__ = ["Hit", "ImageSearch", "Item", "open_search"]
-
 # Somebody waits for the answer: sooner than the client's own, which are for batches.
 _TIMEOUT_SECONDS = 20.0
 _RETRIES = Retries(count=2, seconds=5.0)
@@ -33,9 +31,14 @@ class Client(Protocol):
 
     url: str
 
-    def embed(self, images: Sequence[Picture]) -> NDArray[Any]: ...
-    def metadata(self) -> ModelMetadata: ...
-    def close(self) -> None: ...
+    def embed(self, images: Sequence[Picture]) -> NDArray[Any]:
+        """Return one embedding per image."""
+
+    def metadata(self) -> ModelMetadata:
+        """Return what the endpoint says of its model."""
+
+    def close(self) -> None:
+        """Close its connections."""
 
 
 class ImageSearch:

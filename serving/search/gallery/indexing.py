@@ -38,8 +38,6 @@ from tfdml.images import list_images
 from tfdml.index import ScannIndex
 from tfdml.index.rows import check_ids
 
-__all__ = ["embed_shard", "index_images", "merge_shards"]
-
 
 def index_images(
     images_folder: str | PathLike[str],

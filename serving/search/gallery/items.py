@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from serving.search.gallery.gallery import CLASS
 from serving.search.gallery.stored_images import PICTURE
 
-__all__ = ["Attributes", "Hit", "Item"]
-
 Attributes = Mapping[str, str | int | float | bool]
 """What an index knows of a picture, by name."""
 

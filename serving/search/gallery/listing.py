@@ -12,8 +12,6 @@ from serving.search.gallery.items import Attributes, Item
 from serving.search.gallery.stored_images import PICTURE
 from tfdml.index import ScannIndex, Where
 
-__all__ = ["Listing"]
-
 _BLOCK = 4096  # items whose attributes are read at one time
 
 

@@ -15,8 +15,6 @@ from serving.search.gallery.image_search import ImageSearch
 from tfdml.export import SavedEmbedder
 from tfdml.images import read_image
 
-__all__ = ["LocalModel", "open_local_search"]
-
 _BATCH = 32
 
 

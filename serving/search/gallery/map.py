@@ -30,8 +30,6 @@ from tfdml.index.local import LocalIndex
 from tfdml.metrics import cluster
 from tfdml.plots import embedding_map
 
-__all__ = ["GalleryMap", "MapError", "MapLayout", "MapPoint", "lay_out"]
-
 _LOGGER = logging.getLogger(__name__)
 
 _FILE = "map.json"

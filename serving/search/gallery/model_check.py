@@ -9,7 +9,6 @@ from serving.search.gallery.items import Item
 if TYPE_CHECKING:
     from serving.search.gallery.image_search import ImageSearch
 
-__all__ = ["MismatchError", "check_model"]
 
 _PROBES = 5
 _SAME_IMAGE = 0.99

@@ -7,15 +7,6 @@ from serving.search.gallery.gallery import Gallery
 from serving.search.gallery.shards import Part
 from tfdml.index import ScannIndex
 
-__all__ = [
-    "AddReport",
-    "IndexReport",
-    "RemoveReport",
-    "ShardReport",
-    "method_of",
-    "recall_of",
-]
-
 
 def method_of(index: ScannIndex) -> str:
     """Return how an index searches, in a word."""

@@ -24,8 +24,6 @@ from tfdml.index.storage import (
 )
 from tfdml.metrics import Calibration
 
-__all__ = ["Job", "Part", "Shard", "digest_of_list", "read_shards", "save_shard"]
-
 _CLASS = "EmbeddingShard"
 
 

@@ -8,8 +8,6 @@ import secrets
 from os import PathLike
 from pathlib import Path
 
-__all__ = ["PICTURE", "StoredPictures"]
-
 PICTURE = "picture"
 """Name of the attribute that holds the name of a stored picture."""
 

@@ -11,8 +11,6 @@ from PIL import Image
 from serving.web.limits import MAX_PIXELS
 from tfdml.images import UnreadableImageError, encode_png, read_image, warnings_ignored
 
-__all__ = ["Crop", "check_picture", "cut", "read_picture", "told_of_file"]
-
 Image.init()
 # What strangers may send. Pillow opens more, some by starting other programs; AVIF is
 # not in every build of it.

@@ -6,8 +6,6 @@ from os import PathLike
 from serving.search.gallery.gallery import load_gallery
 from serving.search.gallery.stored_images import PICTURE, StoredPictures
 
-__all__ = ["picture_problems"]
-
 _BLOCK = 4096  # pictures whose names are read at one time
 
 

@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from tfdml.index.rows import Snapshot
 
-__all__ = ["Compaction"]
-
 _LOGGER = logging.getLogger(__name__)
 
 # Of rows added since the last build, a share of all; comparing with a row costs about

@@ -18,8 +18,6 @@ from tfdml.index.storage import (
     write_version,
 )
 
-__all__ = ["Durable"]
-
 Apply = Callable[[Change], None]
 Replay = Callable[[Iterable[Change]], None]
 

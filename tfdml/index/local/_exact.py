@@ -12,8 +12,6 @@ from tfdml.index.local._index import LocalIndex
 from tfdml.index.rows import Ids
 from tfdml.neighbors import ExactSearcher
 
-__all__ = ["ExactIndex"]
-
 
 class ExactIndex(LocalIndex):
     """An index that compares every query with every item.

@@ -21,8 +21,6 @@ from tfdml.index.local._replay import check_fits
 from tfdml.index.rows import Checked, IdMap, Snapshot, Table, kind_of
 from tfdml.index.storage import Change
 
-__all__ = ["BuildAgain", "GuardedTable"]
-
 BuildAgain = Callable[[NDArray[np.float32], Any], Any]
 """Returns the like of a searcher, None if there was none, for other rows."""
 

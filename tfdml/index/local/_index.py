@@ -50,8 +50,6 @@ from tfdml.index.storage import (
     write_table,
 )
 
-__all__ = ["LocalIndex"]
-
 
 class LocalIndex(Index):
     """Ids, attributes, checks, changes and files of an index in memory.

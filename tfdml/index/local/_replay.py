@@ -5,8 +5,6 @@ import numpy as np
 from tfdml.index.rows import Table, kind_of
 from tfdml.index.storage import Change, LogError
 
-__all__ = ["check_fits"]
-
 
 def check_fits(change: Change, table: Table, dimension: int) -> None:
     """Refuse a change that cannot have been made to a table.

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from tfdml.index.rows import Snapshot, leaving_out_alike
 from tfdml.neighbors import ExactSearcher
 
-__all__ = ["nearest"]
-
 # Copying rows to compare with them takes longer than to search as many.
 _FEW_SHARE = 2  # of fewer rows than one in so many, where they are also few,
 _FEW_ROWS = 20_000

@@ -11,19 +11,6 @@ from tfdml.index.milvus._filters import ATTRIBUTES, ID, key_of, name_of
 from tfdml.index.rows import LONGEST_ID
 from tfdml.index.storage import IndexFileError
 
-__all__ = [
-    "EMBEDDING",
-    "LITE_TYPES",
-    "METRICS",
-    "Facts",
-    "create",
-    "declare",
-    "finish",
-    "kinds_of",
-    "make_searchable",
-    "read_facts",
-]
-
 EMBEDDING = "embedding"
 METRICS: dict[Metric, str] = {"cosine": "COSINE", "dot_product": "IP"}
 

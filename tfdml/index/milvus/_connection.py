@@ -8,15 +8,6 @@ from urllib.parse import urlsplit, urlunsplit
 
 from tfdml.index.storage import IndexFileError, LockedError
 
-__all__ = [
-    "check_collection",
-    "check_is_there",
-    "connect",
-    "disconnect",
-    "is_lite",
-    "place_of",
-]
-
 _TOKEN = "MILVUS_TOKEN"  # noqa: S105
 
 # pymilvus 3.0 pings every 10 seconds, and the server of milvus-lite 3.2 takes that for

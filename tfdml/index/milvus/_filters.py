@@ -22,18 +22,6 @@ import numpy as np
 from tfdml.index._filters import Not, Range, Where, check_where
 from tfdml.index.rows import TYPES
 
-__all__ = [
-    "ATTRIBUTES",
-    "ID",
-    "SMALLEST",
-    "expression_of",
-    "ids_after",
-    "ids_expression",
-    "key_of",
-    "name_of",
-    "without_ids",
-]
-
 ID = "id"
 ATTRIBUTES = "attributes"
 

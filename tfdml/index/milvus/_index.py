@@ -48,8 +48,6 @@ from tfdml.index.rows import (
 )
 from tfdml.index.storage import IndexFileError, read_version, write_version
 
-__all__ = ["MilvusIndex"]
-
 _INDEX_PARAMETERS: dict[str, dict[str, int]] = {
     "HNSW": {"M": 16, "efConstruction": 200}
 }

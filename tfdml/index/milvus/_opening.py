@@ -26,8 +26,6 @@ from tfdml.index.milvus._rows import Rows
 from tfdml.index.milvus._store import Store
 from tfdml.index.storage import IndexFileError
 
-__all__ = ["Address", "build_store", "check_settings", "open_store", "settings"]
-
 Address = tuple[str, str | None, str]
 """The uri, the token and the database, as `MilvusIndex.connect` takes them."""
 

@@ -11,20 +11,6 @@ from tfdml.index.milvus._collection import EMBEDDING
 from tfdml.index.milvus._filters import ATTRIBUTES, ID, SMALLEST, key_of, name_of
 from tfdml.index.rows import TYPES, Checked, Ids, Scalar, check_ids
 
-__all__ = [
-    "LONGEST_ATTRIBUTES",
-    "MOST_BYTES",
-    "MOST_BYTES_READ",
-    "Rows",
-    "attributes_of",
-    "attributes_of_rows",
-    "batches",
-    "check_milvus_ids",
-    "make_rows",
-    "of_kinds",
-    "size_of_ids",
-]
-
 MOST_BYTES = 2**24
 """In one request. Milvus takes 64 MiB; the encoding needs more than values do."""
 

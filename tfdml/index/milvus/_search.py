@@ -19,8 +19,6 @@ from tfdml.index.milvus._store import Store
 from tfdml.index.rows import leaving_out_alike
 from tfdml.neighbors import ExactSearcher
 
-__all__ = ["nearest"]
-
 _MOST = 16_384  # hits of one query
 _HITS = 200_000  # in one answer, of all its queries
 _QUERIES = 1_000

@@ -18,8 +18,6 @@ from tfdml.index.milvus._rows import (
     size_of_ids,
 )
 
-__all__ = ["Store"]
-
 _MOST_ROWS = 16_384  # in one answer, where they are counted
 # Milvus refuses, or finds little, where these are below the number of hits.
 _AT_LEAST_HITS = {

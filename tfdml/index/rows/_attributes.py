@@ -14,14 +14,6 @@ from tfdml.index._text import check_text
 from tfdml.index.rows._column_view import TYPES, ColumnView, Scalar
 from tfdml.index.rows._growing import Growing
 
-__all__ = [
-    "Checked",
-    "Column",
-    "Columns",
-    "Scalar",
-    "check_attributes",
-]
-
 Checked = Mapping[str, tuple[str, list[Scalar | None]]]
 """Kind and values of attributes by name, as `check_attributes` returns them."""
 

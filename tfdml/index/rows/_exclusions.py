@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 
 from tfdml.index.rows._ids import Ids, check_ids
 
-__all__ = ["banned_rows", "check_exclude", "leaving_out_alike"]
-
 _ALIKE = 64  # so few more or less are no other search
 
 

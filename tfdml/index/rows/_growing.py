@@ -5,8 +5,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Growing"]
-
 
 class Growing:
     """Rows that are added in amortised constant time, by one thread at a time.

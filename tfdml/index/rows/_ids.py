@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 
 from tfdml.index._text import check_text
 
-__all__ = ["LONGEST_ID", "IdMap", "Ids", "check_ids", "check_widths", "kind_of"]
-
 LONGEST_ID = 1_024
 """Characters: in arrays of strings, each takes as much memory as the longest."""
 

@@ -20,8 +20,6 @@ from tfdml.index.rows._growing import Growing
 from tfdml.index.rows._ids import IdMap, kind_of
 from tfdml.neighbors import ExactSearcher
 
-__all__ = ["Snapshot", "Table"]
-
 
 @dataclass(frozen=True)
 class Snapshot:

@@ -18,8 +18,6 @@ from tfdml.index.rows import Ids
 from tfdml.index.scann._searcher import ScannSearcher, ScannSettings
 from tfdml.index.scann._tuning import searcher_for_target
 
-__all__ = ["ScannIndex"]
-
 _MEASURED_FROM = 20_000  # below, comparing with all is as fast as anything
 _MOST_QUERIES = 2_000
 _QUERIES = "target_queries.npy"

@@ -18,18 +18,6 @@ from numpy.typing import NDArray
 from tfdml._embeddings import row_norms
 from tfdml.index._recall import MeasuredRecall
 
-__all__ = [
-    "REORDER_K",
-    "PreparedRows",
-    "ScannSearcher",
-    "ScannSettings",
-    "choose_settings",
-    "exact_settings",
-    "hashing_settings",
-    "tree_settings",
-    "tree_training",
-]
-
 REORDER_K = 10
 """The number of neighbours that `ScannSettings.reorder` is for."""
 

@@ -24,8 +24,6 @@ from tfdml.index.scann._searcher import (
     tree_settings,
 )
 
-__all__ = ["searcher_for_target"]
-
 _K = 10
 _QUERIES = 1_000  # in each of the two samples
 _REORDERS = (800, 400, 200, 140, 100, 80, 65, 50, 40)

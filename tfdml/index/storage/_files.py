@@ -31,15 +31,6 @@ from tfdml.index.storage._manifest import (
     write_manifest,
 )
 
-__all__ = [
-    "IndexFileError",
-    "check_destination",
-    "log_of",
-    "read_version",
-    "saved_data",
-    "write_version",
-]
-
 _LOG = re.compile(rf"({DATA.pattern})\.log")
 # What reading files that are whole, and were not written by `write_version`, raises.
 _UNFIT = (

@@ -32,17 +32,6 @@ from numpy.typing import NDArray
 
 from tfdml.index.rows import Checked, check_ids, kind_of
 
-__all__ = [
-    "Change",
-    "ChangeLog",
-    "LockedError",
-    "LogError",
-    "create_log",
-    "has_whole_length",
-    "read_log",
-    "start_of",
-]
-
 _START = "tfdml-changes 1 {}\n"
 _MAGIC = b"\x93CHG"
 _HEADER = struct.Struct("<4sQ32sI")

@@ -7,19 +7,6 @@ import reprlib
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "DATA",
-    "MANIFEST",
-    "NEW_MANIFEST",
-    "IndexFileError",
-    "check_file",
-    "check_notes",
-    "is_manifest",
-    "measure",
-    "read_manifest",
-    "write_manifest",
-]
-
 MANIFEST = "manifest.json"
 NEW_MANIFEST = "manifest.json.new"
 DATA = re.compile(r"data-[0-9a-f]{16}")

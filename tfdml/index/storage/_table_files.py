@@ -11,8 +11,6 @@ from tfdml.index._interface import Metric
 from tfdml.index.rows import Column, Columns, Snapshot, Table
 from tfdml.index.storage._manifest import IndexFileError
 
-__all__ = ["describe_table", "read_table", "write_table"]
-
 # What is read of the manifest, here and by the index.
 _MANIFEST = {
     "attributes": list,
