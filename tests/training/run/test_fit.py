@@ -236,7 +236,7 @@ def test_other_images_of_a_run_are_measured_whole_and_told_apart(
 ):
     write_shapes(tmp_path / "class", classes=4, images_per_class=2)
     subject = open_subject(run, tmp_path / "class")
-    assert (subject.split, len(subject.names)) == ("all", 8)
+    assert (subject.split_name, len(subject.names)) == ("all", 8)
     trained = read(run / "splits.json")["train"]
     shared = {f"class-{i}" for i in range(4)} & set(trained)
     assert subject.classes_trained_on == len(shared) > 0
