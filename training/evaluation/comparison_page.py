@@ -1,18 +1,16 @@
-"""A comparison of runs, as text and as an HTML page with curves."""
+"""Write a comparison of runs, as text and as an HTML page with curves."""
 
 import math
 from collections.abc import Iterator
-from html import escape
 from pathlib import Path
 
 import numpy as np
 
 from tfdml.metrics import Difference
 from training.evaluation.compare import Comparison, results_folder
-from training.evaluation.evaluation_page import figure_html
-from training.evaluation.figures import Figure, convergence, curves
+from training.evaluation.figures import convergence, curves
 from training.measure.query_files import read_queries, read_roc
-from training.reports.html_page import html_page, html_table
+from training.reports.page import Figure, Section, Table, write_page
 from training.reports.text import metric_text, metric_title
 
 _NOTE = (
@@ -87,18 +85,20 @@ def write_comparison(comparison: Comparison, path: Path) -> None:
     check_page_free(path)
     head, rows = comparison_rows(comparison)
     of = f"{comparison.queries:,} queries of {comparison.classes:,} classes."
-    parts = [
-        "<h1>Comparison</h1>",
-        f'<p class="lead">{escape(of)}</p>',
-        html_table(head, rows),
-        f'<p class="note">{escape(_NOTE)}</p>',
-        '<h2>Curves</h2><p class="note">Of several seeds, the first run.</p>',
-        '<div class="figures">',
-        *map(figure_html, _figures(comparison)),
-        "</div>",
-    ]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(html_page("Comparison", parts), encoding="utf-8")
+    write_page(
+        path,
+        "Comparison",
+        of,
+        sections=[
+            Section("Metrics", _NOTE, [Table(head, rows)]),
+            Section(
+                "Curves",
+                "Of several seeds, the first run.",
+                figures=_figures(comparison),
+            ),
+        ],
+    )
 
 
 def _mean(name: str, means: np.ndarray) -> str:

@@ -1,15 +1,12 @@
-"""The report of an evaluation, one HTML file that needs nothing else."""
+"""Write the report of an evaluation."""
 
-import base64
-import io
 import re
 from collections.abc import Mapping
-from html import escape
 from pathlib import Path
 from typing import Any
 
-from training.evaluation.figures import Drawn, Figure, figures
-from training.reports.html_page import environment_table, html_page, html_table
+from training.evaluation.figures import Drawn, figures
+from training.reports.page import Section, Table, environment_section, write_page
 from training.reports.text import metric_text, metric_title
 
 _K = re.compile(r"_at_[0-9]+$")
@@ -29,59 +26,39 @@ def write_evaluation_report(
     Raises:
         OSError: The file cannot be written.
     """
-    parts = [
-        f"<h1>{escape(results['model'])}</h1>",
-        f'<p class="lead">{escape(_lead(results))}</p>',
-        _warning(results),
+    sections = [
         _metrics(results),
         _superclasses(results),
         _clusters(results),
         _verification(results),
         _categories(results),
-        '<h2>Figures</h2><div class="figures">',
-        *map(figure_html, figures(drawn)),
-        "</div>",
-        environment_table(results["environment"]),
+        Section("Figures", figures=figures(drawn)),
+        environment_section(results["environment"]),
     ]
-    page = html_page(f"{results['model']}: evaluation", parts)
-    (folder / "report.html").write_text(page, encoding="utf-8")
-
-
-def figure_html(figure: Figure) -> str:
-    """Return a figure with its title and note, its picture inside of the page."""
-    file = io.BytesIO()
-    figure.drawing.savefig(file, format="png", dpi=160)
-    picture = base64.b64encode(file.getvalue()).decode("ascii")
-    width = round(figure.drawing.get_figwidth() * 100)
-    return (
-        f'<figure style="max-width: {width}px">'
-        f"<figcaption>{escape(figure.title)}</figcaption>"
-        f'<p class="note">{escape(figure.note)}</p>'
-        f'<img alt="{escape(figure.title)}" width="{width}" '
-        f'src="data:image/png;base64,{picture}"></figure>'
+    write_page(
+        folder / "report.html",
+        f"{results['model']}: evaluation",
+        _lead(results),
+        sections=[section for section in sections if section],
     )
 
 
 def _lead(results: Mapping[str, Any]) -> str:
-    of_classes = f" of {results['classes']:,} classes" * bool(results["classes"])
+    of_classes = f" of {results['classes']:,} classes" if results["classes"] else ""
     split = "" if results["split"] == "all" else f" ({results['split']})"
-    return (
+    text = (
         f"{results['images']:,} images{of_classes} in {results['of']}{split}, "
         f"embeddings of dimension {results['dimension']}, on {results['backend']}."
     )
+    if count := results["classes_trained_on"]:
+        text += (
+            f" {count:,} of the classes share the name of a class that the run trained "
+            "on, so the metrics say less about unseen classes."
+        )
+    return text
 
 
-def _warning(results: Mapping[str, Any]) -> str:
-    count = results["classes_trained_on"]
-    if not count:
-        return ""
-    return (
-        f'<p class="note"><b>{count:,} of the classes have the name of one that the '
-        "run trained on:</b> the numbers say less about classes it has never seen.</p>"
-    )
-
-
-def _metrics(results: Mapping[str, Any]) -> str:
+def _metrics(results: Mapping[str, Any]) -> Section:
     macro, intervals = results.get("macro", {}), results["intervals"]
     head = ["", "mean over queries", "95 % interval", "mean over classes"]
     rows = []
@@ -92,57 +69,54 @@ def _metrics(results: Mapping[str, Any]) -> str:
         rows.append([metric_title(name), value, interval, over_classes])
     keep = len(head) if macro else 3
     without = results["queries_without_positive"]
+    left_out = f" {without:,} queries without a positive are left out." * bool(without)
     note = (
-        f"{results['queries']:,} queries"
-        + f"; {without:,} without anything to find are left out" * bool(without)
-        + ". The interval says how far the mean would move with other classes of the "
-        "same kind."
+        f"{results['queries']:,} queries.{left_out} The interval shows how far the "
+        "mean would move with other classes of the same kind."
     )
-    table = html_table(head[:keep], (row[:keep] for row in rows))
-    by_k = _by_k(results["metrics"])
-    return f'<h2>Retrieval</h2><p class="note">{escape(note)}</p>{table}{by_k}'
+    table = Table(head[:keep], [row[:keep] for row in rows])
+    return Section("Retrieval", note, [table, *_by_k(results["metrics"])])
 
 
 def _without_k(metrics: Mapping[str, float]) -> list[str]:
-    """Return the metrics that have no k, and Precision@1; all that has no classes."""
+    """Return Precision@1 and the metrics without a k; all where there is no class."""
     if "precision_at_1" not in metrics:
         return list(metrics)
     single = [name for name in metrics if not _K.search(name)]
     return ["precision_at_1", *single]
 
 
-def _by_k(metrics: Mapping[str, float]) -> str:
-    """Return a table of Precision@k and Recall@k, a column a k."""
+def _by_k(metrics: Mapping[str, float]) -> list[Table]:
+    """Return a table of Precision@k and Recall@k, one column per k, if measured."""
     found = [name for name in metrics if name.startswith("recall_at_")]
     if not found:
-        return ""
+        return []
     ks = [name.removeprefix("recall_at_") for name in found]
     rows = [
         [title, *(metric_text("recall_at_", metrics[f"{name}_at_{k}"]) for k in ks)]
         for name, title in (("recall", "Recall@k"), ("precision", "Precision@k"))
     ]
-    return html_table(["k", *ks], rows)
+    return [Table(["k", *ks], rows)]
 
 
-def _superclasses(results: Mapping[str, Any]) -> str:
+def _superclasses(results: Mapping[str, Any]) -> Section | None:
     if "superclasses" not in results:
-        return ""
+        return None
     metrics = results["superclasses"]["metrics"]
     rows = [[metric_title(n), metric_text(n, metrics[n])] for n in _without_k(metrics)]
-    return (
-        '<h2>Retrieval of the category</h2><p class="note">The same searches, where '
-        "any picture of the query's category counts as found.</p>"
-        + html_table(["", "mean over queries"], rows)
-        + _by_k(metrics)
+    return Section(
+        "Retrieval by category",
+        "The same searches; any image of the query's category counts as a positive.",
+        [Table(["", "mean over queries"], rows), *_by_k(metrics)],
     )
 
 
-def _clusters(results: Mapping[str, Any]) -> str:
+def _clusters(results: Mapping[str, Any]) -> Section | None:
     columns = {"classes": results.get("clustering")}
     if "superclasses" in results:
         columns["categories"] = results["superclasses"]["clustering"]
     if not columns["classes"]:
-        return ""
+        return None
     rows = [
         [title, *(_clustered(name, found[name]) for found in columns.values() if found)]
         for name, title in (
@@ -153,9 +127,10 @@ def _clusters(results: Mapping[str, Any]) -> str:
             ("adjusted_rand", "adjusted Rand"),
         )
     ]
-    return (
-        '<h2>Clustering</h2><p class="note">k-means with as many clusters as there are '
-        "labels, compared with these.</p>" + html_table(["", *columns], rows)
+    return Section(
+        "Clustering",
+        "k-means with one cluster per label, compared with the labels.",
+        [Table(["", *columns], rows)],
     )
 
 
@@ -163,10 +138,10 @@ def _clustered(name: str, value: float) -> str:
     return f"{value:,}" if name == "clusters" else f"{100 * value:.1f}%"
 
 
-def _verification(results: Mapping[str, Any]) -> str:
+def _verification(results: Mapping[str, Any]) -> Section | None:
     found = results.get("verification")
     if not found:
-        return ""
+        return None
     rows = []
     prefix = "threshold_at_far_"
     for name in found:
@@ -184,17 +159,18 @@ def _verification(results: Mapping[str, Any]) -> str:
             ]
         )
     head = ["false accept rate", "true accept rate", "95 % interval", "threshold"]
-    table = html_table(head, rows) if rows else ""
-    return (
-        f'<h2>Verification</h2><p class="note">Area under the ROC curve of all pairs: '
-        f"{100 * found['pair_auc']:.2f}%.</p>{table}"
+    auc = 100 * found["pair_auc"]
+    return Section(
+        "Verification",
+        f"Area under the ROC curve of all pairs: {auc:.2f}%.",
+        [Table(head, rows)] if rows else (),
     )
 
 
-def _categories(results: Mapping[str, Any]) -> str:
+def _categories(results: Mapping[str, Any]) -> Section | None:
     found = results.get("categories")
     if not found:
-        return ""
+        return None
     names = [name for name in _CHOSEN if name in results["metrics"]]
     ordered = sorted(found.items(), key=lambda item: item[1].get("precision_at_1", 2))
     rows = [
@@ -205,6 +181,5 @@ def _categories(results: Mapping[str, Any]) -> str:
         ]
         for category, values in ordered
     ]
-    return "<h2>By category, the worst first</h2>" + html_table(
-        ["", "queries", *map(metric_title, names)], rows
-    )
+    head = ["", "queries", *map(metric_title, names)]
+    return Section("Categories, worst first", tables=[Table(head, rows)])

@@ -21,6 +21,7 @@ from tfdml.plots import (
 from training.evaluation.subject import Subject
 from training.json_files import read_json
 from training.measure.search import search_split
+from training.reports.page import Figure
 
 _MOST_ON_THE_MAP = 2000
 _THUMBNAIL = 48
@@ -49,21 +50,6 @@ class Drawn:
     occurrences: np.ndarray | None
     hub_k: int
     threshold: float | None = None
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure of the report.
-
-    Args:
-        title: What it shows.
-        note: How to read it, one or two sentences.
-        drawing: A `matplotlib.figure.Figure`.
-    """
-
-    title: str
-    note: str
-    drawing: Any
 
 
 def figures(drawn: Drawn) -> Iterator[Figure]:

@@ -1,16 +1,28 @@
-"""The report of a run, one HTML file that needs nothing else."""
+"""Write the report of a run."""
 
 import dataclasses
 import json
-from html import escape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from tfdml.plots import draw_runs, legend_below, new_figure, plain_axes
 from training.json_files import read_json
 from training.recipe.recipe import Recipe
-from training.reports.charts import line_chart
-from training.reports.html_page import environment_table, html_page, html_table
+from training.reports.page import (
+    Figure,
+    Section,
+    Table,
+    environment_section,
+    write_page,
+)
 from training.reports.text import is_further, measured_rows, metric_text, metric_title
+
+_DRAWINGS = {
+    "from all": "Randomly drawn queries, each with its nearest neighbors",
+    "from failures": "Queries whose nearest neighbor is of another class",
+}
 
 
 def write_report(run: Path) -> Path:
@@ -30,22 +42,29 @@ def write_report(run: Path) -> Path:
     results, history, recipe = (
         read_json(run / f"{name}.json") for name in ("metrics", "history", "recipe")
     )
-    sheet = (
-        read_json(run / "neighbors.json") if (run / "neighbors.json").exists() else []
-    )
-    name = run.name.removesuffix(".unfinished")
-    parts = [
-        f"<h1>{escape(name)}</h1>",
-        f'<p class="lead">{escape(_lead(results, recipe, history))}</p>',
-        _test_table(results),
-        _curves(history, results.get("best_epoch", 0)),
-        _sheet(sheet, results.get("searches_of", "test")),
-        _data_table(results),
-        _recipe(recipe),
-        environment_table(results.get("environment", {})),
-    ]
+    sheet = run / "neighbors.json"
+    queries = [_query(query) for query in read_json(sheet)] if sheet.exists() else []
+    split = results.get("searches_of", "test")
     path = run / "report.html"
-    path.write_text(html_page(name, parts), encoding="utf-8")
+    write_page(
+        path,
+        run.name.removesuffix(".unfinished"),
+        _lead(results, recipe, history),
+        "run.html",
+        measured=_measured(results),
+        curves=_curves(history, results.get("best_epoch", 0)),
+        queries=queries,
+        drawings=_DRAWINGS,
+        searched="training" if split == "train" else split,
+        has_classes=any(
+            neighbor["positive"] is not None
+            for query in queries
+            for neighbor in query["neighbors"]
+        ),
+        images=_images(results),
+        recipe=_recipe(recipe),
+        environment=environment_section(results.get("environment", {})),
+    )
     return path
 
 
@@ -54,149 +73,123 @@ def _lead(
 ) -> str:
     epochs = len(history.get("loss", ()))
     minutes, seconds = divmod(round(results["seconds_of_training"]), 60)
-    best = results.get("best_epoch")
-    return (
+    text = (
         f"{recipe['loss']['name']}, {recipe['embedder']['backbone']} network, "
         f"{epochs} epochs in {minutes} min {seconds} s on {results['backend']}"
-        + (
-            f"; the weights of epoch {best} are kept, the best on validation"
-            * bool(best)
-        )
-        + "."
     )
+    if best := results.get("best_epoch"):
+        return f"{text}; the weights of epoch {best}, the best on validation, are kept."
+    return f"{text}."
 
 
-def _test_table(results: dict[str, Any]) -> str:
+def _measured(results: dict[str, Any]) -> Section:
     names, rows = measured_rows(results)
     if not names:
-        return "<h2>Test</h2><p>No test images with anything to find.</p>"
-    table = html_table(
-        ["", *map(metric_title, names)],
-        (
-            [title, *(metric_text(name, values[name]) for name in names)]
-            for title, values in rows.items()
-        ),
-        main="after training",
-    )
-    return f"<h2>Test images, never seen in training</h2>{table}"
+        return Section("Test", "No test image has another to find.")
+    cells = [
+        [title, *(metric_text(name, values[name]) for name in names)]
+        for title, values in rows.items()
+    ]
+    table = Table(["", *map(metric_title, names)], cells, main="after training")
+    return Section("Test images, never seen in training", tables=[table])
 
 
-def _curves(history: dict[str, list[float]], best: int) -> str:
-    if not history:
-        return ""
+def _curves(history: dict[str, list[float]], best: int) -> Section:
+    charts = {}
     shares: dict[str, list[float]] = {}
-    others: dict[str, list[float]] = {}
     for name, values in history.items():
         if is_further(name) or name in ("val_recall_at_1", "triplets"):
-            continue  # the first is Precision@1
-        if name.startswith("val_"):
-            title = metric_title(name.removeprefix("val_"))
-            is_share = metric_text(name, 0.0).endswith("%")
-            (shares if is_share else others)[title] = values
-    charts = [("Loss", {"loss": history["loss"]}, False)]
-    if shares:
-        charts.append(("Validation", shares, True))
-    charts += [
-        (f"Validation: {title}", {title: v}, False) for title, v in others.items()
-    ]
-    charts += [
-        (metric_title(name).capitalize(), {metric_title(name): values}, False)
-        for name, values in history.items()
-        if name not in ("loss", "triplets") and not name.startswith("val_")
-    ]
-    figures = "".join(
-        f"<figure><figcaption>{escape(title)}</figcaption>"
-        f"{line_chart(series, percent=percent, marked=best)}</figure>"
-        for title, series, percent in charts
+            continue  # Recall@1 is Precision@1
+        title = metric_title(name.removeprefix("val_"))
+        if not name.startswith("val_"):
+            charts[title[0].upper() + title[1:]] = {title: values}
+        elif metric_text(name, 0.0).endswith("%"):
+            charts["Validation"] = shares
+            shares[title] = values
+        else:
+            charts[f"Validation: {title}"] = {title: values}
+    return Section(
+        "Curves",
+        f"The dashed line marks epoch {best}, whose weights are kept." if best else "",
+        figures=[
+            Figure(title, "", draw_curves(series, series is shares, best))
+            for title, series in charts.items()
+        ],
     )
-    note = f"<p>The dashed line marks epoch {best}, whose weights are kept.</p>" * bool(
-        best
-    )
-    return f'<h2>Curves</h2>{note}<div class="charts">{figures}</div>'
 
 
-def _sheet(sheet: list[dict[str, Any]], of: str) -> str:
-    if not sheet:
-        return ""
-    groups = {
-        "from all": "Queries drawn at random, each with its nearest neighbours",
-        "from failures": "Queries drawn from those whose first neighbour is wrong",
+def draw_curves(series: dict[str, list[float]], in_percent: bool, best: int) -> Any:
+    """Draw values by epoch; a value that is not finite leaves a gap.
+
+    Args:
+        series: Values of epoch 1, 2 and so on, by name.
+        in_percent: Whether the values are shares, 0 to 1, to be shown in percent.
+        best: An epoch to mark by an upright line; 0: none.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+    """
+    figure = new_figure(5.2, 2.8)
+    # Only now: `new_figure` says what to install where matplotlib is missing.
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+    axes = figure.subplots()
+    curves = {
+        name: (np.arange(1, len(values) + 1), np.asarray(values, "float64"))
+        for name, values in series.items()
     }
-    name = {"test": "test", "validation": "validation", "train": "training"}[of]
-    parts = [f"<h2>Searches among the {name} images</h2>"]
-    for drawn, title in groups.items():
-        rows = [query for query in sheet if query["drawn"] == drawn]
-        if rows:
-            parts.append(f"<p>{title}.</p>")
-        for query in rows:
-            cells = [
-                _cell(query, "query", "query"),
-                *map(_neighbor, query["neighbors"]),
-            ]
-            parts.append(f'<div class="sheet">{"".join(cells)}</div>')
-    if any(n["right"] is not None for q in sheet for n in q["neighbors"]):
-        parts.insert(
-            1, "<p>A green frame has the class of the query, a red one not.</p>"
-        )
-    return "".join(parts)
+    draw_runs(axes, curves)
+    lines = list(axes.lines)
+    if best:
+        axes.axvline(best, color="#57606a", linestyle="dashed", linewidth=1)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if in_percent:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_xlabel("epoch")
+    plain_axes(axes)
+    if len(lines) > 1:
+        legend_below(figure, lines, list(series))
+    return figure
 
 
-def _neighbor(item: dict[str, Any]) -> str:
-    kind = {True: "right", False: "wrong", None: ""}[item["right"]]
-    word = f"{kind}, " if kind else ""
-    return _cell(item, kind, f"{word}{item['similarity']:.2f}")
+def _query(query: dict[str, Any]) -> dict[str, Any]:
+    """Return a query of `neighbors.json`, also of one with the names of old runs."""
+    return _image(query) | {"neighbors": [_image(n) for n in query["neighbors"]]}
 
 
-def _cell(item: dict[str, Any], kind: str, note: str) -> str:
-    label = escape(item["class"] or item["name"])
-    return (
-        f'<div class="cell {kind}"><img alt="{label}" title="{escape(item["name"])}" '
-        f'src="data:image/jpeg;base64,{item["picture"]}"><b>{note}</b> {label}</div>'
-    )
+def _image(item: dict[str, Any]) -> dict[str, Any]:
+    old_names = {"picture": "image", "right": "positive"}
+    return {old_names.get(name, name): value for name, value in item.items()}
 
 
-def _data_table(results: dict[str, Any]) -> str:
-    table = html_table(
-        ["", "images", "classes"],
-        (
-            [split, f"{count:,}", str(results["classes"][split] or "none")]
-            for split, count in results["images"].items()
-        ),
-    )
+def _images(results: dict[str, Any]) -> Section:
+    rows = [
+        [split, f"{count:,}", str(results["classes"][split] or "none")]
+        for split, count in results["images"].items()
+    ]
     skipped = len(results.get("skipped_files", ()))
-    note = f"<p>{skipped} unreadable files were skipped.</p>" * bool(skipped)
-    return f"<h2>Images</h2>{table}{note}"
+    note = f"Skipped {skipped} unreadable files." if skipped else ""
+    return Section("Images", note, [Table(["", "images", "classes"], rows)])
 
 
-def _recipe(recipe: dict[str, Any]) -> str:
+def _recipe(recipe: dict[str, Any]) -> dict[str, list[tuple[str, bool]]]:
+    """Return the lines of each table, and whether each differs from its default."""
     defaults = {
         table.name: _defaults(table.type) for table in dataclasses.fields(Recipe)
     }
-    sections = []
-    for name, table in recipe.items():
-        lines = "".join(
-            f"<div{_given(value, defaults.get(name, {}).get(key))}>"
-            f"{escape(key)} = {escape(json.dumps(value))}</div>"
+    return {
+        name: [
+            (
+                f"{key} = {json.dumps(value)}",
+                value not in (defaults.get(name, {}).get(key), {}),
+            )
             for key, value in table.items()
-        )
-        sections.append(f"<section><h3>[{escape(name)}]</h3>{lines}</section>")
-    return (
-        "<h2>Recipe</h2><p>Bold: other than the default.</p>"
-        f'<div class="recipe">{"".join(sections)}</div>'
-    )
+        ]
+        for name, table in recipe.items()
+    }
 
 
 def _defaults(table: Any) -> dict[str, Any]:
-    return json.loads(
-        json.dumps(
-            {
-                f.name: f.default
-                for f in dataclasses.fields(table)
-                if f.default is not dataclasses.MISSING
-            }
-        )
-    )
-
-
-def _given(value: Any, default: Any) -> str:
-    return ' class="given"' * (value != default and value != {})
+    fields = dataclasses.fields(table)
+    known = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
+    return json.loads(json.dumps(known))

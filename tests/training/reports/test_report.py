@@ -5,7 +5,6 @@ import io
 import json
 import re
 from types import SimpleNamespace
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -15,10 +14,9 @@ from tests.support.running_chromium import chromium
 from training.__main__ import main
 from training.data.data_set import DataSet
 from training.data.split import Split
-from training.reports.charts import line_chart
 from training.reports.contact_sheet import contact_sheet
-from training.reports.html_page import html_page, html_table
-from training.reports.run_page import write_report
+from training.reports.page import Section, Table, write_page
+from training.reports.run_page import draw_curves, write_report
 from training.reports.text import metric_text, metric_title, summary
 
 RESULTS = {
@@ -96,48 +94,25 @@ def test_metrics_are_written_for_people(name, title, text):
     assert metric_text(name, 0.125) == text
 
 
-def lines_of(chart):
-    svg = ElementTree.fromstring(chart[: chart.index("</svg>") + 6])  # noqa: S314
-    return svg, [p for p in svg.iter("path") if p.get("stroke-width") == "2"]
-
-
-def points(path):
-    return [[float(n) for n in p.split()] for p in re.split("[ML]", path.get("d"))[1:]]
-
-
-def test_chart_draws_values_in_proportion():
-    svg, (line,) = lines_of(line_chart({"loss": [0.0, 10.0, 5.0]}))
-    (x1, y1), (x2, y2), (x3, y3) = points(line)
-    assert x2 - x1 == pytest.approx(x3 - x2, abs=0.2)
-    assert y1 - y2 == pytest.approx(2 * (y3 - y2), abs=0.2)
-    texts = {text.text: text for text in svg.iter("text")}
-    assert {"0", "2", "4", "6", "8", "10"} <= set(texts)
-    assert float(texts["10"].get("y")) - 4 == pytest.approx(y2, abs=0.1)
+def test_curves_hold_the_values_of_each_epoch_and_mark_the_best():
+    series = {"P@1": [0.5, float("nan"), 0.75], "MAP@R": [0.25, 0.5, float("inf")]}
+    figure = draw_curves(series, in_percent=True, best=3)
+    first, second, mark = figure.axes[0].lines
+    np.testing.assert_array_equal(first.get_xdata(), [1, 2, 3])
+    np.testing.assert_array_equal(first.get_ydata(), series["P@1"])
+    np.testing.assert_array_equal(second.get_ydata(), series["MAP@R"])
+    assert mark.get_xdata() == [3, 3]
+    figure.canvas.draw()  # without a warning
+    texts = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert all(text.endswith("%") for text in texts)
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == list(series)
 
 
 @pytest.mark.parametrize(
-    "values",
-    [[3.0], [2.0, 2.0], [0.0, 0.0], [1e-9, 2e-9], [-5.0, 1e6], [float("nan")]],
-    ids=str,
+    "values", [[3.0], [0.0, 0.0], [-5.0, 1e6], [float("nan")]], ids=str
 )
-def test_chart_stays_within_its_frame(values):
-    svg, (line,) = lines_of(line_chart({"a": values}, marked=1))
-    assert all(0 <= x <= 520 and 0 <= y <= 260 for x, y in points(line))
-    assert "nan" not in ElementTree.tostring(svg, "unicode")
-
-
-@pytest.mark.parametrize(
-    ("epochs", "named"), [(1, [1]), (3, [1, 2, 3]), (100, [20, 40, 60, 80, 100])]
-)
-def test_chart_names_round_epochs(epochs, named):
-    svg, _ = lines_of(line_chart({"a": [0.5] * epochs}))
-    foot = [t.text for t in svg.iter("text") if t.get("text-anchor") == "middle"]
-    assert foot == [*map(str, named), "epoch"]
-
-
-def test_chart_leaves_a_gap_where_a_value_is_no_number():
-    _, (line,) = lines_of(line_chart({"a": [1.0, float("nan"), 2.0, 3.0]}))
-    assert re.sub("[0-9. ]", "", line.get("d")) == "MML"
+def test_curves_of_unusual_values_can_be_drawn(values):
+    draw_curves({"a": values}, in_percent=False, best=0).canvas.draw()
 
 
 def split_of(labels, roles=None, classes=("a", "b", "c")):
@@ -226,22 +201,29 @@ def test_page_shows_the_run_and_asks_for_nothing_else(tmp_path, capsys):
     assert capsys.readouterr().out == f"{tmp_path / 'run' / 'report.html'}\n"
     page = (tmp_path / "run/report.html").read_text("utf-8")
     for text in (
-        "2 min 5 s on jax; the weights of epoch 2 are kept",
+        "2 min 5 s on jax; the weights of epoch 2, the best on validation, are kept",
         '<td class="n">75.5%</td><td class="n">12.35</td>',
-        "Validation: label distance@10",
+        "<figcaption>Validation: label distance@10</figcaption>",
         "a&amp;b",
-        "wrong, 0.",
-        "1,200",
-        "1 unreadable files were skipped",
-        '<div class="given">images = &quot;&lt;emoji&gt;&quot;</div>',
+        "negative, 0.",
+        "Skipped 1 unreadable files.",
+        '<div class="given">images = &#34;&lt;emoji&gt;&#34;</div>',
         "<div>test_fraction = 0.5</div>",  # the default
-        "<div>widths = [32, 64, 128, 256]</div>",
         '<div class="given">steps = 77</div>',
         "2026-01-02 03:04 UTC",
     ):
         assert text in page, text
-    assert page.count("<svg") == 4
+    assert page.count("data:image/png") == 4
     assert not re.search(r"https?://|<script|<link|url\(", page)
+
+
+def test_page_shows_the_searches_of_an_old_run(tmp_path):
+    item = {"name": "v", "class": "a", "picture": "AAAA"}
+    near = item | {"similarity": 0.5, "right": True}
+    write(tmp_path / "run", [item | {"drawn": "from all", "neighbors": [near]}])
+    page = write_report(tmp_path / "run").read_text("utf-8")
+    assert '<div class="cell positive"><img alt="a" title="v"' in page
+    assert "positive, 0.50" in page
 
 
 def test_page_of_a_run_without_validation_and_searches(tmp_path):
@@ -249,7 +231,7 @@ def test_page_of_a_run_without_validation_and_searches(tmp_path):
     (tmp_path / "run/neighbors.json").unlink()
     (tmp_path / "run/history.json").write_text('{"loss": [1.0]}')
     page = write_report(tmp_path / "run").read_text("utf-8")
-    assert page.count("<svg") == 1
+    assert page.count("data:image/png") == 1
     assert "Searches" not in page
 
 
@@ -264,8 +246,9 @@ def test_pages_fit_a_phone(tmp_path):
     run = tmp_path / ("a_long_name_" * 8)
     write(run, [])
     name = "a_name_that_is_longer_than_the_page_is_wide_on_a_telephone.jpg"
-    wide = html_table(["", *map(str, range(1, 20))], [[name, *["12.3 to 45.6"] * 19]])
-    (tmp_path / "table.html").write_text(html_page("table", [wide, wide]))
+    wide = Table(["", *map(str, range(1, 20))], [[name, *["12.3 to 45.6"] * 19]])
+    sections = [Section("wide", tables=[wide, wide])]
+    write_page(tmp_path / "table.html", "table", "lead", sections=sections)
     with chromium() as browser:
         page = browser.new_page(viewport={"width": 400, "height": 800})
         for file in (write_report(run), tmp_path / "table.html"):
