@@ -4,9 +4,9 @@ import argparse
 import sys
 
 from serving.commands.embed import add_embed
-from serving.commands.hinting import HintingParser
 from serving.commands.index import add_index
 from serving.commands.models import add_models
+from serving.commands.options import HintingParser
 from serving.commands.page import add_pages
 from serving.commands.search import add_search
 from tfdml.command_line import run_command

@@ -57,7 +57,7 @@ def export_model(
     keras.utils.set_random_seed(seed)
     export_embedder(build_embedder(**MODELS[name]), folder)  # type: ignore[arg-type]
     if warm_up:
-        from serving.endpoint.models.warm_up import write_warm_up_requests
+        from serving.endpoint.warm_up import write_warm_up_requests
 
         batches = [*([data] for data in warm_up), list(warm_up)]
         requests = [predict_message({"image_bytes": batch}) for batch in batches]

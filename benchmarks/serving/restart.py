@@ -39,7 +39,7 @@ import sys, time
 import tensorflow
 import serving.endpoint.run
 from serving.endpoint.models.servable import Servable
-from serving.endpoint.models.warm_up import warm_up
+from serving.endpoint.warm_up import warm_up
 imported = time.time()
 servable = Servable("bench", 1, sys.argv[1])
 loaded = time.time()

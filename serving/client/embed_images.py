@@ -19,8 +19,7 @@ from serving.client import (
     Retries,
     Unreadable,
 )
-from serving.client.journal import Journal
-from serving.search.gallery.shards import digest_of_list
+from serving.client.journal import Journal, digest_of_list
 from tfdml.images import UnreadableImageError, list_images
 
 PATIENCE = Retries(count=60, seconds=120.0)

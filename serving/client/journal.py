@@ -7,14 +7,23 @@ line that was not finished when a run ended is dropped.
 
 import base64
 import fcntl
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+
+def digest_of_list(paths: Iterable[str]) -> str:
+    """Compute a SHA-256 that differs between two lists of images."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.encode() + b"\0")
+    return digest.hexdigest()
 
 
 class Journal:

@@ -3,10 +3,9 @@
 import argparse
 from typing import Any
 
-from serving.commands.hinting import HintingParser
 from serving.commands.index_changes import add, build, merge, remove
 from serving.commands.index_reports import duplicates, gallery_map, stats, verify
-from serving.commands.options import add_embedder, add_json
+from serving.commands.options import HintingParser, add_embedder, add_json
 
 _HINT = (
     "To embed a folder of images: `python -m serving index build IMAGES INDEX "

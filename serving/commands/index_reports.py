@@ -7,8 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from serving.commands.progress import progress_bar
-from serving.commands.tables import details, print_json, print_text, printable, table
+from serving.commands.tables import (
+    details,
+    print_json,
+    print_text,
+    printable,
+    progress_bar,
+    table,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -16,7 +22,6 @@ if TYPE_CHECKING:
 
     from serving.search.gallery.map import MapLayout, MapPoint
     from tfdml.index import NearDuplicates, ScannIndex, SearchResult, Where
-
 
 _MEMBERS = 10  # of a group that are printed
 _BLOCK = 4096  # images whose attributes are read at one time

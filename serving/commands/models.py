@@ -4,8 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from serving.commands.options import add_address
-from serving.commands.run import add_run_options, run
+from serving.endpoint.options import add_options, options_of
 
 
 def add_models(commands: Any) -> None:
@@ -13,9 +12,8 @@ def add_models(commands: Any) -> None:
     _add_export(commands)
     _add_combine(commands)
     serve = commands.add_parser("run", help="serve a model by TF Serving's protocols")
-    add_address(serve, 8501)
-    add_run_options(serve)
-    serve.set_defaults(run_command=run)
+    add_options(serve)
+    serve.set_defaults(run_command=_run)
 
 
 def _add_export(commands: Any) -> None:
@@ -83,3 +81,14 @@ def _combine(parsed: argparse.Namespace) -> None:
             parsed.model, parsed.index, parsed.destination, neighbors=parsed.neighbors
         )
     )
+
+
+def _run(parsed: argparse.Namespace) -> None:
+    from serving.web.log import configure
+
+    options = options_of(parsed)
+    # Not before the options are checked: TensorFlow takes seconds.
+    from serving.endpoint.run import run
+
+    configure(options.log_format)
+    run(options)

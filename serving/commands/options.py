@@ -1,11 +1,11 @@
 """Options that several commands have."""
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from serving.client.credentials import Credentials
-
 
 _ENDPOINT_HELP = (
     "such as http://127.0.0.1:8501/v1/models/NAME or grpc://127.0.0.1:8500/NAME"
@@ -75,3 +75,27 @@ def credentials_of(parsed: argparse.Namespace) -> "Credentials":
         certificate_file=parsed.certificate_file,
         key_file=parsed.key_file,
     )
+
+
+class HintingParser(argparse.ArgumentParser):
+    """A parser that adds advice to the error of an unknown command.
+
+    Args:
+        hints: The advice, by the word in the place of a command; the one at "" is for
+            any other word, and for a missing one. Default: none.
+        options: See `argparse.ArgumentParser`.
+    """
+
+    def __init__(
+        self, *, hints: Mapping[str, str] | None = None, **options: Any
+    ) -> None:
+        super().__init__(**options)
+        self._hints = hints or {}
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage, the error and the hint, and exit with code 2."""
+        hint = self._hints.get("")
+        for word, text in self._hints.items():
+            if word and f"invalid choice: {word!r}" in message:
+                hint = text
+        super().error(message if hint is None else f"{message}. {hint}")

@@ -66,9 +66,9 @@ def _add_demo(commands: Any) -> None:
 
 def _page(parsed: argparse.Namespace) -> None:
     from serving.search.app.app import run
+    from serving.web.access import TokenAccess
     from serving.web.log import configure
     from serving.web.tls import read_ssl_config
-    from serving.web.tokens import TokenAccess
 
     tokens, ssl = parsed.token_file, parsed.ssl_config_file
     access = None if tokens is None else TokenAccess(tokens)

@@ -8,8 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from serving.commands.options import add_embedder, add_json, credentials_of
-from serving.commands.progress import progress_bar
-from serving.commands.tables import print_json, print_text, printable, table
+from serving.commands.tables import (
+    print_json,
+    print_text,
+    printable,
+    progress_bar,
+    table,
+)
 
 if TYPE_CHECKING:
     from serving.search.gallery.image_search import Hit, ImageSearch

@@ -1,11 +1,15 @@
-"""Tables for a terminal: aligned, no wider than it, and one JSON document instead."""
+"""What commands print: tables, one JSON document instead, and progress."""
 
+import argparse
 import json
 import shutil
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 _GAP = "  "
 _LEAST = 8  # characters that a text keeps, however narrow the terminal is
@@ -149,3 +153,14 @@ def _first(text: str, width: int) -> str:
 def _padded(text: str, width: int, *, on_the_right: bool = False) -> str:
     spaces = " " * (width - _columns(text))
     return spaces + text if on_the_right else text + spaces
+
+
+def progress_bar(parsed: argparse.Namespace, total: int, what: str) -> "tqdm[Any]":
+    """Begin a bar of `total` images; none with `--json` or without a terminal."""
+    from tqdm import tqdm
+
+    disable = True if parsed.json else None  # None: where there is no terminal
+    bar: tqdm[Any] = tqdm(
+        total=total, desc=what, unit=" images", disable=disable, leave=False
+    )
+    return bar

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from serving.endpoint.models.servable import ServableError, StatusCode
+from serving.web.status import StatusCode, StatusError
 
 _UNMEASURED = (2**31 - 1, 2**31 - 1)
 
@@ -48,7 +48,7 @@ def check_pixels(values: Any, most: int, input_name: str) -> int:
         The pixels of all pictures together, over all their frames.
 
     Raises:
-        ServableError: INVALID_ARGUMENT; the first picture that is too large or is an
+        StatusError: INVALID_ARGUMENT; the first picture that is too large or is an
             animated WebP.
         ValueError: `most` is out of range.
     """
@@ -61,7 +61,7 @@ def check_pixels(values: Any, most: int, input_name: str) -> int:
         try:
             total += _count_pixels(picture, most)
         except _RefusedError as error:
-            raise ServableError(
+            raise StatusError(
                 StatusCode.INVALID_ARGUMENT,
                 f'Input "{input_name}", row {index // in_row}: {error}',
             ) from error

@@ -7,8 +7,9 @@ import numpy as np
 
 from serving.endpoint.batching.scheduler import BatchScheduler, Waiting
 from serving.endpoint.image_header import check_pixels
-from serving.endpoint.models.servable import Servable, refuse
-from serving.web.limits import MAX_PIXELS
+from serving.endpoint.models.servable import Servable
+from serving.endpoint.options import ServerOptions
+from serving.web.status import refuse
 
 _MOST_PICTURES = 4
 """Pictures of the largest size that a request may hold.
@@ -32,7 +33,7 @@ class Predictor:
     """
 
     def __init__(
-        self, scheduler: BatchScheduler, *, max_pixels: int = MAX_PIXELS
+        self, scheduler: BatchScheduler, *, max_pixels: int = ServerOptions.max_pixels
     ) -> None:
         if max_pixels < 1:
             raise ValueError(
@@ -59,10 +60,10 @@ class Predictor:
                 for is not run.
 
         Returns:
-            The outputs, once they are there; or the `ServableError` of the request.
+            The outputs, once they are there; or the `StatusError` of the request.
 
         Raises:
-            ServableError: The queue is full, or a picture or all together have too
+            StatusError: The queue is full, or a picture or all together have too
                 many pixels.
         """
         pixels = sum(

@@ -3,132 +3,111 @@
 import contextlib
 import functools
 import time
-from collections.abc import Iterable, Sequence
-from os import PathLike
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from serving.endpoint.batching.parameters import BatchingParameters
+from serving.endpoint.batching.parameters import (
+    BatchingParameters,
+    read_batching_parameters,
+)
 from serving.endpoint.batching.scheduler import BatchScheduler, OnBatch
-from serving.endpoint.models.config import ModelConfig, model_configs_of
+from serving.endpoint.models.config import (
+    ModelConfig,
+    model_configs_of,
+    parse_model_configs,
+    single_model,
+)
 from serving.endpoint.models.config_watch import ConfigWatch
-from serving.endpoint.models.servable import Servable, StatusCode, refuse
+from serving.endpoint.models.servable import Servable
 from serving.endpoint.models.watched import WatchedModels
+from serving.endpoint.options import File, ServerOptions
 from serving.endpoint.predictor import Predictor
 from serving.endpoint.rest.api import create_app
 from serving.endpoint.rpc.server import GrpcServer
-from serving.web import limits
-from serving.web.loopback import is_loopback
-from serving.web.monitoring import Monitoring
+from serving.endpoint.warm_up import warm_up
+from serving.web.access import TokenAccess, is_loopback
+from serving.web.monitoring import Monitoring, read_monitoring_config
 from serving.web.observer import RequestObserver
-from serving.web.sockets import open_socket, serve, url_of
-from serving.web.tls import SslConfig, grpc_credentials, ssl_context_for_uvicorn
-from serving.web.tokens import TokenAccess
+from serving.web.sockets import GRACE_SECONDS, open_socket, serve, url_of
+from serving.web.status import StatusCode, refuse
+from serving.web.tls import (
+    grpc_credentials,
+    read_ssl_config,
+    ssl_context_for_uvicorn,
+)
+
+_T = TypeVar("_T")
 
 
-def run(
-    configs: Iterable[ModelConfig],
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8501,
-    grpc_port: int | None = None,
-    batching: BatchingParameters | None = None,
-    poll_seconds: float = 1.0,
-    config_file: str | PathLike[str] | None = None,
-    config_content: bytes | None = None,
-    config_file_seconds: float = 0.0,
-    metrics_path: str | None = None,
-    tls: SslConfig | None = None,
-    access: TokenAccess | None = None,
-    max_body_bytes: int = limits.MAX_BODY_BYTES,
-    max_pixels: int = limits.MAX_PIXELS,
-    timeout_seconds: float = limits.TIMEOUT_SECONDS,
-    max_message_bytes: int = limits.MAX_MESSAGE_BYTES,
-    max_concurrent_calls: int = limits.MAX_CONCURRENT_CALLS,
-) -> None:
+def run(options: ServerOptions) -> None:
     """Serve models until SIGINT or SIGTERM.
-
-    Args:
-        configs: The models.
-        host: Address to listen on; the default keeps other machines out.
-        port: Port of REST; 0 for any free one, which is printed.
-        grpc_port: Port of gRPC; 0 for any free one, which is printed, None for REST
-            alone.
-        batching: How requests are put together; None for the defaults.
-        poll_seconds: Seconds between two looks at the folders for new versions; 0
-            looks at the start only.
-        config_file: The file that `configs` come from, to be watched.
-        config_content: What it held when `configs` were read from it, so that the
-            first look changes nothing where the file is still the same.
-        config_file_seconds: Seconds between two looks at it; 0 looks at it no more.
-        metrics_path: Path of the metrics for Prometheus; None for none.
-        tls: Keys and certificates of both ports; None for ports without TLS.
-        access: Checks the bearer token of each request; None lets everybody in.
-        max_body_bytes: Longest REST body that is accepted.
-        max_pixels: Width times height above which a picture is refused.
-        timeout_seconds: How long a prediction over REST may take. Over gRPC the client
-            says.
-        max_message_bytes: Longest gRPC message in both directions.
-        max_concurrent_calls: gRPC calls that are taken at one time.
 
     Raises:
         PortInUseError: Another program listens on a port.
-        FileNotFoundError: There is no exported model.
-        ValueError: A model cannot be loaded, or an argument is out of range.
+        OSError: A file is missing, or there is no exported model.
+        ValueError: A model or file cannot be read, or an option is out of range.
     """
+    configs, config_content = _models(options)
+    batching = batching_of(options)
+    tls = _read(read_ssl_config, options.ssl_config_file)
+    access = _read(TokenAccess, options.token_file)
+    metrics_path = _read(read_monitoring_config, options.monitoring_config_file)
     monitoring = None if metrics_path is None else Monitoring()
     observer = RequestObserver(monitoring)
     is_guarded = (
-        is_loopback(host)
+        is_loopback(options.host)
         or access is not None
         or (tls is not None and tls.client_verify)
     )
-    parameters = batching or BatchingParameters()
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(open_socket(host, port))
-        scheduler = BatchScheduler(
-            parameters, on_batch=_on_batch(monitoring, parameters)
-        )
-        predictor = Predictor(scheduler, max_pixels=max_pixels)
+        listener = stack.enter_context(open_socket(options.host, options.port))
+        scheduler = BatchScheduler(batching, on_batch=_on_batch(monitoring, batching))
+        predictor = Predictor(scheduler, max_pixels=options.max_pixels)
         watched = WatchedModels(
             configs,
-            poll_seconds=poll_seconds,
+            poll_seconds=options.file_system_poll_wait_seconds,
+            warm_up=warm_up,
             on_warmed_up=_on_warmed_up(monitoring),
         )
         app = create_app(
             watched.served,
             predictor,
-            max_body_bytes=max_body_bytes,
-            timeout_seconds=timeout_seconds,
+            max_body_bytes=options.max_body_bytes,
+            timeout_seconds=options.timeout_seconds,
             access=access,
             observer=observer,
             metrics_path=metrics_path,
         )
         # Left from the last line up: gRPC first, since its calls need all the others.
         # What has not ended by then is refused, and ends with the process.
-        stop = _Stop(limits.GRACE_SECONDS)
+        stop = _Stop(GRACE_SECONDS)
         stack.callback(lambda: watched.close(stop.seconds_left()))
         stack.callback(lambda: predictor.close(stop.seconds_left()))
         watch = None
-        if config_file is not None and config_file_seconds > 0:
+        seconds = options.model_config_file_poll_wait_seconds
+        if options.model_config_file is not None and seconds > 0:
             watch = ConfigWatch(
-                config_file, config_file_seconds, watched.reload, applied=config_content
+                options.model_config_file,
+                seconds,
+                watched.reload,
+                applied=config_content,
             )
             stack.callback(lambda: watch.close(stop.seconds_left()))
         grpc_server = None
-        if grpc_port is not None:
+        if not options.no_grpc:
             grpc_server = stack.enter_context(
                 GrpcServer(
                     watched.served,
                     predictor,
-                    host=host,
-                    port=grpc_port,
+                    host=options.host,
+                    port=options.grpc_port,
                     reload=functools.partial(_reload, watched, is_guarded),
                     access=access,
                     observer=observer,
                     credentials=None if tls is None else grpc_credentials(tls),
-                    max_message_bytes=max_message_bytes,
-                    max_concurrent_calls=max_concurrent_calls,
+                    max_message_bytes=options.grpc_message_bytes,
+                    max_concurrent_calls=options.grpc_calls,
                 )
             )
             grpc_server.start()
@@ -157,6 +136,34 @@ def run(
             tls=None if tls is None else ssl_context_for_uvicorn(tls),
             on_stop=on_stop,
         )
+
+
+def _models(options: ServerOptions) -> tuple[list[ModelConfig], bytes | None]:
+    """Return the models, and what their file held when it was read.
+
+    The first look at the file changes nothing where it is still the same.
+    """
+    if options.model_config_file is not None:
+        content = Path(options.model_config_file).read_bytes()
+        return parse_model_configs(content, options.model_config_file), content
+    # `ServerOptions` has checked that there are both.
+    assert options.model_name is not None  # noqa: S101
+    assert options.model_base_path is not None  # noqa: S101
+    return [single_model(options.model_name, options.model_base_path)], None
+
+
+def batching_of(options: ServerOptions) -> BatchingParameters:
+    """Return how requests are put together into batches."""
+    if options.no_batching:
+        return BatchingParameters.unbatched()
+    if options.batching_parameters_file is None:
+        return BatchingParameters()
+    return read_batching_parameters(options.batching_parameters_file)
+
+
+def _read(read: Callable[[File], _T], file: File | None) -> _T | None:
+    """Read a file of configuration, where one is given."""
+    return None if file is None else read(file)
 
 
 class _Stop:

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from serving.endpoint.models.servable import DEFAULT_SIGNATURE, Servable, ServableError
+from serving.endpoint.models.servable import DEFAULT_SIGNATURE, Servable
+from serving.web.status import StatusError
 from tfdml.images import UnreadableImageError, View, encode_png, list_images, read_image
 
 MOST_ROWS = 32
@@ -99,7 +100,7 @@ def encoded_pictures(
 def _is_decoded(data: bytes, servable: Servable) -> bool:
     try:
         servable.predict({_BYTES_IN: _rows([data])})
-    except ServableError:
+    except StatusError:
         return False
     return True
 

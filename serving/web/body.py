@@ -12,6 +12,9 @@ _GZIP = 16 + zlib.MAX_WBITS
 _PIECE_BYTES = 2**20  # a few milliseconds of decompression
 _DISCARD_SECONDS = 10
 
+ARRIVAL_SECONDS = 60.0
+"""Time in which a REST body or a gRPC message must arrive."""
+
 
 class BodyReader:
     """Reads bodies; what it holds at one time is bounded over all requests together.

@@ -11,6 +11,9 @@ from starlette.exceptions import HTTPException
 
 Result = TypeVar("Result")
 
+TIMEOUT_SECONDS = 30.0
+"""How long a request waits for its result unless another limit is set."""
+
 
 class Room:
     """Room for so many requests at one time; others are refused.

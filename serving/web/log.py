@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
-from serving.endpoint.models.servable import StatusCode
+from serving.web.status import StatusCode
 
 _ID = re.compile("[A-Za-z0-9._-]{1,128}")
 _PLAIN = re.compile(r"[^\s\"\\=]+")

@@ -4,13 +4,20 @@ import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
-from serving.endpoint.models.servable import Servable, StatusCode
 from serving.web.log import RequestRecord, log_request
 from serving.web.monitoring import Monitoring
+from serving.web.status import StatusCode
 
 _PREDICTIONS = {"predict", "classify", "regress"}
+
+
+class Version(Protocol):
+    """A version of a model that answers requests."""
+
+    name: str
+    version: int
 
 
 @dataclass
@@ -35,9 +42,9 @@ class Observed:
     request_bytes: int | None = None
     is_served: bool = False
 
-    def answered_by(self, servable: Servable) -> None:
+    def answered_by(self, version: Version) -> None:
         """Note the version that answers."""
-        self.model, self.version = servable.name, servable.version
+        self.model, self.version = version.name, version.version
         self.is_served = True
 
 

@@ -16,8 +16,10 @@ from collections.abc import Callable, Iterator, Sequence
 import uvicorn
 from starlette.types import ASGIApp
 
-from serving.web.limits import GRACE_SECONDS
 from serving.web.timeouts import PromptH11Protocol
+
+GRACE_SECONDS = 20.0
+"""How long requests under way may take after SIGTERM."""
 
 
 class PortInUseError(OSError):

@@ -1,4 +1,4 @@
-"""Files of bearer tokens, as `serving.web.tokens.TokenAccess` reads them."""
+"""Files of bearer tokens, as `serving.web.access.TokenAccess` reads them."""
 
 
 def write_tokens(file, text, mode=0o600):

@@ -8,7 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from serving.endpoint.models.servable import Servable, ServableError, StatusCode
+from serving.endpoint.models.servable import Servable
+from serving.web.status import StatusCode, StatusError
 
 Outputs = dict[str, np.ndarray]
 
@@ -93,13 +94,13 @@ class Request:
                 self._is_taken = self.future.set_running_or_notify_cancel()
             return self._is_taken and place < self._fails_at and not self.future.done()
 
-    def missed(self) -> ServableError | None:
+    def missed(self) -> StatusError | None:
         """Return the error for a client that no longer waits; None if it does."""
         remaining = self._waiting.time_remaining()
         if remaining is not None and remaining <= 0:
-            return ServableError(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
+            return StatusError(StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
         if not self._waiting.is_active():
-            return ServableError(StatusCode.CANCELLED, "Cancelled")
+            return StatusError(StatusCode.CANCELLED, "Cancelled")
         return None
 
     def settle(

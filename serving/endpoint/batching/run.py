@@ -17,7 +17,8 @@ from serving.endpoint.batching.rows import (
     pads_too_much,
     split_outputs,
 )
-from serving.endpoint.models.servable import Servable, ServableError, StatusCode
+from serving.endpoint.models.servable import Servable
+from serving.web.status import StatusCode, StatusError
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ def _run_halves(pieces: list[Piece], allowed_sizes: Sequence[int]) -> None:
     first_failed = False
     if first:
         outcome = _run_together(first, allowed_sizes)
-        first_failed = isinstance(outcome, ServableError)
+        first_failed = isinstance(outcome, StatusError)
         _answer(first, outcome, allowed_sizes)
     second = _still_needed(pieces[middle:])
     if not first_failed and len(second) > 1:
@@ -97,7 +98,7 @@ def _answer(
     if not isinstance(outcome, BaseException):
         for piece, outputs in zip(pieces, outcome, strict=True):
             settle(piece, outputs)
-    elif not isinstance(outcome, ServableError):
+    elif not isinstance(outcome, StatusError):
         for piece in pieces:
             settle(piece, outcome)
     elif len(pieces) > 1:
@@ -143,7 +144,7 @@ def _run_whole(request: Request) -> Outputs | BaseException:
     if (error := _missed(request)) is not None:
         return error
     outcome = _predict(request.servable, request.signature_name, request.inputs)
-    if isinstance(outcome, ServableError):
+    if isinstance(outcome, StatusError):
         return _with_row(Piece(request, 0, 0, 0), outcome, ())
     return outcome
 
@@ -190,8 +191,8 @@ def _run_rows(
     return [None for _ in parts] if outputs is None else outputs
 
 
-def _too_little_memory() -> ServableError:
-    return ServableError(
+def _too_little_memory() -> StatusError:
+    return StatusError(
         StatusCode.RESOURCE_EXHAUSTED, "There is too little memory for the batch."
     )
 
@@ -201,8 +202,8 @@ def _predict(
 ) -> Outputs | BaseException:
     try:
         return servable.predict(inputs, signature_name)
-    except ServableError as error:
-        return ServableError(error.code, error.message)
+    except StatusError as error:
+        return StatusError(error.code, error.message)
     except BaseException as error:  # a worker must live, and the client must know
         return _logged(error)
 
@@ -219,8 +220,8 @@ def _logged(error: BaseException) -> BaseException:
 
 
 def _with_row(
-    piece: Piece, error: ServableError, allowed_sizes: Sequence[int]
-) -> ServableError:
+    piece: Piece, error: StatusError, allowed_sizes: Sequence[int]
+) -> StatusError:
     """Name the row that the model refused, where rows are encoded pictures.
 
     TensorFlow does not say it. Halves are run until one row is left: together about as
@@ -237,7 +238,7 @@ def _with_row(
     if rows.dtype != object or rows.ndim != 1 or not len(rows):
         return error
 
-    def refused(start: int, stop: int) -> ServableError | None:
+    def refused(start: int, stop: int) -> StatusError | None:
         part = {alias: rows[start:stop]}
         outcome: object
         if request.is_batched:
@@ -250,7 +251,7 @@ def _with_row(
             )
         else:
             outcome = _predict(request.servable, request.signature_name, part)
-        if not isinstance(outcome, ServableError):
+        if not isinstance(outcome, StatusError):
             return None
         return outcome if outcome.code == StatusCode.INVALID_ARGUMENT else None
 
@@ -265,6 +266,6 @@ def _with_row(
     found = found or refused(start, stop)
     if found is None:  # the model does not answer row by row
         return error
-    return ServableError(
+    return StatusError(
         found.code, f'Input "{alias}", row {piece.start + start}: {found.message}'
     )

@@ -30,7 +30,8 @@ from serving.endpoint.batching.parameters import BatchingParameters
 from serving.endpoint.batching.request import Piece, Request, Waiting
 from serving.endpoint.batching.rows import mergeable, padded_size
 from serving.endpoint.batching.run import run_batch, settle
-from serving.endpoint.models.servable import Servable, ServableError, StatusCode
+from serving.endpoint.models.servable import Servable
+from serving.web.status import StatusCode, StatusError
 
 OnBatch = Callable[[Servable, Sequence[int], int, Sequence[float], float], None]
 """Told of each batch: the version, the rows of each request in it (or piece of a long
@@ -126,7 +127,7 @@ class BatchScheduler:
             the row. A future that is cancelled before its turn is not run.
 
         Raises:
-            ServableError: The queue is full, or the scheduler is closed.
+            StatusError: The queue is full, or the scheduler is closed.
         """
         parameters = self._parameters
         rows, alike = None, None
@@ -201,7 +202,7 @@ class BatchScheduler:
                 for piece in pieces:
                     if not piece.request.future.done():
                         piece.request.future.set_exception(
-                            ServableError(StatusCode.INTERNAL, "The batch failed.")
+                            StatusError(StatusCode.INTERNAL, "The batch failed.")
                         )
             # An idle worker must not keep a version in memory that is to be unloaded.
             del taken, pieces
@@ -287,15 +288,15 @@ class BatchScheduler:
         return pieces
 
 
-def _stopped() -> ServableError:
-    return ServableError(
+def _stopped() -> StatusError:
+    return StatusError(
         StatusCode.UNAVAILABLE, "The server stops and takes no requests."
     )
 
 
-def _full_queue(queued: int, parameters: BatchingParameters) -> ServableError:
+def _full_queue(queued: int, parameters: BatchingParameters) -> StatusError:
     batches = -(-queued // parameters.max_batch_size)
-    return ServableError(
+    return StatusError(
         StatusCode.UNAVAILABLE,
         "The batch scheduling queue to which this task was submitted is full; "
         f"currently {batches} batches enqueued and max_enqueued_batches is "

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from serving.endpoint.models.config import ModelConfig, parse_model_configs
-from serving.endpoint.models.servable import ServableError
+from serving.web.status import StatusError
 
 _log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class ConfigWatch:
             return False
         try:
             self._reload(parse_model_configs(content, self._file))
-        except (OSError, ValueError, ServableError) as error:
+        except (OSError, ValueError, StatusError) as error:
             self._failed = content
             self._next_try = time.monotonic() + self._retry_seconds
             self._tell(error)

@@ -11,9 +11,10 @@ from typing import Any
 from serving.endpoint.models.config import ModelConfig
 from serving.endpoint.models.plan import ModelPlan, check_labels, older_versions
 from serving.endpoint.models.saved_model import folder_stamp
-from serving.endpoint.models.servable import Servable, ServableError, StatusCode
+from serving.endpoint.models.servable import Servable
 from serving.endpoint.models.served import ServedModels
 from serving.endpoint.models.version_states import VersionState, VersionStatus
+from serving.web.status import StatusCode, StatusError
 
 _log = logging.getLogger(__name__)
 
@@ -164,7 +165,7 @@ class VersionLoader:
             raise ValueError("\n".join(failures))
         try:
             check_labels(config, {servable.version for servable in loaded})
-        except ServableError as error:
+        except StatusError as error:
             raise ValueError(f"{error.message}.") from error
         return loaded
 
@@ -181,7 +182,7 @@ class VersionLoader:
             The versions of each model, not yet available.
 
         Raises:
-            ServableError: A version cannot be loaded; all are given up.
+            StatusError: A version cannot be loaded; all are given up.
         """
         staged: dict[str, list[Servable]] = {}
         failures: list[str] = []
@@ -196,7 +197,7 @@ class VersionLoader:
                 self.discard(servables.pop())
             if name not in configured:
                 self.forget_others(name, set())
-        raise ServableError(
+        raise StatusError(
             StatusCode.UNKNOWN,
             f"{len(failures)} model(s) did not become available: "
             f"{{{''.join(failures)}}}",
@@ -246,7 +247,7 @@ class VersionLoader:
 
 
 def _code(error: Exception) -> StatusCode:
-    if isinstance(error, ServableError):
+    if isinstance(error, StatusError):
         return error.code
     if isinstance(error, FileNotFoundError):
         return StatusCode.NOT_FOUND

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from serving.endpoint.models.config import LatestVersions, ModelConfig
 from serving.endpoint.models.saved_model import find_version_folders, has_graph
-from serving.endpoint.models.servable import ServableError, StatusCode
+from serving.web.status import StatusCode, StatusError
 
 
 @dataclass(frozen=True)
@@ -82,19 +82,19 @@ def plan_or_refuse(config: ModelConfig, loaded: Mapping[int, Path]) -> ModelPlan
     """Look at the base path of a model that has to have a version.
 
     Raises:
-        ServableError: The base path cannot be read, or has no version that the policy
+        StatusError: The base path cannot be read, or has no version that the policy
             wants.
     """
     try:
         plan = plan_model(config, loaded)
     except OSError as error:
-        raise ServableError(
+        raise StatusError(
             StatusCode.INVALID_ARGUMENT,
             f"Could not find base path {config.base_path} for servable {config.name} "
             f"with error {error}",
         ) from error
     if not plan.wanted:
-        raise ServableError(StatusCode.NOT_FOUND, no_version_text(config))
+        raise StatusError(StatusCode.NOT_FOUND, no_version_text(config))
     return plan
 
 
@@ -114,11 +114,11 @@ def check_labels(config: ModelConfig, versions: Set[int]) -> None:
         versions: Its versions that are available, or will be.
 
     Raises:
-        ServableError: A label points at another version.
+        StatusError: A label points at another version.
     """
     for version in sorted(config.labels.values()):
         if version not in versions:
-            raise ServableError(
+            raise StatusError(
                 StatusCode.FAILED_PRECONDITION,
                 f"Request to assign label to version {version} of model {config.name}, "
                 "which is not currently available for inference",

@@ -4,7 +4,6 @@ Nothing here knows HTTP or JSON, so that every protocol answers from the same co
 TensorFlow is imported when a model is loaded; Keras and `tfdml` are not needed.
 """
 
-import enum
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,48 +13,20 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from serving.endpoint.models.graph_error import readable_error
 from serving.endpoint.models.scann_operators import register_scann_operators
+from serving.web.status import StatusCode, StatusError, refuse
 
 DEFAULT_SIGNATURE = "serving_default"
 
+METHOD_PREFIX = "tensorflow/serving/"
+"""What the method names of signatures begin with."""
+
+KIND_OF_METHOD = {"classify": "classification", "regress": "regression"}
+"""TF Serving's word for the signature that a method needs."""
+
+_LONGEST_MESSAGE = 1000
+
 _TYPE_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
-
-
-class StatusCode(enum.IntEnum):
-    """The status codes of TensorFlow and gRPC, by their common numbers."""
-
-    OK = 0
-    CANCELLED = 1
-    UNKNOWN = 2
-    INVALID_ARGUMENT = 3
-    DEADLINE_EXCEEDED = 4
-    NOT_FOUND = 5
-    ALREADY_EXISTS = 6
-    PERMISSION_DENIED = 7
-    RESOURCE_EXHAUSTED = 8
-    FAILED_PRECONDITION = 9
-    ABORTED = 10
-    OUT_OF_RANGE = 11
-    UNIMPLEMENTED = 12
-    INTERNAL = 13
-    UNAVAILABLE = 14
-    DATA_LOSS = 15
-    UNAUTHENTICATED = 16
-
-    @property
-    def is_failure(self) -> bool:
-        """Whether the server itself is at fault, which its log tells as an error."""
-        return self in (StatusCode.INTERNAL, StatusCode.UNKNOWN, StatusCode.DATA_LOSS)
-
-
-class ServableError(Exception):
-    """A request that cannot be answered, with the code and text for the client."""
-
-    def __init__(self, code: StatusCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
 
 
 @dataclass(frozen=True)
@@ -135,10 +106,10 @@ class Servable:
         """Return a signature that can be called.
 
         Raises:
-            ServableError: There is none of this name.
+            StatusError: There is none of this name.
         """
         if name not in self.signatures:
-            raise ServableError(
+            raise StatusError(
                 StatusCode.FAILED_PRECONDITION,
                 f'Serving signature key "{name}" not found.',
             )
@@ -160,7 +131,7 @@ class Servable:
             One array for each output.
 
         Raises:
-            ServableError: The inputs do not fit the signature, or the model refuses
+            StatusError: The inputs do not fit the signature, or the model refuses
                 them or fails.
         """
         import tensorflow as tf
@@ -175,14 +146,37 @@ class Servable:
             outputs = self._model.signatures[signature_name](**tensors)
             return {key: output.numpy() for key, output in outputs.items()}
         except tf.errors.OpError as error:
-            raise ServableError(
+            raise StatusError(
                 StatusCode(error.error_code), readable_error(error.message)
             ) from error
 
 
-def refuse(message: str, code: StatusCode = StatusCode.INVALID_ARGUMENT) -> NoReturn:
-    """Raise the error that tells the client what is wrong with its request."""
-    raise ServableError(code, message)
+def refuse_method(servable: Servable, signature_name: str, method: str) -> NoReturn:
+    """Refuse to classify or regress, over any protocol.
+
+    Args:
+        servable: The version that was asked.
+        signature_name: Which signature of it.
+        method: "classify" or "regress".
+
+    Raises:
+        StatusError: INVALID_ARGUMENT if there is no such signature, or it is of
+            another kind, with TF Serving's texts; else UNIMPLEMENTED.
+    """
+    if signature_name not in servable.signature_defs:
+        refuse(f"No signature was found with the name: {signature_name}")
+    found = servable.signature_defs[signature_name].method_name
+    wanted = f"{METHOD_PREFIX}{method}"
+    if found != wanted:
+        refuse(
+            f"Expected {KIND_OF_METHOD[method]} signature method_name to be {wanted}. "
+            f"Was: {found}"
+        )
+    refuse(
+        f'Signature "{signature_name}" takes tf.train.Example, which this server does '
+        "not support. Call Predict.",
+        StatusCode.UNIMPLEMENTED,
+    )
 
 
 def type_name(dtype: str) -> str:
@@ -190,16 +184,46 @@ def type_name(dtype: str) -> str:
     return _TYPE_NAMES.get(dtype, dtype)
 
 
-def input_mismatch(sent: Iterable[str], wanted: Iterable[str]) -> ServableError:
+def input_mismatch(sent: Iterable[str], wanted: Iterable[str]) -> StatusError:
     """Make the error for inputs whose names are not those of the signature."""
     sent, wanted = set(sent), set(wanted)
     extra, missing = sent - wanted, wanted - sent
-    return ServableError(
+    return StatusError(
         StatusCode.INVALID_ARGUMENT,
         f"input size does not match signature: {len(sent)}!={len(wanted)} "
         f"len({_braces(sent)}) != len({_braces(wanted)}). "
         f"Sent extra: {_braces(extra)}. Missing but required: {_braces(missing)}.",
     )
+
+
+def readable_error(message: str) -> str:
+    """Reduce an error of a TensorFlow graph to the sentence for a person.
+
+    TensorFlow 2.20 puts a heading, the node and its stack trace before it, and the
+    names of nodes and functions behind it.
+
+    Args:
+        message: The text of the error.
+
+    Returns:
+        The sentence, at most 1000 characters and three dots.
+    """
+    message = re.sub(r"\s*\[Op:[^\]]*\](?: name: \S*)?\s*$", "", message)
+    message = re.sub(r"^Graph execution error:\s*", "", message)
+    message = re.sub(
+        r"^Detected at node .*:\n(?:<stack traces unavailable>\n| .*\n|\n)*",
+        "",
+        message,
+        flags=re.MULTILINE,
+    )
+    message = re.sub(r"\n[ \t]*\[\[.*", "", message).strip()
+    # Where several nodes failed, the first one is reported.
+    several = r"\d+ root error\(s\) found\.\n\s*\(0\) \w+:\s*(.*?)\n\s*\(1\) .*"
+    if first := re.fullmatch(several, message, re.DOTALL):
+        message = first[1]
+    if len(message) > _LONGEST_MESSAGE:
+        message = message[:_LONGEST_MESSAGE] + "..."
+    return message
 
 
 def _braces(names: Iterable[str]) -> str:
@@ -251,7 +275,7 @@ def _check_inputs(
             for size, actual in zip(spec.shape, received, strict=True)
         ):
             wanted_sizes = ["?" if size is None else str(size) for size in spec.shape]
-            raise ServableError(
+            raise StatusError(
                 StatusCode.INVALID_ARGUMENT,
                 f'Input "{key}" must have the shape [{",".join(wanted_sizes)}] of the '
                 f"signature. Received: shape [{','.join(map(str, received))}].",

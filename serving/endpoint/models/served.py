@@ -9,13 +9,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from serving.endpoint.models.servable import Servable, ServableError, StatusCode
+from serving.endpoint.models.servable import Servable
 from serving.endpoint.models.version_states import (
     ModelVersions,
     VersionCopy,
     VersionState,
     VersionStatus,
 )
+from serving.web.status import StatusCode, StatusError
 
 _MOST_ENDED_MODELS = 100
 """Models that are gone of which the status is still told; older ones are forgotten."""
@@ -58,7 +59,7 @@ class ServedModels:
             The version.
 
         Raises:
-            ServableError: It is not available, with TF Serving's text.
+            StatusError: It is not available, with TF Serving's text.
         """
         copy, servable = self._take(name, version, label)
         try:
@@ -83,7 +84,7 @@ class ServedModels:
             A `GetModelStatusResponse`.
 
         Raises:
-            ServableError: The server knows no such version, with TF Serving's text.
+            StatusError: The server knows no such version, with TF Serving's text.
         """
         from serving.endpoint.models.info import model_status
 
@@ -100,7 +101,7 @@ class ServedModels:
             missing = (
                 "any versions" if version is None else f"version {version}"
             ) + f" of model {name}"
-            raise ServableError(StatusCode.NOT_FOUND, f"Could not find {missing}")
+            raise StatusError(StatusCode.NOT_FOUND, f"Could not find {missing}")
         return model_status(statuses)
 
     def names(self) -> list[str]:
@@ -201,13 +202,13 @@ class ServedModels:
         self, name: str, version: int | None, label: str | None
     ) -> tuple[VersionCopy, Servable]:
         if not name:
-            raise ServableError(
+            raise StatusError(
                 StatusCode.INVALID_ARGUMENT, "ModelSpec has no name specified."
             )
         with self._lock:
             model = self._models.get(name, ModelVersions())
             if model.is_configured and not model.was_available:
-                raise ServableError(
+                raise StatusError(
                     StatusCode.UNAVAILABLE, "The model is still being loaded. Retry."
                 )
             if label is not None:
@@ -224,7 +225,7 @@ class ServedModels:
                     if version is None
                     else f"Specific({name}, {version})"
                 )
-                raise ServableError(
+                raise StatusError(
                     StatusCode.NOT_FOUND, f"Servable not found for request: {sought}"
                 )
             copy.users += 1

@@ -6,7 +6,8 @@ Nothing here takes a lock: `ServedModels` holds its own.
 import enum
 from dataclasses import dataclass, field
 
-from serving.endpoint.models.servable import Servable, ServableError, StatusCode
+from serving.endpoint.models.servable import Servable
+from serving.web.status import StatusCode, StatusError
 
 _MOST_ENDED = 100
 """Ended versions of a model that its status still tells; older ones are forgotten."""
@@ -85,10 +86,10 @@ class ModelVersions:
         """Return the version of a label.
 
         Raises:
-            ServableError: There is no such label.
+            StatusError: There is no such label.
         """
         if label not in self.labels:
-            raise ServableError(
+            raise StatusError(
                 StatusCode.INVALID_ARGUMENT,
                 f"Unrecognized servable version label: {label}",
             )

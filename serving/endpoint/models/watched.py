@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from serving.endpoint.models.config import ModelConfig, unique_by_name
-from serving.endpoint.models.garbage import set_objects_aside
 from serving.endpoint.models.loader import VersionLoader
 from serving.endpoint.models.plan import (
     ModelPlan,
@@ -23,10 +22,10 @@ from serving.endpoint.models.plan import (
     plan_or_refuse,
     versions_to_unload,
 )
-from serving.endpoint.models.servable import Servable, ServableError, StatusCode
+from serving.endpoint.models.servable import Servable
 from serving.endpoint.models.served import ServedModels
 from serving.endpoint.models.version_states import VersionState, VersionStatus
-from serving.endpoint.models.warm_up import warm_up
+from serving.web.status import StatusCode, StatusError
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +50,8 @@ class WatchedModels:
             at them only in `start` and `reload`.
         load: Loads a version from its name, number and folder.
         warm_up: Is given each loaded version and its folder; raises if it does not
-            work, and returns how many requests it has answered.
+            work, and returns how many requests it has answered; by default nothing is
+            asked.
         on_warmed_up: Is called with folder, seconds and error (None if it succeeded) of
             each warm-up that had requests.
         load_retries: How often a version that could not be loaded is tried again, at
@@ -68,7 +68,7 @@ class WatchedModels:
         *,
         poll_seconds: float = 1.0,
         load: Callable[[str, int, Path], Servable] = Servable,
-        warm_up: Callable[[Servable, Path], int] = warm_up,
+        warm_up: Callable[[Servable, Path], int] = lambda servable, folder: 0,
         on_warmed_up: Callable[[Path, float, str | None], None] | None = None,
         load_retries: int = 5,
         load_retry_seconds: float = 60.0,
@@ -124,7 +124,7 @@ class WatchedModels:
                     name: plan_or_refuse(config, self._loaded.get(name, {}))
                     for name, config in self._configs.items()
                 }
-            except ServableError as error:
+            except StatusError as error:
                 raise FileNotFoundError(f"{error.message}.") from error
             for name, plan in plans.items():
                 for version in plan.to_load:
@@ -149,20 +149,18 @@ class WatchedModels:
             configs: All models. One that is not among them is unloaded.
 
         Raises:
-            ServableError: It cannot be done, with TF Serving's text where it has one.
+            StatusError: It cannot be done, with TF Serving's text where it has one.
         """
         try:
             new = unique_by_name(configs)
         except ValueError as error:
-            raise ServableError(StatusCode.INVALID_ARGUMENT, str(error)) from error
+            raise StatusError(StatusCode.INVALID_ARGUMENT, str(error)) from error
         # Before the lock, which `start` holds until the models are there.
         if self._thread is None:
-            raise ServableError(
-                StatusCode.UNAVAILABLE, "The server is starting. Retry."
-            )
+            raise StatusError(StatusCode.UNAVAILABLE, "The server is starting. Retry.")
         with self._work:
             if self._is_closed:
-                raise ServableError(StatusCode.UNAVAILABLE, "The server is stopping.")
+                raise StatusError(StatusCode.UNAVAILABLE, "The server is stopping.")
             try:
                 self._change(new)
             finally:
@@ -309,3 +307,14 @@ class WatchedModels:
         if self._told.get(name) != text:
             self._told[name] = text
             _log.warning("%s", text)
+
+
+def set_objects_aside() -> None:
+    """Leave the garbage collector only the objects that will come.
+
+    TensorFlow brings several hundred thousand. Visiting them takes tenths of a second,
+    during which no other thread runs. `gc.unfreeze` takes this back.
+    """
+    import tensorflow  # noqa: F401  # its objects are nearly all of them
+
+    gc.freeze()

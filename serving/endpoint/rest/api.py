@@ -24,19 +24,18 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serving.endpoint.models.info import metadata_json, model_status_json
-from serving.endpoint.models.method import refuse_method
-from serving.endpoint.models.servable import Servable, ServableError, StatusCode, refuse
+from serving.endpoint.models.servable import Servable, refuse_method
 from serving.endpoint.models.served import ServedModels
+from serving.endpoint.options import ServerOptions
 from serving.endpoint.predictor import Predictor
 from serving.endpoint.rest.paths import find_asked, path_of
 from serving.endpoint.rest.reply import encode_error, encode_predict_reply
 from serving.endpoint.rest.request import decode_predict_request, decode_signature_name
-from serving.endpoint.rest.statuses import HTTP_STATUS, STATUS_CODE
-from serving.web.body import BodyReader
-from serving.web.limits import ARRIVAL_SECONDS, MAX_BODY_BYTES, TIMEOUT_SECONDS
+from serving.web.access import TokenAccess
+from serving.web.body import ARRIVAL_SECONDS, BodyReader
 from serving.web.log import request_id
 from serving.web.observer import Observed, RequestObserver
-from serving.web.tokens import TokenAccess
+from serving.web.status import HTTP_STATUS, STATUS_CODE, StatusCode, StatusError, refuse
 
 _LOOK_SECONDS = 0.5
 _MUCH = 128 * 2**10  # bytes of JSON that take a few milliseconds
@@ -52,8 +51,8 @@ def create_app(
     models: ServedModels,
     predictor: Predictor,
     *,
-    max_body_bytes: int = MAX_BODY_BYTES,
-    timeout_seconds: float = TIMEOUT_SECONDS,
+    max_body_bytes: int = ServerOptions.max_body_bytes,
+    timeout_seconds: float = ServerOptions.timeout_seconds,
     access: TokenAccess | None = None,
     observer: RequestObserver | None = None,
     metrics_path: str | None = None,
@@ -165,7 +164,7 @@ class _RestApi:
             if self._access is not None:
                 self._access.check(request.headers.get("authorization"))
             return await self._answer(request, observed)
-        except ServableError as error:
+        except StatusError as error:
             observed.status, message = error.code, error.message
             status = HTTP_STATUS.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR)
             if error.code.is_failure:
@@ -276,8 +275,8 @@ class _RestApi:
         finally:
             future.cancel()
 
-    def _too_late(self) -> ServableError:
-        return ServableError(
+    def _too_late(self) -> StatusError:
+        return StatusError(
             StatusCode.DEADLINE_EXCEEDED,
             f"The prediction did not end within {self._timeout_seconds:g} seconds.",
         )

@@ -16,12 +16,8 @@ from typing import Any, NoReturn
 import numpy as np
 import pybase64
 
-from serving.endpoint.models.servable import (
-    ServableError,
-    StatusCode,
-    refuse,
-    type_name,
-)
+from serving.endpoint.models.servable import type_name
+from serving.web.status import StatusCode, StatusError, refuse
 
 _LONGEST_QUOTE = 200
 _MOST_DIMENSIONS = 32
@@ -64,7 +60,7 @@ def parse_json(body: bytes | bytearray) -> Any:
         The value as Python's `json` returns it.
 
     Raises:
-        ServableError: The body is not JSON, or nested too deeply to be read.
+        StatusError: The body is not JSON, or nested too deeply to be read.
     """
     if not body:
         refuse("JSON Parse error: The document is empty")
@@ -120,7 +116,7 @@ def tensor(value: Any, dtype: str) -> np.ndarray:
         Array of that type; strings as object array of bytes.
 
     Raises:
-        ServableError: A value is of the wrong type, or the lists are ragged. The
+        StatusError: A value is of the wrong type, or the lists are ragged. The
             message names the first such value.
     """
     array = try_tensor(value, dtype)
@@ -200,7 +196,7 @@ def _try_leaves(leaves: list[Any], dtype: str) -> np.ndarray | None:
             strings = np.empty(len(leaves), object)
             strings[:] = [_bytes(leaf) for leaf in leaves]
             return strings
-    except (OverflowError, ServableError):
+    except (OverflowError, StatusError):
         return None
     return None
 

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 from starlette.types import Scope
 
 from serving.endpoint.models.saved_model import is_version
-from serving.endpoint.models.servable import refuse
+from serving.web.status import refuse
 
 _MODEL = r"/v1/models/(?P<model>[^/:]+)"
 _VERSION = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
@@ -38,7 +38,7 @@ class Asked:
         """Return the number of the version.
 
         Raises:
-            ServableError: It has more than 64 bits.
+            StatusError: It has more than 64 bits.
         """
         if self.digits is None:
             return None
@@ -63,7 +63,7 @@ def find_asked(method: str, path: str) -> Asked:
         path: As `path_of` returns it. Letter case matters only in names.
 
     Raises:
-        ServableError: It is no address of the protocol, with TF Serving's text.
+        StatusError: It is no address of the protocol, with TF Serving's text.
     """
     if method == "POST" and (match := _POST.fullmatch(path)):
         call = match["method"].lower()

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from serving.endpoint.models.servable import refuse, type_name
+from serving.endpoint.models.servable import type_name
+from serving.web.status import refuse
 
 _INDENT = "    "
 _NUMBERS = {"int8", "int16", "int32", "int64", "uint8", "uint32", "uint64"}
@@ -40,7 +41,7 @@ def encode_predict_reply(
         JSON. With one output, its name is left out.
 
     Raises:
-        ServableError: A dtype has no JSON form, or the arrays have no common number of
+        StatusError: A dtype has no JSON form, or the arrays have no common number of
             rows (row format only).
     """
     if not outputs:

@@ -6,13 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from serving.endpoint.models.servable import (
-    DEFAULT_SIGNATURE,
-    ServableError,
-    Signature,
-    TensorSpec,
-    refuse,
-)
+from serving.endpoint.models.servable import DEFAULT_SIGNATURE, Signature, TensorSpec
 from serving.endpoint.rest.json_tensor import (
     first_misfit,
     is_base64,
@@ -21,6 +15,7 @@ from serving.endpoint.rest.json_tensor import (
     tensor,
     try_tensor,
 )
+from serving.web.status import StatusError, refuse
 
 
 @dataclass(frozen=True)
@@ -54,7 +49,7 @@ def decode_predict_request(
         Arrays of the dtypes of the signature. Their shapes are not compared with it.
 
     Raises:
-        ServableError: The body is not JSON, or does not fit the signature.
+        StatusError: The body is not JSON, or does not fit the signature.
     """
     document, name = _read(body)
     key = name or DEFAULT_SIGNATURE
@@ -76,7 +71,7 @@ def decode_signature_name(body: bytes | bytearray) -> str:
     """Return which signature a body of any call names; "serving_default" if none.
 
     Raises:
-        ServableError: The body is not JSON, or no such object.
+        StatusError: The body is not JSON, or no such object.
     """
     return _read(body)[1] or DEFAULT_SIGNATURE
 
@@ -194,7 +189,7 @@ def _stack(values: list[Any], dtype: str, key: str) -> np.ndarray:
             refuse(f"Expecting shape {_sizes(first)} but got: {_sizes(row)}")
         # Each row fits: what does not is one dimension more.
         return tensor(values, dtype)
-    except ServableError as error:
+    except StatusError as error:
         refuse(
             f"Failed to process element: {number}{key} of 'instances' list. "
             f"Error: {error.code.name}: {error.message}"

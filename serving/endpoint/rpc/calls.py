@@ -8,12 +8,12 @@ from typing import Any
 
 import grpc
 
-from serving.endpoint.models.servable import ServableError, StatusCode
 from serving.endpoint.rpc.gate import CallGate
 from serving.endpoint.rpc.message import CallLimit, receive
+from serving.web.access import TokenAccess
 from serving.web.log import request_id
 from serving.web.observer import Observed, RequestObserver
-from serving.web.tokens import TokenAccess
+from serving.web.status import StatusCode, StatusError
 
 _LONGEST_DETAILS = 1000
 """Details travel in a header, and clients refuse headers of more than 8 KiB."""
@@ -75,14 +75,14 @@ def method_handler(service: str, method: Method, rules: CallRules) -> Any:
         call: grpc.ServicerContext,
         metadata: dict[str, Any],
         inside: contextlib.ExitStack,
-    ) -> tuple[Any, int | None, ServableError | None]:
+    ) -> tuple[Any, int | None, StatusError | None]:
         try:
             if rules.access is not None:
                 rules.access.check(metadata.get("authorization"))
             inside.enter_context(method.gate.enter())
             with rules.limit.hold(call):
                 return *receive(messages, call, method.request, path), None
-        except ServableError as error:
+        except StatusError as error:
             return None, None, error
 
     def answer(messages: Iterator[bytes], call: grpc.ServicerContext) -> Any:
@@ -97,13 +97,13 @@ def method_handler(service: str, method: Method, rules: CallRules) -> Any:
                 if refusal is None:
                     try:
                         return method.answer(request, call, observed)
-                    except ServableError as error:
+                    except StatusError as error:
                         refusal = error
                         if error.code.is_failure:
                             _log.error("%s: %s", error.code.name, error.message)
                     except Exception as error:
                         _log.exception("A call failed.")
-                        refusal = ServableError(
+                        refusal = StatusError(
                             StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
                         )
                 observed.status = refusal.code
@@ -114,7 +114,7 @@ def method_handler(service: str, method: Method, rules: CallRules) -> Any:
     )
 
 
-def _abort(call: grpc.ServicerContext, error: ServableError) -> None:
+def _abort(call: grpc.ServicerContext, error: StatusError) -> None:
     details = error.message
     if len(details) > _LONGEST_DETAILS:
         details = details[:_LONGEST_DETAILS] + "..."

@@ -4,7 +4,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from serving.endpoint.models.servable import ServableError, StatusCode
+from serving.web.status import StatusCode, StatusError
 
 
 class CallGate:
@@ -25,16 +25,16 @@ class CallGate:
         """Be inside while the block runs.
 
         Raises:
-            ServableError: RESOURCE_EXHAUSTED if too many are inside, UNAVAILABLE if the
+            StatusError: RESOURCE_EXHAUSTED if too many are inside, UNAVAILABLE if the
                 gate is closed.
         """
         with self._changed:
             if not self._is_open:
-                raise ServableError(
+                raise StatusError(
                     StatusCode.UNAVAILABLE, "The server is shutting down."
                 )
             if self._inside >= self._most:
-                raise ServableError(
+                raise StatusError(
                     StatusCode.RESOURCE_EXHAUSTED,
                     f"More than {self._most} calls at one time. Retry.",
                 )

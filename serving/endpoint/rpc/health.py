@@ -11,8 +11,8 @@ from typing import Any
 
 import grpc
 
-from serving.endpoint.models.servable import ServableError
 from serving.endpoint.rpc.message import CallLimit, receive
+from serving.web.status import StatusError
 
 _SERVICE = "grpc.health.v1.Health"
 _MOST_WATCHERS = 64
@@ -156,7 +156,7 @@ def _service(messages: Iterator[bytes], call: grpc.ServicerContext, method: str)
         request, _ = receive(
             messages, call, health_pb2.HealthCheckRequest, f"/{_SERVICE}/{method}"
         )
-    except ServableError as error:
+    except StatusError as error:
         call.abort(getattr(grpc.StatusCode, error.code.name), error.message)
     return str(request.service)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from serving.endpoint.models.servable import ServableError, StatusCode
+from serving.web.status import StatusCode, StatusError
 
 
 class CallLimit:
@@ -74,7 +74,7 @@ def receive(
         The message, and its length in bytes.
 
     Raises:
-        ServableError: It does not come or is none, with gRPC's text; or the call ended
+        StatusError: It does not come or is none, with gRPC's text; or the call ended
             before.
     """
     from google.protobuf.message import DecodeError
@@ -82,14 +82,14 @@ def receive(
     try:
         data = next(messages)
     except StopIteration:
-        raise ServableError(
+        raise StatusError(
             StatusCode.UNIMPLEMENTED, f'"{path}" requires exactly one request message.'
         ) from None
     except grpc.RpcError:
-        raise ServableError(StatusCode.CANCELLED, "Cancelled") from None
+        raise StatusError(StatusCode.CANCELLED, "Cancelled") from None
     try:
         return kind.FromString(data), len(data)
     except DecodeError:
-        raise ServableError(
+        raise StatusError(
             StatusCode.INTERNAL, "Exception deserializing request!"
         ) from None

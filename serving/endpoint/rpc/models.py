@@ -4,9 +4,10 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from serving.endpoint.models.servable import Servable, refuse
+from serving.endpoint.models.servable import Servable
 from serving.endpoint.models.served import ServedModels
 from serving.web.observer import Observed
+from serving.web.status import refuse
 
 
 @contextlib.contextmanager
@@ -19,7 +20,7 @@ def lease(models: ServedModels, message: Any, observed: Observed) -> Iterator[Se
         observed: Takes name and version.
 
     Raises:
-        ServableError: There is none, with TF Serving's text.
+        StatusError: There is none, with TF Serving's text.
     """
     spec = _spec(message)
     if not spec.name:
@@ -43,7 +44,7 @@ def status(models: ServedModels, request: Any, observed: Observed) -> Any:
         A `GetModelStatusResponse` with the version that is named, or all of them.
 
     Raises:
-        ServableError: There is none, with TF Serving's text.
+        StatusError: There is none, with TF Serving's text.
     """
     spec = _spec(request)
     observed.model = spec.name

@@ -10,21 +10,17 @@ from typing import Any, Self
 import grpc
 
 from serving.endpoint.models.served import ServedModels
+from serving.endpoint.options import ServerOptions
 from serving.endpoint.predictor import Predictor
 from serving.endpoint.rpc.calls import CallRules
 from serving.endpoint.rpc.gate import CallGate
 from serving.endpoint.rpc.health import Health
 from serving.endpoint.rpc.message import CallLimit
 from serving.endpoint.rpc.services import ServiceCore, add_services
-from serving.web.limits import (
-    ARRIVAL_SECONDS,
-    GRACE_SECONDS,
-    MAX_CONCURRENT_CALLS,
-    MAX_MESSAGE_BYTES,
-)
+from serving.web.access import TokenAccess
+from serving.web.body import ARRIVAL_SECONDS
 from serving.web.observer import RequestObserver
-from serving.web.sockets import open_socket
-from serving.web.tokens import TokenAccess
+from serving.web.sockets import GRACE_SECONDS, open_socket
 
 _STATUS_CALLS = 24
 _HEALTH_CALLS = 24
@@ -82,8 +78,8 @@ class GrpcServer:
         access: TokenAccess | None = None,
         observer: RequestObserver | None = None,
         credentials: grpc.ServerCredentials | None = None,
-        max_message_bytes: int = MAX_MESSAGE_BYTES,
-        max_concurrent_calls: int = MAX_CONCURRENT_CALLS,
+        max_message_bytes: int = ServerOptions.grpc_message_bytes,
+        max_concurrent_calls: int = ServerOptions.grpc_calls,
         message_seconds: float = ARRIVAL_SECONDS,
     ) -> None:
         for name, value in (

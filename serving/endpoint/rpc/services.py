@@ -12,19 +12,20 @@ import grpc
 import numpy as np
 
 from serving.endpoint.models.info import metadata_response
-from serving.endpoint.models.method import KIND_OF_METHOD, METHOD_PREFIX, refuse_method
 from serving.endpoint.models.servable import (
     DEFAULT_SIGNATURE,
-    StatusCode,
-    refuse,
+    KIND_OF_METHOD,
+    METHOD_PREFIX,
+    refuse_method,
 )
 from serving.endpoint.models.served import ServedModels
+from serving.endpoint.predict import predict
 from serving.endpoint.predictor import Predictor
 from serving.endpoint.rpc.calls import CallRules, Method, method_handler
 from serving.endpoint.rpc.gate import CallGate
 from serving.endpoint.rpc.models import lease, status
-from serving.endpoint.rpc.predict import predict
 from serving.web.observer import Observed
+from serving.web.status import StatusCode, refuse
 
 
 class ServiceCore:

@@ -40,12 +40,11 @@ from serving.search.app.service import SearchService
 from serving.search.app.web import SecurityHeaders, static_file
 from serving.search.gallery.editing import GalleryEditor
 from serving.search.gallery.image_search import ImageSearch, open_search
-from serving.web.limits import TIMEOUT_SECONDS
-from serving.web.loopback import is_loopback
+from serving.web.access import TokenAccess, is_loopback
+from serving.web.bounded_work import TIMEOUT_SECONDS
 from serving.web.observer import RequestObserver
 from serving.web.sockets import open_socket, serve, url_of
 from serving.web.tls import SslConfig, ssl_context_for_uvicorn
-from serving.web.tokens import TokenAccess
 
 MAX_UPLOAD_BYTES = 20_000_000
 

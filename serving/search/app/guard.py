@@ -18,11 +18,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serving.endpoint.models.servable import ServableError, StatusCode
-from serving.endpoint.rest.statuses import HTTP_STATUS
+from serving.web.access import TokenAccess
 from serving.web.log import request_id
 from serving.web.observer import RequestObserver
-from serving.web.tokens import TokenAccess
+from serving.web.status import HTTP_STATUS, StatusCode, StatusError
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _PORT = re.compile(r":[0-9]*\Z")
@@ -130,7 +129,7 @@ class Guard:
         if self._access is not None and scope["path"] not in self._public:
             try:
                 self._access.check(headers.get("authorization"))
-            except ServableError as error:
+            except StatusError as error:
                 return _error(401, error.message, {"www-authenticate": "Bearer"})
         is_open = self._access is None
         # Whatever the scheme: a header of the request may set it.

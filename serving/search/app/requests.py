@@ -18,9 +18,8 @@ from serving.search.app.web import too_large, whole_number
 from serving.search.gallery.gallery import CLASS
 from serving.search.gallery.stored_images import PICTURE
 from serving.search.gallery.uploads import Crop
-from serving.web.body import BodyReader
-from serving.web.bounded_work import BoundedWork
-from serving.web.limits import ARRIVAL_SECONDS, TIMEOUT_SECONDS
+from serving.web.body import ARRIVAL_SECONDS, BodyReader
+from serving.web.bounded_work import TIMEOUT_SECONDS, BoundedWork
 from tfdml.index import Where, where_from_json
 
 MAX_K = 100

@@ -28,8 +28,7 @@ from serving.search.app.web import whole_number
 from serving.search.gallery.image_search import ImageSearch
 from serving.search.gallery.items import Hit, Item
 from serving.search.gallery.stored_images import PICTURE
-from serving.web.bounded_work import BoundedWork, Room
-from serving.web.limits import TIMEOUT_SECONDS
+from serving.web.bounded_work import TIMEOUT_SECONDS, BoundedWork, Room
 from tfdml.images import UnreadableImageError
 from tfdml.index import Where
 

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from serving.client import Credentials, EndpointClient, ModelMetadata, Picture, Retries
+from serving.endpoint.options import ServerOptions
 from serving.search.gallery.gallery import Gallery, is_below, load_gallery
 from serving.search.gallery.items import Hit, Item
 from serving.search.gallery.listing import Listing
 from serving.search.gallery.model_check import check_model
 from serving.search.gallery.stored_images import StoredPictures
 from serving.search.gallery.uploads import Crop, check_picture, cut, told_of_file
-from serving.web.limits import MAX_PIXELS
 from tfdml.images import UnreadableImageError
 from tfdml.index import ScannIndex, Where
 
@@ -66,7 +66,7 @@ class ImageSearch:
         client: Client,
         *,
         name: str = "index",
-        max_pixels: int = MAX_PIXELS,
+        max_pixels: int = ServerOptions.max_pixels,
     ) -> None:
         self.index = index
         self.gallery = gallery

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from serving.client.journal import digest_of_list
 from serving.endpoint.models.saved_model import find_model_version, model_fingerprint
 from serving.export.calibration import calibration_of_model
 from serving.search.gallery.embedding import embed_files, how_to_skip
@@ -29,7 +30,6 @@ from serving.search.gallery.shards import (
     Part,
     Shard,
     check_shard_folder,
-    digest_of_list,
     read_shards,
     save_shard,
 )

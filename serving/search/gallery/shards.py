@@ -5,9 +5,8 @@ Its folder is written as that of an index is: as a whole or not at all, with the
 of each file. What is merged is what one build would have embedded, in the same order.
 """
 
-import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
@@ -84,14 +83,6 @@ class Job:
     model_version: int
     model_fingerprint: str
     calibration: Calibration | None = None
-
-
-def digest_of_list(paths: Iterable[str]) -> str:
-    """Compute the SHA-256 that tells two lists of pictures apart."""
-    digest = hashlib.sha256()
-    for path in paths:
-        digest.update(path.encode() + b"\0")
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Self
 
 from PIL import Image
 
-from serving.web.limits import MAX_PIXELS
+from serving.endpoint.options import ServerOptions
 from tfdml.images import UnreadableImageError, encode_png, read_image, warnings_ignored
 
 Image.init()
@@ -76,7 +76,7 @@ class Crop:
         return cls(*map(float, numbers))
 
 
-def check_picture(picture: bytes, max_pixels: int = MAX_PIXELS) -> str:
+def check_picture(picture: bytes, max_pixels: int = ServerOptions.max_pixels) -> str:
     """Refuse what is no picture of a kind that is taken, before it is decoded.
 
     Args:
@@ -113,7 +113,7 @@ def check_picture(picture: bytes, max_pixels: int = MAX_PIXELS) -> str:
     return _SUFFIXES.get(kind, "jpg")  # MPO, several JPEGs in one file
 
 
-def read_picture(picture: bytes, max_pixels: int = MAX_PIXELS) -> str:
+def read_picture(picture: bytes, max_pixels: int = ServerOptions.max_pixels) -> str:
     """Check a picture as `check_picture` does, and that it can be decoded.
 
     Returns:
@@ -136,7 +136,9 @@ def told_of_file(error: UnreadableImageError) -> UnreadableImageError:
     return UnreadableImageError(f"This file {reason}")
 
 
-def cut(picture: bytes, crop: Crop, max_pixels: int = MAX_PIXELS) -> bytes:
+def cut(
+    picture: bytes, crop: Crop, max_pixels: int = ServerOptions.max_pixels
+) -> bytes:
     """Cut a part out of an encoded picture.
 
     Args:

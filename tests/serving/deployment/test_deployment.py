@@ -19,9 +19,9 @@ from packaging.utils import canonicalize_name
 from tensorflow_serving.config.model_server_config_pb2 import ModelServerConfig
 
 from serving.__main__ import _parser
+from serving.web.access import TokenAccess
 from serving.web.config_messages import message_class, read_text_message
 from serving.web.tls import read_ssl_config
-from serving.web.tokens import TokenAccess
 from tests.support.deployment_files import (
     CONFIG,
     DOCKERFILE,

@@ -17,13 +17,8 @@ from hypothesis import strategies as st
 
 from serving.endpoint.batching.parameters import BatchingParameters
 from serving.endpoint.batching.scheduler import BatchScheduler
-from serving.endpoint.models.servable import (
-    Servable,
-    ServableError,
-    Signature,
-    StatusCode,
-    TensorSpec,
-)
+from serving.endpoint.models.servable import Servable, Signature, TensorSpec
+from serving.web.status import StatusCode, StatusError
 from tests.support.example_model import png, write_example_model
 
 SECONDS = 20
@@ -274,7 +269,7 @@ class TestSizes:
     def test_error_in_a_split_request_names_the_row_of_the_request(self):
         def refuse(inputs):
             if b"bad" in inputs["x"].tolist():
-                raise ServableError(StatusCode.INVALID_ARGUMENT, "cannot be read")
+                raise StatusError(StatusCode.INVALID_ARGUMENT, "cannot be read")
             return {"y": np.zeros(len(inputs["x"]), np.int64)}
 
         stub = _Stub(refuse, dtype="string")
@@ -282,7 +277,7 @@ class TestSizes:
         pictures[[6, 9]] = b"bad"
         with batching(4) as scheduler:
             future = submit(scheduler, stub, pictures)
-            with pytest.raises(ServableError) as caught:
+            with pytest.raises(StatusError) as caught:
                 future.result(SECONDS)
         assert caught.value.message == 'Input "x", row 6: cannot be read'
 
@@ -383,12 +378,12 @@ class TestAlone:
 
             def predict(self, inputs, signature_name):
                 seen.append([len(array) for array in inputs.values()])
-                raise ServableError(StatusCode.INVALID_ARGUMENT, "lengths differ")
+                raise StatusError(StatusCode.INVALID_ARGUMENT, "lengths differ")
 
         inputs = {"a": np.ones(2, np.int64), "b": np.ones(3, np.int64)}
         with batching() as scheduler:
             future = scheduler.submit(Two(), "serving_default", inputs, _Client())
-            with pytest.raises(ServableError, match=r"^lengths differ$"):
+            with pytest.raises(StatusError, match=r"^lengths differ$"):
                 future.result(SECONDS)
         assert seen == [[2, 3]]
 
@@ -407,7 +402,7 @@ class TestErrors:
     def test_bad_request_fails_alone(self):
         def refuse(inputs):
             if (inputs["x"] < 0).any():
-                raise ServableError(StatusCode.INTERNAL, f"bad: {inputs['x'].min()}")
+                raise StatusError(StatusCode.INTERNAL, f"bad: {inputs['x'].min()}")
             return {"y": inputs["x"]}
 
         stub = _Stub(refuse)
@@ -420,13 +415,13 @@ class TestErrors:
                 if value > 0:
                     assert future.result(SECONDS)["y"].tolist() == [value]
                 else:
-                    with pytest.raises(ServableError, match=f"^bad: {value}$"):
+                    with pytest.raises(StatusError, match=f"^bad: {value}$"):
                         future.result(SECONDS)
 
     def test_bad_request_costs_two_runs_for_each_halving_at_most(self):
         def refuse(inputs):
             if (inputs["x"] < 0).any():
-                raise ServableError(StatusCode.INTERNAL, "bad")
+                raise StatusError(StatusCode.INTERNAL, "bad")
             return {"y": inputs["x"]}
 
         for position in range(16):
@@ -460,7 +455,7 @@ class TestErrors:
     def test_nothing_is_lost_among_many_threads_with_bad_requests(self):
         def refuse(inputs):
             if (inputs["x"] % 10 == 0).any():
-                raise ServableError(StatusCode.INVALID_ARGUMENT, "ends with 0")
+                raise StatusError(StatusCode.INVALID_ARGUMENT, "ends with 0")
             return {"y": inputs["x"] * 2}
 
         stub = _Stub(refuse)
@@ -475,7 +470,7 @@ class TestErrors:
                     try:
                         future = submit(scheduler, stub, [number])
                         received = future.result(SECONDS)["y"].tolist()
-                    except ServableError as error:
+                    except StatusError as error:
                         received = error.message
                     expected = "ends with 0" if number % 10 == 0 else [2 * number]
                     if received != expected:
@@ -493,7 +488,7 @@ class TestErrors:
         with batching(2) as scheduler:
             with monkeypatch.context() as patched:
                 patched.setattr(f"serving.endpoint.batching.run.{part}", fail)
-                with pytest.raises(ServableError, match="too little memory") as caught:
+                with pytest.raises(StatusError, match="too little memory") as caught:
                     submit(scheduler, stub, [1, 2, 3]).result(SECONDS)
             assert caught.value.code == StatusCode.RESOURCE_EXHAUSTED
             assert answers([submit(scheduler, stub, [4])]) == [[8]]
@@ -543,7 +538,7 @@ class TestLimits:
         with batching(2, max_enqueued_batches=3) as scheduler:
             held(scheduler, stub)
             futures = [submit(scheduler, stub, [n]) for n in range(6)]
-            with pytest.raises(ServableError) as caught:
+            with pytest.raises(StatusError) as caught:
                 submit(scheduler, stub, [7])
             assert caught.value.code == StatusCode.UNAVAILABLE
             assert caught.value.message == (
@@ -572,7 +567,7 @@ class TestLimits:
                     stub.entered.clear()
                     entered.append(held(scheduler, stub))
                 futures = [submit(scheduler, stub, [n, n]) for n in range(256)]
-                with pytest.raises(ServableError, match="is full"):
+                with pytest.raises(StatusError, match="is full"):
                     submit(scheduler, stub, [1])
             finally:
                 stub.gate.set()
@@ -593,7 +588,7 @@ class TestLimits:
             stays = submit(scheduler, stub, [2], _Client(remaining=60.0))
             stub.gate.set()
             assert answers([stays]) == [[4]]
-            with pytest.raises(ServableError) as caught:
+            with pytest.raises(StatusError) as caught:
                 left.result(SECONDS)
         assert (caught.value.code, caught.value.message) == (code, message)
         assert stub.sizes == [1]
@@ -641,7 +636,7 @@ class TestLimits:
         while refused is None:
             try:
                 futures.append(submit(scheduler, stub, [9]))
-            except ServableError as error:
+            except StatusError as error:
                 refused = error
         assert refused.code == StatusCode.UNAVAILABLE
         assert refused.message == "The server stops and takes no requests."
@@ -661,7 +656,7 @@ class TestLimits:
         assert left.cancel()
         scheduler.close(0.01)
         for future in (short, long):
-            with pytest.raises(ServableError, match="The server stops") as caught:
+            with pytest.raises(StatusError, match="The server stops") as caught:
                 future.result(SECONDS)
             assert caught.value.code == StatusCode.UNAVAILABLE
         assert not runs.done()
@@ -681,7 +676,7 @@ class TestLimits:
 
         def predict(inputs):
             if outcome == "refusal":
-                raise ServableError(StatusCode.INVALID_ARGUMENT, "no")
+                raise StatusError(StatusCode.INVALID_ARGUMENT, "no")
             if outcome == "crash":
                 raise RuntimeError("no")
             return {"y": inputs["x"]}
@@ -722,7 +717,7 @@ class TestSavedModel:
             future = submit(scheduler, servable, strings(picture), name="image_bytes")
             try:
                 return future.result(SECONDS)["embedding"]
-            except ServableError as error:
+            except StatusError as error:
                 return error
 
         with (
@@ -750,7 +745,7 @@ class TestSavedModel:
                 future = submit(
                     scheduler, servable, strings(*pictures), name="image_bytes"
                 )
-                with pytest.raises(ServableError) as caught:
+                with pytest.raises(StatusError) as caught:
                     future.result(SECONDS)
             expected = 'Input "image_bytes", row 3: Input is empty.'
             assert caught.value.message == expected
@@ -818,6 +813,6 @@ class TestSavedModel:
     ):
         with batching() as scheduler:
             future = submit(scheduler, servable, array, name=name, signature=signature)
-            with pytest.raises(ServableError) as caught:
+            with pytest.raises(StatusError) as caught:
                 future.result(SECONDS)
         assert caught.value.message == message

@@ -11,8 +11,8 @@ from grpc_health.v1 import health_pb2
 from tensorflow_serving.apis import get_model_status_pb2
 
 from serving.endpoint.models.served import ServedModels
-from serving.endpoint.rpc.server import MAX_CONCURRENT_CALLS
-from serving.web.tokens import TokenAccess
+from serving.endpoint.options import ServerOptions
+from serving.web.access import TokenAccess
 from tests.support.running_grpc import (
     StubModel,
     grpc_server,
@@ -95,7 +95,7 @@ class TestMessagesThatNeverCome:
         with running_grpc([model]) as stubs:
             calls = [
                 call_in_silence(stubs, method, silent)
-                for _ in range(2 * MAX_CONCURRENT_CALLS)
+                for _ in range(2 * ServerOptions.grpc_calls)
             ]
             ended = first_to_end(calls, len(calls) - 24)
             assert set(ended) == {"CANCELLED"}

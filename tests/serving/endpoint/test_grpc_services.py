@@ -14,7 +14,8 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from serving.endpoint.models.servable import Servable, ServableError, StatusCode
+from serving.endpoint.models.servable import Servable
+from serving.web.status import StatusCode, StatusError
 from tests.support.example_model import write_example_model
 from tests.support.running_grpc import refusal, running_grpc
 
@@ -211,7 +212,7 @@ class TestModelService:
 
     def test_reload_that_fails_has_code_and_text(self, servables):
         def fail(config):
-            raise ServableError(StatusCode.NOT_FOUND, "no such folder")
+            raise StatusError(StatusCode.NOT_FOUND, "no such folder")
 
         with running_grpc(servables, reload=fail) as stubs:
             request = model_management_pb2.ReloadConfigRequest()

@@ -6,13 +6,13 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2, types_pb2
 
-from serving.endpoint.models.servable import ServableError, StatusCode
-from serving.endpoint.rpc.tensor import (
+from serving.endpoint.tensor_proto import (
     decode_tensor,
     dtype_of,
     encode_tensor,
     unpacked_bytes,
 )
+from serving.web.status import StatusCode, StatusError
 
 ARRAYS = [
     np.array([[1.5, -0.0, np.inf], [1e-40, 3, np.nan]], np.float32),
@@ -135,6 +135,6 @@ class TestSize:
 
 
 def test_dtype_that_cannot_be_sent_is_refused():
-    with pytest.raises(ServableError, match="float8_e5m2 cannot be sent") as caught:
+    with pytest.raises(StatusError, match="float8_e5m2 cannot be sent") as caught:
         encode_tensor(np.zeros(1, ml_dtypes.float8_e5m2))
     assert caught.value.code == StatusCode.UNIMPLEMENTED

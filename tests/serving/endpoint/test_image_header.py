@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from serving.endpoint.image_header import check_pixels, is_animated_webp, picture_size
-from serving.endpoint.models.servable import ServableError, StatusCode
+from serving.web.status import StatusCode, StatusError
 
 PNG_START = b"\x89PNG\r\n\x1a\n"
 UNMEASURED = (2**31 - 1, 2**31 - 1)
@@ -291,7 +291,7 @@ def test_no_bytes_raise(data, name):
 )
 def test_header_made_of_tiny_parts_counts_as_too_large(data):
     assert picture_size(data) == UNMEASURED
-    with pytest.raises(ServableError, match="row 0: the header of the picture has too"):
+    with pytest.raises(StatusError, match="row 0: the header of the picture has too"):
         check_pixels(np.array([data], object), 10**9, "image_bytes")
 
 
@@ -304,7 +304,7 @@ def test_filler_of_a_jpeg_is_skipped_to_the_frame(filler):
 def test_picture_above_the_limit_is_named_by_input_row_and_size():
     huge = PNG_START + png_header(50_000, 50_000)
     pictures = np.array([encoded("PNG"), b"no picture", huge], object)
-    with pytest.raises(ServableError) as caught:
+    with pytest.raises(StatusError) as caught:
         check_pixels(pictures, 100_000_000, "image_bytes")
     assert caught.value.code == StatusCode.INVALID_ARGUMENT
     assert caught.value.message == (
@@ -316,13 +316,13 @@ def test_picture_above_the_limit_is_named_by_input_row_and_size():
 def test_limit_itself_is_allowed_and_one_pixel_more_is_not():
     pictures = np.array([[encoded("PNG")], [encoded("JPEG")]], object)
     check_pixels(pictures, 600, "image_bytes")
-    with pytest.raises(ServableError, match="row 0: the picture has 30 x 20 pixels"):
+    with pytest.raises(StatusError, match="row 0: the picture has 30 x 20 pixels"):
         check_pixels(pictures, 599, "image_bytes")
 
 
 def test_row_counts_along_the_first_axis():
     pictures = np.array([[b"", b""], [b"", encoded("PNG")]], object)
-    with pytest.raises(ServableError, match="row 1: the picture has"):
+    with pytest.raises(StatusError, match="row 1: the picture has"):
         check_pixels(pictures, 1, "image_bytes")
 
 
@@ -330,7 +330,7 @@ def test_all_frames_of_a_gif_count():
     animation = np.array(gif((5, 4), (5, 4), (10, 10), (1, 1)), object)
     check_pixels(animation, 300, "image")
     with pytest.raises(
-        ServableError, match="row 0: the picture has 3 or more frames of 10 x 10 pixel"
+        StatusError, match="row 0: the picture has 3 or more frames of 10 x 10 pixel"
     ):
         check_pixels(animation, 299, "image")
 
@@ -339,16 +339,16 @@ def test_frames_are_counted_no_further_than_to_the_limit():
     # Behind the third frame the header would count as endless.
     frames = gif((1, 1), *[(10, 10)] * 3, end=b"!\xfe\0" * 100_000)
     animation = np.array(frames, object)
-    with pytest.raises(ServableError, match="3 or more frames of 10 x 10 pixels"):
+    with pytest.raises(StatusError, match="3 or more frames of 10 x 10 pixels"):
         check_pixels(animation, 299, "image")
-    with pytest.raises(ServableError, match="too many parts"):
+    with pytest.raises(StatusError, match="too many parts"):
         check_pixels(animation, 300, "image")
 
 
 def test_animated_webp_is_refused_before_it_ends_the_process():
     assert is_animated_webp(animated_webp())
     assert picture_size(animated_webp()) == (30, 20)
-    with pytest.raises(ServableError, match="row 1: An animated WebP is not decoded"):
+    with pytest.raises(StatusError, match="row 1: An animated WebP is not decoded"):
         check_pixels(
             np.array([encoded("WEBP"), animated_webp()], object), 10**9, "image"
         )

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.endpoint.models.servable import ServableError, StatusCode
 from serving.endpoint.rest import json_tensor
 from serving.endpoint.rest.json_tensor import parse_json, quote, tensor
+from serving.web.status import StatusCode, StatusError
 
 
 def message_of(call, *arguments):
-    with pytest.raises(ServableError) as caught:
+    with pytest.raises(StatusError) as caught:
         call(*arguments)
     assert caught.value.code == StatusCode.INVALID_ARGUMENT
     return caught.value.message
@@ -158,7 +158,7 @@ class TestNumbers:
         [("float16", "half"), ("bfloat16", "bfloat16"), ("complex64", "complex64")],
     )
     def test_types_without_json_form_are_unimplemented(self, dtype, name):
-        with pytest.raises(ServableError) as caught:
+        with pytest.raises(StatusError) as caught:
             tensor([1], dtype)
         assert caught.value.code == StatusCode.UNIMPLEMENTED
         assert caught.value.message == f"Conversion of JSON Value: 1 to type: {name}"
@@ -306,7 +306,7 @@ class TestRefusedQuickly:
                 return f"found at incorrect level: {level + 1} in"
             try:
                 tensor(value, dtype)
-            except ServableError as error:
+            except StatusError as error:
                 return error.message
             return None
 

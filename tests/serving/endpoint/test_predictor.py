@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from serving.endpoint.models.servable import ServableError, StatusCode
 from serving.endpoint.predictor import Predictor
+from serving.web.status import StatusCode, StatusError
 from tests.support.example_model import png
 
 PIXELS = 64  # of a picture of the example, 8 x 8
@@ -35,7 +35,7 @@ def test_pictures_of_a_request_may_have_four_times_the_limit_together():
     assert len(submit(PIXELS, a=pictures(4), numbers=numbers)) == 1
     assert len(submit(PIXELS, a=pictures(3), b=pictures(1))) == 1
     for inputs in ({"a": pictures(5)}, {"a": pictures(3), "b": pictures(2)}):
-        with pytest.raises(ServableError) as caught:
+        with pytest.raises(StatusError) as caught:
             submit(PIXELS, **inputs)
         assert caught.value.code == StatusCode.INVALID_ARGUMENT
         assert caught.value.message == (
@@ -45,7 +45,7 @@ def test_pictures_of_a_request_may_have_four_times_the_limit_together():
 
 
 def test_one_picture_above_the_limit_is_refused_though_the_sum_is_not():
-    with pytest.raises(ServableError, match="row 0: the picture has 8 x 8 pixels"):
+    with pytest.raises(StatusError, match="row 0: the picture has 8 x 8 pixels"):
         submit(PIXELS - 1, a=pictures(1))
 
 

@@ -23,9 +23,9 @@ from serving.endpoint.models.served import ServedModels
 from serving.endpoint.predictor import Predictor
 from serving.endpoint.rest import api
 from serving.endpoint.rest.api import create_app
+from serving.web.access import TokenAccess
 from serving.web.monitoring import Monitoring
 from serving.web.observer import RequestObserver
-from serving.web.tokens import TokenAccess
 from tests.support.example_model import png, write_example_model
 from tests.support.running_server import running
 from tests.support.served import predictor, rest_app

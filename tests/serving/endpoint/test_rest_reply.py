@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from serving.endpoint.models.servable import ServableError
 from serving.endpoint.rest.reply import encode_error, encode_predict_reply
+from serving.web.status import StatusError
 
 
 def strings(*values):
@@ -25,7 +25,7 @@ def numbers(values, dtype):
 
 
 def message_of(outputs, *, row_format=True):
-    with pytest.raises(ServableError) as caught:
+    with pytest.raises(StatusError) as caught:
         encode_predict_reply(outputs, row_format=row_format)
     return caught.value.message
 

@@ -4,14 +4,10 @@ import json
 
 import pytest
 
-from serving.endpoint.models.servable import (
-    ServableError,
-    Signature,
-    StatusCode,
-    TensorSpec,
-)
+from serving.endpoint.models.servable import Signature, TensorSpec
 from serving.endpoint.rest import json_tensor
 from serving.endpoint.rest.request import decode_predict_request
+from serving.web.status import StatusCode, StatusError
 
 
 def signature(**dtypes):
@@ -35,7 +31,7 @@ def decode(document, signature_name=None):
 
 
 def message_of(document, signature_name=None, code=StatusCode.INVALID_ARGUMENT):
-    with pytest.raises(ServableError) as caught:
+    with pytest.raises(StatusError) as caught:
         decode(document, signature_name)
     assert caught.value.code == code
     return caught.value.message

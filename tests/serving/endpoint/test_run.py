@@ -1,5 +1,6 @@
 """The whole endpoint: started, changed while it runs, and stopped."""
 
+import argparse
 import base64
 import json
 import os
@@ -24,8 +25,8 @@ from tensorflow_serving.apis import (
 
 import serving.__main__
 from serving.endpoint.batching.parameters import BatchingParameters
-from serving.endpoint.models.config import single_model
-from serving.endpoint.run import run
+from serving.endpoint.options import ServerOptions, add_options, options_of
+from serving.endpoint.run import batching_of, run
 from serving.web.sockets import PortInUseError, open_socket
 from tests.support.example_model import png, write_example_model
 from tests.support.running_endpoint import running_endpoint
@@ -68,11 +69,11 @@ class TestStart:
         )
         subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
-    def test_taken_port_is_told_before_the_model_is_loaded(self):
+    def test_taken_port_is_reported_before_the_model_is_loaded(self):
         with open_socket("127.0.0.1", 0) as listener:
             port = listener.getsockname()[1]
             with pytest.raises(PortInUseError, match=f"Port {port} "):
-                run([single_model("example", "no such folder")], port=port)
+                run(ServerOptions("example", "no such folder", port=port))
 
     def test_missing_model_frees_both_ports(self, tmp_path):
         with (
@@ -81,54 +82,62 @@ class TestStart:
         ):
             ports = [s.getsockname()[1] for s in (first, second)]
         with pytest.raises(FileNotFoundError, match="example"):
-            run([single_model("example", tmp_path)], port=ports[0], grpc_port=ports[1])
+            run(ServerOptions("example", tmp_path, port=ports[0], grpc_port=ports[1]))
         for port in ports:
             open_socket("127.0.0.1", port).close()
 
+    @pytest.mark.parametrize(
+        "option",
+        [
+            "batching_parameters_file",
+            "monitoring_config_file",
+            "ssl_config_file",
+            "token_file",
+        ],
+    )
+    def test_missing_file_of_configuration_ends_the_start(self, option):
+        with pytest.raises(FileNotFoundError, match="no-such-file"):
+            run(ServerOptions("m", "x", port=0, **{option: "no-such-file"}))
+
+
+def from_command_line(*options):
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    return options_of(parser.parse_args([*map(str, options)]))
+
 
 class TestOptions:
-    @pytest.fixture
-    def received(self, monkeypatch):
-        received = {}
-        monkeypatch.setattr(
-            "serving.endpoint.run.run",
-            lambda configs, **options: received.update(configs=configs, **options),
-        )
-        monkeypatch.setattr("serving.web.log.configure", lambda kind: None)
-        return received
-
-    def start(self, *options):
-        return serving.__main__.main(["run", *map(str, options)])
-
     MODEL = ("--model-name", "m", "--model-base-path", "x")
 
-    def test_defaults_are_those_of_tf_serving_and_keep_other_machines_out(
-        self, received
-    ):
-        assert self.start(*self.MODEL) == 0
-        assert received["configs"] == [single_model("m", "x")]
-        assert (received["host"], received["port"]) == ("127.0.0.1", 8501)
-        assert received["grpc_port"] == 8500
-        assert received["batching"] == BatchingParameters()
-        assert received["max_message_bytes"] == received["max_body_bytes"] == 2**26
-        assert received["max_concurrent_calls"] == 128
-        assert (received["poll_seconds"], received["timeout_seconds"]) == (1, 30)
-        assert received["access"] is received["tls"] is received["metrics_path"] is None
+    def test_defaults_are_those_of_tf_serving_and_keep_other_machines_out(self):
+        options = from_command_line(*self.MODEL)
+        assert options == ServerOptions("m", "x")
+        assert (options.host, options.port) == ("127.0.0.1", 8501)
+        assert (options.grpc_port, options.no_grpc) == (8500, False)
+        assert batching_of(options) == BatchingParameters()
+        assert options.grpc_message_bytes == options.max_body_bytes == 2**26
+        assert options.grpc_calls == 128
+        assert options.file_system_poll_wait_seconds == 1
+        assert options.timeout_seconds == 30
+        assert options.token_file is options.ssl_config_file is None
+        assert options.monitoring_config_file is None
 
-    @pytest.mark.parametrize(
-        ("options", "port"), [(["--grpc-port", "0"], 0), (["--no-grpc"], None)]
-    )
-    def test_grpc_port_is_chosen(self, received, options, port):
-        assert self.start(*self.MODEL, *options) == 0
-        assert received["grpc_port"] == port
+    def test_each_option_of_the_command_line_fills_its_field(self):
+        options = from_command_line(
+            *("--model-config-file", "f", "--no-grpc", "--grpc-port", 0),
+            *("--model-config-file-poll-wait-seconds", 0.5, "--log-format", "json"),
+        )
+        assert (options.no_grpc, options.grpc_port) == (True, 0)
+        assert (options.model_config_file, options.log_format) == ("f", "json")
+        assert options.model_config_file_poll_wait_seconds == 0.5
 
-    def test_batching_can_be_set_and_left_out(self, received, tmp_path):
+    def test_batching_can_be_set_and_left_out(self, tmp_path):
         file = tmp_path / "batching.txt"
         file.write_text("max_batch_size { value: 7 }")
-        assert self.start(*self.MODEL, "--batching-parameters-file", file) == 0
-        assert received["batching"].max_batch_size == 7
-        assert self.start(*self.MODEL, "--no-batching") == 0
-        assert received["batching"] == BatchingParameters.unbatched()
+        options = from_command_line(*self.MODEL, "--batching-parameters-file", file)
+        assert batching_of(options).max_batch_size == 7
+        options = from_command_line(*self.MODEL, "--no-batching")
+        assert batching_of(options) == BatchingParameters.unbatched()
 
     @pytest.mark.parametrize(
         ("options", "rule"),
@@ -137,11 +146,11 @@ class TestOptions:
             (["--model-name", "m"], "Give --model-name and --model-base-path"),
             (
                 [*MODEL, "--model-config-file", "f"],
-                "--model-config-file must stand without --model-name",
+                "--model-config-file must not be combined with --model-name",
             ),
             (
                 [*MODEL, "--no-batching", "--batching-parameters-file", "f"],
-                "--no-batching must stand without",
+                "--no-batching must not be combined with",
             ),
             (
                 [*MODEL, "--model-config-file-poll-wait-seconds", "5"],
@@ -154,17 +163,13 @@ class TestOptions:
                 ],
                 "--model-config-file-poll-wait-seconds must be at least 0",
             ),
-            ([*MODEL, "--monitoring-config-file", "no-such-file"], "no-such-file"),
-            ([*MODEL, "--ssl-config-file", "no-such-file"], "no-such-file"),
-            ([*MODEL, "--token-file", "no-such-file"], "no-such-file"),
         ],
     )
-    def test_options_that_cannot_be_followed_are_told(
-        self, received, capsys, options, rule
+    def test_options_that_contradict_each_other_are_refused(
+        self, capsys, options, rule
     ):
-        assert self.start(*options) != 0
+        assert serving.__main__.main(["run", *options]) != 0
         assert rule in capsys.readouterr().err
-        assert not received
 
 
 @pytest.mark.slow

@@ -7,13 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from serving.endpoint.models.graph_error import readable_error
-from serving.endpoint.models.servable import (
-    Servable,
-    ServableError,
-    StatusCode,
-    TensorSpec,
-)
+from serving.endpoint.models.servable import Servable, TensorSpec, readable_error
+from serving.web.status import StatusCode, StatusError
 from tests.support.example_model import png, write_example_model
 
 
@@ -36,7 +31,7 @@ def strings(*values):
 
 
 def error_of(servable, inputs, signature_name="serving_default"):
-    with pytest.raises(ServableError) as caught:
+    with pytest.raises(StatusError) as caught:
         servable.predict(inputs, signature_name)
     return caught.value
 

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from serving.endpoint.models.info import model_status_json
-from serving.endpoint.models.servable import ServableError, StatusCode
 from serving.endpoint.models.served import ServedModels
 from serving.endpoint.models.version_states import VersionState, VersionStatus
+from serving.web.status import StatusCode, StatusError
 
 
 def servable(name, version):
@@ -16,7 +16,7 @@ def servable(name, version):
 
 
 def failure(models, *args, **kwargs):
-    with pytest.raises(ServableError) as caught, models.lease(*args, **kwargs):
+    with pytest.raises(StatusError) as caught, models.lease(*args, **kwargs):
         pass
     return caught.value.code, caught.value.message
 
@@ -189,10 +189,10 @@ def test_the_status_of_what_does_not_exist_is_not_found(models):
         ("x",): "Could not find any versions of model x",
         ("m", 9): "Could not find version 9 of model m",
     }.items():
-        with pytest.raises(ServableError, match=text) as caught:
+        with pytest.raises(StatusError, match=text) as caught:
             models.status(*args)
         assert caught.value.code == StatusCode.NOT_FOUND
-    with pytest.raises(ServableError, match="Unrecognized servable version label: x"):
+    with pytest.raises(StatusError, match="Unrecognized servable version label: x"):
         models.status("m", label="x")
     models.configure({"m": {"stable": 1}, "other": {}})
     (found,) = models.status("m", label="stable").model_version_status
@@ -229,7 +229,7 @@ def test_a_hundred_models_that_are_gone_still_have_a_status(models):
     models.collect_idle()
     known = []
     for name in ("m", "x49", "x50", "x51", "x52", "x149", "new", "loading"):
-        with contextlib.suppress(ServableError):
+        with contextlib.suppress(StatusError):
             known.append((name, states(models, name)))
     ended = {1: "END"}
     assert known == [
@@ -246,5 +246,5 @@ def test_a_model_that_is_gone_is_forgotten_after_those_that_went_before(models):
     models.configure({"other": {}})
     models.collect_idle()
     assert states(models, "m") == {1: "END", 3: "END"}
-    with pytest.raises(ServableError):
+    with pytest.raises(StatusError):
         models.status("x0")

@@ -4,7 +4,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from serving.endpoint.models.servable import Servable
-from serving.endpoint.models.warm_up import (
+from serving.endpoint.warm_up import (
     read_warm_up_requests,
     warm_up,
     write_warm_up_requests,

@@ -23,10 +23,11 @@ from serving.endpoint.models.config import (
 from serving.endpoint.models.config_watch import ConfigWatch
 from serving.endpoint.models.plan import versions_to_unload
 from serving.endpoint.models.saved_model import find_version_folders, folder_stamp
-from serving.endpoint.models.servable import Servable, ServableError, StatusCode
+from serving.endpoint.models.servable import Servable
 from serving.endpoint.models.version_states import VersionState
-from serving.endpoint.models.warm_up import write_warm_up_requests
 from serving.endpoint.models.watched import WatchedModels
+from serving.endpoint.warm_up import write_warm_up_requests
+from serving.web.status import StatusCode, StatusError
 from tests.support.example_model import png, write_example_model
 
 WAIT_SECONDS = 60
@@ -94,7 +95,7 @@ def latest(watched, name="m"):
 
 
 def refusal(watched, *configs):
-    with pytest.raises(ServableError) as caught:
+    with pytest.raises(StatusError) as caught:
         watched.reload(configs)
     return caught.value.code, caught.value.message
 
@@ -112,7 +113,7 @@ def test_start_returns_with_the_latest_version_available(managed, base, example)
     (base / "notes").mkdir()
     (base / "7").touch()
     watched = managed(single_model("m", base))
-    with pytest.raises(ServableError, match="still being loaded"):
+    with pytest.raises(StatusError, match="still being loaded"):
         latest(watched)
     watched.start()
     assert latest(watched) == 3
@@ -206,7 +207,7 @@ def test_a_broken_version_never_replaces_a_good_one(
 ):
     def warm_up(servable, folder):
         if servable.version == 2 and harm == "hook":
-            raise ServableError(StatusCode.DATA_LOSS, "no answer")
+            raise StatusError(StatusCode.DATA_LOSS, "no answer")
 
     watched = started(managed(single_model("m", base), warm_up=warm_up))
     add(example, base, 2)
@@ -224,7 +225,7 @@ def test_a_broken_version_never_replaces_a_good_one(
     else:
         assert code == StatusCode.INVALID_ARGUMENT
         assert "Version 2 of model 'm' cannot be loaded" in message
-    with pytest.raises(ServableError, match=r"request: Specific\(m, 2\)"):
+    with pytest.raises(StatusError, match=r"request: Specific\(m, 2\)"):
         watched.served.lease("m", 2).__enter__()
     assert message in caplog.text
 
@@ -512,7 +513,7 @@ def test_a_reload_adds_and_removes_models(managed, base, example):
     watched.poll_now()
     assert states(watched) == {1: "END"}
     assert latest(watched, "other") == 4
-    with pytest.raises(ServableError, match=r"request: Latest\(m\)"):
+    with pytest.raises(StatusError, match=r"request: Latest\(m\)"):
         latest(watched)
     watched.reload([single_model("m", base)])
     assert latest(watched) == 1
@@ -575,7 +576,7 @@ def test_a_reload_that_fails_changes_nothing(managed, base, example):
     with watched.served.lease("m", label="stable") as servable:
         assert servable.version == 2
     assert watched.served.names() == ["m"]
-    with pytest.raises(ServableError, match=r"request: Latest\(good\)"):
+    with pytest.raises(StatusError, match=r"request: Latest\(good\)"):
         latest(watched, "good")
 
 
@@ -786,7 +787,7 @@ def test_failed_reloads_do_not_make_the_table_grow_without_end(managed, base):
     def known():
         names = []
         for number in range(130):
-            with contextlib.suppress(ServableError):
+            with contextlib.suppress(StatusError):
                 states(watched, f"x{number}")
                 names.append(number)
         return names

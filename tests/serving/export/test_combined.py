@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from serving.__main__ import main
 from serving.endpoint.models.saved_model import model_fingerprint
-from serving.endpoint.models.warm_up import (
+from serving.endpoint.warm_up import (
     read_warm_up_requests,
     write_warm_up_requests,
 )

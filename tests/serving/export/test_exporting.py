@@ -19,7 +19,7 @@ import serving
 from serving.__main__ import main
 from serving.endpoint.batching.parameters import read_batching_parameters
 from serving.endpoint.models.saved_model import model_fingerprint
-from serving.endpoint.models.warm_up import read_warm_up_requests
+from serving.endpoint.warm_up import read_warm_up_requests
 from serving.export.exporting import check_destination, export_run
 from tests.support.encoded_images import PICTURES, SIZE
 from tests.support.search_fixtures import calibration_at, serve_model

@@ -19,8 +19,8 @@ import trustme
 from serving.search.app.app import run
 from serving.search.gallery.image_search import open_search
 from serving.search.gallery.indexing import index_images
+from serving.web.access import TokenAccess
 from serving.web.log import configure
-from serving.web.tokens import TokenAccess
 from tests.support.running_server import running
 from tests.support.search_fixtures import (
     build_search,

@@ -9,7 +9,7 @@ from serving.client import Credentials, EndpointClient, EndpointError
 from serving.search.gallery.gallery import Gallery
 from serving.search.gallery.image_search import ImageSearch, open_search
 from serving.search.gallery.model_check import MismatchError, check_model
-from serving.web.tokens import TokenAccess
+from serving.web.access import TokenAccess
 from tests.support.search_fixtures import (
     DIMENSION,
     build_search,

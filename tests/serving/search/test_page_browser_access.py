@@ -5,7 +5,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from serving.search.app.fetching import FetchError
-from serving.web.tokens import TokenAccess
+from serving.web.access import TokenAccess
 from tests.support.page_browser import color_search, served, status, visiting
 from tests.support.search_fixtures import serve_model
 from tests.support.token_files import write_tokens

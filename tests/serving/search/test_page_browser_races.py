@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from serving.web.tokens import TokenAccess
+from serving.web.access import TokenAccess
 from tests.support.page_browser import (
     Held,
     color_search,

@@ -15,7 +15,6 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from serving.endpoint.models.servable import StatusCode
 from serving.web.log import (
     LogFormatter,
     RequestRecord,
@@ -24,6 +23,7 @@ from serving.web.log import (
     request_id,
 )
 from serving.web.sockets import url_of
+from serving.web.status import StatusCode
 from tests.support.running_server import running_uvicorn
 
 RECORD = RequestRecord(

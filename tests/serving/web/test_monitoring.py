@@ -9,8 +9,8 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
-from serving.endpoint.models.servable import StatusCode
 from serving.web.monitoring import METRICS_PATH, Monitoring, read_monitoring_config
+from serving.web.status import StatusCode
 from tests.support.running_server import running
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from serving.endpoint.models.servable import StatusCode, refuse
+from serving.web.status import StatusCode, refuse
 
 _FIELDS = {
     "float32": "float_val",
@@ -128,7 +128,7 @@ def encode_tensor(value: Any) -> Any:
         The `TensorProto`.
 
     Raises:
-        ServableError: The dtype cannot be sent.
+        StatusError: The dtype cannot be sent.
     """
     import tensorflow as tf
     from tensorflow.core.framework import tensor_pb2

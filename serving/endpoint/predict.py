@@ -9,17 +9,16 @@ from serving.endpoint.models.servable import (
     DEFAULT_SIGNATURE,
     Servable,
     Signature,
-    StatusCode,
     input_mismatch,
-    refuse,
     type_name,
 )
-from serving.endpoint.rpc.tensor import (
+from serving.endpoint.tensor_proto import (
     decode_tensor,
     dtype_of,
     encode_tensor,
     unpacked_bytes,
 )
+from serving.web.status import StatusCode, refuse
 
 Run = Callable[[str, dict[str, np.ndarray]], dict[str, np.ndarray]]
 
@@ -45,7 +44,7 @@ def predict(
         The `PredictResponse`.
 
     Raises:
-        ServableError: The request does not fit the model, or the model refuses it.
+        StatusError: The request does not fit the model, or the model refuses it.
     """
     from tensorflow_serving.apis import predict_pb2
 

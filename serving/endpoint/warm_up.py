@@ -11,7 +11,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from serving.endpoint.models.servable import Servable, ServableError
+from serving.endpoint.models.servable import Servable
+from serving.endpoint.predict import predict
+from serving.web.status import StatusError
 
 _MOST_RECORDS = 1000  # as many as TF Serving accepts
 _MAX_UNPACKED_BYTES = 2**31
@@ -89,13 +91,11 @@ def warm_up(servable: Servable, version_folder: str | PathLike[str]) -> int:
         ValueError: The file cannot be read, or the version fails on a record; the error
             tells its number, counted from 1.
     """
-    from serving.endpoint.rpc.predict import predict
-
     count = 0
     for count, request in enumerate(_requests(version_folder), start=1):
         try:
             predict(servable, request, max_unpacked_bytes=_MAX_UNPACKED_BYTES)
-        except ServableError as error:
+        except StatusError as error:
             raise ValueError(
                 f"Warm-up record {count} in {str(_warm_up_file(version_folder))!r} "
                 f"failed ({error.code.name}: {error.message})."

@@ -1,4 +1,4 @@
-"""Bearer tokens: who may call the endpoint.
+"""Access: bearer tokens, and addresses that only this machine can reach.
 
 One check serves the `Authorization` header of REST and the `authorization` metadata of
 gRPC. Only hashes of the tokens are kept in memory.
@@ -6,6 +6,7 @@ gRPC. Only hashes of the tokens are kept in memory.
 
 import hashlib
 import hmac
+import ipaddress
 import logging
 import os
 import re
@@ -13,7 +14,7 @@ import stat
 import threading
 from os import PathLike
 
-from serving.endpoint.models.servable import ServableError, StatusCode
+from serving.web.status import StatusCode, StatusError
 
 _SHORTEST_TOKEN = 16
 # What RFC 6750 allows in the header.
@@ -21,6 +22,14 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _BEARER = re.compile(r"Bearer +(\S+) *", re.I)
 
 _log = logging.getLogger(__name__)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host, by name or address, is this machine's own."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class TokenAccess:
@@ -55,12 +64,12 @@ class TokenAccess:
             authorization_header: "Bearer TOKEN"; None if there is no such header.
 
         Raises:
-            ServableError: UNAUTHENTICATED. The text never tells what was sent.
+            StatusError: UNAUTHENTICATED. The text never tells what was sent.
         """
         self._read_again_if_changed()
         shown = _BEARER.fullmatch(authorization_header or "")
         if shown is None:
-            raise ServableError(
+            raise StatusError(
                 StatusCode.UNAUTHENTICATED,
                 "This server needs the header `Authorization: Bearer TOKEN`.",
             )
@@ -68,7 +77,7 @@ class TokenAccess:
         # All are compared, so that the time does not tell which one it was.
         matches = [hmac.compare_digest(digest, known) for known in self._hashes]
         if not any(matches):
-            raise ServableError(
+            raise StatusError(
                 StatusCode.UNAUTHENTICATED, "The bearer token is not valid here."
             )
 

@@ -13,8 +13,8 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from serving.endpoint.models.servable import ServableError, StatusCode
-from serving.web.tokens import TokenAccess
+from serving.web.access import TokenAccess
+from serving.web.status import StatusCode, StatusError
 from tests.support.running_server import running
 from tests.support.token_files import write_tokens
 
@@ -30,7 +30,7 @@ def file(tmp_path):
 
 
 def refusal(access, header):
-    with pytest.raises(ServableError) as caught:
+    with pytest.raises(StatusError) as caught:
         access.check(header)
     assert caught.value.code == StatusCode.UNAUTHENTICATED
     return caught.value.message
@@ -132,7 +132,7 @@ def test_tokens_are_rotated_without_a_restart(file, caplog):
     access = TokenAccess(file)
     access.check(f"Bearer {FIRST}")
     new = "third-token-0123456789"
-    with caplog.at_level(logging.INFO, "serving.web.tokens"):
+    with caplog.at_level(logging.INFO, "serving.web.access"):
         write_tokens(file, f"{new}\n")
         access.check(f"Bearer {new}")
     refusal(access, f"Bearer {FIRST}")
@@ -205,7 +205,7 @@ def test_rest_requests_need_a_token(file):
     def answer(request):
         try:
             access.check(request.headers.get("authorization"))
-        except ServableError as error:
+        except StatusError as error:
             return PlainTextResponse(error.message, 401)
         return PlainTextResponse("in")
 
@@ -224,7 +224,7 @@ def test_grpc_calls_need_a_token(file):
         metadata = dict(context.invocation_metadata())
         try:
             access.check(metadata.get("authorization"))
-        except ServableError as error:
+        except StatusError as error:
             context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
         return b"in"
 

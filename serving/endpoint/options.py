@@ -1,0 +1,189 @@
+"""The options of the endpoint, each spelled once: `python -m serving run` fills them.
+
+Files of configuration are TF Serving's own, in the text format of protocol buffers.
+"""
+
+import argparse
+import dataclasses
+from dataclasses import dataclass
+from os import PathLike
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+File = str | PathLike[str]
+
+
+@dataclass(frozen=True)
+class _Option:
+    """How the command line shows a field.
+
+    Args:
+        group: Heading that it stands under.
+        help: What it says of it.
+        metavar: Name of its value.
+    """
+
+    group: str
+    help: str
+    metavar: str | None = None
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """What the endpoint serves, and how; each field is an option of `serving run`.
+
+    The field `max_pixels` is the option `--max-pixels`, explained by its help text.
+
+    Raises:
+        ValueError: Two options contradict each other, or seconds are out of range.
+    """
+
+    model_name: Annotated[
+        str | None, _Option("models", "name in the addresses, with --model-base-path")
+    ] = None
+    model_base_path: Annotated[
+        File | None,
+        _Option("models", "folder of numbered versions; the highest is served"),
+    ] = None
+    model_config_file: Annotated[
+        File | None, _Option("models", "models.config, for several models", "FILE")
+    ] = None
+    model_config_file_poll_wait_seconds: Annotated[
+        float,
+        _Option(
+            "models", "how often the file is read again; default: 0, never", "SECONDS"
+        ),
+    ] = 0.0
+    file_system_poll_wait_seconds: Annotated[
+        float,
+        _Option(
+            "models",
+            "how often folders are searched for versions; default: 1; 0 for never",
+            "SECONDS",
+        ),
+    ] = 1.0
+    batching_parameters_file: Annotated[
+        File | None, _Option("batching", "sizes, times and threads", "FILE")
+    ] = None
+    no_batching: Annotated[bool, _Option("batching", "run each request by itself")] = (
+        False
+    )
+    host: Annotated[
+        str, _Option("ports", "address to listen on; default: %(default)s")
+    ] = "127.0.0.1"
+    port: Annotated[
+        int,
+        _Option(
+            "ports", "of REST; default: 8501; 0 for any free one, which is printed"
+        ),
+    ] = 8501
+    grpc_port: Annotated[
+        int, _Option("ports", "default: 8500; 0 for any free one, which is printed")
+    ] = 8500
+    no_grpc: Annotated[bool, _Option("ports", "answer REST calls alone")] = False
+    grpc_message_bytes: Annotated[
+        int,
+        _Option(
+            "limits and access",
+            "longest gRPC message, in both directions; default: %(default)s",
+        ),
+    ] = 64 * 2**20
+    grpc_calls: Annotated[
+        int,
+        _Option(
+            "limits and access", "gRPC calls in progress at once; default: %(default)s"
+        ),
+    ] = 128
+    max_body_bytes: Annotated[
+        int,
+        _Option(
+            "limits and access", "longest REST body, unpacked; default: %(default)s"
+        ),
+    ] = 64 * 2**20
+    # TensorFlow takes 15 bytes for each pixel.
+    max_pixels: Annotated[
+        int,
+        _Option(
+            "limits and access", "width times height of an image; default: %(default)s"
+        ),
+    ] = 64_000_000
+    # As in TF Serving, waiting included. Over gRPC the client sets its own deadline.
+    timeout_seconds: Annotated[
+        float,
+        _Option(
+            "limits and access", "for a prediction over REST; default: %(default)s"
+        ),
+    ] = 30.0
+    ssl_config_file: Annotated[
+        File | None,
+        _Option("limits and access", "key and certificates, for both ports", "FILE"),
+    ] = None
+    token_file: Annotated[
+        File | None, _Option("limits and access", "bearer tokens, one per line", "FILE")
+    ] = None
+    monitoring_config_file: Annotated[
+        File | None, _Option("monitoring", "path of Prometheus metrics", "FILE")
+    ] = None
+    log_format: Annotated[
+        Literal["text", "json"],
+        _Option("monitoring", "of the line that each request gets; default: text"),
+    ] = "text"
+
+    def __post_init__(self) -> None:
+        """Check what concerns several options."""
+        single = (self.model_name, self.model_base_path)
+        seconds = self.model_config_file_poll_wait_seconds
+        if seconds < 0:
+            raise ValueError(
+                "--model-config-file-poll-wait-seconds must be at least 0. "
+                f"Received: {seconds}."
+            )
+        if seconds and self.model_config_file is None:
+            raise ValueError(
+                "--model-config-file-poll-wait-seconds needs --model-config-file."
+            )
+        if self.model_config_file is None and None in single:
+            raise ValueError(
+                "Give --model-name and --model-base-path, or --model-config-file."
+            )
+        if self.model_config_file is not None and single != (None, None):
+            raise ValueError(
+                "--model-config-file must not be combined with --model-name and "
+                "--model-base-path."
+            )
+        if self.no_batching and self.batching_parameters_file is not None:
+            raise ValueError(
+                "--no-batching must not be combined with --batching-parameters-file."
+            )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add an option for each field of `ServerOptions`."""
+    groups: dict[str, Any] = {}
+    hints = get_type_hints(ServerOptions, include_extras=True)
+    for field in dataclasses.fields(ServerOptions):
+        kind, about = get_args(hints[field.name])
+        if about.group not in groups:
+            groups[about.group] = parser.add_argument_group(about.group)
+        add = groups[about.group].add_argument
+        name = f"--{field.name.replace('_', '-')}"
+        if isinstance(field.default, bool):
+            add(name, action="store_true", help=about.help)
+            continue
+        add(
+            name,
+            type=str if field.default is None else type(field.default),
+            default=field.default,
+            metavar=about.metavar,
+            choices=get_args(kind) if get_origin(kind) is Literal else None,
+            help=about.help,
+        )
+
+
+def options_of(parsed: argparse.Namespace) -> ServerOptions:
+    """Return the options of a command line that `add_options` described.
+
+    Raises:
+        ValueError: As `ServerOptions`.
+    """
+    names = [field.name for field in dataclasses.fields(ServerOptions)]
+    return ServerOptions(**{name: getattr(parsed, name) for name in names})
