@@ -26,7 +26,7 @@ from serving.endpoint.models.saved_model import find_version_folders, folder_sta
 from serving.endpoint.models.servable import Servable
 from serving.endpoint.models.version_states import VersionState
 from serving.endpoint.models.watched import WatchedModels
-from serving.endpoint.warm_up import write_warm_up_requests
+from serving.endpoint.warm_up import warm_up, write_warm_up_requests
 from serving.web.status import StatusCode, StatusError
 from tests.support.example_model import png, write_example_model
 
@@ -240,6 +240,7 @@ def test_a_failing_warm_up_request_keeps_its_version_out(managed, base, example)
     runs = []
     watched = managed(
         single_model("m", base),
+        warm_up=warm_up,
         on_warmed_up=lambda folder, seconds, error: runs.append(
             (folder, seconds >= 0, error)
         ),
