@@ -22,12 +22,9 @@ DEMO := $(if $(filter-out data/emoji training/recipes/demo.toml,$(IMAGES) $(DEMO
 TEST_PROCESSES ?= 2
 PYTEST := python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --durations 20 --durations-min 5
 
-# Tests of the library alone: `training` needs TensorFlow.
-TORCH_TESTS := tests/tfdml
-
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install format lint types test test-torch test-fast test-conformance bench bench-peers figures demo clean
+.PHONY: help install format lint types test test-all test-fast test-torch test-conformance bench bench-peers figures api demo clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -47,26 +44,31 @@ lint: $(INSTALLED) ## check style and format
 types: $(INSTALLED) ## check types
 	$(BIN)/mypy
 
-# Processes share what JAX has compiled.
+# What runs on every backend, and the cache of what JAX has compiled, which processes share.
+ON_BACKENDS := tests/tfdml tests/training tests/benchmarks
 ON_JAX := KERAS_BACKEND=jax JAX_COMPILATION_CACHE_DIR=$(CURDIR)/build/jax JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1
 
 # What XLA has compiled stays in memory until a process ends: the tests that compile the
 # most have processes of their own.
-test: lint types ## everything that must pass, the slow tests too
-	$(BIN)/$(PYTEST) -m backend
-	$(BIN)/$(PYTEST) -m 'not backend'
-	$(ON_JAX) $(BIN)/$(PYTEST) -m 'backend and not slow'
-	$(ON_JAX) $(BIN)/$(PYTEST) -m 'backend and slow' -k 'golden or losses_common or losses_labels or losses_fit or distribution or memory or multi_worker or test_fit.py or averages or training_model'
+test: lint types ## everything that must pass
+	$(BIN)/$(PYTEST) -m 'backend and not full'
+	$(BIN)/$(PYTEST) -m 'not backend and not full'
+	$(ON_JAX) $(BIN)/$(PYTEST) -m 'backend and not full and (jax or not slow)' $(ON_BACKENDS)
+
+test-all: test ## what is rare and long, too: every loss in every mode on both backends, soaks, kills
+	$(BIN)/$(PYTEST) -m 'backend and full'
+	$(BIN)/$(PYTEST) -m 'not backend and full'
+	$(ON_JAX) $(BIN)/$(PYTEST) -m 'backend and (full or slow and not jax)' $(ON_BACKENDS)
 
 test-torch: .venv-torch/installed ## the losses and layers on torch, in an environment of their own
-	KERAS_BACKEND=torch .venv-torch/bin/$(PYTEST) -m backend $(TORCH_TESTS)
+	KERAS_BACKEND=torch .venv-torch/bin/$(PYTEST) -m backend tests/tfdml
 
 .venv-torch/installed: setup.py
 	$(PYTHON) -m venv .venv-torch && .venv-torch/bin/pip install --quiet --editable '.[torch,test]'
 	touch $@
 
 test-fast: $(INSTALLED) ## the tests that take seconds
-	$(BIN)/$(PYTEST) -m 'not slow'
+	$(BIN)/$(PYTEST) -m 'not slow and not full'
 
 # GRPC_TARGET is port 8500 of the same host, MODEL is demo and LABEL is none unless given.
 test-conformance: $(INSTALLED) ## check TF Serving's calls at TARGET=host:port, else at our endpoint
@@ -83,6 +85,9 @@ bench-peers: .peers/pml/installed .peers/tfa/installed .peers/search/installed #
 .peers/%/installed: benchmarks/peer_%.txt
 	$(PYTHON) -m venv .peers/$* && .peers/$*/bin/pip install --quiet --requirement $<
 	touch $@
+
+api: $(INSTALLED) ## write the API reference
+	$(BIN)/python docs/make_api.py
 
 figures: $(INSTALLED) ## draw the pictures of the documentation
 	$(BIN)/python docs/figures.py
