@@ -1,12 +1,8 @@
-"""A client of the embedding endpoint: pictures in, embeddings out."""
+"""A client of the embedding endpoint: images in, embeddings out."""
 
 from serving.client.credentials import Credentials
-from serving.client.endpoint_client import (
-    EndpointClient,
-    FolderEmbeddings,
-    Picture,
-    Unreadable,
-)
+from serving.client.endpoint_client import EndpointClient
+from serving.client.images import FolderEmbeddings, ImageSource, Unreadable
 from serving.client.metadata import ModelMetadata
 from serving.client.retries import EndpointError, Retries
 
@@ -15,8 +11,8 @@ __all__ = [
     "EndpointClient",
     "EndpointError",
     "FolderEmbeddings",
+    "ImageSource",
     "ModelMetadata",
-    "Picture",
     "Retries",
     "Unreadable",
 ]

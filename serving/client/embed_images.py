@@ -1,4 +1,4 @@
-"""Embedding a folder of pictures through an endpoint, into one NumPy file."""
+"""Embedding a folder of images through an endpoint, into one NumPy file."""
 
 import os
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ from serving.client import (
     Credentials,
     EndpointClient,
     EndpointError,
+    ImageSource,
     ModelMetadata,
-    Picture,
     Retries,
     Unreadable,
 )
@@ -41,8 +41,8 @@ class EmbeddingReport:
     Attributes:
         file: The file that it wrote.
         count: How many embeddings are in it.
-        resumed: How many pictures an earlier run had already done.
-        skipped: Why a picture was left out, by its path.
+        resumed: How many images an earlier run had already done.
+        skipped: Why an image was left out, by its path.
     """
 
     file: Path
@@ -51,10 +51,10 @@ class EmbeddingReport:
     skipped: dict[str, str]
 
     def __str__(self) -> str:
-        """Summarise it, with a line for each picture that was left out."""
+        """Summarize it, with a line for each image that was left out."""
         lines = [f"Wrote {self.count} embeddings to {self.file}."]
         if self.resumed:
-            lines.append(f"{self.resumed} pictures were done by an earlier run.")
+            lines.append(f"{self.resumed} images were done by an earlier run.")
         if self.skipped:
             lines.append(f"{len(self.skipped)} files could not be read:")
             lines += [f"  {reason}" for reason in self.skipped.values()]
@@ -72,26 +72,26 @@ def embed_images(
     retries: Retries = PATIENCE,
     credentials: Credentials | None = None,
 ) -> EmbeddingReport:
-    """Embed all pictures below a folder and write them to one `.npz` file.
+    """Embed all images below a folder and write them to one `.npz` file.
 
     The file appears when it is complete, in the place of one that was there before. It
     holds `embeddings`, float32 `[N, dimension]`; `paths`, text `[N]`, relative to the
     folder; `skipped_paths` and `skipped_reasons`; `model_name` and `model_version`.
 
     What is done stands in `FILE.partial` meanwhile. If a run ends early, the next one
-    of the same pictures and the same version of the model goes on behind it; a picture
-    that it left out stays left out. It first embeds a few pictures again, to see that
+    of the same images and the same version of the model goes on behind it; an image
+    that it left out stays left out. It first embeds a few images again, to see that
     the version is still the same model, and compares size and time of change of those
-    that are done. All pictures are embedded by one version, the one that the address
+    that are done. All images are embedded by one version, the one that the address
     means at the beginning, although a new one may come up.
 
     Args:
-        images_folder: Folder with pictures, at any depth.
+        images_folder: Folder with images, at any depth.
         file: The file to write; its name ends in `.npz`. Its folder is made if missing.
         endpoint_url: Address of the model, as `serving.client.EndpointClient` takes it.
-        batch_size: Most pictures in one request, at least 1.
+        batch_size: Most images in one request, at least 1.
         concurrency: Requests under way at one time, at least 1.
-        skip_unreadable: Leave pictures out that cannot be read, and list them. By
+        skip_unreadable: Leave images out that cannot be read, and list them. By
             default the first one ends the run; what was done before it is kept.
         retries: How often and how long a request is made again.
         credentials: Token and certificates, where the endpoint asks for them.
@@ -100,11 +100,11 @@ def embed_images(
         The report; as text it is a summary.
 
     Raises:
-        UnreadableImageError: A file is no picture; the message names it.
+        UnreadableImageError: A file is not an image; the message names it.
         NotADirectoryError, OSError: A folder or file is missing, or cannot be written.
         EndpointError: The endpoint did not answer, or not with embeddings.
-        ValueError: There is no picture, or what an earlier run left is of other or
-            changed pictures or another model.
+        ValueError: There are no images, or what an earlier run left is of other or
+            changed images or another model.
     """
     file = Path(file)
     if file.suffix != ".npz":
@@ -198,12 +198,12 @@ def _embed(
     concurrency: int,
     skip_unreadable: bool,
 ) -> None:
-    """Add the pictures to the journal that are not in it."""
+    """Add the images to the journal that are not in it."""
     with tqdm(
         total=len(paths), initial=len(journal), desc="embedding", unit=" images"
     ) as bar:
 
-        def leave_out(picture: Picture, reason: Unreadable) -> None:
+        def leave_out(image: ImageSource, reason: Unreadable) -> None:
             journal.leave_out(str(reason))
             bar.update()
 

@@ -1,7 +1,7 @@
-"""A client of the embedding endpoint: pictures in, embeddings out.
+"""A client of the embedding endpoint: images in, embeddings out.
 
 It speaks the REST and the gRPC protocol of TF Serving, so the endpoint may be
-`python -m serving run` or the official `tensorflow/serving`. Each picture is brought
+`python -m serving run` or the official `tensorflow/serving`. Each image is brought
 into the form that training saw (upright, on white, as small as the view of the model
 allows) before it is sent: the exported graph cannot see an EXIF orientation.
 """
@@ -10,7 +10,6 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -19,30 +18,19 @@ import numpy as np
 
 from serving.client.address import at_version, parse_address
 from serving.client.credentials import Credentials
+from serving.client.images import (
+    FolderEmbeddings,
+    ImageSource,
+    Unreadable,
+    check_is_list,
+    read_pixels,
+)
 from serving.client.metadata import ModelMetadata, parse_metadata
 from serving.client.rest import RestConnection
 from serving.client.retries import EndpointError, Retries, Waits, ask
 from serving.client.rows import rows_of, split
 from serving.client.stream import in_order
-from tfdml.images import UnreadableImageError, encode_png, list_images, read_image
-
-Picture = bytes | str | PathLike[str]
-Unreadable = UnreadableImageError | OSError
-
-
-@dataclass(frozen=True)
-class FolderEmbeddings:
-    """The embeddings of a folder.
-
-    Attributes:
-        paths: The pictures, below the folder, sorted.
-        embeddings: float32 `[len(paths), dimension]`.
-        skipped: Why a picture was left out, by its path.
-    """
-
-    paths: tuple[str, ...]
-    embeddings: np.ndarray
-    skipped: dict[str, str]
+from tfdml.images import UnreadableImageError, encode_png, list_images
 
 
 class _Connection(Protocol):
@@ -54,7 +42,7 @@ class _Connection(Protocol):
 
 
 class EndpointClient:
-    """Embeds pictures through a served model. May be used from several threads.
+    """Embeds images through a served model. May be used from several threads.
 
     A request is made again, after a growing wait, where the endpoint is overloaded or
     not ready (503, 429, UNAVAILABLE, RESOURCE_EXHAUSTED) or the connection failed
@@ -71,8 +59,8 @@ class EndpointClient:
             connection. With `/versions/N` or `/labels/LABEL` at its end, that version;
             else the endpoint's latest.
         timeout: Seconds to wait for one answer, above 0.
-        batch_size: Most pictures in one request, at least 1.
-        max_pixels: Width times height above which a picture is refused.
+        batch_size: Most images in one request, at least 1.
+        max_pixels: Width times height above which an image is refused.
         retries: How often and how long a request is made again.
         credentials: Token and certificates, where the endpoint asks for them.
         gzip_requests: Compress what is sent, REST only. It takes off what base64 adds,
@@ -103,7 +91,7 @@ class EndpointClient:
         _check_at_least_1("batch_size", batch_size)
         if gzip_requests and address.is_grpc:
             raise ValueError(
-                "`gzip_requests` is for REST: gRPC sends pictures as they are, which "
+                "`gzip_requests` is for REST: gRPC sends images as they are, which "
                 f"no compression makes smaller. Received: url={url!r}."
             )
         self._timeout = timeout
@@ -175,21 +163,22 @@ class EndpointClient:
                     raise self._wrong_reply(str(error)) from error
             return self._metadata
 
-    def embed(self, images: Sequence[Picture]) -> np.ndarray:
-        """Embed pictures.
+    def embed(self, images: Sequence[ImageSource]) -> np.ndarray:
+        """Embed images.
 
         Args:
-            images: Paths of picture files, or their encoded bytes.
+            images: Paths of image files, their encoded bytes, or their
+                pixels, uint8 `[height, width, 3]`, upright.
 
         Returns:
-            float32 `[len(images), dimension]`; `[0, dimension]` for no pictures.
+            float32 `[len(images), dimension]`; `[0, dimension]` for no images.
 
         Raises:
-            UnreadableImageError: One is not a picture; the message names it.
+            UnreadableImageError: One is not an image; the message names it.
             FileNotFoundError: There is no such file.
             EndpointError: The endpoint did not answer, or not with embeddings.
         """
-        _check_is_list(images)
+        check_is_list(images)
         dimension = self.metadata().dimension
         if not len(images):
             return np.zeros((0, dimension or 0), np.float32)
@@ -200,39 +189,40 @@ class EndpointClient:
 
     def embed_stream(
         self,
-        images: Iterable[Picture],
+        images: Iterable[ImageSource],
         *,
         batch_size: int | None = None,
         concurrency: int = 4,
-        on_unreadable: Callable[[Picture, Unreadable], object] | None = None,
-    ) -> Generator[tuple[Picture, np.ndarray]]:
-        """Embed any number of pictures, with several requests under way at one time.
+        on_unreadable: Callable[[ImageSource, Unreadable], object] | None = None,
+    ) -> Generator[tuple[ImageSource, np.ndarray]]:
+        """Embed any number of images, with several requests under way at one time.
 
-        Pictures are read and prepared in the threads that send them. Of a long list no
-        more is in memory than `concurrency` batches of prepared pictures. A stream that
+        Images are read and prepared in the threads that send them. Of a long list no
+        more is in memory than `concurrency` batches of prepared images. A stream that
         is closed or fails waits for the requests that are under way, but makes none of
         them again.
 
         Args:
-            images: Paths of picture files, or their encoded bytes; taken as they are
+            images: Paths of image files, their encoded bytes, or their
+                pixels, uint8 `[height, width, 3]`, upright; taken as they are
                 needed.
-            batch_size: Most pictures in one request, at least 1; by default that of
+            batch_size: Most images in one request, at least 1; by default that of
                 the client.
             concurrency: Requests under way at one time, at least 1. It is the number
-                of threads that prepare pictures, too.
-            on_unreadable: Called with a picture that cannot be read, and the reason;
+                of threads that prepare images, too.
+            on_unreadable: Called with an image that cannot be read, and the reason;
                 it is left out then. By default it is raised when its turn comes.
 
         Yields:
-            Each picture as it was given and its embedding, float32 `[dimension]`, in
+            Each image as it was given and its embedding, float32 `[dimension]`, in
             the order of `images`.
 
         Raises:
-            UnreadableImageError, OSError: A picture cannot be read.
+            UnreadableImageError, OSError: An image cannot be read.
             EndpointError: The endpoint did not answer, or not with embeddings.
             ValueError: An argument is out of range.
         """
-        _check_is_list(images)
+        check_is_list(images)
         batch_size = self._batch_size if batch_size is None else batch_size
         _check_at_least_1("batch_size", batch_size)
         _check_at_least_1("concurrency", concurrency)
@@ -260,13 +250,13 @@ class EndpointClient:
         skip_unreadable: bool = False,
         progress: bool = True,
     ) -> FolderEmbeddings:
-        """Embed all pictures below a folder.
+        """Embed all images below a folder.
 
         Args:
-            folder: Folder with pictures, at any depth.
+            folder: Folder with images, at any depth.
             batch_size: As in `embed_stream`.
             concurrency: As in `embed_stream`.
-            skip_unreadable: Leave pictures out that cannot be read, and list them. By
+            skip_unreadable: Leave images out that cannot be read, and list them. By
                 default the first one ends it.
             progress: Show a progress bar.
 
@@ -274,10 +264,10 @@ class EndpointClient:
             Paths, embeddings, and what was left out.
 
         Raises:
-            UnreadableImageError, OSError: A picture cannot be read.
+            UnreadableImageError, OSError: An image cannot be read.
             NotADirectoryError: There is no such folder.
             EndpointError: The endpoint did not answer, or not with embeddings.
-            ValueError: There is no picture, or an argument is out of range.
+            ValueError: There are no images, or an argument is out of range.
         """
         from tqdm import tqdm
 
@@ -290,17 +280,17 @@ class EndpointClient:
             total=len(paths), desc="embedding", unit=" images", disable=not progress
         ) as bar:
 
-            def skip(picture: Picture, reason: Unreadable) -> None:
-                skipped[_below(root, picture)] = str(reason)
+            def skip(image: ImageSource, reason: Unreadable) -> None:
+                skipped[_below(root, image)] = str(reason)
                 bar.update()
 
-            for picture, row in self.embed_stream(
+            for image, row in self.embed_stream(
                 (root / path for path in paths),
                 batch_size=batch_size,
                 concurrency=concurrency,
                 on_unreadable=skip if skip_unreadable else None,
             ):
-                rows[_below(root, picture)] = row
+                rows[_below(root, image)] = row
                 bar.update()
         embeddings = (
             np.stack(list(rows.values()))
@@ -311,25 +301,30 @@ class EndpointClient:
 
     def _flattened(
         self,
-        batches: Generator[list[tuple[Picture, np.ndarray | Unreadable]]],
-        on_unreadable: Callable[[Picture, Unreadable], object] | None,
-    ) -> Generator[tuple[Picture, np.ndarray]]:
+        batches: Generator[list[tuple[ImageSource, np.ndarray | Unreadable]]],
+        on_unreadable: Callable[[ImageSource, Unreadable], object] | None,
+    ) -> Generator[tuple[ImageSource, np.ndarray]]:
         with contextlib.closing(batches):
             for batch in batches:
-                for picture, result in batch:
+                for image, result in batch:
                     if isinstance(result, np.ndarray):
-                        yield picture, result
+                        yield image, result
                     elif on_unreadable is None:
                         raise result
                     else:
-                        on_unreadable(picture, result)
+                        on_unreadable(image, result)
 
     def _embed_readable(
-        self, images: list[Picture], *, batch_size: int, waits: Waits, is_lenient: bool
-    ) -> list[tuple[Picture, np.ndarray | Unreadable]]:
-        """Embed a batch; a picture that cannot be read has the reason in its place.
+        self,
+        images: list[ImageSource],
+        *,
+        batch_size: int,
+        waits: Waits,
+        is_lenient: bool,
+    ) -> list[tuple[ImageSource, np.ndarray | Unreadable]]:
+        """Embed a batch; an image that cannot be read has the reason in its place.
 
-        If that will end it all, the pictures behind it are not sent.
+        If that will end it all, the images behind it are not sent.
         """
         results: list[Any] = []
         prepared: list[bytes] = []
@@ -348,8 +343,8 @@ class EndpointClient:
             for image, result in zip(images, results, strict=False)
         ]
 
-    def _prepare(self, image: Picture, waits: Waits) -> bytes:
-        pixels = read_image(image, max_pixels=self._max_pixels)
+    def _prepare(self, image: ImageSource, waits: Waits) -> bytes:
+        pixels = read_pixels(image, self._max_pixels)
         view = self._described(waits).view
         return encode_png(pixels if view is None else view.reduced(pixels))
 
@@ -382,18 +377,10 @@ class EndpointClient:
         )
 
 
-def _check_is_list(images: object) -> None:
-    if isinstance(images, bytes | str | PathLike):
-        raise TypeError(
-            "`images` must be a list of pictures; write [picture] for a single "
-            f"one. Received: {type(images).__name__}."
-        )
-
-
 def _check_at_least_1(name: str, value: int) -> None:
     if value < 1:
         raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}.")
 
 
-def _below(root: Path, picture: Picture) -> str:
-    return Path(str(picture)).relative_to(root).as_posix()
+def _below(root: Path, image: ImageSource) -> str:
+    return Path(str(image)).relative_to(root).as_posix()

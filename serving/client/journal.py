@@ -1,7 +1,7 @@
 """Embeddings as they come, so that a run that was stopped goes on where it was.
 
 A journal is a file of JSON lines: the first says what is embedded and with what, each
-further one holds a picture, and what tells whether the picture is still the same. A
+further one holds an image, and what tells whether the image is still the same. A
 line that was not finished when a run ended is dropped.
 """
 
@@ -35,12 +35,12 @@ class Journal:
     Args:
         file: Where it is, or goes.
         job: What is embedded and with what; values of JSON.
-        paths: All pictures of the job, in the order in which they are added.
+        paths: All images of the job, in the order in which they are added.
         stamps: For each of them, numbers that change when it does.
         remedy: What to do where the file cannot be gone on with.
 
     Raises:
-        ValueError: The file is the journal of another job, or no journal, or a picture
+        ValueError: The file is the journal of another job, or no journal, or an image
             in it has changed.
         OSError: It cannot be read or written, or another process has it open.
     """
@@ -83,23 +83,23 @@ class Journal:
         self._file.close()
 
     def __len__(self) -> int:
-        """Count the pictures that are in it, those without an embedding too."""
+        """Count the images that are in it, those without an embedding too."""
         return len(self._rows)
 
     def add(self, embedding: NDArray[np.float32]) -> None:
-        """Add the embedding of the next picture, `[dimension]`."""
+        """Add the embedding of the next image, `[dimension]`."""
         self._append({"embedding": base64.b64encode(embedding.tobytes()).decode()})
         self._rows.append(embedding)
 
     def leave_out(self, reason: str) -> None:
-        """Add, in the place of the next picture's embedding, why it has none."""
+        """Add, in the place of the next image's embedding, why it has none."""
         self._append({"reason": reason})
         self._reasons[len(self._rows)] = reason
         self._rows.append(None)
 
     @property
     def embedded(self) -> list[str]:
-        """The pictures that have an embedding."""
+        """The images that have an embedding."""
         pairs = zip(self._paths, self._rows, strict=False)
         return [path for path, row in pairs if row is not None]
 
@@ -111,7 +111,7 @@ class Journal:
 
     @property
     def skipped(self) -> dict[str, str]:
-        """Why a picture has none, by its path."""
+        """Why an image has none, by its path."""
         return {self._paths[place]: reason for place, reason in self._reasons.items()}
 
     def _append(self, result: dict[str, str]) -> None:
@@ -135,7 +135,7 @@ class Journal:
             self._file.flush()
             return
         if first != own:
-            raise refusal("was begun with other pictures or another model")
+            raise refusal("was begun with other images or another model")
         end = self._file.tell()
         for line in self._file:
             if not line.endswith(b"\n"):
@@ -150,10 +150,10 @@ class Journal:
         self._file.truncate(end)
 
     def _take(self, entry: dict[str, Any]) -> str | None:
-        """Take an entry; returns its picture if that has changed."""
+        """Take an entry; returns its image if that has changed."""
         place = len(self._rows)
         if entry["path"] != self._paths[place]:
-            raise ValueError(f"{entry['path']!r} is not picture {place}")
+            raise ValueError(f"{entry['path']!r} is not image {place}")
         if "embedding" in entry:
             content = base64.b64decode(entry["embedding"], validate=True)
             self._rows.append(np.frombuffer(content, np.float32))

@@ -64,18 +64,18 @@ class RestConnection:
         return self._request("GET", "/metadata")
 
     def predict(self, input_name: str, encoded: Sequence[bytes]) -> list[Any]:
-        """Send encoded pictures to the signature `serving_default`.
+        """Send encoded images to the signature `serving_default`.
 
         Args:
             input_name: Name of its only input, which the row format can do without.
-            encoded: At least one picture.
+            encoded: At least one image.
 
         Returns:
             A prediction for each, as it came; a dict if the model has several outputs.
 
         Raises:
-            EndpointError: The endpoint did not answer, or not with one prediction a
-                picture.
+            EndpointError: The endpoint did not answer, or not with one prediction per
+                image.
         """
         instances = [{"b64": base64.b64encode(item).decode()} for item in encoded]
         reply = self._request("POST", ":predict", {"instances": instances})

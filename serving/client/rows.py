@@ -12,14 +12,14 @@ _REQUEST_BYTES = 16_000_000
 
 
 def split(prepared: Iterable[bytes], batch_size: int) -> Iterator[list[bytes]]:
-    """Split encoded pictures into requests.
+    """Split encoded images into requests.
 
     Args:
-        prepared: The pictures; taken as they are needed.
-        batch_size: Most pictures in one request, at least 1.
+        prepared: The images; taken as they are needed.
+        batch_size: Most images in one request, at least 1.
 
     Yields:
-        Pictures of 16 MB together at most, or a single larger one.
+        Images of 16 MB together at most, or a single larger one.
     """
     batch: list[bytes] = []
     total = 0
@@ -38,7 +38,7 @@ def rows_of(predictions: Sequence[Any]) -> NDArray[np.float32]:
     """Check that predictions are embeddings.
 
     Args:
-        predictions: One a picture: a row of numbers, or a dict of outputs, of which
+        predictions: One per image: a row of numbers, or a dict of outputs, of which
             `embedding` is taken.
 
     Returns:

@@ -87,17 +87,17 @@ class GrpcConnection:
         return {"model_spec": spec, "metadata": {"signature_def": signature_defs}}
 
     def predict(self, input_name: str, encoded: Sequence[bytes]) -> list[Any]:
-        """Send encoded pictures to the signature `serving_default`.
+        """Send encoded images to the signature `serving_default`.
 
         Args:
             input_name: Name of its only input.
-            encoded: At least one picture.
+            encoded: At least one image.
 
         Returns:
             A prediction for each: a dict with an array for each output.
 
         Raises:
-            EndpointError: The endpoint did not answer, or not with one row a picture.
+            EndpointError: The endpoint did not answer, or not with one row per image.
         """
         import tensorflow as tf
         from tensorflow_serving.apis import predict_pb2

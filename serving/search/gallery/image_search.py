@@ -10,7 +10,13 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from serving.client import Credentials, EndpointClient, ModelMetadata, Picture, Retries
+from serving.client import (
+    Credentials,
+    EndpointClient,
+    ImageSource,
+    ModelMetadata,
+    Retries,
+)
 from serving.endpoint.options import ServerOptions
 from serving.search.gallery.gallery import Gallery, is_below, load_gallery
 from serving.search.gallery.items import Hit, Item
@@ -31,7 +37,7 @@ class Client(Protocol):
 
     url: str
 
-    def embed(self, images: Sequence[Picture]) -> NDArray[Any]:
+    def embed(self, images: Sequence[ImageSource]) -> NDArray[Any]:
         """Return one embedding per image."""
 
     def metadata(self) -> ModelMetadata:

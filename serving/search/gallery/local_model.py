@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.client import ModelMetadata, Picture
+from serving.client import ImageSource, ModelMetadata
 from serving.endpoint.models.saved_model import find_model_version, model_fingerprint
 from serving.search.gallery.gallery import load_gallery
 from serving.search.gallery.image_search import ImageSearch
@@ -40,11 +40,11 @@ class LocalModel:
         self.fingerprint = model_fingerprint(self._version.folder)
         self._embedder: SavedEmbedder | None = None
 
-    def embed(self, images: Sequence[Picture]) -> NDArray[np.float32]:
+    def embed(self, images: Sequence[ImageSource]) -> NDArray[np.float32]:
         """Embed pictures; the first call loads the model.
 
         Args:
-            images: Paths of picture files, or their encoded bytes, at least one.
+            images: Paths of image files, encoded bytes or pixels, at least one.
 
         Returns:
             float32 `[len(images), dimension]`.
@@ -57,8 +57,11 @@ class LocalModel:
         embedder = self._loaded()
         blocks = []
         for start in range(0, len(images), _BATCH):
-            pictures = images[start : start + _BATCH]
-            views = [embedder.view.central(read_image(picture)) for picture in pictures]
+            batch = [
+                image if isinstance(image, np.ndarray) else read_image(image)
+                for image in images[start : start + _BATCH]
+            ]
+            views = [embedder.view.central(pixels) for pixels in batch]
             blocks.append(embedder.embed(np.stack(views)))
         return np.concatenate(blocks)
 

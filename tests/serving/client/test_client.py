@@ -65,6 +65,34 @@ def test_a_path_and_its_bytes_have_the_same_embedding(endpoint_url, tmp_path):
     assert (rows == rows[0]).all()
 
 
+def test_pixels_have_exactly_the_embedding_of_their_file(endpoint_url):
+    whole = random_pixels(9, height=40, width=50)
+    cut = whole[3:33, 10:45]  # not contiguous in memory
+    with EndpointClient(endpoint_url) as client:
+        rows = client.embed([png(whole), whole, png(cut), cut])
+        only = client.embed(np.stack([whole, whole]))
+    assert (rows[0] == rows[1]).all()
+    assert (rows[2] == rows[3]).all()
+    assert (only == rows[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("pixels", "received"),
+    [
+        (np.zeros((8, 8, 3), np.float32), r"float32 \[8, 8, 3\]"),
+        (np.zeros((8, 8, 4), np.uint8), r"uint8 \[8, 8, 4\]"),
+        (np.zeros((8, 8), np.uint8), r"uint8 \[8, 8\]"),
+        (np.zeros((0, 8, 3), np.uint8), r"uint8 \[0, 8, 3\]"),
+    ],
+)
+def test_pixels_of_another_form_are_refused(endpoint_url, pixels, received):
+    with (
+        EndpointClient(endpoint_url) as client,
+        pytest.raises(ValueError, match=rf"uint8 arrays .*Received: {received}"),
+    ):
+        client.embed([pixels])
+
+
 def test_a_large_picture_is_sent_in_the_size_of_the_model(endpoint_url):
     pixels = random_pixels(1, height=90, width=61)
     with EndpointClient(endpoint_url) as client:
@@ -373,7 +401,7 @@ def test_an_option_out_of_range_is_refused(option):
         EndpointClient(URL, **option)
 
 
-@pytest.mark.parametrize("single", [b"bytes", "cat.png"])
-def test_a_single_picture_in_place_of_a_list_is_refused(single):
-    with EndpointClient(URL) as client, pytest.raises(TypeError, match=r"\[picture\]"):
+@pytest.mark.parametrize("single", [b"bytes", "cat.png", random_pixels(1)])
+def test_a_single_image_in_place_of_a_list_is_refused(single):
+    with EndpointClient(URL) as client, pytest.raises(TypeError, match=r"\[image\]"):
         client.embed(single)

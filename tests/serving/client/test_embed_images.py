@@ -80,7 +80,7 @@ def test_unreadable_file_ends_the_run_and_what_was_done_is_not_done_again(
     write_picture(broken, (9, 9, 9))
     read = []
     monkeypatch.setattr(
-        "serving.client.endpoint_client.read_image",
+        "serving.client.images.read_image",
         lambda image, **options: read.append(image) or read_image(image, **options),
     )
     report = embed(images, file, endpoint_url)
@@ -374,9 +374,7 @@ def test_journal_of_another_job_is_refused_and_stays(tmp_path):
     with open_journal(tmp_path / "j") as journal:
         journal.add(np.ones(2, np.float32))
     before = (tmp_path / "j").read_bytes()
-    with pytest.raises(
-        ValueError, match=r"other pictures or another model\. Delete it"
-    ):
+    with pytest.raises(ValueError, match=r"other images or another model\. Delete it"):
         open_journal(tmp_path / "j", {**JOB, "images": 4})
     assert (tmp_path / "j").read_bytes() == before
 

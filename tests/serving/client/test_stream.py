@@ -345,5 +345,5 @@ def test_option_out_of_range_is_refused(client, option):
 
 @pytest.mark.parametrize("single", [b"bytes", "cat.png"])
 def test_single_picture_in_place_of_a_list_is_refused(client, single):
-    with pytest.raises(TypeError, match=r"\[picture\]"):
+    with pytest.raises(TypeError, match=r"\[image\]"):
         client.embed_stream(single)
