@@ -101,7 +101,13 @@ setup(
     # run from the checkout, and their names belong in nobody's site-packages.
     packages=find_packages(include=["tfdml", "tfdml.*"]),
     package_data={"": ["*.pyi", "py.typed"]},
-    install_requires=["keras>=3.12,<4", "lazy-loader>=0.4", "numpy>=1.26"],
+    # filelock has locked the descriptor of any file since 3.30.
+    install_requires=[
+        "filelock>=3.30",
+        "keras>=3.12,<4",
+        "lazy-loader>=0.4",
+        "numpy>=1.26",
+    ],
     extras_require=EXTRAS,
     classifiers=[
         "Development Status :: 3 - Alpha",

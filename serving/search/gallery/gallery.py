@@ -19,8 +19,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from serving.search.gallery.stored_images import StoredPictures
-from tfdml.index import IndexFileError, ScannIndex
-from tfdml.index.storage import check_destination, lock, log_of, saved_data
+from tfdml.index import ScannIndex
+from tfdml.index.storage import check_destination, check_unlocked
 from tfdml.metrics import Calibration
 
 CLASS = "class"
@@ -127,12 +127,7 @@ def check_gallery_folder(index_folder: str | PathLike[str]) -> None:
             "index, and a new build would lose them. Build into another folder, or "
             "move them to the folder of images first."
         )
-    try:
-        log = log_of(saved_data(folder))
-        with log.open("r+b") as file:  # a lock on NFS wants to write
-            lock(file.fileno(), log)
-    except (IndexFileError, FileNotFoundError):
-        return  # nothing there, or a damaged index
+    check_unlocked(folder)
 
 
 def save_gallery(

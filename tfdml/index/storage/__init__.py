@@ -2,6 +2,7 @@
 
 from tfdml.index.storage._files import (
     check_destination,
+    check_unlocked,
     log_of,
     read_version,
     saved_data,
@@ -14,7 +15,6 @@ from tfdml.index.storage._log import (
     LogError,
     create_log,
     has_whole_length,
-    lock,
     read_log,
     start_of,
 )
@@ -35,10 +35,10 @@ __all__ = [
     "check_destination",
     "check_file",
     "check_notes",
+    "check_unlocked",
     "create_log",
     "describe_table",
     "has_whole_length",
-    "lock",
     "log_of",
     "read_log",
     "read_manifest",

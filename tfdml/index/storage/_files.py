@@ -12,13 +12,13 @@ import os
 import re
 import secrets
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tfdml.index.storage._log import lock
+from tfdml.files import locked, make_folder, sync
+from tfdml.index.storage._log import lock_log
 from tfdml.index.storage._manifest import (
     DATA,
     MANIFEST,
@@ -31,7 +31,8 @@ from tfdml.index.storage._manifest import (
     write_manifest,
 )
 
-_LOG = re.compile(rf"({DATA.pattern})\.log")
+# With the file that locks it, where there is one.
+_LOG = re.compile(rf"({DATA.pattern})\.log(\.lock)?")
 # What reading files that are whole, and were not written by `write_version`, raises.
 _UNFIT = (
     ArithmeticError,
@@ -61,6 +62,17 @@ def check_destination(folder: str | os.PathLike[str]) -> None:
         raise IndexFileError(f"`folder` must be a folder. Received: {folder}.")
     if folder.exists():
         _refuse_foreign(folder)
+
+
+def check_unlocked(folder: str | os.PathLike[str]) -> None:
+    """Make sure that nobody is changing the index in a folder, if it holds one.
+
+    Raises:
+        LockedError: Somebody is.
+        OSError: The index cannot be changed, as on a read-only disk.
+    """
+    with _unchanged(Path(folder), None):
+        pass
 
 
 def log_of(data: Path) -> Path:
@@ -106,8 +118,8 @@ def write_version(
     """
     check_destination(folder)
     folder = Path(folder)
-    _make_folder(folder)
-    with _locked(folder), _unchanged(folder, own):
+    make_folder(folder)
+    with locked(folder, wait=True), _unchanged(folder, own):
         _refuse_foreign(folder)
         data = folder / f"data-{secrets.token_hex(8)}"
         try:
@@ -118,9 +130,9 @@ def write_version(
             write_manifest(new, {**description, "data": data.name, "files": files})
             # All of it is on the disk before the rename counts on it.
             for path in (*data.iterdir(), data, new, folder):
-                _sync(path)
+                sync(path)
             new.replace(folder / MANIFEST)
-            _sync(folder)
+            sync(folder)
         finally:
             _remove_unused(folder)
     return data
@@ -195,53 +207,17 @@ def _remove_unused(folder: Path) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keep other savers out; the lock ends with the process that holds it."""
-    if sys.platform == "win32":  # no flock: savers there must take turns
-        yield
-        return
-    import fcntl
-
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-@contextmanager
 def _unchanged(folder: Path, own: int | None) -> Iterator[None]:
     """Keep others from changing the index that a folder holds."""
-    try:
+    lock = None
+    # What is damaged, or of another version, takes no changes.
+    with suppress(IndexFileError, FileNotFoundError):
         log = log_of(saved_data(folder))
-        file = log.open("r+b")  # to lock it, NFS wants it open for writing
-    except (IndexFileError, FileNotFoundError):
-        file = None  # what is damaged, or of another version, takes no changes
-    if file is None:
-        yield
-        return
-    with file:
         # The folder may have been moved, or be named in another way.
-        if own is None or not os.path.sameopenfile(own, file.fileno()):
-            lock(file.fileno(), log)
-        yield
-
-
-def _make_folder(folder: Path) -> None:
-    """Make a folder with those above it, and bring their entries to the disk."""
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in made:
-        _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    """Bring a file or a folder's entries to the disk, before a rename counts on it."""
-    if sys.platform == "win32":  # folders cannot be opened there
-        return
-    handle = os.open(path, os.O_RDONLY)
+        if own is None or not os.path.samestat(os.fstat(own), log.stat()):
+            lock = lock_log(log)
     try:
-        os.fsync(handle)
+        yield
     finally:
-        os.close(handle)
+        if lock is not None:
+            lock.close()

@@ -19,7 +19,6 @@ import json
 import logging
 import os
 import struct
-import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfdml.files import Lock
 from tfdml.index.rows import Checked, check_ids, kind_of
 
 _START = "tfdml-changes 1 {}\n"
@@ -279,7 +279,7 @@ class ChangeLog:
         self._process = os.getpid()
         self._file = path.open("r+b", buffering=0)
         try:
-            lock(self._file.fileno(), path)
+            self._lock = lock_log(path)
         except BaseException:
             self._file.close()
             raise
@@ -337,34 +337,20 @@ class ChangeLog:
 
     def close(self) -> None:
         """Close the file and let go of its lock."""
-        if not self._file.closed and self._process == os.getpid():
-            unlock(self._file.fileno())
+        self._lock.close()
         self._file.close()
 
 
-def lock(handle: int, path: Path) -> None:
-    """Lock a file for as long as it is open.
+def lock_log(path: Path) -> Lock:
+    """Lock a file of changes.
 
     Raises:
         LockedError: Somebody else has locked it.
     """
-    if sys.platform == "win32":  # no flock: one process must write there
-        return
-    import fcntl
-
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return Lock(path)
     except BlockingIOError:
         raise LockedError(
             f"{path.parent} is being changed by another process, or by another index "
             "of this one. One writes at a time; close that one first."
         ) from None
-
-
-def unlock(handle: int) -> None:
-    """Let go of a lock, also where forked processes have the file open."""
-    if sys.platform == "win32":
-        return
-    import fcntl
-
-    fcntl.flock(handle, fcntl.LOCK_UN)
