@@ -16,17 +16,6 @@ from pathlib import Path
 
 from filelock import lock_descriptor, unlock_descriptor
 
-__all__ = [
-    "Lock",
-    "locked",
-    "make_folder",
-    "remove_unfinished",
-    "replace_folder",
-    "sync",
-    "whole_folder",
-    "written",
-]
-
 _UNFINISHED = ".unfinished"
 
 
@@ -75,40 +64,46 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     make_folder(path.parent)
     try:
         yield new
+        _sync_all(new)
         if path.exists():
             raise FileExistsError(f"`path` must not exist. Received: {path}.")
-        replace_folder(new, path)
+        new.rename(path)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         raise
+    sync(path.parent)
 
 
-def replace_folder(new: Path, path: Path) -> None:
+def replace_folder(new: Path, path: Path, aside: Path) -> None:
     """Rename a folder to `path` when all of it is on the disk.
 
-    A folder cannot be replaced in one step: the old one is kept as `PATH.replaced`
-    until the new one is in its place.
+    A folder cannot be replaced in one step: a kill in between leaves the old one as
+    `aside` and the new one as `new`.
 
     Args:
-        new: The folder, on the same file system as `path`.
-        path: The place for it. A folder that exists there is removed.
+        new: The folder.
+        path: The place for it, on the same file system.
+        aside: Where a folder in that place is kept until it is removed.
     """
-    for folder, _, files in os.walk(new):
-        for name in files:
-            sync(Path(folder, name))
-        sync(Path(folder))
-    replaced = path.with_name(f"{path.name}.replaced")
+    _sync_all(new)
     if path.exists():
-        shutil.rmtree(replaced, ignore_errors=True)
-        path.rename(replaced)
+        shutil.rmtree(aside, ignore_errors=True)
+        path.rename(aside)
     try:
         new.rename(path)
     except BaseException:
-        if not path.exists() and replaced.exists():
-            replaced.rename(path)
+        if not path.exists() and aside.exists():
+            aside.rename(path)
         raise
     sync(path.parent)
-    shutil.rmtree(replaced, ignore_errors=True)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _sync_all(folder: Path) -> None:
+    for name, _, files in os.walk(folder):
+        for file in files:
+            sync(Path(name, file))
+        sync(Path(name))
 
 
 def remove_unfinished(folder: Path, name: str = "") -> None:
@@ -120,7 +115,8 @@ def remove_unfinished(folder: Path, name: str = "") -> None:
     """
     with suppress(FileNotFoundError, NotADirectoryError):
         for path in folder.iterdir():
-            if path.name.startswith(name) and path.suffix == _UNFINISHED:
+            is_of = not name or path.name.startswith(f"{name}.")
+            if is_of and path.suffix == _UNFINISHED and path.is_file():
                 path.unlink(missing_ok=True)
 
 
@@ -165,17 +161,9 @@ class Lock:
 
     def __init__(self, path: Path, *, wait: bool = False) -> None:
         self._process = os.getpid()
-        self._handle = _open_to_lock(path)
+        self._handle = _locked_handle(path, wait)
         # Like a file: closed when nobody holds the object any more.
         self._close = weakref.finalize(self, os.close, self._handle)
-        try:
-            is_mine = lock_descriptor(self._handle, blocking=wait)
-        except BaseException:
-            self._close()
-            raise
-        if not is_mine:
-            self._close()
-            raise BlockingIOError(f"{path} is locked by another process.")
 
     def close(self) -> None:
         """Release the lock. In a forked process, the parent keeps it."""
@@ -195,8 +183,21 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
         lock.close()
 
 
-def _open_to_lock(path: Path) -> int:
+def _locked_handle(path: Path, wait: bool) -> int:
+    target, flags = path, os.O_RDWR  # NFS locks no file that is only open for reading
     if sys.platform == "win32":
-        return os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT)
-    # NFS locks no file that is open for reading alone.
-    return os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+        target, flags = path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT
+    elif path.is_dir():
+        flags = os.O_RDONLY
+    while True:
+        handle = os.open(target, flags)
+        try:
+            if not lock_descriptor(handle, blocking=wait):
+                raise BlockingIOError(f"{path} is locked by another process.")
+            # Whoever held the lock before may have removed or replaced the file.
+            if os.path.samestat(os.fstat(handle), target.stat()):
+                return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)

@@ -1,9 +1,10 @@
 """Read and write the JSON files of runs and evaluations."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
+
+from tfdml.files import written
 
 
 def read_json(file: Path) -> Any:
@@ -21,9 +22,5 @@ def read_json(file: Path) -> Any:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file, indented, whole or not at all."""
-    part = path.with_name(f"{path.name}.part")
-    with part.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(value, indent=2) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    with written(path) as new:
+        new.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

@@ -5,11 +5,11 @@ machine's own apt configuration (mirror, proxy) is respected.
 """
 
 import hashlib
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfdml.files import whole_folder
 from training.data.emoji.npm import FetchError
 
 
@@ -70,14 +70,12 @@ def fetch_debian(package: DebianPackage, folder: Path) -> Path:
             f"{package.file_name}: the SHA-256 must be {package.sha256}. "
             f"Received: {received}. The file was deleted; run the command again."
         )
-    unfinished = folder / f"{unpacked.name}.unfinished"
-    shutil.rmtree(unfinished, ignore_errors=True)
-    _run(
-        ["dpkg-deb", "--extract", archive.name, unfinished.name],
-        folder,
-        "It comes with Debian's dpkg.",
-    )
-    unfinished.replace(unpacked)
+    with whole_folder(unpacked) as unfinished:
+        _run(
+            ["dpkg-deb", "--extract", archive.name, unfinished.name],
+            folder,
+            "It comes with Debian's dpkg.",
+        )
     return unpacked
 
 

@@ -23,6 +23,7 @@ from tqdm import tqdm
 from benchmarks.data_sets.debian import DebianPackage, fetch_debian
 from benchmarks.data_sets.renderer import Renderer, View
 from benchmarks.data_sets.wavefront import Part, read_model
+from tfdml.files import written
 from tfdml.images import encode_png
 from training.data.data_set import DataSet
 from training.data.folder import split_classes
@@ -175,9 +176,8 @@ def _draw(job: tuple[_Object, Path, int, int]) -> None:
         path.unlink()
     for view, picture in enumerate(pictures):
         path = _view_path(class_folder, view)
-        unfinished = path.with_suffix(".unfinished")
-        unfinished.write_bytes(encode_png(picture))
-        unfinished.replace(path)
+        with written(path) as new:
+            new.write_bytes(encode_png(picture))
 
 
 _renderers: dict[int, Renderer] = {}

@@ -23,6 +23,7 @@ from tqdm import tqdm
 from benchmarks.data_sets.debian import fetch_debian
 from benchmarks.data_sets.glyph_fonts import GLYPH_FONTS, GlyphFont
 from benchmarks.data_sets.glyph_pen import GlyphPen
+from tfdml.files import whole_folder, written
 from training.data.data_set import DataSet
 from training.data.folder import split_classes
 from training.data.manifest import write_manifest
@@ -141,10 +142,9 @@ def _begin(folder: Path, settings: dict[str, object]) -> set[str]:
 
 
 def _save(folder: Path, settings: dict[str, object], shared: set[str]) -> None:
-    unfinished = folder / f"{_STATE}.unfinished"
     state = {"settings": settings, "shared": sorted(shared)}
-    unfinished.write_text(json.dumps(state), encoding="utf-8")
-    unfinished.replace(folder / _STATE)
+    with written(folder / _STATE) as new:
+        new.write_text(json.dumps(state), encoding="utf-8")
 
 
 def _fetch(folder: Path, fonts: Sequence[GlyphFont]) -> list[tuple[GlyphFont, Path]]:
@@ -200,12 +200,10 @@ def _draw_class(code_point: int) -> _Class:
             drawn.setdefault(_digest(picture), (font, picture))
     if len(drawn) < _worker["min_drawings"]:
         return _Class(name, ())
-    unfinished = folder.with_name(f".{name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir()
-    for font, picture in drawn.values():
-        Image.fromarray(picture).save(unfinished / f"{font}.png")
-    unfinished.replace(folder)
+    with whole_folder(folder) as unfinished:
+        unfinished.mkdir()
+        for font, picture in drawn.values():
+            Image.fromarray(picture).save(unfinished / f"{font}.png")
     return _Class(name, tuple((font, digest) for digest, (font, _) in drawn.items()))
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
+from tfdml.files import written
 from tfdml.images import encode_png
 from training.data.data_set import DataSet
 from training.data.manifest import write_manifest
@@ -205,7 +206,6 @@ def _draw(
     is_background = np.reshape(seen, (size, size)) < 0
     picture[is_background] = generator.integers(60, 256, 3)
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_bytes(encode_png(picture))
-    unfinished.replace(path)
+    with written(path) as new:
+        new.write_bytes(encode_png(picture))
     return label

@@ -1,6 +1,5 @@
 """Embedding a folder of images through an endpoint, into one NumPy file."""
 
-import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from serving.client import (
     Unreadable,
 )
 from serving.client.journal import Journal, digest_of_list
+from tfdml.files import remove_unfinished, written
 from tfdml.images import UnreadableImageError, list_images
 
 PATIENCE = Retries(count=60, seconds=120.0)
@@ -226,9 +226,9 @@ def _embed(
 
 def _write(file: Path, journal: Journal, metadata: ModelMetadata) -> None:
     """Write the `.npz` file, as a whole or not at all."""
-    unfinished = file.with_name(f"{file.name}.unfinished")
+    remove_unfinished(file.parent, file.name)
     skipped = journal.skipped
-    with unfinished.open("wb") as stream:
+    with written(file) as new, new.open("wb") as stream:
         np.savez(
             stream,
             embeddings=journal.embeddings,
@@ -238,6 +238,3 @@ def _write(file: Path, journal: Journal, metadata: ModelMetadata) -> None:
             model_name=np.array(metadata.name),
             model_version=np.array(metadata.version),
         )
-        stream.flush()
-        os.fsync(stream.fileno())
-    unfinished.replace(file)

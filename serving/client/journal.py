@@ -6,7 +6,6 @@ line that was not finished when a run ended is dropped.
 """
 
 import base64
-import fcntl
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +15,8 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tfdml.files import Lock
 
 
 def digest_of_list(paths: Iterable[str]) -> str:
@@ -58,18 +59,18 @@ class Journal:
         self._rows: list[NDArray[np.float32] | None] = []
         self._reasons: dict[int, str] = {}
         self._path = Path(file)
-        self._file = self._path.open("a+b")
+        self._path.touch()
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock = Lock(self._path)
         except BlockingIOError as error:
-            self._file.close()
             raise BlockingIOError(
                 f"Another process is writing {file}. Wait for it, or end it."
             ) from error
+        self._file = self._path.open("a+b")
         try:
             self._read(json.dumps(job, sort_keys=True), remedy)
         except BaseException:
-            self._file.close()
+            self.close()
             raise
 
     def __enter__(self) -> Self:
@@ -81,6 +82,7 @@ class Journal:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+        self._lock.close()
 
     def __len__(self) -> int:
         """Count the images that are in it, those without an embedding too."""

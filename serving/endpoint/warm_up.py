@@ -5,7 +5,6 @@ that of TF Serving: `assets.extra/tf_serving_warmup_requests` in the folder of a
 version, a TFRecord file of `PredictionLog`.
 """
 
-import os
 from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 from serving.endpoint.models.servable import Servable
 from serving.endpoint.predict import predict
 from serving.web.status import StatusError
+from tfdml.files import written
 
 _MOST_RECORDS = 1000  # as many as TF Serving accepts
 _MAX_UNPACKED_BYTES = 2**31
@@ -63,18 +63,11 @@ def write_warm_up_requests(
         )
     file = _warm_up_file(version_folder)
     file.parent.mkdir(exist_ok=True)
-    part = file.with_name(f"{file.name}.part")
-    try:
-        with tf.io.TFRecordWriter(str(part)) as writer:
-            for request in requests:
-                log = prediction_log_pb2.PredictionLog()
-                log.predict_log.request.CopyFrom(request)
-                writer.write(log.SerializeToString())
-        _flush(part)
-        part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
-    _flush(file.parent)
+    with written(file) as new, tf.io.TFRecordWriter(str(new)) as writer:
+        for request in requests:
+            log = prediction_log_pb2.PredictionLog()
+            log.predict_log.request.CopyFrom(request)
+            writer.write(log.SerializeToString())
 
 
 def warm_up(servable: Servable, version_folder: str | PathLike[str]) -> int:
@@ -146,12 +139,3 @@ def _records(file: Path) -> Iterator[bytes]:
         raise ValueError(
             f"{str(file)!r} must be a TFRecord file ({error.message})."
         ) from error
-
-
-def _flush(path: Path) -> None:
-    """Have a file or the names in a folder on disk before going on."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

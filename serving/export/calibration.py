@@ -7,11 +7,11 @@ server.
 """
 
 import json
-import os
 from os import PathLike
 from pathlib import Path
 
 from tfdml.export import read_description, update_description
+from tfdml.files import written
 from tfdml.metrics import Calibration, read_calibration
 
 _NAME = "calibration.json"
@@ -52,12 +52,9 @@ def save_calibration(
     """
     folder = Path(model_folder) / _FOLDER
     folder.mkdir(exist_ok=True)
-    part = folder / f"{_NAME}.part"
-    with part.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(calibration.to_json(), indent=2) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(folder / _NAME)
+    with written(folder / _NAME) as new:
+        text = json.dumps(calibration.to_json(), indent=2) + "\n"
+        new.write_text(text, encoding="utf-8")
     if read_description(model_folder) is not None:
         update_description(model_folder, calibration=calibration.to_json())
 

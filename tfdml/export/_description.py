@@ -6,12 +6,12 @@ hold the model's fingerprint, and be completed, without changing the model.
 """
 
 import json
-import os
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from tfdml.files import written
 from tfdml.images import View
 
 DESCRIBE = "describe"
@@ -138,12 +138,8 @@ def update_description(folder: str | PathLike[str], **members: Any) -> None:
     description = read_description(folder)
     if description is None:
         raise FileNotFoundError(f"There is no description of a model at {file}.")
-    part = file.with_name(f"{file.name}.part")
-    with part.open("w", encoding="utf-8") as opened:
-        opened.write(description_text({**description, **members}))
-        opened.flush()
-        os.fsync(opened.fileno())
-    part.replace(file)
+    with written(file) as new:
+        new.write_text(description_text({**description, **members}), encoding="utf-8")
 
 
 def description_text(members: dict[str, Any]) -> str:

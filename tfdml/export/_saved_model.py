@@ -1,6 +1,5 @@
 """An embedder becomes a SavedModel: image bytes in, unit vectors out."""
 
-import shutil
 import tempfile
 from collections.abc import Callable
 from os import PathLike
@@ -21,6 +20,7 @@ from tfdml.export._description import (
     description_text,
     new_description,
 )
+from tfdml.files import whole_folder
 from tfdml.images import View, signature_name, training_form
 
 
@@ -125,15 +125,8 @@ def write_whole(folder: str | PathLike[str], write: Callable[[Path], None]) -> N
             f"{folder} exists already; a version is never overwritten. Export to the "
             "next number."
         )
-    unfinished = folder.with_name(f"{folder.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with whole_folder(folder) as unfinished:
         write(unfinished)
-        unfinished.rename(folder)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
 
 
 def describing(asset: Any) -> Any:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tfdml.files import sync, written
 from training.data.rules import LABEL_ROW, Problem, Row
 
 
@@ -33,16 +34,14 @@ def read_label_array(manifest: Path) -> np.ndarray:
     return labels
 
 
-def write_label_array(labels: np.ndarray, manifest: Path) -> Path:
-    """Write the labels to a file that is to replace `labels_path`; return its path."""
-    unfinished = labels_path(manifest).with_suffix(".unfinished")
-    try:
-        with unfinished.open("wb") as file:
+def write_label_array(labels: np.ndarray, manifest: Path) -> None:
+    """Write the labels, and take away the manifest of the old ones just before."""
+    with written(labels_path(manifest)) as new:
+        with new.open("wb") as file:
             np.save(file, labels, allow_pickle=False)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)  # most of a full disk
-        raise
-    return unfinished
+        sync(new)
+        # An old manifest must never stand beside new labels.
+        manifest.unlink(missing_ok=True)
 
 
 def label_row_problems(rows: list[Row], manifest: Path) -> Iterator[Problem]:

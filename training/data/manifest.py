@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from tfdml.files import written
 from tfdml.images import UnreadableImageError, read_image
 from training.data.data_set import DataSet
 from training.data.label_array import (
     label_row_problems,
-    labels_path,
     read_label_array,
     write_label_array,
 )
@@ -142,11 +142,10 @@ def write_manifest(
     table: dict[str, list[object]] = {
         "path": [image.relative_to(root).as_posix() for image in data_set.images]
     }
-    labels_file = None
-    if data_set.is_continuous and not (
+    has_label_array = data_set.is_continuous and not (
         data_set.labels.ndim == 2 and data_set.labels.dtype.kind == "f"
-    ):
-        labels_file = write_label_array(data_set.labels, path)
+    )
+    if has_label_array:
         table[LABEL_ROW] = list(range(len(data_set)))
     elif data_set.is_continuous:
         for i, column in enumerate(data_set.labels.T):
@@ -173,19 +172,10 @@ def write_manifest(
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table)
     writer.writerows(zip(*table.values(), strict=True))
-    unfinished = path.with_name(path.name + ".unfinished")
-    try:
-        unfinished.write_text(text.getvalue(), encoding="utf-8", newline="")
-    except BaseException:
-        for left in (unfinished, labels_file):  # on a disk that may be full
-            if left is not None:
-                left.unlink(missing_ok=True)
-        raise
-    if labels_file is not None:
-        # An old manifest must never stand beside new labels.
-        path.unlink(missing_ok=True)
-        labels_file.replace(labels_path(path))
-    unfinished.replace(path)
+    with written(path) as new:
+        new.write_text(text.getvalue(), encoding="utf-8", newline="")
+        if has_label_array:
+            write_label_array(data_set.labels, path)
 
 
 def _places(

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from tfdml._embeddings import as_embeddings
+from tfdml.files import replace_folder
 from tfdml.metrics import (
     PairCounts,
     QueryResults,
@@ -84,9 +85,7 @@ def evaluate(
         new.mkdir()
         results, drawn = _evaluate_into(new, subject, keep_embeddings, threshold)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        if folder.exists():
-            folder.rename(Path(scratch) / "replaced")
-        new.rename(folder)
+        replace_folder(new, folder, Path(scratch) / "replaced")
     # Last, because it needs the pictures: a broken one costs no more than the report.
     write_evaluation_report(folder, results, drawn)
     return results

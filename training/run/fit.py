@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from tfdml.files import remove_unfinished, replace_folder
 from training.data.data_set import SPLITS
 from training.data.images import Pictures
 from training.data.source import Source, read_source
@@ -104,16 +105,12 @@ def fit(
         if restart:
             shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(exist_ok=True)
+        remove_unfinished(unfinished)
         results = _fit_into(unfinished, recipe, callbacks)
-        replaced = run.with_name(f"{run.name}.replaced")
-        shutil.rmtree(replaced, ignore_errors=True)
-        if run.exists():
-            run.rename(replaced)
-        unfinished.rename(run)
+        replace_folder(unfinished, run, run.with_name(f"{run.name}.replaced"))
         # Only now: until the run is in its place, it can be finished again from these.
         for name in UNFINISHED:
             (run / name).unlink(missing_ok=True)
-        shutil.rmtree(replaced, ignore_errors=True)
     return results
 
 

@@ -1,15 +1,16 @@
 """The state of a run on disk, one file that is whole at every moment, and its lock."""
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
+
+from tfdml.files import Lock, written
 
 
 class RunInUseError(RuntimeError):
@@ -26,34 +27,29 @@ def locked(path: Path) -> Iterator[None]:
     Raises:
         RunInUseError: Another process holds the lock.
     """
-    while True:
-        with path.open("a+", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                raise RunInUseError(
-                    f"Process {file.read().strip() or 'unknown'} trains into "
-                    f"{path.with_suffix('')}. Wait for it, or choose another folder "
-                    "with --run."
-                ) from None
-            if not _is_file(path, file.fileno()):
-                continue  # who held it before has just removed it
-            file.truncate(0)
-            file.write(f"{os.getpid()}\n")
-            file.flush()
-            try:
-                yield
-            finally:
-                path.unlink()
-            return
-
-
-def _is_file(path: Path, descriptor: int) -> bool:
+    lock = _lock(path)
     try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
+        path.write_text(f"{os.getpid()}\n", encoding="utf-8")
+        try:
+            yield
+        finally:
+            path.unlink()
+    finally:
+        lock.close()
+
+
+def _lock(path: Path) -> Lock:
+    while True:
+        with suppress(FileNotFoundError):  # whoever held it has just removed the file
+            path.touch()
+            try:
+                return Lock(path)
+            except BlockingIOError:
+                process = path.read_text(encoding="utf-8").strip() or "unknown"
+                raise RunInUseError(
+                    f"Process {process} trains into {path.with_suffix('')}. Wait for "
+                    "it, or choose another folder with --run."
+                ) from None
 
 
 def write_state(
@@ -75,18 +71,10 @@ def write_state(
         for i, value in enumerate(values)
     }
     text = np.frombuffer(json.dumps(about).encode(), dtype="uint8")
-    part = path.with_name(f"{path.name}.part")
     try:
-        with part.open("wb") as file:
+        with written(path) as new, new.open("wb") as file:
             np.savez(file, about=text, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        os.fsync(folder)  # the new name, too, is on the disk
-        os.close(folder)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise OSError(
             error.errno,
             f"The state of the run could not be written ({error.strerror}). Nothing is "

@@ -12,8 +12,6 @@ import hashlib
 import json
 import logging
 import math
-import os
-import secrets
 import threading
 import time
 from dataclasses import asdict, dataclass, replace
@@ -25,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml._arguments import finite, whole
+from tfdml.files import written
 from tfdml.index import Items
 from tfdml.index.local import LocalIndex
 from tfdml.metrics import cluster
@@ -306,11 +305,8 @@ class GalleryMap:
     def _write(self, layout: MapLayout) -> None:
         if self._file is None:
             return
-        new = self._file.with_name(f"{_FILE}.{secrets.token_hex(4)}.new")
         try:
-            new.write_text(json.dumps(layout.to_json()), encoding="utf-8")
-            os.replace(new, self._file)
+            with written(self._file) as new:
+                new.write_text(json.dumps(layout.to_json()), encoding="utf-8")
         except OSError as error:  # a disk that is full or may not be written
             _LOGGER.warning("The map cannot be kept in %s: %s", self._file, error)
-        finally:
-            new.unlink(missing_ok=True)

@@ -4,15 +4,17 @@ import contextlib
 import hashlib
 import os
 import re
-import secrets
 from os import PathLike
 from pathlib import Path
+
+from tfdml.files import make_folder, remove_unfinished, sync, written
 
 PICTURE = "picture"
 """Name of the attribute that holds the name of a stored picture."""
 
 _FOLDER = "pictures"
 _NAME = re.compile(r"[0-9a-f]{64}\.[a-z0-9]{1,8}")
+# As versions before 0.2 named it.
 _UNFINISHED = re.compile(rf"{_NAME.pattern}\.[0-9a-f]{{16}}\.new")
 
 
@@ -42,20 +44,12 @@ class StoredPictures:
         """
         name = f"{hashlib.sha256(content).hexdigest()}.{suffix}"
         file = self.path(name)
-        if not self.folder.exists():
-            self.folder.mkdir()
-            _sync(self.folder.parent)
-        if not file.exists():
-            unfinished = self.folder / f"{name}.{secrets.token_hex(8)}.new"
-            try:
-                with unfinished.open("xb") as stream:
-                    stream.write(content)
-                    stream.flush()
-                    os.fsync(stream.fileno())
-                unfinished.replace(file)
-            finally:
-                unfinished.unlink(missing_ok=True)
-        _sync(self.folder)
+        make_folder(self.folder)
+        if file.exists():
+            sync(self.folder)  # another request may have written it a moment ago
+        else:
+            with written(file) as new:
+                new.write_bytes(content)
         return name
 
     def path(self, name: str) -> Path:
@@ -81,6 +75,7 @@ class StoredPictures:
 
     def remove_unfinished(self) -> None:
         """Remove what was being written when a process was killed."""
+        remove_unfinished(self.folder)
         for name in self._files():
             if _UNFINISHED.fullmatch(name):
                 with contextlib.suppress(FileNotFoundError):
@@ -91,14 +86,3 @@ class StoredPictures:
             return os.listdir(self.folder)
         except FileNotFoundError:
             return []
-
-
-def _sync(folder: Path) -> None:
-    """Bring the entries of a folder to the disk."""
-    if os.name == "nt":  # folders cannot be opened there
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,6 +1,5 @@
 """The folder of a saved index: moves, copies, kills, and files that do not fit."""
 
-import fcntl
 import json
 import os
 import shutil
@@ -359,7 +358,7 @@ def test_failure_after_the_rename_loses_no_later_change(tmp_path, monkeypatch):
     index = ExactIndex.build(np.eye(2))
     index.save(tmp_path)
     index.add([[1, 1]], [2])
-    sync = files._sync
+    sync = files.sync
 
     def fails_late(path):
         if path == tmp_path and not (tmp_path / "manifest.json.new").exists():
@@ -367,7 +366,7 @@ def test_failure_after_the_rename_loses_no_later_change(tmp_path, monkeypatch):
         sync(path)
 
     with monkeypatch.context() as patched:
-        patched.setattr(files, "_sync", fails_late)
+        patched.setattr(files, "sync", fails_late)
         with pytest.raises(OSError, match="Input/output"):
             index.save(tmp_path)
     with pytest.raises(IndexFileError, match=r"replaced.*Save it again"):
@@ -377,20 +376,6 @@ def test_failure_after_the_rename_loses_no_later_change(tmp_path, monkeypatch):
     index.add([[1, 2]], [3])
     index.close()
     assert load_index(tmp_path).ids.tolist() == [0, 1, 2, 3]
-
-
-def test_log_that_a_save_locks_is_open_for_writing(tmp_path, monkeypatch):
-    # NFS locks no other.
-    ExactIndex.build(np.eye(2)).save(tmp_path)
-    lock, modes = files.lock, []
-
-    def locked(handle, path):
-        modes.append(fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE)
-        lock(handle, path)
-
-    monkeypatch.setattr(files, "lock", locked)
-    ExactIndex.build(np.eye(3)).save(tmp_path)
-    assert modes == [os.O_RDWR]
 
 
 def test_leavings_that_cannot_be_removed_fail_no_save(tmp_path, monkeypatch):

@@ -25,6 +25,7 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
+from tfdml.files import written
 from tfdml.images import encode_png, read_image, resize_image
 from training.data.emoji.npm import fetch, read_members
 from training.data.emoji.sets import EMOJI_SETS, EmojiSet
@@ -234,9 +235,8 @@ def _draw(job: tuple[Path, bytes, int]) -> None:
         )
     image = _on_square(read_image(bytes(data)), size)
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_bytes(encode_png(image))
-    unfinished.replace(path)
+    with written(path) as new:
+        new.write_bytes(encode_png(image))
 
 
 def _on_square(image: np.ndarray, size: int) -> np.ndarray:
@@ -293,7 +293,8 @@ def _write_manifest(path: Path, drawings: list[_Drawing]) -> None:
         writer.writerow(
             [d.path, d.emoji_class, d.category, about.name, about.family, about.licence]
         )
-    path.write_text(text.getvalue(), encoding="utf-8")
+    with written(path) as new:
+        new.write_text(text.getvalue(), encoding="utf-8")
 
 
 def _write_attribution(path: Path, drawings: list[_Drawing]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from tfdml.files import written
 from training.data.data_set import DataSet, halve_classes
 from training.data.manifest import write_manifest
 
@@ -157,9 +158,8 @@ def _write(data: bytes, folder: Path, number: int) -> Path:
     path = folder / "images" / f"{number // 1000:04}" / f"{number:07}{ending}"
     if not (path.exists() and path.read_bytes() == data):
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".unfinished")
-        unfinished.write_bytes(data)
-        unfinished.replace(path)
+        with written(path) as new:
+            new.write_bytes(data)
     return path
 
 
