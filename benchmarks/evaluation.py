@@ -2,7 +2,7 @@
 
     python -m benchmarks.evaluation --out evaluation.jsonl
 
-Embeddings are drawn around the centres of classes of 2 to 12 items. Each measurement
+Embeddings are drawn around the centers of classes of 2 to 12 items. Each measurement
 runs in a process of its own, one after the other, with its peak of memory above the
 embeddings; the floor is the bare product of all pairs, block by block, in float32. The
 peer is pytorch-metric-learning's AccuracyCalculator with FAISS (`make bench-peers`).
@@ -30,12 +30,12 @@ _BLOCK_ELEMENTS = 2**23
 def clustered(
     items: int, dimension: int, spread: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw unit embeddings around random centres, float32, and their classes.
+    """Draw unit embeddings around random centers, float32, and their classes.
 
     Args:
         items: How many.
         dimension: Of the embeddings.
-        spread: Length of an item's way from its centre over that of the centre.
+        spread: Length of an item's way from its center over that of the center.
 
     Returns:
         Embeddings `[items, dimension]` and labels int64 `[items]`, in random order.

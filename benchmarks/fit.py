@@ -4,9 +4,9 @@
 
 bare: the compiled training step on one batch that is in memory, again and again.
 fit: the same steps as `python -m training fit` takes them: batches drawn by their
-design, pictures from the cache, labels, the callbacks of a run, the console, and the
+design, images from the cache, labels, the callbacks of a run, the console, and the
 state written at the end of the epoch. Both are run alternately in one process; the
-smallest time of each counts. With augmentation the pictures are changed at random on
+smallest time of each counts. With augmentation the images are changed at random on
 the same cores that train. TensorFlow only.
 
 resume: a run is killed (SIGKILL) after its first epoch and started again. The time is
@@ -130,9 +130,9 @@ def _bare_step(model: Any, batch: int, steps: int) -> float:
     import tensorflow as tf
 
     generator = np.random.default_rng(0)
-    pictures = generator.uniform(0, 255, (batch, 64, 64, 3)).astype("float32")
+    images = generator.uniform(0, 255, (batch, 64, 64, 3)).astype("float32")
     labels = np.repeat(np.arange(batch // 4), 4)
-    iterator = iter(tf.data.Dataset.from_tensors((pictures, labels)).repeat())
+    iterator = iter(tf.data.Dataset.from_tensors((images, labels)).repeat())
     run: Callable = model.train_function
     np.asarray(run(iterator)["loss"])
     start = time.perf_counter()

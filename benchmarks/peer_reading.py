@@ -1,4 +1,4 @@
-"""Read pictures with a torch DataLoader and torchvision, in an interpreter of its own.
+"""Read images with a torch DataLoader and torchvision, in an interpreter of its own.
 
 Run by the peer's own interpreter: nothing of this library or of Keras is imported.
 """
@@ -17,7 +17,7 @@ EPOCHS = 15
 
 def main() -> None:
     """Print a JSON line for each way to do it: images a second, the best epoch."""
-    parser = argparse.ArgumentParser(description="Read pictures with torchvision.")
+    parser = argparse.ArgumentParser(description="Read images with torchvision.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("size", type=int)
     parser.add_argument("resize", type=int)

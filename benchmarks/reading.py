@@ -19,7 +19,7 @@ from benchmarks.session import bare_parser, use_threads, write
 from benchmarks.timing import smallest_times
 from tfdml.images import View, resample
 from training.data.data_set import DataSet
-from training.data.images import Pictures
+from training.data.images import Images
 
 PEER = ROOT / ".peers" / "pml" / "bin" / "python"
 SIZE, RESIZE = 227, 256
@@ -121,19 +121,19 @@ def _cases(
         tuple(files), np.zeros(count, "int64"), np.full(count, "train"), ("all",)
     )
 
-    def pictures(crop: str, cache_bytes: int) -> Pictures:
+    def images(crop: str, cache_bytes: int) -> Images:
         view = View(SIZE, RESIZE)
-        return Pictures(data, view, crop=crop, cache_bytes=cache_bytes, threads=threads)
+        return Images(data, view, crop=crop, cache_bytes=cache_bytes, threads=threads)
 
     return {
         "decode alone": lambda batch: list(pool.map(decoded, batch)),
         "decode and resize": lambda batch: list(pool.map(resized, batch)),
-        "tfdml, position": partial(pictures("position", 0).random, step=0),
-        "tfdml, resized": partial(pictures("resized", 0).random, step=0),
-        "tfdml, central": pictures("none", 0).central,
-        "tfdml, position, kept": partial(pictures("position", 2**30).random, step=0),
-        "tfdml, resized, kept": partial(pictures("resized", 2**30).random, step=0),
-        "tfdml, central, kept": pictures("none", 2**30).central,
+        "tfdml, position": partial(images("position", 0).random, step=0),
+        "tfdml, resized": partial(images("resized", 0).random, step=0),
+        "tfdml, central": images("none", 0).central,
+        "tfdml, position, kept": partial(images("position", 2**30).random, step=0),
+        "tfdml, resized, kept": partial(images("resized", 2**30).random, step=0),
+        "tfdml, central, kept": images("none", 2**30).central,
     }
 
 

@@ -51,7 +51,7 @@ def add_to(commands: Any) -> None:
     furniture.add_argument("folder", help="where the images go")
     furniture.add_argument("--size", type=int, default=128, help="side in pixels")
     furniture.add_argument(
-        "--views", type=int, default=12, help="pictures of each object"
+        "--views", type=int, default=12, help="images of each object"
     )
     furniture.add_argument(
         "--objects", type=int, help="render this many alone (default: all 819)"
@@ -61,7 +61,7 @@ def add_to(commands: Any) -> None:
     pose = commands.add_parser("pose", help="draw the pose data set")
     pose.add_argument("folder", help="where the images go")
     pose.add_argument("--size", type=int, default=96, help="side in pixels")
-    pose.add_argument("--views", type=int, default=4, help="pictures of each frame")
+    pose.add_argument("--views", type=int, default=4, help="images of each frame")
     pose.add_argument(
         "--frames", type=int, help="draw this many of each clip alone (default: all)"
     )

@@ -47,7 +47,7 @@ class _Object:
     class_name: str
     category: str
     creator: str
-    licence: str
+    license: str
     sides: tuple[float, float, float]
     rotation: tuple[float, ...]
 
@@ -64,13 +64,13 @@ def build_furniture(
 
     Half of the classes trains and half tests, by the SHA-256 of their names. Azimuths
     are spread evenly with a random part; elevation (5 to 50 degrees), zoom, place,
-    light and background are random, seeded by the name of the class. Pictures that are
+    light and background are random, seeded by the name of the class. Images that are
     already there are kept, so that a stopped build goes on where it stopped.
 
     Args:
         folder: Where the images go; the fetched package goes to `folder/.packages`.
-        size: Side of the square pictures in pixels.
-        views: Pictures of each object.
+        size: Side of the square images in pixels.
+        views: Images of each object.
         objects: Use this many objects alone, evenly spread over the catalogues.
         archives: Catalogues (`.sh3f` files) other than those of the package.
 
@@ -121,7 +121,7 @@ def _objects(archive: Path) -> list[_Object]:
     with zipfile.ZipFile(archive) as file:
         text = file.read("PluginFurnitureCatalog.properties").decode("latin-1")
         sizes = {info.filename: info.file_size for info in file.infolist()}
-    licence = re.search(r"^license=(.*)$", text, re.MULTILINE)
+    terms = re.search(r"^license=(.*)$", text, re.MULTILINE)
     table: dict[int, dict[str, str]] = {}
     for name, number, value in _PROPERTY.findall(text):
         table.setdefault(int(number), {})[name] = value.strip()
@@ -138,7 +138,7 @@ def _objects(archive: Path) -> list[_Object]:
                 class_name=re.sub("[^A-Za-z0-9-]+", "_", about["id"]),
                 category=about["category"],
                 creator=about.get("creator", ""),
-                licence=licence[1] if licence else "",
+                license=terms[1] if terms else "",
                 sides=(
                     float(about["width"]),
                     float(about["height"]),
@@ -170,14 +170,14 @@ def _draw(job: tuple[_Object, Path, int, int]) -> None:
     one, class_folder, size, views = job
     with zipfile.ZipFile(one.archive) as file:
         parts = _in_catalogue_size(read_model(one.model, file.read), one)
-    pictures = _renderer(size).draw(parts, _views(one.class_name, views))
+    images = _renderer(size).draw(parts, _views(one.class_name, views))
     class_folder.mkdir(parents=True, exist_ok=True)
     for path in class_folder.glob("[0-9][0-9].png"):
         path.unlink()
-    for view, picture in enumerate(pictures):
+    for view, image in enumerate(images):
         path = _view_path(class_folder, view)
         with written(path) as new:
-            new.write_bytes(encode_png(picture))
+            new.write_bytes(encode_png(image))
 
 
 _renderers: dict[int, Renderer] = {}
@@ -246,17 +246,17 @@ def _data_set(folder: Path, found: list[_Object], views: int) -> DataSet:
 
 
 def _write_attribution(path: Path, found: list[_Object]) -> None:
-    counts = Counter((one.archive.stem, one.licence) for one in found)
+    counts = Counter((one.archive.stem, one.license) for one in found)
     lines = [
         "# Where these models come from",
         "",
         "3D models of the Debian package "
         f"{FURNITURE_PACKAGE.name} {FURNITURE_PACKAGE.version}, from "
-        "https://www.sweethome3d.com; rendered to pictures and otherwise unchanged.",
+        "https://www.sweethome3d.com; rendered to images and otherwise unchanged.",
         "",
-        "| catalogue | objects | licence |",
+        "| catalogue | objects | license |",
         "| --- | --- | --- |",
-        *(f"| {name} | {n} | {licence} |" for (name, licence), n in counts.items()),
+        *(f"| {name} | {n} | {terms} |" for (name, terms), n in counts.items()),
         "",
         "| object | creator |",
         "| --- | --- |",

@@ -14,17 +14,17 @@ class GlyphFont:
     """A font to draw characters with.
 
     Args:
-        name: Name of the pictures that it draws.
+        name: Name of the images that it draws.
         package: The package that brings it.
         file: Its path inside of the package.
-        licence: Short name of its licence; the whole text is in the package.
+        license: Short name of its license; the whole text is in the package.
         index: Its place in a collection of fonts (`.ttc`).
     """
 
     name: str
     package: DebianPackage
     file: str
-    licence: str
+    license: str
     index: int = 0
 
 
@@ -304,8 +304,8 @@ _TABLE: tuple[tuple[DebianPackage, str, dict[str, str]], ...] = (
 _INDICES = {"noto-sans": 2, "noto-serif": 2}  # simplified Chinese; 0 for all others
 
 GLYPH_FONTS = tuple(
-    GlyphFont(name, package, _FONTS + file, licence, _INDICES.get(name, 0))
-    for package, licence, files in _TABLE
+    GlyphFont(name, package, _FONTS + file, terms, _INDICES.get(name, 0))
+    for package, terms, files in _TABLE
     for name, file in files.items()
 )
 """In the order in which `fonts` of `build_glyphs` takes them."""

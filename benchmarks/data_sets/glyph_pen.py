@@ -5,16 +5,16 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageFont
 
-_NEVER_A_CHARACTER = chr(0x10FFFF)  # a font draws its picture for "not there"
-_HEIGHT = 0.8  # of a picture; the ink of a Chinese character is about as high
+_NEVER_A_CHARACTER = chr(0x10FFFF)  # a font draws its image for "not there"
+_HEIGHT = 0.8  # of an image; the ink of a Chinese character is about as high
 
 
 class GlyphPen:
-    """A font that draws characters to square pictures.
+    """A font that draws characters to square images.
 
     Args:
         file: The font.
-        size: Side of the pictures in pixels.
+        size: Side of the images in pixels.
         index: Its place in a collection of fonts (`.ttc`).
     """
 
@@ -33,7 +33,7 @@ class GlyphPen:
         """Draw a character in black on white, its ink in the middle.
 
         Returns:
-            uint8 `[size, size]`; None where the font draws nothing, or its picture for
+            uint8 `[size, size]`; None where the font draws nothing, or its image for
             a missing character, whatever its table of characters says.
         """
         ink = self._ink(character)
@@ -48,9 +48,9 @@ class GlyphPen:
             ink = np.asarray(image)
         height, width = ink.shape
         top, left = (size - height) // 2, (size - width) // 2
-        picture = np.full((size, size), 255, dtype="uint8")
-        picture[top : top + height, left : left + width] -= ink
-        return picture
+        drawn = np.full((size, size), 255, dtype="uint8")
+        drawn[top : top + height, left : left + width] -= ink
+        return drawn
 
     def _ink(self, character: str) -> np.ndarray | None:
         """Return the part of the drawing that has ink, 255 where it is black."""

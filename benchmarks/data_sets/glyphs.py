@@ -34,10 +34,10 @@ _STATE = ".glyphs.json"
 
 @dataclass(frozen=True)
 class _Class:
-    """The pictures of a class: their names with the digests of their pixels."""
+    """The images of a class: their names with the digests of their pixels."""
 
     name: str
-    pictures: tuple[tuple[str, str], ...]
+    images: tuple[tuple[str, str], ...]
 
 
 def build_glyphs(
@@ -49,14 +49,14 @@ def build_glyphs(
     min_drawings: int = 5,
     known_fonts: Sequence[GlyphFont] = GLYPH_FONTS,
 ) -> DataSet:
-    """Draw `class/font.png` and write `manifest.csv`, `ATTRIBUTION.md`, `licences`.
+    """Draw `class/font.png` and write `manifest.csv`, `ATTRIBUTION.md`, `licenses`.
 
-    A class is a code point from U+4E00 to U+9FFF, such as `U+4E00`. Its pictures are
-    grey, black on white, with the ink in the middle. What a font does not draw is told
-    by the picture: an empty one, and that of a missing character, are left out,
-    whatever the font's table says. Of equal pictures in a class one is kept. Of equal
-    pictures in two classes none is: they are placeholders, or show either character.
-    A class needs `min_drawings` pictures.
+    A class is a code point from U+4E00 to U+9FFF, such as `U+4E00`. Its images are
+    gray, black on white, with the ink in the middle. What a font does not draw is told
+    by the image: an empty one, and that of a missing character, are left out,
+    whatever the font's table says. Of equal images in a class one is kept. Of equal
+    images in two classes none is: they are placeholders, or show either character.
+    A class needs `min_drawings` images.
 
     Half of the classes trains and half tests, by the SHA-256 of their names. Classes
     that are already there are kept, so that a stopped build goes on where it stopped.
@@ -64,12 +64,12 @@ def build_glyphs(
     Args:
         folder: Where the images go; fetched packages go to `folder/.packages`, which
             can be deleted afterwards.
-        size: Side of the square pictures in pixels, at least 16.
+        size: Side of the square images in pixels, at least 16.
         classes: Draw this many characters alone, evenly spread over the block, at
             least 4; those with too few drawings still fall out.
         fonts: Use the first fonts alone, at least `min_drawings`. The first 10 draw
             most of the block each.
-        min_drawings: Fewest pictures that make a class, at least 2.
+        min_drawings: Fewest images that make a class, at least 2.
         known_fonts: The fonts.
 
     Returns:
@@ -108,7 +108,7 @@ def build_glyphs(
     found = _draw_all(folder, code_points.tolist(), files, size, min_drawings)
     shared |= _in_two_classes(found)
     # Kept before anything is deleted: a build that is stopped in the middle of it
-    # would not see again which of the pictures that are left had an equal.
+    # would not see again which of the images that are left had an equal.
     _save(folder, settings, shared)
     kept = _without(folder, found, shared, min_drawings)
     if len(kept) < 4:
@@ -195,20 +195,20 @@ def _draw_class(code_point: int) -> _Class:
         return _Class(name, tuple((font, _read_digest(paths[font])) for font in there))
     drawn: dict[str, tuple[str, np.ndarray]] = {}
     for font, pen in _worker["pens"].items():
-        picture = pen.draw(chr(code_point))
-        if picture is not None:
-            drawn.setdefault(_digest(picture), (font, picture))
+        image = pen.draw(chr(code_point))
+        if image is not None:
+            drawn.setdefault(_digest(image), (font, image))
     if len(drawn) < _worker["min_drawings"]:
         return _Class(name, ())
     with whole_folder(folder) as unfinished:
         unfinished.mkdir()
-        for font, picture in drawn.values():
-            Image.fromarray(picture).save(unfinished / f"{font}.png")
+        for font, image in drawn.values():
+            Image.fromarray(image).save(unfinished / f"{font}.png")
     return _Class(name, tuple((font, digest) for digest, (font, _) in drawn.items()))
 
 
-def _digest(picture: np.ndarray) -> str:
-    return hashlib.sha256(picture.tobytes()).hexdigest()[:32]
+def _digest(image: np.ndarray) -> str:
+    return hashlib.sha256(image.tobytes()).hexdigest()[:32]
 
 
 def _read_digest(path: Path) -> str:
@@ -217,39 +217,37 @@ def _read_digest(path: Path) -> str:
 
 
 def _in_two_classes(found: list[_Class]) -> set[str]:
-    counts = Counter(digest for one in found for _, digest in one.pictures)
+    counts = Counter(digest for one in found for _, digest in one.images)
     return {digest for digest, count in counts.items() if count > 1}
 
 
 def _without(
     folder: Path, found: list[_Class], shared: set[str], min_drawings: int
 ) -> list[_Class]:
-    """Delete the shared pictures, and the classes that have too few left."""
+    """Delete the shared images, and the classes that have too few left."""
     kept = []
     for one in found:
-        left = tuple(about for about in one.pictures if about[1] not in shared)
+        left = tuple(about for about in one.images if about[1] not in shared)
         if len(left) < min_drawings:
             left = ()
-        for about in set(one.pictures) - set(left):
+        for about in set(one.images) - set(left):
             (folder / one.name / f"{about[0]}.png").unlink(missing_ok=True)
         if left:
             kept.append(_Class(one.name, left))
-        elif one.pictures and not any((folder / one.name).iterdir()):
+        elif one.images and not any((folder / one.name).iterdir()):
             (folder / one.name).rmdir()  # a file manager may have put a file there
     return kept
 
 
 def _data_set(folder: Path, kept: list[_Class]) -> DataSet:
     names = tuple(one.name for one in kept)
-    counts = [len(one.pictures) for one in kept]
+    counts = [len(one.images) for one in kept]
     parts = split_classes(names, test_fraction=0.5, validation_fraction=0, seed=0)
     tested = set(parts["test"])
     splits = ["test" if name in tested else "train" for name in names]
     return DataSet(
         images=tuple(
-            folder / one.name / f"{font}.png"
-            for one in kept
-            for font, _ in one.pictures
+            folder / one.name / f"{font}.png" for one in kept for font, _ in one.images
         ),
         labels=np.repeat(np.arange(len(names)), counts),
         splits=np.repeat(splits, counts),
@@ -260,17 +258,17 @@ def _data_set(folder: Path, kept: list[_Class]) -> DataSet:
 def _write_attribution(
     folder: Path, files: list[tuple[GlyphFont, Path]], kept: list[_Class]
 ) -> None:
-    """Name each font with its licence, and put the whole texts beside it."""
-    texts = folder / "licences"
+    """Name each font with its license, and put the whole texts beside it."""
+    texts = folder / "licenses"
     texts.mkdir(exist_ok=True)
-    counts = Counter(font for one in kept for font, _ in one.pictures)
+    counts = Counter(font for one in kept for font, _ in one.images)
     lines = [
         "# Where these characters come from",
         "",
-        "Drawn in grey with fonts of Debian packages, which are no part of the set. "
-        "`licences` holds the copyright file of each package.",
+        "Drawn in gray with fonts of Debian packages, which are no part of the set. "
+        "`licenses` holds the copyright file of each package.",
         "",
-        "| font | images | licence | package | text |",
+        "| font | images | license | package | text |",
         "| --- | --- | --- | --- | --- |",
     ]
     for font, file in files:
@@ -279,8 +277,8 @@ def _write_attribution(
         source = unpacked / "usr/share/doc" / package.name / "copyright"
         shutil.copyfile(source, texts / f"{package.name}.txt")
         lines.append(
-            f"| {font.name} | {counts[font.name]} | {font.licence} | {package.name} "
-            f"{package.version} | licences/{package.name}.txt |"
+            f"| {font.name} | {counts[font.name]} | {font.license} | {package.name} "
+            f"{package.version} | licenses/{package.name}.txt |"
         )
     text = "\n".join(lines) + "\n"
     (folder / "ATTRIBUTION.md").write_text(text, encoding="utf-8")

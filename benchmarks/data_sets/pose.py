@@ -1,6 +1,6 @@
-"""The pose set: a figure in the poses of motion capture clips, labelled by its joints.
+"""The pose set: a figure in the poses of motion capture clips, labeled by its joints.
 
-The label of a picture is continuous: the places of 15 joints, for losses such as
+The label of an image is continuous: the places of 15 joints, for losses such as
 log-ratio. Clips and figure come with the PyPI package pybullet 3.2.7.
 """
 
@@ -37,7 +37,7 @@ _ROTATIONS = {
     "left_shoulder": (39, 4),
     "left_elbow": (43, 1),
 }
-_SECONDS = 0.034  # between two pictures of a clip, if it has as many frames
+_SECONDS = 0.034  # between two images of a clip, if it has as many frames
 
 
 def build_pose(
@@ -50,19 +50,19 @@ def build_pose(
     """Draw `clip/frame_view.png` and write `manifest.csv` and `ATTRIBUTION.md`.
 
     One frame is drawn about every 0.034 s of motion, from azimuths between -60 and 60
-    degrees at the height of the figure. Colours and azimuth are random, seeded by the
-    name of the picture. Five clips (`TEST_CLIPS`) test, the others train; the clip is
-    the sequence of the manifest, for neighbouring frames are nearly the same. Pictures
+    degrees at the height of the figure. Colors and azimuth are random, seeded by the
+    name of the image. Five clips (`TEST_CLIPS`) test, the others train; the clip is
+    the sequence of the manifest, for neighboring frames are nearly the same. Images
     that are already there are kept.
 
     Args:
         folder: Where the images go.
-        size: Side of the square pictures in pixels.
-        views: Pictures of each frame.
+        size: Side of the square images in pixels.
+        views: Images of each frame.
         frames: Draw this many frames of each clip alone, evenly spread.
 
     Returns:
-        The data set as written. Labels are `[N, 45]`: x (right), y (up) and z (towards
+        The data set as written. Labels are `[N, 45]`: x (right), y (up) and z (toward
         the camera) of 15 joints in metres, with their mean taken off.
 
     Raises:
@@ -106,9 +106,9 @@ def build_pose(
         sequences=np.array(sequences),
     )
     (folder / "ATTRIBUTION.md").write_text(
-        "# Where these pictures come from\n\n"
+        "# Where these images come from\n\n"
         "Motion capture clips (humanoid3d_*.txt, of DeepMimic) and the figure "
-        "(humanoid.urdf) of the PyPI package pybullet 3.2.7, zlib licence, "
+        "(humanoid.urdf) of the PyPI package pybullet 3.2.7, zlib license, "
         "https://pybullet.org; drawn with its TinyRenderer. The package does not state "
         "where each clip was captured.\n",
         encoding="utf-8",
@@ -174,7 +174,7 @@ def _quaternion(values: np.ndarray) -> list[float]:
 def _draw(
     pybullet: Any, client: int, body: int, path: Path, size: int, view: int, views: int
 ) -> np.ndarray:
-    """Draw a picture unless it is there, and return its label."""
+    """Draw an image unless it is there, and return its label."""
     seed = hashlib.sha256(f"{path.parent.name}/{path.name}".encode()).digest()
     generator = np.random.default_rng(list(seed))
     azimuth = np.radians(-60 + 120 * (view + generator.uniform()) / views)
@@ -202,10 +202,10 @@ def _draw(
         renderer=pybullet.ER_TINY_RENDERER,
         physicsClientId=client,
     )
-    picture = np.reshape(pixels, (size, size, 4))[..., :3].astype("uint8")
+    rendered = np.reshape(pixels, (size, size, 4))[..., :3].astype("uint8")
     is_background = np.reshape(seen, (size, size)) < 0
-    picture[is_background] = generator.integers(60, 256, 3)
+    rendered[is_background] = generator.integers(60, 256, 3)
     path.parent.mkdir(parents=True, exist_ok=True)
     with written(path) as new:
-        new.write_bytes(encode_png(picture))
+        new.write_bytes(encode_png(rendered))
     return label

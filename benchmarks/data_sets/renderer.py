@@ -1,4 +1,4 @@
-"""Pictures of models by OpenGL through EGL: no screen and no graphics card needed."""
+"""Images of models by OpenGL through EGL: no screen and no graphics card needed."""
 
 import io
 import math
@@ -45,8 +45,8 @@ class View:
     Args:
         azimuth: Turn around the upright axis.
         elevation: 0 looks from the side, 90 from above.
-        zoom: 1 fits the sphere around the model into the picture.
-        shift: To the right and up, as shares of the picture.
+        zoom: 1 fits the sphere around the model into the image.
+        shift: To the right and up, as shares of the image.
         light: Where the light comes from, relative to the camera; unit length.
         background: Red, green and blue, 0 to 1.
     """
@@ -60,10 +60,10 @@ class View:
 
 
 class Renderer:
-    """Draws models into square pictures.
+    """Draws models into square images.
 
     Args:
-        size: Side of the pictures in pixels.
+        size: Side of the images in pixels.
 
     Raises:
         RuntimeError: moderngl is not installed, or there is no EGL driver.
@@ -99,7 +99,7 @@ class Renderer:
         """Draw a model, its y axis upright, from each of the views.
 
         Returns:
-            A uint8 picture `[size, size, 3]` for each view.
+            A uint8 image `[size, size, 3]` for each view.
         """
         points = np.concatenate([part.vertices[:, :3] for part in parts])
         center = (points.min(axis=0) + points.max(axis=0)) / 2
@@ -151,8 +151,8 @@ class Renderer:
         side = self._size * _SHARPNESS
         pixels = np.frombuffer(self._frame.read(components=3, alignment=1), "uint8")
         # OpenGL's first row is the lowest.
-        picture = Image.fromarray(pixels.reshape(side, side, 3)[::-1].copy())
-        return np.array(picture.reduce(_SHARPNESS))
+        drawn = Image.fromarray(pixels.reshape(side, side, 3)[::-1].copy())
+        return np.array(drawn.reduce(_SHARPNESS))
 
 
 def _turn(azimuth: float, elevation: float) -> np.ndarray:
@@ -174,7 +174,7 @@ def _camera(
     pose = np.eye(4)
     pose[:3, :3] = turn / radius
     pose[:3, 3] = -turn @ center / radius - np.array([0, 0, distance])
-    # The sphere seen from `distance` fills the picture at zoom 1.
+    # The sphere seen from `distance` fills the image at zoom 1.
     focus = view.zoom * math.sqrt(distance**2 - 1)
     project = np.array(
         [

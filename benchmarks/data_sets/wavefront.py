@@ -15,7 +15,7 @@ class Material:
     Args:
         color: Red, green and blue, 0 to 1.
         opacity: 1 is opaque.
-        texture: Encoded image that takes the place of the colour, or None.
+        texture: Encoded image that takes the place of the color, or None.
     """
 
     color: tuple[float, float, float] = (0.7, 0.7, 0.7)
@@ -45,7 +45,7 @@ def read_model(name: str, read: Callable[[str], bytes]) -> list[Part]:
 
     Returns:
         The parts, those that are see-through last. A material or a texture that is
-        missing is replaced by plain grey, as other viewers do.
+        missing is replaced by plain gray, as other viewers do.
     """
     points: list[list[float]] = []
     places: list[list[float]] = []

@@ -1,1 +1,1 @@
-"""The papers' tables in small: every loss on the same pictures, with spread."""
+"""The papers' tables in small: every loss on the same images, with spread."""

@@ -11,7 +11,7 @@ those that take times alone at the end; what the file of results (`--out`) has a
 is left out, so that a command that was ended goes on. The learning rate of each loss is
 chosen on validation classes from one small grid; what is told is measured on test
 classes, after the last step. The status is 1 where a result is missing.
-tables: the results as Markdown. figures: the results as pictures.
+tables: the results as Markdown. figures: the results as images.
 
 With KERAS_BACKEND=jax nothing here needs TensorFlow.
 """

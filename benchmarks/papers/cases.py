@@ -82,7 +82,7 @@ def _poses(
 
 
 def _weighted(name: str, loss: str, /, **arguments: Any) -> Case:
-    """A contrastive loss with importance weights; Hong et al. do not normalise."""
+    """A contrastive loss with importance weights; Hong et al. do not normalize."""
     batches = _GROUPS | {"importance_weights": True}
     return Case(name, {"name": loss, "margin": 1.0} | arguments, batches=batches)
 

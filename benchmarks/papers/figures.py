@@ -55,8 +55,8 @@ def run(options: argparse.Namespace) -> int:
         study = STUDIES[name]
         network = [record for record in floor if record["series"] == NOT_TRAINED]
         if not study.is_timed:
-            for figure, picture in _drawn(name, study, chosen, network, set_).items():
-                save_small(picture, options.folder / f"{figure}_{set_}.png")
+            for figure, image in _drawn(name, study, chosen, network, set_).items():
+                save_small(image, options.folder / f"{figure}_{set_}.png")
     return 0
 
 
@@ -74,9 +74,9 @@ def _drawn(
     else:
         title = "Precision@1 on test images in the course of training"
         drawn = {figure: curves(records, floor, of) for figure, of in _CURVES.items()}
-    drawn = {figure: picture for figure, picture in drawn.items() if picture}
-    for picture in drawn.values():
-        picture.suptitle(textwrap.fill(f"{set_}: {title}", _TITLE_CHARACTERS), size=10)
+    drawn = {figure: image for figure, image in drawn.items() if image}
+    for image in drawn.values():
+        image.suptitle(textwrap.fill(f"{set_}: {title}", _TITLE_CHARACTERS), size=10)
     return drawn
 
 

@@ -33,7 +33,7 @@ _STEP = 0.06
 """How much of the room of a number is at most between two series joined by lines."""
 _LOGARITHMIC = 8
 """From so large a ratio of the points on, their axis is logarithmic."""
-_GREY = "#808080"
+_GRAY = "#808080"
 _ROOM = 0.05
 
 
@@ -189,7 +189,7 @@ def add_floor(axes: Any, value: float, *, is_named: bool = True) -> None:
     span = high - low
     if low - span <= value <= high + span:
         axes.set_ylim(min(low, value - _ROOM * span), max(high, value + _ROOM * span))
-        axes.axhline(value, color=_GREY, lw=0.8, zorder=0.5)
+        axes.axhline(value, color=_GRAY, lw=0.8, zorder=0.5)
         name, place, align = "not\ntrained", value, "center"
     else:
         is_below = value < low
@@ -202,7 +202,7 @@ def add_floor(axes: Any, value: float, *, is_named: bool = True) -> None:
             place,
             name,
             transform=axes.get_yaxis_transform(),
-            color=_GREY,
+            color=_GRAY,
             size=8,
             va=align,
         )

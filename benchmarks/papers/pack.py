@@ -13,7 +13,7 @@ from PIL import Image
 from benchmarks.papers.runs import Tables
 from benchmarks.papers.sets import SETS, tables_of
 from training.data.data_set import DataSet
-from training.data.images import Pictures
+from training.data.images import Images
 from training.data.source import read_source
 from training.recipe.recipe import recipe_of
 
@@ -25,31 +25,31 @@ def add_options(add: Any) -> None:
     add("set", choices=list(SETS), help="which set it is: how it is split")
     add("images", help="its folder or manifest, as `python -m training` has made it")
     add("packed", type=Path, help="the file to write")
-    add("--size", type=int, default=96, help="of the pictures, in pixels (96)")
+    add("--size", type=int, default=96, help="of the images, in pixels (96)")
 
 
 def run(options: argparse.Namespace) -> int:
     """Pack a set; returns the exit status."""
     count = pack(options.set, options.images, options.packed, options.size)
     size = options.packed.stat().st_size
-    print(f"{count:,} pictures, {size / 2**20:.1f} MiB: {options.packed}")
+    print(f"{count:,} images, {size / 2**20:.1f} MiB: {options.packed}")
     return 0
 
 
 def pack(name: str, images: str, packed: str | PathLike[str], size: int = 96) -> int:
-    """Write a set as one file; returns the number of pictures.
+    """Write a set as one file; returns the number of images.
 
     Args:
         name: Which set of `SETS` it is.
         images: Its folder or manifest.
         packed: The file to write, `.npz`.
-        size: Side of the pictures in pixels.
+        size: Side of the images in pixels.
     """
     changes: Tables = {"data": {"images": images}, "embedder": {"image_size": size}}
     recipe = recipe_of(tables_of(name, changes), name)
     data = read_source(recipe.data).data
-    pictures = Pictures(data, recipe.view, cache_bytes=0)
-    files = [_jpeg(pictures.central([place])[0]) for place in range(len(data))]
+    read = Images(data, recipe.view, cache_bytes=0)
+    files = [_jpeg(read.central([place])[0]) for place in range(len(data))]
     Path(packed).parent.mkdir(parents=True, exist_ok=True)
     sequences = data.sequences
     np.savez(
@@ -70,14 +70,14 @@ def _settings(name: str) -> str:
     return json.dumps(SETS[name].tables["data"], sort_keys=True)
 
 
-def _jpeg(picture: np.ndarray) -> bytes:
+def _jpeg(image: np.ndarray) -> bytes:
     file = io.BytesIO()
-    Image.fromarray(picture).save(file, "JPEG", quality=_QUALITY, subsampling=0)
+    Image.fromarray(image).save(file, "JPEG", quality=_QUALITY, subsampling=0)
     return file.getvalue()
 
 
 def read_packed(name: str, packed: str | PathLike[str]) -> DataSet:
-    """Read what `pack` has written; the pictures are in memory.
+    """Read what `pack` has written; the images are in memory.
 
     Args:
         name: Which set of `SETS` it must be.
@@ -96,13 +96,13 @@ def read_packed(name: str, packed: str | PathLike[str]) -> DataSet:
             f"Received: {packed}, split by {settings}."
         )
     whole, ends = arrays["jpegs"].tobytes(), arrays["ends"].tolist()
-    pictures = [
+    images = [
         np.asarray(Image.open(io.BytesIO(whole[start:end])))
         for start, end in zip([0, *ends[:-1]], ends, strict=True)
     ]
     sequences = arrays["sequences"]
     return DataSet(
-        np.stack(pictures),
+        np.stack(images),
         arrays["labels"],
         arrays["splits"],
         tuple(arrays["class_names"].tolist()),

@@ -22,7 +22,7 @@ class _Times(LearningRateSchedule):
 
 
 def share_step(optimizer: keras.optimizers.Optimizer, settings: Fit) -> None:
-    """Make the learning rate of a new optimiser an input of the training step.
+    """Make the learning rate of a new optimizer an input of the training step.
 
     As a constant of the step, each rate would be compiled for itself, which takes
     longer than a run on a fast GPU.
@@ -32,6 +32,6 @@ def share_step(optimizer: keras.optimizers.Optimizer, settings: Fit) -> None:
         settings: The recipe's `[fit]`.
     """
     schedule = build_schedule(dataclasses.replace(settings, learning_rate=1.0))
-    # An attribute of the optimiser is one of its variables.
+    # An attribute of the optimizer is one of its variables.
     optimizer.rate = keras.Variable(settings.learning_rate, trainable=False)
     optimizer.learning_rate = _Times(optimizer.rate, schedule)

@@ -1,4 +1,4 @@
-"""The sets of pictures: how each is split and changed at random, and who is trained."""
+"""The sets of images: how each is split and changed at random, and who is trained."""
 
 import copy
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from benchmarks.papers.runs import Tables
 
 @dataclass(frozen=True)
 class PaperSet:
-    """A set of pictures.
+    """A set of images.
 
     Args:
         tables: `[data]` and `[augmentation]` of its recipes.

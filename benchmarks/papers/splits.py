@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from training.data.data_set import DataSet
-from training.data.images import Pictures
+from training.data.images import Images
 from training.data.split import Split
 from training.recipe.recipe import Recipe
 from training.run.build_batches import label_distance_of
@@ -17,19 +17,19 @@ def splits_of(
     """Return some splits of a data set.
 
     Args:
-        recipe: How pictures are seen.
-        data: The pictures.
+        recipe: How images are seen.
+        data: The images.
         names: Which splits, in this order.
         thin: How unequal the sizes of the training classes are made; see `thinned`.
     """
-    pictures = Pictures(data, recipe.view, seed=recipe.fit.seed, threads=1)
+    images = Images(data, recipe.view, seed=recipe.fit.seed, threads=1)
     distance = label_distance_of(recipe)
     splits = []
     for name in names:
         places = np.flatnonzero(data.splits == name)
         if name == "train" and thin:
             places = places[thinned(data.labels[places], thin)]
-        splits.append(Split(data.select(places), pictures, places, distance))
+        splits.append(Split(data.select(places), images, places, distance))
     return splits
 
 

@@ -241,7 +241,7 @@ STUDIES = {
         "batch design",
         baselines=_WEIGHTS_ON_AND_OFF,
         note="Embeddings have unit length, the margin is 1; the paper does not "
-        "normalise. The learning rate is the one chosen at (4, 16).",
+        "normalize. The learning rate is the one chosen at (4, 16).",
     ),
     "pose": Study(
         "Continuous labels by the dimension (Kim et al., CVPR 2019)",

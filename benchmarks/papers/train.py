@@ -1,4 +1,4 @@
-"""One training run by a recipe, on pictures that lie in memory, and what it reaches."""
+"""One training run by a recipe, on images that lie in memory, and what it reaches."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ def train(run: Run, recipe: Recipe, data: DataSet) -> Found:
     Args:
         run: What to do.
         recipe: Its recipe, whose images are those of `data`.
-        data: The pictures.
+        data: The images.
 
     Returns:
         `metrics` after the last step, `queries` (the metric that is kept of each; of
@@ -152,9 +152,9 @@ def _without_training(series: str, recipe: Recipe) -> Callable[[Split], np.ndarr
 class _SameBatch(keras.utils.PyDataset):
     """One batch, for as many steps as an epoch has."""
 
-    def __init__(self, pictures: np.ndarray, labels: np.ndarray) -> None:
+    def __init__(self, images: np.ndarray, labels: np.ndarray) -> None:
         super().__init__(workers=1, use_multiprocessing=False)
-        self._batch = pictures, labels
+        self._batch = images, labels
 
     def __len__(self) -> int:
         return _TIMED_STEPS

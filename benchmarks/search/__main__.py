@@ -12,7 +12,7 @@ peers run in an environment of their own: `make .peers/search/installed`.
 churn: items are added and removed while others search; every answer is checked, and
 recall is measured whenever the writer waits. kill: a process that changes a saved index
 is killed at random moments; what it had acknowledged must be there. page: a gallery of
-drawn pictures, the endpoint and the page as processes, and Chromium; the model has
+drawn images, the endpoint and the page as processes, and Chromium; the model has
 random weights.
 
 Exit status 1 means that something failed, was wrong or was lost.

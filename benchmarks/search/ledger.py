@@ -85,7 +85,7 @@ class Ledger:
     def recall(
         self, queries: NDArray[np.float32], ids: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Return which share of the true neighbours were found, while nothing changes.
+        """Return which share of the true neighbors were found, while nothing changes.
 
         Args:
             queries: Unit vectors `[Q, D]`.

@@ -21,7 +21,7 @@ class Measuring:
     Args:
         built: The engine.
         queries: float32 `[Q, D]`.
-        true: Positions of the true neighbours `[Q, 10]`.
+        true: Positions of the true neighbors `[Q, 10]`.
     """
 
     def __init__(self, built: Built, queries: np.ndarray, true: np.ndarray) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.search.example_pictures import CLASSES, draw_picture, write_gallery
+from benchmarks.search.example_images import CLASSES, draw_image, write_gallery
 from benchmarks.search.page_process import ROOT, build_index, running_page
 from benchmarks.search.visitor import visiting
 from benchmarks.serving.model import MODELS, export_model
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
         gallery = {"images": options.images, "build_seconds": seconds}
         files = [folder / "dropped" / f"{n}.jpg" for n in range(options.drops + 1)]
         for number, file in enumerate(files):
-            draw_picture(file, options.images + number, number % CLASSES)
+            draw_image(file, options.images + number, number % CLASSES)
         with (
             running_server(folder / "models") as server,
             running_page(
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _visits(address: str, files: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """Drop pictures on the page, and the same ones for a second visitor."""
+    """Drop images on the page, and the same ones for a second visitor."""
     for kind in _THUMBNAILS:
         with visiting(address) as visitor:
             started = visitor.open()
@@ -120,7 +120,7 @@ def summary(started: dict[str, Any], wholes: Sequence[dict[str, Any]]) -> str:
     names = {
         "search_ms": "the answer of the service",
         "listed_ms": "from the drop until the hits are listed",
-        "shown_ms": f"until all their pictures are shown (goal {GOAL_MS} ms)",
+        "shown_ms": f"until all their images are shown (goal {GOAL_MS} ms)",
     }
     lines = [
         f"| {started['images']:,} images, {wholes[0]['hits']} hits, "
@@ -138,6 +138,6 @@ def summary(started: dict[str, Any], wholes: Sequence[dict[str, Any]]) -> str:
         f"the page: {started['static_bytes']:,} bytes. Loaded at the start: "
         f"{started['bytes']:,} bytes in {started['requests']} requests: "
         f"{started['page_bytes']:,} page, {started['api_bytes']:,} API, "
-        f"{started['picture_bytes']:,} pictures."
+        f"{started['image_bytes']:,} images."
     )
     return "\n".join(lines)

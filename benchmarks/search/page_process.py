@@ -16,10 +16,10 @@ _STOP_SECONDS = 40
 
 
 def build_index(images: Path, index: Path, model: Path) -> float:
-    """Embed a folder of pictures and index it by `python -m serving index build`.
+    """Embed a folder of images and index it by `python -m serving index build`.
 
     Args:
-        images: Folder of the pictures.
+        images: Folder of the images.
         index: Folder to write to.
         model: Base path of the exported model.
 

@@ -7,13 +7,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Gallery:
-    """A gallery that can be drawn: unit vectors around random centres.
+    """A gallery that can be drawn: unit vectors around random centers.
 
     Args:
         items: How many.
         dimension: Of the embeddings.
-        clusters: Number of centres.
-        spread: Length of an item's way from its centre over that of the centre.
+        clusters: Number of centers.
+        spread: Length of an item's way from its center over that of the center.
     """
 
     items: int
@@ -41,19 +41,19 @@ def scaled(gallery: Gallery, scale: float) -> Gallery:
 
 
 def draw(gallery: Gallery, queries: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draw a gallery, and queries around the same centres.
+    """Draw a gallery, and queries around the same centers.
 
     Returns:
         Unit vectors, float32 `[items, dimension]` and `[queries, dimension]`.
     """
     generator = np.random.default_rng(0)
     shape = gallery.clusters, gallery.dimension
-    centres = generator.standard_normal(shape, dtype=np.float32)
+    centers = generator.standard_normal(shape, dtype=np.float32)
     labels = generator.integers(gallery.clusters, size=gallery.items + queries)
     rows = generator.standard_normal((len(labels), gallery.dimension), dtype=np.float32)
     rows *= gallery.spread
     for start in range(0, len(rows), 2**16):  # in parts: the largest set is 512 MB
         part = slice(start, start + 2**16)
-        rows[part] += centres[labels[part]]
+        rows[part] += centers[labels[part]]
         rows[part] /= np.linalg.norm(rows[part], axis=1, keepdims=True)
     return rows[: gallery.items].copy(), rows[gallery.items :].copy()

@@ -12,13 +12,13 @@ _FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
 _WIDTH, _HEIGHT = 1280, 800
 _LIMIT_MS = 60_000
 
-# All pictures of the first view are there.
+# All images of the first view are there.
 _STARTED = """() => {
   const images = [...document.querySelectorAll("#strip img")];
   return images.length > 0 && images.every((one) => one.complete && one.naturalWidth);
 }"""
 
-# Times a drop: until the cards of its hits are listed, and until the pictures of all of
+# Times a drop: until the cards of its hits are listed, and until the images of all of
 # them are decoded and a frame with them was drawn. Cards of the drop before are marked.
 _DROP = """async ([bytes, name, limit]) => {
   const frame = () => new Promise(requestAnimationFrame);
@@ -68,7 +68,7 @@ class Visitor:
         Returns:
             `requests`, and bytes of the bodies as they came, in all (`bytes`) and by
             what they are: `page_bytes` (HTML, CSS, scripts), `api_bytes`,
-            `picture_bytes`.
+            `image_bytes`.
         """
         finished: list[Any] = []
 
@@ -88,20 +88,20 @@ class Visitor:
             "bytes": bytes_.total(),
             **{
                 f"{name}_bytes": bytes_[name]
-                for name in ("page", "api", "picture")  # also those that are 0
+                for name in ("page", "api", "image")  # also those that are 0
             },
         }
 
     def drop(self, file: Path) -> dict[str, float]:
-        """Drop a picture on the page and wait for its hits.
+        """Drop an image on the page and wait for its hits.
 
         Args:
-            file: The picture.
+            file: The image.
 
         Returns:
             `hits`, how many; `search_ms`, until the service had answered;
             `listed_ms`, from the drop until their cards were there; `shown_ms`, until
-            their pictures were all shown.
+            their images were all shown.
         """
         data = [list(file.read_bytes()), file.name, _LIMIT_MS]
         timed: dict[str, float] = self._page.evaluate(_DROP, data)
@@ -112,7 +112,7 @@ def _kind(url: str) -> str:
     path = urlsplit(url).path
     if path.startswith("/api/"):
         return "api"
-    return "picture" if path in ("/images", "/pictures") else "page"
+    return "image" if path in ("/images", "/pictures") else "page"
 
 
 @contextlib.contextmanager

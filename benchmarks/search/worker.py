@@ -2,7 +2,7 @@
 
     python -m benchmarks.search.worker ENGINE FOLDER THREADS LIKE
 
-FOLDER holds the gallery, the queries and the true neighbours. LIKE is JSON that the
+FOLDER holds the gallery, the queries and the true neighbors. LIKE is JSON that the
 engine understands. After a first line about the build, each line of its input is a
 request in JSON, and is answered with a line.
 """

@@ -8,7 +8,7 @@
 Servers, clients and the floor share the cores of this machine, over its loopback
 address. Models have random weights, which changes neither work nor size.
 
-throughput: concurrent clients that ask for one picture each, against the SavedModel
+throughput: concurrent clients that ask for one image each, against the SavedModel
 called directly with the best batch size and number of threads. The clients are h2load
 (Debian's nghttp2-client) where it is installed, which takes least of the cores.
 

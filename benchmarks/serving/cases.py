@@ -43,13 +43,13 @@ class Case:
 
 
 def good_cases(
-    pictures: Sequence[bytes], expected: np.ndarray, images: np.ndarray, rows: Any
+    encoded: Sequence[bytes], expected: np.ndarray, images: np.ndarray, rows: Any
 ) -> list[Case]:
     """Return requests that must be answered.
 
     Args:
-        pictures: Encoded pictures.
-        expected: Their embeddings, `[pictures, dimension]`.
+        encoded: Encoded images.
+        expected: Their embeddings, `[images, dimension]`.
         images: uint8 `[images, size, size, 3]`, for the signature `tensors`.
         rows: Their embeddings.
     """
@@ -120,18 +120,18 @@ def good_cases(
     service = "/tensorflow.serving"
     grpc_tensors = by_grpc(images, rows, "images", signature="tensors")
     return [
-        Case("grpc pictures", by_grpc(pictures, expected, "image_bytes")),
-        Case("grpc version", by_grpc(pictures, expected, "image_bytes", version=1)),
+        Case("grpc images", by_grpc(encoded, expected, "image_bytes")),
+        Case("grpc version", by_grpc(encoded, expected, "image_bytes", version=1)),
         Case(
             "grpc output filter",
-            by_grpc(pictures, expected, "image_bytes", outputs=["embedding"]),
+            by_grpc(encoded, expected, "image_bytes", outputs=["embedding"]),
         ),
         Case("grpc tensors", grpc_tensors),
-        Case("rest rows", by_rest(rest_body, pictures, expected)),
-        Case("rest named rows", by_rest(named, pictures, expected)),
-        Case("rest columns", by_rest(columns, pictures, expected)),
-        Case("rest version", by_rest(rest_body, pictures, expected, versioned)),
-        Case("rest gzip", by_rest(rest_body, pictures, expected, compressed=True)),
+        Case("rest rows", by_rest(rest_body, encoded, expected)),
+        Case("rest named rows", by_rest(named, encoded, expected)),
+        Case("rest columns", by_rest(columns, encoded, expected)),
+        Case("rest version", by_rest(rest_body, encoded, expected, versioned)),
+        Case("rest gzip", by_rest(rest_body, encoded, expected, compressed=True)),
         Case("rest tensors", by_rest(tensors, images, rows, most=2)),
         _grpc_answer(
             "grpc status",
@@ -152,37 +152,37 @@ def good_cases(
     ]
 
 
-def bad_cases(picture: bytes) -> list[Case]:
+def bad_cases(image: bytes) -> list[Case]:
     """Return requests that must be refused, and connections that are cut.
 
     Args:
-        picture: A good picture.
+        image: A good image.
     """
-    truth = predict_message({"image_bytes": [picture]}).SerializeToString()
-    good = [b64(picture)]
+    truth = predict_message({"image_bytes": [image]}).SerializeToString()
+    good = [b64(image)]
 
     def body(**members: Any) -> bytes:
         return json.dumps(members).encode()
 
     messages: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-        "not a picture": ("INVALID_ARGUMENT", {"image_bytes": [b"no picture"]}, {}),
-        "empty picture": ("INVALID_ARGUMENT", {"image_bytes": [b""]}, {}),
-        "one of the batch": ("INVALID_ARGUMENT", {"image_bytes": [picture, b"no"]}, {}),
-        "huge picture": ("INVALID_ARGUMENT", {"image_bytes": [_huge_png()]}, {}),
-        "other name": ("INVALID_ARGUMENT", {"pictures": [picture]}, {}),
-        "one more input": ("INVALID_ARGUMENT", {"image_bytes": [picture], "x": 1}, {}),
+        "not an image": ("INVALID_ARGUMENT", {"image_bytes": [b"no image"]}, {}),
+        "empty image": ("INVALID_ARGUMENT", {"image_bytes": [b""]}, {}),
+        "one of the batch": ("INVALID_ARGUMENT", {"image_bytes": [image, b"no"]}, {}),
+        "huge image": ("INVALID_ARGUMENT", {"image_bytes": [_huge_png()]}, {}),
+        "other name": ("INVALID_ARGUMENT", {"photos": [image]}, {}),
+        "one more input": ("INVALID_ARGUMENT", {"image_bytes": [image], "x": 1}, {}),
         "other dtype": ("INVALID_ARGUMENT", {"image_bytes": [1.5]}, {}),
-        "other shape": ("INVALID_ARGUMENT", {"image_bytes": [[picture]]}, {}),
-        "unknown model": ("NOT_FOUND", {"image_bytes": [picture]}, {"name": "none"}),
-        "unknown version": ("NOT_FOUND", {"image_bytes": [picture]}, {"version": 99}),
+        "other shape": ("INVALID_ARGUMENT", {"image_bytes": [[image]]}, {}),
+        "unknown model": ("NOT_FOUND", {"image_bytes": [image]}, {"name": "none"}),
+        "unknown version": ("NOT_FOUND", {"image_bytes": [image]}, {"version": 99}),
         "unknown signature": (
             "FAILED_PRECONDITION",
-            {"image_bytes": [picture]},
+            {"image_bytes": [image]},
             {"signature": "none"},
         ),
         "unknown output": (
             "INVALID_ARGUMENT",
-            {"image_bytes": [picture]},
+            {"image_bytes": [image]},
             {"outputs": ["none"]},
         ),
     }
@@ -190,9 +190,9 @@ def bad_cases(picture: bytes) -> list[Case]:
         "no JSON": (400, b'{"instances": ['),
         "nothing": (400, b""),
         "bad base64": (400, body(instances=[{"b64": "*" + good[0]["b64"][1:]}])),
-        "not a picture": (400, body(instances=[b64(b"no picture")])),
+        "not an image": (400, body(instances=[b64(b"no image")])),
         "one of the batch": (400, body(instances=[*good, b64(b"no")])),
-        "other name": (400, body(instances=[{"pictures": good[0]}])),
+        "other name": (400, body(instances=[{"photos": good[0]}])),
         "other dtype": (400, body(instances=[1.5])),
         "other shape": (400, body(instances=[good])),
         "no instances": (400, body(instances=[])),
@@ -209,7 +209,7 @@ def bad_cases(picture: bytes) -> list[Case]:
         f"POST {REST_PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         "Content-Length: "
     ).encode()
-    whole = rest_body([picture])
+    whole = rest_body([image])
     too_large = head + str(_TOO_LARGE).encode() + b"\r\n"
     cut = head + str(len(whole)).encode() + b"\r\n\r\n" + whole
     return [
@@ -235,12 +235,12 @@ def bad_cases(picture: bytes) -> list[Case]:
             for name, (status, path) in paths.items()
         ),
         _rest_answer(
-            "rest cut picture",
+            "rest cut image",
             "POST",
             REST_PATH,
             400,
             b'"error"',
-            rest_body([picture[:200]]),
+            rest_body([image[:200]]),
         ),
         _raw("rest too large", too_large + b"\r\n" + bytes(_TOO_LARGE), b" 413 "),
         _raw(
@@ -315,7 +315,7 @@ def _raw(name: str, data: bytes, wanted: bytes | None) -> Case:
 
 
 def _huge_png() -> bytes:
-    """Write the beginning of a picture that would take 10 GB in memory."""
+    """Write the beginning of an image that would take 10 GB in memory."""
     header = b"IHDR" + struct.pack(">IIBBBBB", 60000, 60000, 8, 2, 0, 0, 0)
     chunk = struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
     return b"\x89PNG\r\n\x1a\n" + chunk

@@ -1,9 +1,9 @@
 """The floor under the endpoint: the SavedModel called directly, in its own process.
 
-    python -m benchmarks.serving.floor VERSION_FOLDER PICTURE...
+    python -m benchmarks.serving.floor VERSION_FOLDER IMAGE...
 
 It reads requests from its input, one JSON object a line (`batch`, `threads`, `seconds`,
-`picture`, `pause`), measures, and answers with one line each.
+`image`, `pause`), measures, and answers with one line each.
 """
 
 import json
@@ -26,14 +26,14 @@ class Floor:
 
     Args:
         version: Folder of the version.
-        pictures: Files of the pictures; `measure` names them by position.
+        images: Files of the images; `measure` names them by position.
     """
 
-    def __init__(self, version: Path, pictures: Sequence[Path]) -> None:
+    def __init__(self, version: Path, images: Sequence[Path]) -> None:
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "benchmarks.serving.floor", str(version)),
-                *map(str, pictures),
+                *map(str, images),
             ],
             cwd=ROOT,
             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
@@ -47,16 +47,16 @@ class Floor:
         batch: int,
         threads: int,
         seconds: float,
-        picture: int = 0,
+        image: int = 0,
         pause: float = 0,
     ) -> dict[str, Any]:
         """Call the model for a while.
 
         Args:
-            batch: Copies of the picture in each call.
+            batch: Copies of the image in each call.
             threads: Threads that call at one time.
             seconds: How long.
-            picture: Position of the picture.
+            image: Position of the image.
             pause: Seconds that a thread sleeps before each call. A server waits for
                 its client between two requests, and what TensorFlow had in the caches
                 and its threads that were awake are gone when the next one comes.
@@ -69,7 +69,7 @@ class Floor:
             "batch": batch,
             "threads": threads,
             "seconds": seconds,
-            "picture": picture,
+            "image": image,
             "pause": pause,
         }
         if self._process.stdin is None or self._process.stdout is None:
@@ -97,14 +97,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder, *files = sys.argv[1:] if arguments is None else arguments
     model = tf.saved_model.load(folder)
     embed = model.signatures["serving_default"]
-    pictures = [Path(file).read_bytes() for file in files]
+    images = [Path(file).read_bytes() for file in files]
 
     def call(batch: list[bytes]) -> None:
         embed(image_bytes=tf.constant(batch))["embedding"].numpy()
 
     for line in sys.stdin:
         asked = json.loads(line)
-        batch = [pictures[asked["picture"]]] * asked["batch"]
+        batch = [images[asked["image"]]] * asked["batch"]
         call(batch)
         measured = _measure(lambda: call(batch), asked)  # noqa: B023
         print(json.dumps(measured), flush=True)

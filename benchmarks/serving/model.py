@@ -1,4 +1,4 @@
-"""What the benchmarks of the endpoint serve and send: models, pictures, answers."""
+"""What the benchmarks of the endpoint serve and send: models, images, answers."""
 
 import tempfile
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def export_model(
         name: One of `MODELS`.
         folder: Folder of the version, which must not exist.
         seed: Of the weights; another seed gives other embeddings.
-        warm_up: Pictures of the warm-up requests, one each, and one of them all.
+        warm_up: Images of the warm-up requests, one each, and one of them all.
     """
     import keras
 
@@ -64,31 +64,31 @@ def export_model(
         write_warm_up_requests(folder, requests)
 
 
-def references(folder: Path, pictures: Sequence[bytes]) -> np.ndarray:
-    """Embed pictures one by one with the SavedModel itself.
+def references(folder: Path, images: Sequence[bytes]) -> np.ndarray:
+    """Embed images one by one with the SavedModel itself.
 
     Args:
         folder: Folder of the version.
-        pictures: Encoded pictures.
+        images: Encoded images.
 
     Returns:
-        float32 `[pictures, dimension]`.
+        float32 `[images, dimension]`.
 
     Raises:
-        ValueError: Two pictures have nearly the same embedding, so that an answer
-            that belongs to another picture could not be told from the right one.
+        ValueError: Two images have nearly the same embedding, so that an answer
+            that belongs to another image could not be told from the right one.
     """
     import tensorflow as tf
 
     embed = tf.saved_model.load(str(folder)).signatures["serving_default"]
     rows = np.concatenate(
-        [embed(image_bytes=tf.constant([p]))["embedding"].numpy() for p in pictures]
+        [embed(image_bytes=tf.constant([p]))["embedding"].numpy() for p in images]
     )
     apart = np.abs(rows[:, None] - rows).max(axis=-1)
     np.fill_diagonal(apart, np.inf)
     if apart.min() < 1e-3:
         raise ValueError(
-            "The embeddings of different pictures must differ by at least 1e-3. "
+            "The embeddings of different images must differ by at least 1e-3. "
             f"Received: {apart.min():.1e}."
         )
     return rows

@@ -41,9 +41,9 @@ def predict_message(
     return request
 
 
-def rest_body(pictures: Sequence[bytes]) -> bytes:
-    """Write the JSON that asks for the embeddings of pictures, in row format."""
-    return json.dumps({"instances": [b64(data) for data in pictures]}).encode()
+def rest_body(images: Sequence[bytes]) -> bytes:
+    """Write the JSON that asks for the embeddings of images, in row format."""
+    return json.dumps({"instances": [b64(data) for data in images]}).encode()
 
 
 def rest_post(

@@ -103,14 +103,14 @@ def run(options: argparse.Namespace) -> int:
     records = []
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder) / "models"
-        pictures = photographs(4)
-        export_model(options.model, base / "1", warm_up=pictures)
-        expected = references(base / "1", pictures)[0]
+        images = photographs(4)
+        export_model(options.model, base / "1", warm_up=images)
+        expected = references(base / "1", images)[0]
         supervisor = Supervisor(base)
         try:
             supervisor.server.wait_until_available()
             for number in range(options.times):
-                record = restart_times(supervisor, pictures[0], expected)
+                record = restart_times(supervisor, images[0], expected)
                 record |= {"model": options.model, "number": number}
                 record |= {"unit_pause_seconds": pause}
                 records.append(record)
@@ -179,19 +179,19 @@ def _parts(version: Path) -> dict[str, float]:
 
 
 def restart_times(
-    supervisor: Supervisor, picture: bytes, expected: np.ndarray
+    supervisor: Supervisor, image: bytes, expected: np.ndarray
 ) -> dict[str, Any]:
     """Kill the server, and ask its successor until it answers.
 
     Args:
         supervisor: Of a server that answers.
-        picture: What is asked for.
+        image: What is asked for.
         expected: Its embedding.
 
     Returns:
         Seconds from the kill until the new process was started, until gRPC answered
         for the state of the model (in any state: what it needs is imported) and REST
-        said that it is available, and until each embedded the picture; `lines`, what
+        said that it is available, and until each embedded the image; `lines`, what
         the process printed until then, with seconds since the kill.
 
     Raises:
@@ -219,7 +219,7 @@ def restart_times(
                     pass
             time.sleep(_LOOK_SECONDS)
 
-    asked = _questions(picture)
+    asked = _questions(image)
     threads = [
         threading.Thread(target=ask_until, args=pair, daemon=True)
         for pair in asked.items()
@@ -246,15 +246,15 @@ def restart_times(
     }
 
 
-def _questions(picture: bytes) -> dict[str, Any]:
+def _questions(image: bytes) -> dict[str, Any]:
     """Return what is asked; each returns None until there is an answer."""
     from tensorflow_serving.apis.get_model_status_pb2 import GetModelStatusRequest
     from tensorflow_serving.apis.predict_pb2 import PredictResponse
 
     status = GetModelStatusRequest()
     status.model_spec.name = NAME
-    message = predict_message({"image_bytes": [picture]}).SerializeToString()
-    body = rest_body([picture])
+    message = predict_message({"image_bytes": [image]}).SerializeToString()
+    body = rest_body([image])
     nothing: Sequence[float] = ()
 
     def grpc_status(clients: Clients) -> Sequence[float] | None:
@@ -263,7 +263,7 @@ def _questions(picture: bytes) -> dict[str, Any]:
         return nothing if code in ("OK", "NOT_FOUND") else None
 
     def grpc_predict(clients: Clients) -> np.ndarray | None:
-        # To send the picture to a server that loads would take CPU from it.
+        # To send the image to a server that loads would take CPU from it.
         if b"AVAILABLE" not in clients.http("GET", f"/v1/models/{NAME}")[1]:
             return None
         code, reply = clients.grpc(PREDICT, message)

@@ -18,7 +18,7 @@ from benchmarks.serving.model import export_model, photographs, references
 from benchmarks.serving.process import ServerProcess, running_server
 from benchmarks.session import machine, write
 
-_PICTURES = 16
+_IMAGES = 16
 _MOST_EXAMPLES = 20
 
 
@@ -88,13 +88,13 @@ def run(options: argparse.Namespace) -> int:
 def _cases(version: Path) -> tuple[list[Case], list[Case]]:
     import tensorflow as tf
 
-    pictures = photographs(_PICTURES)
-    expected = references(version, pictures)
+    encoded = photographs(_IMAGES)
+    expected = references(version, encoded)
     model = tf.saved_model.load(str(version))
     size = model.signatures["tensors"].structured_input_signature[1]["images"].shape[1]
     images = np.random.default_rng(0).integers(0, 256, (8, size, size, 3), "uint8")
     rows = model.signatures["tensors"](images=tf.constant(images))["embedding"].numpy()
-    return good_cases(pictures, expected, images, rows), bad_cases(pictures[0])
+    return good_cases(encoded, expected, images, rows), bad_cases(encoded[0])
 
 
 def soak(

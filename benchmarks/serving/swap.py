@@ -28,7 +28,7 @@ from benchmarks.serving.requests import (
 )
 from benchmarks.session import machine, write
 
-_PICTURES = 4
+_IMAGES = 4
 _MOST_EXAMPLES = 20
 _LOOK_SECONDS = 0.01
 
@@ -49,7 +49,7 @@ class Answers:
 
     Args:
         expected: The embeddings of the even and of the odd versions,
-            `[2, pictures, dimension]`.
+            `[2, images, dimension]`.
     """
 
     def __init__(self, expected: np.ndarray) -> None:
@@ -63,17 +63,17 @@ class Answers:
         self.failures: list[str] = []
 
     def add(
-        self, protocol: str, picture: int, row: np.ndarray, version: int | None = None
+        self, protocol: str, image: int, row: np.ndarray, version: int | None = None
     ) -> None:
         """Count an answer, or a failure if it belongs to no version that can answer.
 
         Args:
             protocol: `"grpc"` or `"rest"`.
-            picture: Which was asked for.
+            image: Which was asked for.
             row: The embedding that came.
             version: Which version gRPC says it is.
         """
-        differences = [difference(row, wanted[picture]) for wanted in self._expected]
+        differences = [difference(row, wanted[image]) for wanted in self._expected]
         if None not in differences:
             even, odd = differences
             self.fail(f"{protocol}: an embedding of no version: {even}, {odd}")
@@ -107,17 +107,17 @@ def run(options: argparse.Namespace) -> int:
     print(about, flush=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        pictures = photographs(_PICTURES)
+        images = photographs(_IMAGES)
         for seed, parity in enumerate(("even", "odd")):
-            export_model(options.model, folder / parity, seed, pictures)
+            export_model(options.model, folder / parity, seed, images)
         expected = np.stack(
-            [references(folder / parity, pictures) for parity in ("even", "odd")]
+            [references(folder / parity, images) for parity in ("even", "odd")]
         )
         base = folder / "models"
         base.mkdir()
         shutil.copytree(folder / "odd", base / "1")
         with running_server(base) as server:
-            record = swap(server, folder, pictures, expected, options, about)
+            record = swap(server, folder, images, expected, options, about)
     write(options.out, {**about, **record})
     for failure in record["failures"]:
         print(f"failed: {failure}")
@@ -143,7 +143,7 @@ def run(options: argparse.Namespace) -> int:
 def swap(
     server: ServerProcess,
     folder: Path,
-    pictures: Sequence[bytes],
+    images: Sequence[bytes],
     expected: np.ndarray,
     options: argparse.Namespace,
     about: dict[str, str],
@@ -153,8 +153,8 @@ def swap(
     Args:
         server: What is asked; it serves version 1 of `models`.
         folder: Folder that holds `models`, `even` and `odd`.
-        pictures: Encoded pictures.
-        expected: Their embeddings by the two, `[2, pictures, dimension]`.
+        images: Encoded images.
+        expected: Their embeddings by the two, `[2, images, dimension]`.
         options: Those of the command.
         about: What is written with each new version.
 
@@ -166,7 +166,7 @@ def swap(
     threads = [
         threading.Thread(
             target=work,
-            args=(("grpc", "rest")[number % 2], server, pictures, answers, stop),
+            args=(("grpc", "rest")[number % 2], server, images, answers, stop),
             daemon=True,
         )
         for number in range(options.clients)
@@ -249,27 +249,27 @@ def _wait(
 def work(
     protocol: str,
     server: ServerProcess,
-    pictures: Sequence[bytes],
+    images: Sequence[bytes],
     answers: Answers,
     stop: threading.Event,
 ) -> None:
-    """Ask for one picture after the other; whatever goes wrong is a failed request.
+    """Ask for one image after the other; whatever goes wrong is a failed request.
 
     Args:
         protocol: `"grpc"` or `"rest"`.
         server: What is asked.
-        pictures: Encoded pictures.
+        images: Encoded images.
         answers: Where each answer is counted.
         stop: Ends it.
     """
     with Clients(server.rest_address, server.grpc_address) as clients:
-        asks = (_grpc_asks if protocol == "grpc" else _rest_asks)(clients, pictures)
+        asks = (_grpc_asks if protocol == "grpc" else _rest_asks)(clients, images)
         while not stop.is_set():
-            for picture, ask in enumerate(asks):
+            for image, ask in enumerate(asks):
                 try:
                     rows, version = ask()
                     (row,) = rows
-                    answers.add(protocol, picture, row, version)
+                    answers.add(protocol, image, row, version)
                 except Exception as error:  # whatever it is, it is no answer
                     answers.fail(f"{protocol}: {type(error).__name__}: {error}")
 
@@ -277,7 +277,7 @@ def work(
 _Ask = Callable[[], tuple[np.ndarray, int | None]]
 
 
-def _grpc_asks(clients: Clients, pictures: Sequence[bytes]) -> list[_Ask]:
+def _grpc_asks(clients: Clients, images: Sequence[bytes]) -> list[_Ask]:
     from tensorflow_serving.apis.predict_pb2 import PredictResponse
 
     def ask(message: bytes) -> tuple[np.ndarray, int | None]:
@@ -287,11 +287,11 @@ def _grpc_asks(clients: Clients, pictures: Sequence[bytes]) -> list[_Ask]:
         response = PredictResponse.FromString(reply)
         return grpc_embeddings(response), response.model_spec.version.value
 
-    messages = [predict_message({"image_bytes": [data]}) for data in pictures]
+    messages = [predict_message({"image_bytes": [data]}) for data in images]
     return [functools.partial(ask, m.SerializeToString()) for m in messages]
 
 
-def _rest_asks(clients: Clients, pictures: Sequence[bytes]) -> list[_Ask]:
+def _rest_asks(clients: Clients, images: Sequence[bytes]) -> list[_Ask]:
     headers = {"Content_Type": "application/json"}
 
     def ask(body: bytes) -> tuple[np.ndarray, int | None]:
@@ -300,4 +300,4 @@ def _rest_asks(clients: Clients, pictures: Sequence[bytes]) -> list[_Ask]:
             raise RuntimeError(f"{status} {reply[:300]!r}")
         return rest_embeddings(reply), None
 
-    return [functools.partial(ask, rest_body([data])) for data in pictures]
+    return [functools.partial(ask, rest_body([data])) for data in images]

@@ -44,7 +44,7 @@ _ALONE = {
     ),
 }
 """Floors of one client: key of the ratio, its words in the table, seconds of pause."""
-_PICTURES = 5
+_IMAGES = 5
 
 
 def add_options(add: Any) -> None:
@@ -81,7 +81,7 @@ def _measure(
     version = folder / "models" / "1"
     export_model(name, version)
     files = []
-    for number, data in enumerate(photographs(_PICTURES)):
+    for number, data in enumerate(photographs(_IMAGES)):
         files.append(folder / f"{number}.jpg")
         files[-1].write_bytes(data)
     records: list[dict[str, Any]] = []
@@ -116,7 +116,7 @@ def _measure(
         }
         for number in range(options.rounds):
             which = number % len(files)
-            picture = files[which].read_bytes()
+            image = files[which].read_bytes()
             for clients in options.clients:
                 about_round = {"clients": clients, "round": number}
                 for record in _floors(floor, candidates, which, clients, options):
@@ -126,7 +126,7 @@ def _measure(
                         found, times = _served(
                             server,
                             protocol,
-                            picture,
+                            image,
                             clients,
                             lengths[kind][which],
                             options,
@@ -157,7 +157,7 @@ def _candidates(
 def _floors(
     floor: Floor,
     candidates: Sequence[tuple[int, int]],
-    picture: int,
+    image: int,
     clients: int,
     options: argparse.Namespace,
 ) -> list[dict[str, Any]]:
@@ -171,33 +171,33 @@ def _floors(
             "floor": "candidate",
             "batch": batch,
             "threads": threads,
-            **floor.measure(batch, threads, options.seconds, picture),
+            **floor.measure(batch, threads, options.seconds, image),
         }
         for batch, threads in candidates
     ]
     max(found, key=lambda record: record["rate"])["floor"] = "best"
     if clients == 1:
         for kind, (_, _, pause) in _ALONE.items():
-            one = floor.measure(1, 1, options.seconds, picture, pause)
+            one = floor.measure(1, 1, options.seconds, image, pause)
             found.append({"floor": kind, "batch": 1, "threads": 1, **one})
     return found
 
 
-def _check(server: ServerProcess, picture: bytes, expected: np.ndarray) -> int:
+def _check(server: ServerProcess, image: bytes, expected: np.ndarray) -> int:
     """Compare one answer of each protocol; returns the length of that of gRPC.
 
     Raises:
-        RuntimeError: An answer is not the embedding of the picture.
+        RuntimeError: An answer is not the embedding of the image.
     """
     from tensorflow_serving.apis import predict_pb2
 
     with grpc.insecure_channel(server.grpc_address) as channel:
-        message = predict_message({"image_bytes": [picture]}).SerializeToString()
+        message = predict_message({"image_bytes": [image]}).SerializeToString()
         reply = channel.unary_unary(PREDICT)(message, timeout=60)
     found = grpc_embeddings(predict_pb2.PredictResponse.FromString(reply))
     connection = http.client.HTTPConnection(server.rest_address, timeout=60)
     with contextlib.closing(connection):
-        status, body = rest_post(connection, rest_body([picture]))
+        status, body = rest_post(connection, rest_body([image]))
     if status != 200:
         raise RuntimeError(f"The server answered {status}: {body[:500]!r}.")
     for protocol, rows in (("gRPC", found), ("REST", rest_embeddings(body))):
@@ -209,7 +209,7 @@ def _check(server: ServerProcess, picture: bytes, expected: np.ndarray) -> int:
 def _served(
     server: ServerProcess,
     protocol: str,
-    picture: bytes,
+    image: bytes,
     clients: int,
     reply_bytes: int,
     options: argparse.Namespace,
@@ -221,9 +221,9 @@ def _served(
         server.grpc_address if grpc_asked else server.rest_address,
         PREDICT if grpc_asked else REST_PATH,
         (
-            predict_message({"image_bytes": [picture]}).SerializeToString()
+            predict_message({"image_bytes": [image]}).SerializeToString()
             if grpc_asked
-            else rest_body([picture])
+            else rest_body([image])
         ),
         clients=clients,
         seconds=options.seconds,

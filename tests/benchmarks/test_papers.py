@@ -44,15 +44,15 @@ NEIGHBORS = {"design": "neighbors", "batch_size": 12, "neighbors": 3}
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory):
-    """A folder of 20 classes, each with 4 pictures of about one colour."""
+    """A folder of 20 classes, each with 4 images of about one color."""
     folder = tmp_path_factory.mktemp("papers") / "emoji"
     random = np.random.default_rng(0)
     for name, color in enumerate(random.integers(0, 256, (20, 3))):
         (folder / f"{name:02}").mkdir(parents=True)
         for number in range(4):
             noise = random.integers(-20, 21, (24, 24, 3))
-            picture = np.clip(color + noise, 0, 255).astype("uint8")
-            Image.fromarray(picture).save(folder / f"{name:02}" / f"{number}.png")
+            image = np.clip(color + noise, 0, 255).astype("uint8")
+            Image.fromarray(image).save(folder / f"{name:02}" / f"{number}.png")
     return folder
 
 
@@ -82,7 +82,7 @@ def test_file_of_another_set_or_split_is_refused(packed, monkeypatch):
         read_packed("emoji", packed)
 
 
-def test_packed_pictures_are_those_of_the_folder(images, packed):
+def test_packed_images_are_those_of_the_folder(images, packed):
     data = read_packed("emoji", packed)
     assert data.images.shape == (80, 16, 16, 3)
     for place in (0, 37, 79):
@@ -205,13 +205,13 @@ def test_floors_are_of_what_they_are_called(packed):
     hits = split_results(split, raw_pixels(split), (1,)).values["precision_at_1"]
     found = {series: floor(series, packed)["queries"] for series in FLOORS}
     assert found["raw pixels"] == "".join(map(str, hits.astype(int)))
-    # 3 of 39 others are of the class, and colours tell the classes apart.
+    # 3 of 39 others are of the class, and colors tell the classes apart.
     assert found["at random"].count("1") < 12 < found["not trained"].count("1")
 
 
 @pytest.fixture(scope="module")
 def poses():
-    """Six clips of grey pictures whose brightness is the label."""
+    """Six clips of gray images whose brightness is the label."""
     random = np.random.default_rng(1)
     labels = random.uniform(0, 2, (72, 1))
     images = np.broadcast_to(100 * labels[..., np.newaxis, np.newaxis], (72, 16, 16, 3))

@@ -14,13 +14,13 @@ from benchmarks.search.sets import SETS, Gallery, draw, scaled
 pytest.importorskip("scann")
 
 
-def test_sets_are_unit_vectors_around_their_centres():
+def test_sets_are_unit_vectors_around_their_centers():
     gallery, queries = draw(Gallery(500, 16, 5, 0.3), 40)
     assert gallery.shape == (500, 16)
     assert queries.shape == (40, 16)
     np.testing.assert_allclose(np.linalg.norm(gallery, axis=1), 1, rtol=1e-5)
     nearest = (queries @ gallery.T).max(axis=1)
-    assert nearest.min() > 0.8  # each query has items around its own centre
+    assert nearest.min() > 0.8  # each query has items around its own center
     assert abs((gallery @ gallery.T).mean()) < 0.35  # which are several
 
 

@@ -10,10 +10,10 @@ from PIL import Image
 
 from benchmarks.search import __main__ as search
 from benchmarks.search import page
-from benchmarks.search.example_pictures import draw_picture, write_gallery
+from benchmarks.search.example_images import draw_image, write_gallery
 
 
-def test_pictures_are_jpegs_of_300_pixels_and_all_different(tmp_path):
+def test_images_are_jpegs_of_300_pixels_and_all_different(tmp_path):
     write_gallery(tmp_path, 103)
     files = sorted(tmp_path.rglob("*.jpg"))
     assert len(files) == 103
@@ -24,9 +24,9 @@ def test_pictures_are_jpegs_of_300_pixels_and_all_different(tmp_path):
     assert 8_000 < files[0].stat().st_size < 60_000
 
 
-def test_pictures_of_one_class_look_alike(tmp_path):
+def test_images_of_one_class_look_alike(tmp_path):
     def pixels(number, class_):
-        draw_picture(tmp_path / "one.jpg", number, class_)
+        draw_image(tmp_path / "one.jpg", number, class_)
         with Image.open(tmp_path / "one.jpg") as image:
             return np.asarray(image, np.float64)
 
@@ -82,10 +82,10 @@ def test_drops_are_timed_in_the_browser_over_real_processes(
         assert drop["hits"] >= 10
         assert 0 < drop["search_ms"] < drop["listed_ms"] < drop["shown_ms"]
     assert whole["first_shown_ms"] == drops[0]["shown_ms"]
-    parts = [start[f"{name}_bytes"] for name in ("page", "api", "picture")]
+    parts = [start[f"{name}_bytes"] for name in ("page", "api", "image")]
     assert min(parts) > 1_000
     assert start["bytes"] == sum(parts)
     # Some scripts are loaded by those that need them; all of them are there.
     assert 0.5 * start["static_bytes"] < start["page_bytes"]
     assert start["requests"] > 18
-    assert "until all their pictures are shown" in capsys.readouterr().out
+    assert "until all their images are shown" in capsys.readouterr().out

@@ -223,7 +223,7 @@ def test_pauses_of_the_floor_are_no_part_of_its_rate(monkeypatch):
 
     fake = SimpleNamespace(perf_counter=clock, process_time=clock, sleep=sleep)
     monkeypatch.setattr(serving_floor, "time", fake)
-    asked = {"batch": 4, "threads": 1, "seconds": 0.6, "picture": 0}
+    asked = {"batch": 4, "threads": 1, "seconds": 0.6, "image": 0}
     # Four images a call of 10 ms; with pauses of 50 ms ten calls fit into the time.
     for pause, calls in ((0.05, 10), (0.0, 60)):
         found = serving_floor._measure(lambda: sleep(0.01), asked | {"pause": pause})
@@ -312,7 +312,7 @@ def test_soak_counts_unexpected_answers_and_exceptions_by_kind(tmp_path):
     assert record["growth_of_line"] > 0
 
 
-def test_an_embedding_of_another_picture_or_version_is_a_failure():
+def test_an_embedding_of_another_image_or_version_is_a_failure():
     even, odd = np.eye(2, 4, dtype=np.float32), np.eye(2, 4, 2, dtype=np.float32)
     answers = serving_swap.Answers(np.stack([even, odd]))
     answers.newest = 4
@@ -376,7 +376,7 @@ def test_every_malformed_answer_is_a_failed_request_and_the_client_goes_on(proto
         server = SimpleNamespace(
             rest_address=url.removeprefix("http://"), grpc_address=grpc_address
         )
-        serving_swap.work(protocol, server, [b"picture"], answers, stop)
+        serving_swap.work(protocol, server, [b"image"], answers, stop)
     assert answers.counts == {"failed": len(bad), protocol: 2}
 
 
@@ -441,8 +441,8 @@ def test_floor_of_a_round_is_the_largest_of_the_three_best_pairs():
     asked = []
 
     class FakeFloor:
-        def measure(self, batch, threads, seconds, picture=0, pause=0.0):
-            asked.append((batch, threads, picture, pause))
+        def measure(self, batch, threads, seconds, image=0, pause=0.0):
+            asked.append((batch, threads, image, pause))
             return {"rate": searched[batch, threads]}
 
     options = SimpleNamespace(batches=[1, 4], seconds=0.0)

@@ -33,7 +33,7 @@ def cut_out():
     return image
 
 
-PICTURES = {
+IMAGES = {
     "JPEG": encoded(photograph(), "JPEG", quality=90),
     "progressive JPEG": encoded(photograph(), "JPEG", progressive=True),
     "JPEG without chroma subsampling": encoded(photograph(), "JPEG", subsampling=0),

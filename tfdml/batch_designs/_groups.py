@@ -91,7 +91,7 @@ class GroupBatches(BatchDesign):
         return np.concatenate(shuffled)[: self.images_per_class]
 
     def importance_weights(self) -> tuple[np.ndarray, np.ndarray]:
-        """Compute the weights that undo what the design favours (Eqs. 9 and 25).
+        """Compute the weights that undo what the design favors (Eqs. 9 and 25).
 
         Returns:
             Two float64 arrays `[C]` over the classes in ascending order of their

@@ -1,4 +1,4 @@
-"""Neighbour batches, for labels that have a distance and no classes."""
+"""Neighbor batches, for labels that have a distance and no classes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,18 +14,18 @@ _BLOCK = 2**22
 
 
 class NeighborBatches(BatchDesign):
-    """Batches of anchors, their k nearest neighbours by label, and random images.
+    """Batches of anchors, their k nearest neighbors by label, and random images.
 
-    A batch holds A anchors, the k nearest neighbours of each in label space, and random
+    A batch holds A anchors, the k nearest neighbors of each in label space, and random
     other images up to `batch_size`, in this order. No image comes twice in a batch: one
-    that is a neighbour of two anchors, or an anchor itself, takes one place.
+    that is a neighbor of two anchors, or an anchor itself, takes one place.
 
     A pass shuffles the images and takes each as an anchor once; the last ones that do
     not make A are left to another pass. There are no classes, so nothing is too small.
     Images of equal labels are the nearest; among equally near ones the first in the
     data set comes first. (`LogRatioLoss` leaves pairs of equal labels out.)
 
-    The neighbours are found once, when the first pass is drawn, by comparing all with
+    The neighbors are found once, when the first pass is drawn, by comparing all with
     all in blocks (see `tfdml.neighbors`): O(N^2) time, O(N k) memory. A pass is an
     array of N / A x batch_size numbers.
 
@@ -50,7 +50,7 @@ class NeighborBatches(BatchDesign):
 
     Reference:
         Kim, Seo, Laptev, Cho and Kwak, Deep Metric Learning Beyond Binary Supervision,
-        CVPR 2019, section 5: an anchor, its 5 nearest neighbours and random images, 150
+        CVPR 2019, section 5: an anchor, its 5 nearest neighbors and random images, 150
         in all. There only the anchor of a batch is compared with the others; here
         `LogRatioLoss` takes each image as an anchor.
     """
@@ -107,7 +107,7 @@ class NeighborBatches(BatchDesign):
         return self._nearest
 
     def draw_pass(self, generator: np.random.Generator) -> np.ndarray:
-        """Draw all batches of a pass: anchors, neighbours, then random images."""
+        """Draw all batches of a pass: anchors, neighbors, then random images."""
         order = generator.permutation(self.images)
         batches = np.empty((len(self), self.batch_size), dtype="int64")
         for b, batch in enumerate(batches):

@@ -102,7 +102,7 @@ class PairBatches(BatchDesign):
         return self._positions[chosen].reshape(len(self), self.batch_size)
 
     def importance_weights(self) -> tuple[np.ndarray, np.ndarray]:
-        """Compute the weights that undo what the design favours (Eqs. 8 and 24).
+        """Compute the weights that undo what the design favors (Eqs. 8 and 24).
 
         Returns:
             Two float64 arrays `[C]` over the classes in ascending order of their

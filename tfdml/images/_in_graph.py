@@ -4,7 +4,7 @@ from tfdml.images._view import View
 
 
 def training_form(data, view: View):  # type: ignore[no-untyped-def]
-    """Decode one picture in the graph as `tfdml.images` does in Python.
+    """Decode one image in the graph as `tfdml.images` does in Python.
 
     docs/images.md says how near the two are, and what the graph refuses.
 
@@ -17,7 +17,7 @@ def training_form(data, view: View):  # type: ignore[no-untyped-def]
     """
     import tensorflow as tf
 
-    picture = tf.cond(
+    image = tf.cond(
         tf.io.is_jpeg(data),
         # The default, a faster transform, differs from libjpeg's own by a level.
         lambda: tf.cast(
@@ -26,29 +26,29 @@ def training_form(data, view: View):  # type: ignore[no-untyped-def]
         ),
         lambda: _decode_other(data),
     )
-    picture.set_shape([None, None, 3])
-    return tf.clip_by_value(tf.round(_central(picture, view)), 0.0, 255.0)
+    image.set_shape([None, None, 3])
+    return tf.clip_by_value(tf.round(_central(image, view)), 0.0, 255.0)
 
 
-def _central(picture, view: View):  # type: ignore[no-untyped-def]
+def _central(image, view: View):  # type: ignore[no-untyped-def]
     """Do in the graph what `View.central` does."""
     import tensorflow as tf
 
     size = [view.image_size, view.image_size]
     if not view.resize:
-        return tf.image.resize(picture, size, "bilinear", antialias=True)
-    shape = tf.shape(picture, tf.int64)[:2]
+        return tf.image.resize(image, size, "bilinear", antialias=True)
+    shape = tf.shape(image, tf.int64)[:2]
     if view.pad:
         side = tf.reduce_max(shape)
         # Of the black bands, only what is in the filter of a pixel that shows some of
-        # the picture: a line of pixels would become a square that fills the memory.
+        # the image: a line of pixels would become a square that fills the memory.
         reach = 2 * (side // view.resize + 2)
         before = (side - shape) // 2
         kept = tf.minimum(before, reach)
         after = tf.minimum(side - shape - before, reach)
         bands = tf.concat([tf.stack([kept, after], axis=1), [[0, 0]]], axis=0)
-        picture = tf.pad(picture, bands)
-        # Where the picture with its bands begins in the square.
+        image = tf.pad(image, bands)
+        # Where the image with its bands begins in the square.
         start = tf.cast(before - kept, tf.float32)
         resized = tf.fill([2], tf.constant(view.resize, tf.int64))
         scale = tf.fill([2], tf.cast(view.resize / side, tf.float32))
@@ -59,7 +59,7 @@ def _central(picture, view: View):  # type: ignore[no-untyped-def]
     cut = tf.cast((resized - view.image_size) // 2, tf.float32)
     # The op behind tf.image.resize, which cannot cut.
     return tf.raw_ops.ScaleAndTranslate(
-        images=picture[tf.newaxis],
+        images=image[tf.newaxis],
         size=size,
         scale=scale,
         translation=scale * start - cut,
@@ -77,7 +77,7 @@ def _decode_other(data):  # type: ignore[no-untyped-def]
         field = tf.strings.substr(header, start, len(values[0]))
         return tf.reduce_any(tf.equal(field, list(values)))
 
-    # decode_image reads the indices of a palette BMP as grey, without a word.
+    # decode_image reads the indices of a palette BMP as gray, without a word.
     is_bmp = header_is(0, b"BM")
     is_direct = header_is(28, b"\x18\0\0\0\0\0", b"\x20\0\0\0\0\0")
     # decode_image of TensorFlow 2.20 writes the RGBA frames of an animated WebP over
@@ -89,11 +89,11 @@ def _decode_other(data):  # type: ignore[no-untyped-def]
     checks = [
         tf.debugging.Assert(
             tf.logical_or(tf.logical_not(is_bmp), is_direct),
-            ["A BMP must have 24 or 32 bits a pixel; send this picture as PNG."],
+            ["A BMP must have 24 or 32 bits a pixel; send this image as PNG."],
         ),
         tf.debugging.Assert(
             tf.logical_not(is_animated),
-            ["An animated WebP is not decoded; send this picture as PNG."],
+            ["An animated WebP is not decoded; send this image as PNG."],
         ),
     ]
     with tf.control_dependencies(checks):
@@ -101,7 +101,7 @@ def _decode_other(data):  # type: ignore[no-untyped-def]
     image.set_shape([None, None, None])
     image = tf.cast(image, tf.float32)
     channels = tf.shape(image)[2]
-    is_even = tf.equal(channels % 2, 0)  # grey + alpha, RGB + alpha
+    is_even = tf.equal(channels % 2, 0)  # gray + alpha, RGB + alpha
     color = tf.cond(is_even, lambda: image[:, :, :-1], lambda: image)
     alpha = tf.cond(
         # The fourth byte of a BMP has no meaning.

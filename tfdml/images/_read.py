@@ -1,7 +1,7 @@
-"""Reading pictures: whatever Pillow opens becomes upright RGB on a stated colour.
+"""Reading images: whatever Pillow opens becomes upright RGB on a stated color.
 
 Training, the gallery builder and the search client all read through this file, so
-that one picture has one embedding (see docs/images.md for what the exported graph
+that one image has one embedding (see docs/images.md for what the exported graph
 does with the bytes that other clients send).
 """
 
@@ -28,7 +28,7 @@ from cykooz_resizer import (
 from PIL import Image, ImageOps
 
 WHITE = (255, 255, 255)
-"""The colour that shines through transparent pixels."""
+"""The color that shines through transparent pixels."""
 
 IMAGE_SUFFIXES = frozenset(
     suffix
@@ -44,17 +44,17 @@ _MAY_BE_TURNED = (b"Exif\0", b"ns.adobe.com/xap")
 
 
 class UnreadableImageError(ValueError):
-    """The file or the bytes are not a picture that Pillow can read."""
+    """The file or the bytes are not an image that Pillow can read."""
 
 
 def list_images(images_folder: str | PathLike[str]) -> list[str]:
-    """List the pictures below a folder, at any depth, sorted.
+    """List the images below a folder, at any depth, sorted.
 
-    A picture is a file whose name ends as an image's does. Hidden files and folders
+    An image is a file whose name ends as an image's does. Hidden files and folders
     (their name begins with a dot) are left out; links to folders are followed.
 
     Args:
-        images_folder: Folder with a folder for each class, or with pictures only.
+        images_folder: Folder with a folder for each class, or with images only.
 
     Returns:
         Paths below the folder, with forward slashes.
@@ -62,7 +62,7 @@ def list_images(images_folder: str | PathLike[str]) -> list[str]:
     Raises:
         NotADirectoryError: There is no such folder.
         OSError: A folder in it cannot be read.
-        ValueError: It holds no picture, or a file name is not UTF-8.
+        ValueError: It holds no image, or a file name is not UTF-8.
     """
     root = Path(images_folder)
     if not root.is_dir():
@@ -111,23 +111,23 @@ def read_image(
     background: tuple[int, int, int] = WHITE,
     max_pixels: int = 100_000_000,
 ) -> np.ndarray:
-    """Read one picture as upright RGB.
+    """Read one image as upright RGB.
 
     The EXIF orientation is applied, transparent pixels are composited on
-    `background`, the first frame of an animation is taken, 16-bit grey is scaled to
-    8 bits, and every colour mode is converted to RGB.
+    `background`, the first frame of an animation is taken, 16-bit gray is scaled to
+    8 bits, and every color mode is converted to RGB.
 
     Args:
         source: Path of a file, or the encoded bytes themselves.
-        background: RGB colour under transparent pixels, each 0 to 255.
-        max_pixels: Width times height above which the picture is refused before it
+        background: RGB color under transparent pixels, each 0 to 255.
+        max_pixels: Width times height above which the image is refused before it
             is decoded.
 
     Returns:
         uint8 array `[height, width, 3]`.
 
     Raises:
-        UnreadableImageError: The picture is broken, of an unknown format or larger
+        UnreadableImageError: The image is broken, of an unknown format or larger
             than `max_pixels`. The message names the file and the reason.
         FileNotFoundError: There is no such file.
     """
@@ -142,11 +142,11 @@ def read_image(
             width, height = image.size
             if width * height > max_pixels:
                 raise UnreadableImageError(
-                    f"{name}: a picture may have at most {max_pixels} pixels. "
+                    f"{name}: an image may have at most {max_pixels} pixels. "
                     f"Received: {width} x {height}."
                 )
             image.load()
-            # In place, because a picture that lies upright would be copied.
+            # In place, because an image that lies upright would be copied.
             ImageOps.exif_transpose(image, in_place=True)
             return _to_rgb(image, background)
     except FileNotFoundError:
@@ -197,8 +197,8 @@ def warnings_ignored() -> Iterator[None]:
 def _plain_jpeg(data: bytes, max_pixels: int) -> np.ndarray | None:
     """Decode a JPEG by libjpeg-turbo alone: Pillow's pixels in two thirds of its time.
 
-    None where Pillow must say what becomes of it: another format or colour space, too
-    many pixels, a picture that may lie on its side, data that libjpeg warns of.
+    None where Pillow must say what becomes of it: another format or color space, too
+    many pixels, an image that may lie on its side, data that libjpeg warns of.
     """
     if data[:3] != b"\xff\xd8\xff" or any(word in data for word in _MAY_BE_TURNED):
         return None
@@ -216,8 +216,8 @@ def _to_rgb(image: Image.Image, background: tuple[int, int, int]) -> np.ndarray:
         values = np.asarray(image, dtype=np.float64)
         if image.mode.startswith("I"):
             values = values / 257.0  # 65535 becomes 255
-        grey = np.clip(np.rint(values), 0, 255).astype(np.uint8)
-        return np.repeat(grey[:, :, np.newaxis], 3, axis=2)
+        gray = np.clip(np.rint(values), 0, 255).astype(np.uint8)
+        return np.repeat(gray[:, :, np.newaxis], 3, axis=2)
     if image.has_transparency_data:
         canvas = Image.new("RGBA", image.size, (*background, 255))
         canvas.alpha_composite(image.convert("RGBA"))
@@ -226,7 +226,7 @@ def _to_rgb(image: Image.Image, background: tuple[int, int, int]) -> np.ndarray:
 
 
 def resize_image(image: np.ndarray, size: int) -> np.ndarray:
-    """Squash a picture to a square, with an antialiased bilinear filter.
+    """Squash an image to a square, with an antialiased bilinear filter.
 
     Args:
         image: uint8 array `[height, width, 3]`.
@@ -245,16 +245,16 @@ def resample(
     width: int,
     box: tuple[float, float, float, float] | None = None,
 ) -> np.ndarray:
-    """Change the size of a picture, with an antialiased bilinear filter.
+    """Change the size of an image, with an antialiased bilinear filter.
 
     The result is Pillow's within a level, in a quarter of its time, and the same on
-    every processor. A part of a picture is resized exactly as if the whole had been.
+    every processor. A part of an image is resized exactly as if the whole had been.
 
     Args:
         image: uint8 array `[height, width, 3]`.
         height: Pixels of the result, at least 1.
         width: Pixels of the result, at least 1.
-        box: Part of the picture: left, top, width and height in pixels, which need
+        box: Part of the image: left, top, width and height in pixels, which need
             not be whole; None for all of it.
 
     Returns:
@@ -269,7 +269,7 @@ def resample(
     else:
         left, top, across, down = box
     options = ResizeOptions(resize_alg=_BILINEAR, use_alpha=False)
-    # A box that ends at the picture's edge may seem to end behind it by rounding.
+    # A box that ends at the image's edge may seem to end behind it by rounding.
     options.crop_box = CropBox(
         left, top, min(across, columns - left), min(down, rows - top)
     )
@@ -282,7 +282,7 @@ def resample(
 
 
 def encode_png(image: np.ndarray) -> bytes:
-    """Encode a uint8 picture `[height, width, 3]` as PNG, without loss."""
+    """Encode a uint8 image `[height, width, 3]` as PNG, without loss."""
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, format="PNG", compress_level=1)
     return buffer.getvalue()

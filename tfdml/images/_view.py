@@ -1,7 +1,7 @@
-"""Views: the part of a picture that the network sees, and at which size.
+"""Views: the part of an image that the network sees, and at which size.
 
 A model belongs to one view. Training, the exported graph, the index and the search
-client all bring a picture into that same form.
+client all bring an image into that same form.
 """
 
 import math
@@ -25,13 +25,13 @@ _SIGNATURE = re.compile(r"view_([0-9]+)(_padded)?")
 
 @dataclass(frozen=True)
 class View:
-    """How a picture of any size becomes a square of the network's size.
+    """How an image of any size becomes a square of the network's size.
 
-    With `resize` = 0 the whole picture is squashed to the square. With `resize` = R
+    With `resize` = 0 the whole image is squashed to the square. With `resize` = R
     the shorter side becomes R pixels, the longer one floor(R longer / shorter), and
     the square is cut from the middle: of n pixels, floor((n - image_size) / 2) are
     left out before it. The papers resize to 256 and cut 227 or 224. With `pad` the
-    picture first becomes a square by black bands on both sides of its shorter side,
+    image first becomes a square by black bands on both sides of its shorter side,
     as in Hong et al. Every change of size is an antialiased bilinear one.
 
     Example:
@@ -42,7 +42,7 @@ class View:
         image_size: Side of the square in pixels, 1 to 8192.
         resize: Length of the shorter side before the square is cut, at least
             `image_size` and at most 8192; 0 squashes.
-        pad: Whether bands make the picture a square first; needs `resize`.
+        pad: Whether bands make the image a square first; needs `resize`.
 
     Raises:
         ValueError: An argument is out of its range.
@@ -81,7 +81,7 @@ class View:
             )
 
     def check_crop(self, crop: str, min_scale: float) -> None:
-        """Make sure that pictures of this view can be cut at random in this way.
+        """Make sure that images of this view can be cut at random in this way.
 
         Args:
             crop: As in `random`.
@@ -103,7 +103,7 @@ class View:
             )
         if crop == "resized" and self.pad:
             raise ValueError(
-                '`crop` = "resized" takes a part of the picture itself and goes with '
+                '`crop` = "resized" takes a part of the image itself and goes with '
                 "no `pad`. Received: pad=True."
             )
         if not 0 < min_scale <= 1:
@@ -112,36 +112,36 @@ class View:
                 f"Received: min_scale={min_scale}."
             )
 
-    def reduced(self, picture: np.ndarray) -> np.ndarray:
-        """Make a picture as small as it can be without changing what the view shows.
+    def reduced(self, image: np.ndarray) -> np.ndarray:
+        """Make an image as small as it can be without changing what the view shows.
 
         Doing it twice changes nothing, and the central view of the result is that of
-        the picture. A picture that would grow is returned as it is (unless padded).
+        the image. An image that would grow is returned as it is (unless padded).
 
         Args:
-            picture: uint8 `[height, width, 3]`.
+            image: uint8 `[height, width, 3]`.
 
         Returns:
-            uint8 `[height, width, 3]`, smaller or the picture itself.
+            uint8 `[height, width, 3]`, smaller or the image itself.
         """
         if not self.resize:
-            return resize_image(picture, self.image_size)
+            return resize_image(image, self.image_size)
         if self.pad:
-            return self._padded(picture)
-        if min(picture.shape[:2]) <= self.resize:
-            return picture
-        return resample(picture, *self._resized(picture))
+            return self._padded(image)
+        if min(image.shape[:2]) <= self.resize:
+            return image
+        return resample(image, *self._resized(image))
 
-    def central(self, picture: np.ndarray) -> np.ndarray:
+    def central(self, image: np.ndarray) -> np.ndarray:
         """Return the view at test time.
 
         Args:
-            picture: uint8 `[height, width, 3]`, upright RGB.
+            image: uint8 `[height, width, 3]`, upright RGB.
 
         Returns:
             uint8 `[image_size, image_size, 3]`.
         """
-        small = self.reduced(picture)
+        small = self.reduced(image)
         if not self.resize:
             return small
         height, width = self._resized(small)
@@ -150,7 +150,7 @@ class View:
 
     def random(
         self,
-        picture: np.ndarray,
+        image: np.ndarray,
         generator: np.random.Generator,
         crop: str,
         min_scale: float = 0.16,
@@ -158,11 +158,11 @@ class View:
         """Return a random view for training.
 
         Args:
-            picture: uint8 `[height, width, 3]`, upright RGB.
+            image: uint8 `[height, width, 3]`, upright RGB.
             generator: Where the random numbers come from.
             crop: `"none"` is the central view. `"position"` resizes (and pads) as the
                 view says and cuts the square at a random place. `"resized"` takes a
-                random part of the picture, `min_scale` to 1 of its area and 3/4 to
+                random part of the image, `min_scale` to 1 of its area and 3/4 to
                 4/3 as wide as high, and squashes it to the square; where ten tries
                 find no such part, the largest one in the middle that is no longer
                 than 4/3.
@@ -176,19 +176,17 @@ class View:
         """
         self.check_crop(crop, min_scale)
         if crop == "none":
-            return self.central(picture)
+            return self.central(image)
         if crop == "resized":
-            part = _random_part(
-                picture.shape[0], picture.shape[1], generator, min_scale
-            )
-            return resample(picture, self.image_size, self.image_size, part)
-        small = self.reduced(picture)
+            part = _random_part(image.shape[0], image.shape[1], generator, min_scale)
+            return resample(image, self.image_size, self.image_size, part)
+        small = self.reduced(image)
         room = np.subtract(self._resized(small), self.image_size)
         top, left = (int(generator.integers(pixels + 1)) for pixels in room)
         return self._cut(small, top, left)
 
-    def _resized(self, picture: np.ndarray) -> tuple[int, int]:
-        height, width = picture.shape[:2]
+    def _resized(self, image: np.ndarray) -> tuple[int, int]:
+        height, width = image.shape[:2]
         if self.pad:
             return self.resize, self.resize
         shorter = min(height, width)
@@ -205,19 +203,19 @@ class View:
         box = (left * across, top * down, size * across, size * down)
         return resample(small, size, size, box)
 
-    def _padded(self, picture: np.ndarray) -> np.ndarray:
-        height, width = picture.shape[:2]
+    def _padded(self, image: np.ndarray) -> np.ndarray:
+        height, width = image.shape[:2]
         side = max(height, width)
         if height == width:
-            return resize_image(picture, self.resize)
+            return resize_image(image, self.resize)
         # The longer side first: the padded square may be too large for the memory.
         if width < height:
-            return self._padded(picture.swapaxes(0, 1)).swapaxes(0, 1)
+            return self._padded(image.swapaxes(0, 1)).swapaxes(0, 1)
         if side * self.resize > _MOST_PADDED:
             raise UnreadableImageError(
-                f"a picture of {width} x {height} pixels is too long to be padded."
+                f"an image of {width} x {height} pixels is too long to be padded."
             )
-        narrow = resample(picture, height, self.resize)
+        narrow = resample(image, height, self.resize)
         canvas = np.zeros((side, self.resize, 3), "uint8")
         top = (side - height) // 2
         canvas[top : top + height] = narrow
@@ -268,7 +266,7 @@ def view_of_signatures(names: Iterable[str], image_size: int) -> View:
 
     Args:
         names: All of them.
-        image_size: Size of the model's pictures.
+        image_size: Size of the model's images.
 
     Returns:
         The view; the squash where no name tells another.

@@ -1,4 +1,4 @@
-"""Labelled images from a folder, and the split of classes."""
+"""Labeled images from a folder, and the split of classes."""
 
 import hashlib
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Pictures of a data set as the network sees them: read in threads, cached."""
+"""Images of a data set as the network sees them: read in threads, cached."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -14,10 +14,10 @@ from training.environment import cpu_cores
 _LARGE_BLOCK = 31 * 2**20  # glibc follows up to 32 MiB
 
 
-class Pictures:
-    """The pictures of a data set in one view, read when they are asked for.
+class Images:
+    """The images of a data set in one view, read when they are asked for.
 
-    Pictures that were read are kept while they fit `cache_bytes`: whole squares with
+    Images that were read are kept while they fit `cache_bytes`: whole squares with
     `crop` = "none", else what a random crop can be cut from. What is returned does not
     depend on what is kept. May be used from several threads.
 
@@ -29,7 +29,7 @@ class Pictures:
         min_scale: Smallest share of the area with `crop` = "resized", above 0 and at
             most 1.
         seed: Seed of the random crops, at least 0.
-        cache_bytes: Most bytes of pictures to keep; 0 keeps none.
+        cache_bytes: Most bytes of images to keep; 0 keeps none.
         threads: Threads that read; by default one a CPU core.
 
     Raises:
@@ -63,24 +63,24 @@ class Pictures:
         self._cache_bytes = cache_bytes
         self._threads = threads or cpu_cores()
         # As glibc grows used to blocks of this size, it keeps freed memory for the next
-        # picture. Otherwise each picture gets fresh pages, which doubles the time.
+        # image. Otherwise each image gets fresh pages, which doubles the time.
         bytes(_LARGE_BLOCK)
-        self._pool = ThreadPoolExecutor(self._threads, "pictures")
+        self._pool = ThreadPoolExecutor(self._threads, "images")
         self._lock = threading.Lock()
         self._kept: dict[int, np.ndarray] = {}
         self._kept_bytes = 0
 
     def __len__(self) -> int:
-        """Return the number of pictures."""
+        """Return the number of images."""
         return len(self.data)
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of the pictures that are kept."""
+        """Bytes of the images that are kept."""
         return self._kept_bytes
 
     def central(self, positions: Iterable[int] | np.ndarray) -> np.ndarray:
-        """Return pictures as at test time.
+        """Return images as at test time.
 
         Args:
             positions: Which, as positions in the data set.
@@ -99,10 +99,10 @@ class Pictures:
         return self._gathered(positions, view)
 
     def random(self, positions: Iterable[int] | np.ndarray, step: int) -> np.ndarray:
-        """Return pictures cut at random, as `crop` says.
+        """Return images cut at random, as `crop` says.
 
         The random numbers depend on the seed, the step and the place in `positions`
-        alone: the same call gives the same pictures in every process.
+        alone: the same call gives the same images in every process.
 
         Args:
             positions: Which, as positions in the data set.
@@ -127,7 +127,7 @@ class Pictures:
     def check(
         self, *, skip_unreadable: bool = False, description: str = "read"
     ) -> list[tuple[int, str]]:
-        """Read every picture once, with a progress bar, and keep what fits.
+        """Read every image once, with a progress bar, and keep what fits.
 
         Args:
             skip_unreadable: Go on where a file is broken.
@@ -188,25 +188,25 @@ class Pictures:
         if is_copied or self._threads == 1:
             fill()
             return views
-        # Not a task for each picture: each costs the calling thread some time, which
+        # Not a task for each image: each costs the calling thread some time, which
         # the readers then wait for.
         for task in [self._pool.submit(fill) for _ in range(self._threads)]:
             task.result()
         return views
 
     def _form(self, position: int) -> np.ndarray:
-        """Return what the views of a picture are made from: read, or kept."""
+        """Return what the views of an image are made from: read, or kept."""
         form = self._kept.get(position)
         if form is not None:
             return form
-        picture = self.data.read(position)
+        image = self.data.read(position)
         try:
             if self._crop == "none":
-                form = self.view.central(picture)
+                form = self.view.central(image)
             elif self._crop == "position":
-                form = self.view.reduced(picture)
+                form = self.view.reduced(image)
             else:
-                form = picture
+                form = image
         except UnreadableImageError as error:  # which knows no name
             raise UnreadableImageError(
                 f"{self.data.images[position]}: {error}"
@@ -222,7 +222,7 @@ class Pictures:
         full = self._kept_bytes + form.nbytes > self._cache_bytes
         if full or position in self._kept:
             return
-        # A part of a picture would keep the whole of it alive.
+        # A part of an image would keep the whole of it alive.
         self._kept[position] = (
             form.copy() if isinstance(form.base, np.ndarray) else form
         )

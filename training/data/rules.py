@@ -129,7 +129,7 @@ def _is_number(text: str) -> bool:
 
 
 def _repeated_images(rows: list[Row]) -> Iterator[Problem]:
-    """Yield rows that repeat an image; two boxes of one picture are two images."""
+    """Yield rows that repeat an image; two boxes of one file are two images."""
     first: dict[tuple[str, ...], int] = {}
     for row in rows:
         path = row.cells.get("path", "").strip()

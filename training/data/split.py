@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from training.data.data_set import DataSet
-from training.data.images import Pictures
+from training.data.images import Images
 
 
 @dataclass(frozen=True)
@@ -16,14 +16,14 @@ class Split:
 
     Args:
         data: What is known of them.
-        pictures: The pictures of the whole data set.
+        images: The images of the whole data set.
         positions: Where the images of the split are in it, int64 `[N]`.
         label_distance: Of continuous labels, as for
             `tfdml.metrics.label_distance_metrics`.
     """
 
     data: DataSet
-    pictures: Pictures
+    images: Images
     positions: np.ndarray
     label_distance: Callable[[Any, Any], Any] | None = None
 

@@ -30,7 +30,7 @@ def calibrate_run(
 
     Every image is a query among all others, or each query in the gallery where the data
     set has such roles. Where sequences are known, the images of the query's own are
-    left out: a threshold that suits neighbouring frames would be too low for a picture
+    left out: a threshold that suits neighboring frames would be too low for an image
     that was taken another time.
 
     In a larger gallery the nearest image of another class is nearer. So that the
@@ -62,7 +62,7 @@ def calibrate_run(
     data = split.data
     if data.is_continuous:
         raise NoThresholdError(
-            f"{run} was trained on continuous labels: no neighbour of theirs is right "
+            f"{run} was trained on continuous labels: no neighbor of theirs is right "
             "or wrong, so that there is no match to calibrate. It needs classes."
         )
     if not len(data):

@@ -11,6 +11,7 @@ import numpy as np
 from tfdml.metrics import Difference, paired_difference
 from training.json_files import read_json
 from training.measure.query_files import NamedResults, read_queries
+from training.recipe.recipe import with_current_names
 
 _CLASSES = ("precision_at_1", "r_precision", "map_at_r", "mean_average_precision")
 
@@ -122,10 +123,11 @@ def _grouped(folders: Sequence[Path]) -> list[list[Path]]:
         if file.is_file():
             recipe = read_json(file)
             try:
+                recipe = with_current_names(recipe)
                 whole = json.dumps(recipe, sort_keys=True)
                 fit = {**recipe["fit"], "seed": None}
                 key = json.dumps({**recipe, "fit": fit}, sort_keys=True)
-            except (TypeError, KeyError) as error:
+            except (AttributeError, TypeError, KeyError) as error:
                 raise ValueError(f"{file} is no recipe of a run ({error}).") from error
         if whole in seen:
             raise ValueError(

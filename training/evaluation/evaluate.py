@@ -74,7 +74,7 @@ def evaluate(
         FileExistsError: The folder exists, and `overwrite` is False or it holds no
             evaluation.
         ValueError: An embedding is not finite, or a file of the run is damaged.
-        UnreadableImageError: A picture of the report is broken; all else is written.
+        UnreadableImageError: An image of the report is broken; all else is written.
     """
     folder = Path(out).resolve()
     _check_free(folder, overwrite)
@@ -86,7 +86,7 @@ def evaluate(
         results, drawn = _evaluate_into(new, subject, keep_embeddings, threshold)
         folder.parent.mkdir(parents=True, exist_ok=True)
         replace_folder(new, folder, Path(scratch) / "replaced")
-    # Last, because it needs the pictures: a broken one costs no more than the report.
+    # Last, because it needs the images: a broken one costs no more than the report.
     write_evaluation_report(folder, results, drawn)
     return results
 

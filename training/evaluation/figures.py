@@ -65,7 +65,7 @@ def figures(drawn: Drawn) -> Iterator[Figure]:
         if len(worst):
             yield Figure(
                 "Worst searches",
-                "Queries whose first picture of their own class comes last of all, "
+                "Queries whose first image of their own class comes last of all, "
                 "one of each class.",
                 plot_retrieval_gallery(_rows(drawn, worst)),
             )
@@ -91,7 +91,7 @@ def figures(drawn: Drawn) -> Iterator[Figure]:
     if drawn.occurrences is not None:
         yield Figure(
             "Hubness",
-            f"How often each picture is among the {drawn.hub_k} nearest of a query: "
+            f"How often each image is among the {drawn.hub_k} nearest of a query: "
             "hubs are found by many queries they do not belong to, anti-hubs by none.",
             plot_hubness(drawn.occurrences, drawn.hub_k),
         )
@@ -114,7 +114,7 @@ def curves(
     if ranks:
         yield Figure(
             "Recall against k",
-            "The share of queries with at least one picture of their class among the "
+            "The share of queries with at least one image of their class among the "
             "first k.",
             plot_recall_at_k(ranks),
         )
@@ -134,7 +134,7 @@ def curves(
         missing = ", ".join(name for name, roc in rocs.items() if roc is None)
         yield Figure(
             "Verification of pairs",
-            "Two pictures are taken for one class where their similarity is above a "
+            "Two images are taken for one class where their similarity is above a "
             "threshold."
             + f" Not measured: {missing}; `evaluate` does."
             * bool(missing),
@@ -190,8 +190,8 @@ def _rows(drawn: Drawn, chosen: np.ndarray) -> list[Any]:
     found, scores = search_split(split, drawn.embeddings, asked, _HITS)
 
     def about(image: int) -> tuple[np.ndarray, str]:
-        picture = split.pictures.central(split.positions[[image]])[0]
-        return picture, data.class_names[data.labels[image]]
+        pixels = split.images.central(split.positions[[image]])[0]
+        return pixels, data.class_names[data.labels[image]]
 
     return [
         (
@@ -208,17 +208,15 @@ def _rows(drawn: Drawn, chosen: np.ndarray) -> list[Any]:
 def _map(drawn: Drawn) -> Figure:
     split, count = drawn.subject.split, len(drawn.embeddings)
     chosen = np.random.default_rng(0).permutation(count)[:_MOST_ON_THE_MAP]
-    pictures = split.pictures.central(split.positions[chosen])
-    step = max(1, pictures.shape[1] // _THUMBNAIL)
+    images = split.images.central(split.positions[chosen])
+    step = max(1, images.shape[1] // _THUMBNAIL)
     labels = None
     if not split.data.is_continuous:
         labels = np.array(split.data.class_names)[split.data.labels[chosen]]
-    of = f"{len(chosen):,} of {count:,} pictures" if count > len(chosen) else ""
+    of = f"{len(chosen):,} of {count:,} images" if count > len(chosen) else ""
     return Figure(
         "Map of the embeddings",
-        "t-SNE lays similar pictures side by side; distances across the map mean "
+        "t-SNE lays similar images side by side; distances across the map mean "
         f"nothing. {of}".strip(),
-        plot_embedding_map(
-            drawn.embeddings[chosen], pictures[:, ::step, ::step], labels
-        ),
+        plot_embedding_map(drawn.embeddings[chosen], images[:, ::step, ::step], labels),
     )

@@ -13,7 +13,7 @@ from tfdml._embeddings import as_embeddings
 from tfdml.images import View
 from tfdml.models import load_embedder
 from training.data.data_set import SPLITS
-from training.data.images import Pictures
+from training.data.images import Images
 from training.data.source import read_source
 from training.data.split import Split
 from training.json_files import read_json
@@ -61,7 +61,7 @@ def open_subject(
         model: A run folder; an embedder, `.keras`; the folder of an exported
             SavedModel, or of its versions, of which the highest number counts; or
             embeddings, `.npy`, one row an image in the order of the images. A `.keras`
-            file does not know its view: pictures are squashed to its size.
+            file does not know its view: images are squashed to its size.
         images: A folder `class/image` or a manifest. May be left out for a run, whose
             images are known.
         split: `"train"`, `"validation"`, `"test"` or `"all"`. By default the test
@@ -153,7 +153,7 @@ def _exported(path: Path, images: str | PathLike[str], split: str | None) -> Sub
     def embeddings() -> np.ndarray:
         blocks = np.array_split(chosen.positions, -(-len(chosen.positions) // 64))
         return np.concatenate(
-            [model.embed(chosen.pictures.central(block)) for block in blocks]
+            [model.embed(chosen.images.central(block)) for block in blocks]
         )
 
     return _checked(
@@ -182,8 +182,7 @@ def _read_split(
     places = np.arange(len(of)) if split == "all" else np.flatnonzero(of == split)
     data = source.data.select(places)
     distance = None if recipe is None else label_distance_of(recipe)
-    pictures = Pictures(data, view)
-    chosen = Split(data, pictures, np.arange(len(data)), distance)
+    chosen = Split(data, Images(data, view), np.arange(len(data)), distance)
     return chosen, split, source.names(data)
 
 

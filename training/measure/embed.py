@@ -13,9 +13,9 @@ _BATCH = 64
 
 
 class _Blocks(keras.utils.PyDataset):
-    """The pictures of a split as they are tested, in blocks of one size.
+    """The images of a split as they are tested, in blocks of one size.
 
-    The last one is filled up with its own pictures again; one alone is not.
+    The last one is filled up with its own images again; one alone is not.
     """
 
     def __init__(self, split: Split) -> None:
@@ -29,10 +29,10 @@ class _Blocks(keras.utils.PyDataset):
     def __getitem__(self, index: int) -> tuple[np.ndarray]:
         block = self._split.positions[index * _BATCH : (index + 1) * _BATCH]
         with noted(self):
-            pictures = self._split.pictures.central(block)
+            images = self._split.images.central(block)
         if index:  # with a shorter last one a model would be compiled twice
-            pictures = np.resize(pictures, (_BATCH, *pictures.shape[1:]))
-        return (pictures,)
+            images = np.resize(images, (_BATCH, *images.shape[1:]))
+        return (images,)
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def original_error(batches: Any) -> Iterator[None]:
 
 
 def embed(embedder: keras.Model, split: Split) -> np.ndarray:
-    """Embed the pictures of a split, float32 `[N, dimension]`.
+    """Embed the images of a split, float32 `[N, dimension]`.
 
     Raises:
         UnreadableImageError: A file is broken.
@@ -69,13 +69,13 @@ def embed(embedder: keras.Model, split: Split) -> np.ndarray:
 
 
 def raw_pixels(split: Split) -> np.ndarray:
-    """Embed pictures as their own 32 x 32 pixels, each centred: the floor to beat."""
+    """Embed images as their own 32 x 32 pixels, each centered: the floor to beat."""
     blocks = _Blocks(split)
     rows = np.empty((len(split.positions), 32 * 32 * 3), "float32")
     for index in range(len(blocks)):
-        pictures = blocks[index][0].astype("float32")
-        small = keras.ops.image.resize(pictures, (32, 32), antialias=True)
-        flat = keras.ops.convert_to_numpy(small).reshape(len(pictures), -1)
+        images = blocks[index][0].astype("float32")
+        small = keras.ops.image.resize(images, (32, 32), antialias=True)
+        flat = keras.ops.convert_to_numpy(small).reshape(len(images), -1)
         # Without this, most of the cosine is the white that all drawings share.
         flat = flat - flat.mean(axis=1, keepdims=True)
         block = rows[index * _BATCH : (index + 1) * _BATCH]

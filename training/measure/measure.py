@@ -161,7 +161,7 @@ class SplitEvaluation(keras.callbacks.Callback):
         self._embedder = embedder
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Embed the pictures and add the metrics to the logs."""
+        """Embed the images and add the metrics to the logs."""
         measured = (
             measure(self._split, lambda split: embed(self._embedder, split)) or {}
         )

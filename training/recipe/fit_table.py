@@ -8,7 +8,7 @@ from training.recipe.checks import RecipeError, check_range, check_word
 
 @dataclass(frozen=True)
 class Fit:
-    """`[fit]`: an optimiser, its schedule, and how long it runs.
+    """`[fit]`: an optimizer, its schedule, and how long it runs.
 
     `steps` is a multiple of `steps_per_epoch`, or less than it: then there is one
     epoch. `optimizer` is "adamw", "adam", "rmsprop" or "sgd" (with `momentum`).
@@ -22,8 +22,8 @@ class Fit:
     last three count steps from the beginning of the run, those of the warm-up too.
 
     `weight_decay` shrinks weights by learning rate times decay, apart from the gradient
-    (AdamW), whatever the optimiser. `l2_penalty` adds penalty times weight to the
-    gradient after clipping, which is what PyTorch's optimisers but AdamW call
+    (AdamW), whatever the optimizer. `l2_penalty` adds penalty times weight to the
+    gradient after clipping, which is what PyTorch's optimizers but AdamW call
     weight_decay; only one of them is above 0.
 
     Gradients longer than `clip_norm`, all together, or larger than `clip_value` are cut
@@ -33,7 +33,7 @@ class Fit:
     The backbone, all that stands before the pooling, learns with `backbone_rate` times
     the learning rate, the embedding layer with `embedding_rate` times. Weight decay
     follows. In the first `head_only_steps` only the embedding layer and the proxies
-    learn, if there are any. `freeze_batch_norm` leaves the batch normalisations of the
+    learn, if there are any. `freeze_batch_norm` leaves the batch normalizations of the
     backbone as they are, all the time.
 
     With `ema_momentum` above 0 validation and the saved weights are averages, each step

@@ -1,4 +1,4 @@
-"""Recipes: what a training run does, as a typed and checked TOML file."""
+"""Read and check recipes: TOML files that say what a training run does."""
 
 import dataclasses
 import difflib
@@ -18,8 +18,8 @@ from training.recipe.tables import (
     Batches,
     Data,
     Embedder,
+    Images,
     Loss,
-    Pictures,
     Proxies,
 )
 
@@ -32,7 +32,7 @@ class Recipe:
     embedder: Embedder = field(default_factory=Embedder)
     loss: Loss = field(default_factory=Loss)
     proxies: Proxies = field(default_factory=Proxies)
-    pictures: Pictures = field(default_factory=Pictures)
+    images: Images = field(default_factory=Images)
     batches: Batches = field(default_factory=Batches)
     augmentation: Augmentation = field(default_factory=Augmentation)
     fit: Fit = field(default_factory=Fit)
@@ -65,13 +65,13 @@ class Recipe:
 
     @property
     def view(self) -> View:
-        """How a picture becomes what the network is shown."""
-        about = self.pictures
+        """How an image becomes what the network is shown."""
+        about = self.images
         try:
             view = View(self.embedder.image_size, about.resize, about.pad)
             view.check_crop(about.crop, about.min_scale)
         except ValueError as error:
-            raise RecipeError(f"[pictures]: {error}") from None
+            raise RecipeError(f"[images]: {error}") from None
         return view
 
 
@@ -80,7 +80,7 @@ def read_recipe(path: str | PathLike[str], *, images: str | None = None) -> Reci
 
     Args:
         path: A TOML file with the tables `[data]`, `[embedder]`, `[loss]`,
-            `[proxies]`, `[pictures]`, `[batches]`, `[augmentation]` and `[fit]`.
+            `[proxies]`, `[images]`, `[batches]`, `[augmentation]` and `[fit]`.
         images: Takes the place of `images` in `[data]`.
 
     Returns:
@@ -116,7 +116,7 @@ def recipe_of(tables: dict[str, Any], name: str = "recipe") -> Recipe:
     """
     sections = {f.name: f for f in dataclasses.fields(Recipe)}
     values = {}
-    for section, table in tables.items():
+    for section, table in with_current_names(tables).items():
         _check_known(section, sections, f"{name}: ", "table")
         if not isinstance(table, dict):
             raise RecipeError(
@@ -127,6 +127,21 @@ def recipe_of(tables: dict[str, Any], name: str = "recipe") -> Recipe:
     if "data" not in values:
         raise RecipeError(f"{name}: the table [data] with `images` must be there.")
     return Recipe(**values)
+
+
+def with_current_names(tables: dict[str, Any]) -> dict[str, Any]:
+    """Return the tables of a recipe with what was renamed since it was written."""
+    renamed = {_OLD_TABLES.get(name, name): table for name, table in tables.items()}
+    changes = renamed.get("augmentation")
+    if isinstance(changes, dict):
+        renamed["augmentation"] = {
+            _OLD_CHANGES.get(key, key): value for key, value in changes.items()
+        }
+    return renamed
+
+
+_OLD_TABLES = {"pictures": "images"}
+_OLD_CHANGES = {"greyscale": "grayscale"}
 
 
 def _read_table(where: str, kind: Any, table: dict[str, Any]) -> Any:
@@ -148,21 +163,30 @@ def _read_table(where: str, kind: Any, table: dict[str, Any]) -> Any:
         raise RecipeError(f"{where}{error}") from None
 
 
+_NOT_IN_RECIPES = (
+    # Base classes and wrappers of other losses.
+    "MetricLoss",
+    "PairLoss",
+    "ProxyLoss",
+    "ContinuousLoss",
+    "AcrossReplicas",
+    # It needs a layer that a recipe cannot name.
+    "LearnedMarginLoss",
+)
 _OF_DESIGN = ("images_per_class", "classes_per_batch", "positive_probability")
 
 
 def _checked_loss(where: str, name: Any, arguments: dict[str, Any]) -> Loss:
     # Only here the losses, and with them Keras, are imported.
     import tfdml.losses
-    from tfdml.losses import ContinuousLoss, MetricLoss, PairLoss, ProxyLoss
+    from tfdml.losses import ContinuousLoss, MetricLoss, ProxyLoss
 
     known = [
         name
         for name, loss in vars(tfdml.losses).items()
         if inspect.isclass(loss)
-        and loss not in (MetricLoss, PairLoss, ProxyLoss)
-        # It needs a layer that a recipe cannot name.
-        and not issubclass(loss, tfdml.losses.LearnedMarginLoss)
+        and issubclass(loss, MetricLoss)
+        and name not in _NOT_IN_RECIPES
     ]
     _check_known(name, known, where, "loss")
     loss_class = getattr(tfdml.losses, name)

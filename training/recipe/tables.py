@@ -92,7 +92,7 @@ class Proxies:
     """`[proxies]`: the layer `tfdml.layers.Proxies`, with a proxy loss alone.
 
     Proxies learn with `learning_rate_multiplier` times the learning rate, under every
-    optimiser; weight decay follows. `center_penalty` is the tau of SoftTriple.
+    optimizer; weight decay follows. `center_penalty` is the tau of SoftTriple.
     """
 
     centers_per_class: int = 1
@@ -111,14 +111,14 @@ class Proxies:
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """`[pictures]`: what the network is shown of a picture. See docs/images.md.
+class Images:
+    """`[images]`: what the network is shown of an image. See docs/images.md.
 
-    With `resize` = 0 a picture is squashed to the embedder's size. Otherwise its
+    With `resize` = 0 an image is squashed to the embedder's size. Otherwise its
     shorter side gets that many pixels (with `pad`, after it was padded to a square) and
-    the centre is cut out. In training, `crop` = "position" cuts out a random place of
+    the center is cut out. In training, `crop` = "position" cuts out a random place of
     it instead, "resized" a random part of at least `min_scale` of its area and of any
-    shape between 3:4 and 4:3. Decoded pictures are kept in memory up to
+    shape between 3:4 and 4:3. Decoded images are kept in memory up to
     `cache_megabytes`.
     """
 
@@ -163,7 +163,7 @@ class Batches:
     - "shuffled": `batch_size` images as they come, for losses on proxies.
 
     With `importance_weights` a weighted contrastive loss undoes what the design
-    ("groups" or "pairs") favours.
+    ("groups" or "pairs") favors.
     """
 
     design: str = "groups"
@@ -203,12 +203,12 @@ class Batches:
 
 @dataclass(frozen=True)
 class Augmentation:
-    """`[augmentation]`: random changes of the training pictures; 0 turns one off.
+    """`[augmentation]`: random changes of the training images; 0 turns one off.
 
     `zoom` (below 1) and `shift` are shares of the side, where height and width vary
     apart, `rotation` is in degrees, `brightness`, `contrast` and `hue` are the factors
-    of Keras' layers of those names, `saturation` is the largest share of colour that is
-    taken away, and `greyscale` is a probability.
+    of Keras' layers of those names, `saturation` is the largest share of color that is
+    taken away, and `grayscale` is a probability.
     """
 
     zoom: float = 0.0
@@ -219,11 +219,11 @@ class Augmentation:
     contrast: float = 0.0
     saturation: float = 0.0
     hue: float = 0.0
-    greyscale: float = 0.0
+    grayscale: float = 0.0
 
     def __post_init__(self) -> None:
         """Check the values."""
-        colors = ("brightness", "contrast", "saturation", "hue", "greyscale")
+        colors = ("brightness", "contrast", "saturation", "hue", "grayscale")
         for name in ("zoom", "shift", *colors):
             check_range(self, name, 0, 1)
         if self.zoom == 1:

@@ -1,4 +1,4 @@
-"""Some queries with their nearest neighbours, as small pictures for the report."""
+"""Some queries with their nearest neighbors, as small images for the report."""
 
 import base64
 import io
@@ -33,15 +33,15 @@ def contact_sheet(
         embeddings: Float array `[N, dimension]`.
         names: Path of each image.
         queries: How many queries are drawn from all that have something to find.
-        failures: How many more are drawn from those whose first neighbour is wrong;
+        failures: How many more are drawn from those whose first neighbor is wrong;
             with continuous labels none.
-        neighbors: Neighbours a query.
+        neighbors: Neighbors a query.
         seed: Seed of the draw.
 
     Returns:
-        For each query `name`, `class`, `picture` (JPEG in base64), `drawn` ("from all"
+        For each query `name`, `class`, `image` (JPEG in base64), `drawn` ("from all"
         or "from failures") and `neighbors`; each of those with `name`, `class`,
-        `picture`, `similarity` (cosine) and `right`, None with continuous labels. An
+        `image`, `similarity` (cosine) and `positive`, None with continuous labels. An
         empty list where no query has anything to find.
     """
     if not split.can_be_measured:
@@ -60,10 +60,10 @@ def contact_sheet(
 
     def about(image: int) -> dict[str, Any]:
         label = "" if data.is_continuous else data.class_names[data.labels[image]]
-        picture = split.pictures.central(split.positions[[image]])[0]
-        return {"name": names[image], "class": label, "picture": _jpeg(picture)}
+        pixels = split.images.central(split.positions[[image]])[0]
+        return {"name": names[image], "class": label, "image": _jpeg(pixels)}
 
-    def right(query: int, image: int) -> bool | None:
+    def is_positive(query: int, image: int) -> bool | None:
         if data.is_continuous:
             return None
         return bool(data.labels[query] == data.labels[image])
@@ -74,7 +74,10 @@ def contact_sheet(
         | {
             "neighbors": [
                 about(j)
-                | {"similarity": round(float(s), 4), "right": right(asked[i], j)}
+                | {
+                    "similarity": round(float(s), 4),
+                    "positive": is_positive(asked[i], j),
+                }
                 for j, s in zip(found[i], scores[i], strict=True)
             ]
         }
@@ -82,8 +85,8 @@ def contact_sheet(
     ]
 
 
-def _jpeg(picture: np.ndarray) -> str:
-    image = Image.fromarray(picture).resize((_SIDE, _SIDE), Image.Resampling.LANCZOS)
+def _jpeg(pixels: np.ndarray) -> str:
+    image = Image.fromarray(pixels).resize((_SIDE, _SIDE), Image.Resampling.LANCZOS)
     file = io.BytesIO()
     image.save(file, "JPEG", quality=85)
     return base64.b64encode(file.getvalue()).decode("ascii")

@@ -9,7 +9,7 @@ import numpy as np
 
 from tfdml.plots import draw_runs, legend_below, new_figure, plain_axes
 from training.json_files import read_json
-from training.recipe.recipe import Recipe
+from training.recipe.recipe import Recipe, with_current_names
 from training.reports.page import (
     Figure,
     Section,
@@ -185,7 +185,7 @@ def _recipe(recipe: dict[str, Any]) -> dict[str, list[tuple[str, bool]]]:
             )
             for key, value in table.items()
         ]
-        for name, table in recipe.items()
+        for name, table in with_current_names(recipe).items()
     }
 
 

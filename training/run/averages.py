@@ -1,4 +1,4 @@
-"""Averages of the weights over the steps of a run, which Keras' optimisers keep."""
+"""Averages of the weights over the steps of a run, which Keras' optimizers keep."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,9 +9,9 @@ import numpy as np
 
 
 def take_averages(model: keras.Model) -> None:
-    """Give a compiled model the averages of its weights, if its optimiser keeps any.
+    """Give a compiled model the averages of its weights, if its optimizer keeps any.
 
-    Statistics of batch normalisation are not averaged: they are moving averages
+    Statistics of batch normalization are not averaged: they are moving averages
     themselves, those of the last steps.
     """
     for variable, average in _pairs(model):

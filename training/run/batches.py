@@ -1,4 +1,4 @@
-"""Training batches for `fit`: index batches of a design become augmented pictures."""
+"""Training batches for `fit`: index batches of a design become augmented images."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,7 +16,7 @@ _NUMBERS_A_BATCH = 1000
 
 
 class ImageBatches(keras.utils.PyDataset):
-    """Batches of pictures and labels, without TensorFlow's input pipeline.
+    """Batches of images and labels, without TensorFlow's input pipeline.
 
     Batch s of the run is batch s % len(design) of pass s // len(design) of the design,
     and its random changes depend on the seed and s alone: a run can be taken up at any
@@ -29,8 +29,8 @@ class ImageBatches(keras.utils.PyDataset):
         split: The training images.
         design: Which images share a batch.
         steps_per_epoch: Number of batches in an epoch.
-        augment: Maps float32 pictures `[batch, size, size, 3]` of 0 to 255 and the
-            number of the batch to other pictures.
+        augment: Maps float32 images `[batch, size, size, 3]` of 0 to 255 and the
+            number of the batch to other images.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ImageBatches(keras.utils.PyDataset):
         return self._steps_per_epoch
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return batch `index` of the epoch: pictures and labels.
+        """Return batch `index` of the epoch: images and labels.
 
         The next one is read meanwhile: with one worker, Keras 3.15 reads nothing ahead.
         """
@@ -79,9 +79,9 @@ class ImageBatches(keras.utils.PyDataset):
 
     def _read(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         chosen = self.positions(step)
-        pictures = self._split.pictures.random(self._split.positions[chosen], step)
-        pictures = self._augment(pictures.astype("float32"), step)
-        return pictures, self._split.data.labels[chosen]
+        images = self._split.images.random(self._split.positions[chosen], step)
+        images = self._augment(images.astype("float32"), step)
+        return images, self._split.data.labels[chosen]
 
     def positions(self, step: int) -> np.ndarray:
         """Return the places in the split of the images of batch `step`, `[batch]`."""
@@ -91,7 +91,7 @@ class ImageBatches(keras.utils.PyDataset):
 def build_augmentation(
     settings: Augmentation, seed: int
 ) -> Callable[[np.ndarray, int], np.ndarray]:
-    """Build the random changes of training pictures from Keras' layers.
+    """Build the random changes of training images from Keras' layers.
 
     They run beside the training step, not in it: the geometric ones have no XLA
     kernel in TensorFlow.
@@ -101,7 +101,7 @@ def build_augmentation(
         seed: Seed of the random numbers.
 
     Returns:
-        Function of float32 pictures `[batch, height, width, 3]` of 0 to 255 and of the
+        Function of float32 images `[batch, height, width, 3]` of 0 to 255 and of the
         number of the batch, on which the random numbers depend.
     """
     layers = keras.layers
@@ -118,21 +118,21 @@ def build_augmentation(
         settings.saturation
         and layers.RandomSaturation(_lowered(settings.saturation), seed=seed + 6),
         settings.hue and layers.RandomHue(settings.hue, seed=seed + 7),
-        settings.greyscale
-        and layers.RandomGrayscale(settings.greyscale, seed=seed + 8),
+        settings.grayscale
+        and layers.RandomGrayscale(settings.grayscale, seed=seed + 8),
     ]
     chosen: list[Any] = [layer for layer in possible if layer]
     if not chosen:
-        return lambda pictures, step: pictures
+        return lambda images, step: images
     run = _compiled(keras.Sequential(chosen))
     generators = [layer.generator.state for layer in chosen]
     seeds = [int(keras.ops.convert_to_numpy(state)[0]) for state in generators]
 
-    def augment(pictures: np.ndarray, step: int) -> np.ndarray:
+    def augment(images: np.ndarray, step: int) -> np.ndarray:
         for state, first in zip(generators, seeds, strict=True):
             # A layer counts on from here, a few numbers a batch.
             state.assign([first, _NUMBERS_A_BATCH * step])
-        return run(pictures)
+        return run(images)
 
     return augment
 
@@ -143,27 +143,27 @@ def _compiled(model: keras.Model) -> Callable[[np.ndarray], np.ndarray]:
         import tensorflow as tf
 
         graph = tf.function(lambda x: model(x, training=True), reduce_retracing=True)
-        return lambda pictures: graph(pictures).numpy()
+        return lambda images: graph(images).numpy()
     if keras.backend.backend() == "jax":
         import jax
 
         @jax.jit
-        def augmented(state: list, pictures: np.ndarray) -> np.ndarray:
-            return model.stateless_call([], state, pictures, training=True)[0]
+        def augmented(state: list, images: np.ndarray) -> np.ndarray:
+            return model.stateless_call([], state, images, training=True)[0]
 
-        def augment(pictures: np.ndarray) -> np.ndarray:
+        def augment(images: np.ndarray) -> np.ndarray:
             if not model.built:
-                model.build(pictures.shape)
+                model.build(images.shape)
             state = [variable.value for variable in model.non_trainable_variables]
-            return np.asarray(augmented(state, pictures))
+            return np.asarray(augmented(state, images))
 
         return augment
-    return lambda pictures: keras.ops.convert_to_numpy(model(pictures, training=True))
+    return lambda images: keras.ops.convert_to_numpy(model(images, training=True))
 
 
 def _lowered(strength: float) -> tuple[float, float]:
-    """Return the range for RandomSaturation, where 0.5 changes nothing and 0 is grey.
+    """Return the range for RandomSaturation, where 0.5 changes nothing and 0 is gray.
 
-    It is lowered only: Keras 3.15 lets a raised saturation leave the colour range.
+    It is lowered only: Keras 3.15 lets a raised saturation leave the color range.
     """
     return (0.5 * (1 - strength), 0.5)

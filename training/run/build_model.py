@@ -1,4 +1,4 @@
-"""The model of a run: an embedder, proxies if the loss needs them, an optimiser."""
+"""The model of a run: an embedder, proxies if the loss needs them, an optimizer."""
 
 import keras
 
@@ -44,7 +44,7 @@ def build_model(
 
     Args:
         embedder: The embedder, which the model shares.
-        recipe: Proxies and optimiser.
+        recipe: Proxies and optimizer.
         num_classes: Number of training classes.
         loss: The loss.
 

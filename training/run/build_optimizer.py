@@ -1,4 +1,4 @@
-"""Optimisers by recipe: clipping, accumulation, averages, rates of parts of a model."""
+"""Optimizers by recipe: clipping, accumulation, averages, rates of parts of a model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,14 +36,14 @@ class VariableGroup:
 def build_optimizer(
     settings: Fit, parts: Sequence[VariableGroup] = ()
 ) -> keras.optimizers.Optimizer:
-    """Build the optimiser of a run.
+    """Build the optimizer of a run.
 
     Args:
         settings: The recipe's `[fit]`.
         parts: Variables that learn at a rate of their own or not from the beginning.
 
     Returns:
-        The optimiser. Its schedule counts batches, also with gradient accumulation.
+        The optimizer. Its schedule counts batches, also with gradient accumulation.
     """
     kind = _KINDS[settings.optimizer]
     arguments: dict[str, Any] = {"weight_decay": settings.weight_decay}
@@ -67,7 +67,7 @@ def build_optimizer(
 
 
 def _with_parts(kind: Any, parts: Sequence[VariableGroup], settings: Fit) -> Any:
-    """Make an optimiser that does with each variable what its part says."""
+    """Make an optimizer that does with each variable what its part says."""
     part_of = {id(variable): part for part in parts for variable in part.variables}
     penalty = settings.l2_penalty
     epsilon = settings.epsilon if issubclass(kind, keras.optimizers.Adam) else 0.0
@@ -110,7 +110,7 @@ def _with_parts(kind: Any, parts: Sequence[VariableGroup], settings: Fit) -> Any
             first_step = self._first_steps[place]
             rate = ops.cast(self._rates[place] * learning_rate, variable.dtype)
             if penalty:
-                # A gradient of 0 leaves the optimiser's averages at 0 too.
+                # A gradient of 0 leaves the optimizer's averages at 0 too.
                 shrink = self._from(first_step, penalty * variable)
                 gradient = ops.cast(gradient, variable.dtype) + shrink
             if settings.weight_decay:

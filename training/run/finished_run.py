@@ -10,11 +10,11 @@ import keras
 import numpy as np
 
 from tfdml.models import load_embedder
-from training.data.images import Pictures
+from training.data.images import Images
 from training.data.source import Source, read_source
 from training.data.split import Split
 from training.json_files import read_json
-from training.recipe.recipe import Recipe
+from training.recipe.recipe import Recipe, with_current_names
 from training.run.build_batches import label_distance_of
 
 
@@ -68,8 +68,8 @@ class FinishedRun:
         source = read_source(settings)
         data = source.data.of_split(split)
         self._check_not_trained(split, source, settings.images)
-        about = self.recipe.pictures
-        pictures = Pictures(
+        about = self.recipe.images
+        viewed = Images(
             data,
             self.recipe.view,
             crop=about.crop,
@@ -78,14 +78,14 @@ class FinishedRun:
         )
         positions = np.arange(len(data))
         if settings.skip_unreadable:
-            failures = pictures.check(skip_unreadable=True)
+            failures = viewed.check(skip_unreadable=True)
             if failures:
                 print(f"Skipped {len(failures)} unreadable files:")
                 print(*(f"  {message}" for _, message in failures), sep="\n")
             positions = np.delete(positions, [position for position, _ in failures])
         selected = data.select(positions)
         distance = label_distance_of(self.recipe)
-        return Split(selected, pictures, positions, distance), source.names(selected)
+        return Split(selected, viewed, positions, distance), source.names(selected)
 
     def _check_not_trained(self, split: str, source: Source, images: str) -> None:
         """Refuse classes, or images with continuous labels, that the run trained on."""
@@ -125,6 +125,7 @@ def read_finished_run(run: str | PathLike[str]) -> FinishedRun:
             )
     tables = read_json(folder / "recipe.json")
     try:
+        tables = with_current_names(tables)
         kinds = {field.name: field.type for field in dataclasses.fields(Recipe)}
         recipe = Recipe(**{name: _table(kinds[name], tables[name]) for name in tables})
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tfdml.files import remove_unfinished, replace_folder
 from training.data.data_set import SPLITS
-from training.data.images import Pictures
+from training.data.images import Images
 from training.data.source import Source, read_source
 from training.data.split import Split
 from training.environment import environment
@@ -216,8 +216,8 @@ def _read_splits(recipe: Recipe) -> tuple[Source, dict[str, Split], list[str]]:
     source = read_source(recipe.data)
     if not (source.data.splits == "train").any():
         raise ValueError(f'{recipe.data.images} has no image whose `split` is "train".')
-    about = recipe.pictures
-    pictures = Pictures(
+    about = recipe.images
+    images = Images(
         source.data,
         recipe.view,
         crop=about.crop,
@@ -225,7 +225,7 @@ def _read_splits(recipe: Recipe) -> tuple[Source, dict[str, Split], list[str]]:
         seed=recipe.fit.seed,
         cache_bytes=about.cache_megabytes * 2**20,
     )
-    failures = pictures.check(skip_unreadable=recipe.data.skip_unreadable)
+    failures = images.check(skip_unreadable=recipe.data.skip_unreadable)
     skipped = [message for _, message in failures]
     if skipped:
         print(f"Skipped {len(skipped)} unreadable files:", *skipped, sep="\n  ")
@@ -237,7 +237,7 @@ def _read_splits(recipe: Recipe) -> tuple[Source, dict[str, Split], list[str]]:
         positions = readable[source.data.splits[readable] == split]
         selected = source.data.select(positions)
         distance = label_distance_of(recipe)
-        splits[split] = Split(selected, pictures, positions, distance)
+        splits[split] = Split(selected, images, positions, distance)
     train = splits["train"].data
     if not train.is_continuous and len(train.class_names) < 2:
         raise ValueError(

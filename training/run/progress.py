@@ -20,10 +20,10 @@ class DivergedError(RuntimeError):
 class Progress(keras.callbacks.Callback):
     """Writes the whole state of a run after each epoch, and stops it in time.
 
-    The state is the weights, those of the optimiser, the weights of the best epoch by
+    The state is the weights, those of the optimizer, the weights of the best epoch by
     validation, and the history, to which it adds the learning rate at the end of each
     epoch. A run that goes on from it sees the batches, and has the weights, that it
-    would have had. Where the optimiser averages weights, the best are averages.
+    would have had. Where the optimizer averages weights, the best are averages.
 
     Args:
         path: File of the state.

@@ -11,7 +11,7 @@ import numpy as np
 
 from training.data.data_set import DataSet
 from training.json_files import read_json, write_json
-from training.recipe.recipe import Recipe
+from training.recipe.recipe import Recipe, with_current_names
 
 STATE = "state.npz"
 _BEFORE = "before.json"
@@ -55,7 +55,7 @@ def check_same_recipe(folder: Path, recipe: Recipe) -> None:
     if not (folder / STATE).exists():
         write_json(file, tables)
         return
-    before = read_json(file)
+    before = with_current_names(read_json(file))
     changes = [
         f"{table}.{key} was {before.get(table, {}).get(key)!r} and is {value!r}"
         for table, values in tables.items()

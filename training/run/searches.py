@@ -42,5 +42,5 @@ def write_searches(
         run / "tensorboard",
         embeddings,
         list(zip(classes, names, strict=True)),
-        lambda i: split.pictures.central(split.positions[[i]])[0],
+        lambda i: split.images.central(split.positions[[i]])[0],
     )

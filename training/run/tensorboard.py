@@ -98,17 +98,17 @@ def write_projector(
     folder: Path,
     embeddings: np.ndarray,
     rows: Sequence[tuple[str, str]],
-    picture: Callable[[int], np.ndarray],
+    image: Callable[[int], np.ndarray],
     *,
     at_most: int = 10_000,
 ) -> None:
-    """Write embeddings for TensorBoard's projector, with a picture for each.
+    """Write embeddings for TensorBoard's projector, with an image for each.
 
     Args:
         folder: Where the files go, beside the event file of the run.
         embeddings: Float array `[N, dimension]`.
         rows: Class and path of each.
-        picture: Returns picture i, uint8 `[height, width, 3]`.
+        image: Returns image i, uint8 `[height, width, 3]`.
         at_most: Of more embeddings so many are taken, evenly spread: the projector
             draws them in the browser.
     """
@@ -123,7 +123,7 @@ def write_projector(
     side = min(_TILE, _LARGEST_SPRITE // columns)
     sprite = Image.new("RGB", (columns * side, columns * side), "white")
     for place, i in enumerate(chosen):
-        tile = Image.fromarray(picture(int(i))).resize((side, side))
+        tile = Image.fromarray(image(int(i))).resize((side, side))
         row, column = divmod(place, columns)
         sprite.paste(tile, (column * side, row * side))
     sprite.save(folder / "sprite.png")

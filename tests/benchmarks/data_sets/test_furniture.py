@@ -56,7 +56,7 @@ def test_given_normals_texture_and_opacity_are_read():
     assert wood.vertices[1].tolist() == [1, 0, 0, 0, 0, 1, 0, 0]
 
 
-def test_missing_material_and_texture_become_grey():
+def test_missing_material_and_texture_become_gray():
     (part,) = read_model("a/box.obj", {"a/box.obj": CUBE.encode()}.__getitem__)
     assert part.material == Material()
     content = {**files(), "a/box.mtl": b"newmtl paint\nmap_Kd gone.png\n"}
@@ -66,7 +66,7 @@ def test_missing_material_and_texture_become_grey():
 
 @pytest.fixture
 def catalogue(tmp_path):
-    """Write a catalogue of four boxes, each of a colour."""
+    """Write a catalogue of four boxes, each of a color."""
     pytest.importorskip("moderngl", reason="moderngl is not installed")
     colors = {"red": "1 0 0", "green": "0 1 0", "blue": "0 0 1", "white": "1 1 1"}
     lines = ["name=Test catalogue", "license=CC0"]
@@ -102,9 +102,9 @@ def test_objects_are_rendered_listed_and_attributed(catalogue, tmp_path):
     assert counts == {"train": 2, "test": 2}
     for channel, name in enumerate(("red", "green", "blue")):
         for view in range(3):
-            picture = read_image(folder / f"Test_{name}_box" / f"{view:02}.png")
-            assert picture.shape == (32, 32, 3)
-            middle = picture[14:18, 14:18].reshape(-1, 3)
+            image = read_image(folder / f"Test_{name}_box" / f"{view:02}.png")
+            assert image.shape == (32, 32, 3)
+            middle = image[14:18, 14:18].reshape(-1, 3)
             others = np.delete(middle, channel, axis=1)
             assert middle[:, channel].min() > 60
             assert others.max() == 0
@@ -124,7 +124,7 @@ def test_stopped_build_goes_on_and_gives_the_same_files(catalogue, tmp_path):
     assert (folder / "Test_red_box/00.png").stat().st_mtime_ns == stamp
 
 
-def test_fewer_views_leave_no_old_picture(catalogue, tmp_path):
+def test_fewer_views_leave_no_old_image(catalogue, tmp_path):
     build_furniture(tmp_path / "out", size=16, views=3, archives=[catalogue])
     build_furniture(tmp_path / "out", size=16, views=2, archives=[catalogue])
     assert len(list((tmp_path / "out").glob("*/*.png"))) == 8

@@ -52,7 +52,7 @@ def build(folder, known, **others):
     )
 
 
-def pictures(folder):
+def images(folder):
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in folder.rglob("*")
@@ -80,26 +80,26 @@ def test_characters_are_drawn_listed_and_attributed(tmp_path):
     assert again.read(0).shape == (32, 32, 3)
     attribution = (tmp_path / "ATTRIBUTION.md").read_text("utf-8")
     assert "| font1 | 8 | Free | fonts-test 2:1.0-1 |" in attribution
-    assert (tmp_path / "licences/fonts-test.txt").read_text() == "Do as you like."
+    assert (tmp_path / "licenses/fonts-test.txt").read_text() == "Do as you like."
 
 
 def test_ink_is_black_and_in_the_middle(tmp_path):
     squares = pattern(3)
     write_font(tmp_path / "a.ttf", {"一": squares})
-    picture = GlyphPen(tmp_path / "a.ttf", 50).draw("一")
+    image = GlyphPen(tmp_path / "a.ttf", 50).draw("一")
     # 0.8 of 50 pixels an em, so 8 pixels a square, and 9 of margin on each side.
     expected = np.zeros((50, 50), bool)
     expected[9:41, 9:41] = squares.repeat(8, axis=0).repeat(8, axis=1)
-    np.testing.assert_array_equal(picture < 128, expected)
-    assert picture.max() == 255
+    np.testing.assert_array_equal(image < 128, expected)
+    assert image.max() == 255
 
 
-def test_character_that_is_larger_than_the_picture_is_shrunk(tmp_path):
+def test_character_that_is_larger_than_the_image_is_shrunk(tmp_path):
     wide = np.ones((4, 8), bool)  # 1.6 em
     write_font(tmp_path / "a.ttf", {"一": wide})
-    picture = GlyphPen(tmp_path / "a.ttf", 40).draw("一")
-    assert picture.shape == (40, 40)
-    rows, columns = np.nonzero(picture < 128)
+    image = GlyphPen(tmp_path / "a.ttf", 40).draw("一")
+    assert image.shape == (40, 40)
+    rows, columns = np.nonzero(image < 128)
     # 40 by 20 pixels; hinting may move an edge by one.
     assert columns.min() <= 1
     assert columns.max() >= 38
@@ -111,7 +111,7 @@ def test_empty_missing_and_unmapped_characters_are_not_drawn(tmp_path):
     write_font(tmp_path / "a.ttf", {"一": None, "丁": BOX, "七": pattern(0)}, BOX)
     pen = GlyphPen(tmp_path / "a.ttf", 32)
     assert pen.draw("一") is None
-    assert pen.draw("丁") is None  # mapped to a picture like that of a missing one
+    assert pen.draw("丁") is None  # mapped to an image like that of a missing one
     assert pen.draw("丈") is None
     assert pen.draw("七") is not None
 
@@ -127,7 +127,7 @@ def test_what_a_font_does_not_draw_is_not_in_the_set(tmp_path):
         assert not (tmp_path / name_of(character) / "font2.png").exists()
 
 
-def test_of_equal_pictures_in_a_class_the_first_is_kept(tmp_path):
+def test_of_equal_images_in_a_class_the_first_is_kept(tmp_path):
     known = fonts_in(tmp_path, plain(0), plain(0), plain(1))
     data = build(tmp_path, known)
     assert {path.stem for path in data.images} == {"font0", "font2"}
@@ -144,7 +144,7 @@ def shared_fonts():
     return plain(0), few, placeholder
 
 
-def test_equal_pictures_in_two_classes_are_dropped_from_both(tmp_path):
+def test_equal_images_in_two_classes_are_dropped_from_both(tmp_path):
     first, few, placeholder = shared_fonts()
     data = build(tmp_path, fonts_in(tmp_path, first, few, placeholder))
     # Character 1 has font 0 alone left: too few for a class.
@@ -166,14 +166,14 @@ def test_too_few_classes_are_told(tmp_path):
 def test_stopped_build_goes_on_and_gives_the_same_files(tmp_path):
     known = fonts_in(tmp_path, *shared_fonts())
     build(tmp_path, known)
-    before = pictures(tmp_path)
+    before = images(tmp_path)
     stamp = (tmp_path / "U+9FFF/font0.png").stat().st_mtime_ns
     for path in (tmp_path / "U+4E00").iterdir():
         path.unlink()
     (tmp_path / "U+4E00").rmdir()
     (tmp_path / "manifest.csv").unlink()
     build(tmp_path, known)
-    assert pictures(tmp_path) == before
+    assert images(tmp_path) == before
     assert (tmp_path / "U+9FFF/font0.png").stat().st_mtime_ns == stamp
 
 
@@ -193,7 +193,7 @@ def test_build_that_stops_while_it_deletes_gives_the_same_files(tmp_path, monkey
             build(stopped, known)
     assert not (stopped / "manifest.csv").exists()
     build(stopped, known)
-    assert pictures(stopped) == pictures(whole)
+    assert images(stopped) == images(whole)
 
 
 def test_fewer_fonts_and_other_sizes_need_another_folder(tmp_path):
@@ -227,12 +227,12 @@ def test_command_names_the_argument(tmp_path, capsys):
     assert "`fonts` must be 5" in capsys.readouterr().err
 
 
-def test_each_font_has_a_name_a_pinned_package_and_a_licence():
+def test_each_font_has_a_name_a_pinned_package_and_a_license():
     assert len({font.name for font in GLYPH_FONTS}) == len(GLYPH_FONTS) == 36
     assert len({font.package for font in GLYPH_FONTS}) == 28
     for font in GLYPH_FONTS:
         assert re.fullmatch("[0-9a-f]{64}", font.package.sha256)
-        assert font.licence
+        assert font.license
         assert Path(font.file).suffix in (".ttf", ".ttc", ".otf")
 
 

@@ -26,7 +26,7 @@ def test_clips_are_split_and_listed(built):
     assert "zlib" in (folder / "ATTRIBUTION.md").read_text("utf-8")
 
 
-def test_labels_are_centred_joints_with_bones_of_fixed_length(built):
+def test_labels_are_centered_joints_with_bones_of_fixed_length(built):
     joints = built[1].labels.reshape(-1, 15, 3)
     np.testing.assert_allclose(joints.mean(axis=1), 0, atol=1e-5)
     for knee, ankle in ((4, 5), (10, 11)):  # right and left
@@ -46,8 +46,8 @@ def test_views_of_a_frame_differ_by_a_turn_around_the_upright_axis(built):
 def test_figure_is_where_its_joints_are(built):
     _, data = built
     for path, label in zip(data.images, data.labels, strict=True):
-        picture = read_image(path).astype(int)
-        figure = np.abs(picture - picture[0, 0]).sum(axis=2) > 0
+        image = read_image(path).astype(int)
+        figure = np.abs(image - image[0, 0]).sum(axis=2) > 0
         rows, columns = np.nonzero(figure)
         assert 30 < len(rows) < 48 * 48 / 2
         # At a distance of 2.6 with 45 degrees, a metre is about 22 pixels of 48.

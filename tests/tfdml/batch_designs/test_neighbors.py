@@ -1,4 +1,4 @@
-"""Neighbour batches: anchors, the nearest by label, and random images."""
+"""Neighbor batches: anchors, the nearest by label, and random images."""
 
 import numpy as np
 import pytest

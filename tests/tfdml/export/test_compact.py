@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image, ImageDraw, ImageFont
 
-from tests.support.encoded_images import PICTURES
+from tests.support.encoded_images import IMAGES
 from tfdml.export import export_embedder, restore_embeddings
 from tfdml.export._compact import compact_outputs
 from tfdml.models import build_embedder
@@ -98,7 +98,7 @@ def test_signature_answers_beside_the_float32_one(embedder, tmp_path, output_dty
     }
     compact = signatures[f"embed_{output_dtype}"]
     for rows in (0, 1, 3, 33):
-        data = tf.constant(list(PICTURES.values())[:3] * 11, tf.string)[:rows]
+        data = tf.constant(list(IMAGES.values())[:3] * 11, tf.string)[:rows]
         full = signatures["serving_default"](image_bytes=data)["embedding"].numpy()
         assert full.dtype == np.float32
         outputs = compact(image_bytes=data)

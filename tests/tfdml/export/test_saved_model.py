@@ -16,7 +16,7 @@ from serving.client import EndpointClient
 from serving.search.gallery.gallery import load_gallery
 from serving.search.gallery.indexing import index_images
 from tests.support.encoded_images import (
-    PICTURES,
+    IMAGES,
     SIZE,
     VIEWS,
     cut_out,
@@ -34,7 +34,7 @@ from tfdml.export import (
 from tfdml.images import View, read_image
 from tfdml.models import build_embedder
 from training.data.data_set import DataSet
-from training.data.images import Pictures
+from training.data.images import Images
 
 
 @pytest.fixture(scope="module")
@@ -63,15 +63,15 @@ def as_files(folder):
         np.linspace(0, 65535, 6000, dtype="uint16").reshape(60, -1)
     )
     files = {
-        "plain.jpg": PICTURES["JPEG"],
+        "plain.jpg": IMAGES["JPEG"],
         "turned.jpg": encoded(photograph(), "JPEG", exif=turned),
         "cmyk.jpg": encoded(photograph().convert("CMYK"), "JPEG"),
-        "cut-out.png": PICTURES["cut-out PNG"],
+        "cut-out.png": IMAGES["cut-out PNG"],
         "cut-out.webp": encoded(cut_out().rotate(180), "WEBP", lossless=True),
         "grey16.png": encoded(grey16, "PNG"),
         "palette.bmp": encoded(photograph().quantize(64), "BMP"),
         "tall.tif": encoded(photograph(200, 50), "TIFF"),
-        "small.png": PICTURES["PNG smaller than the model"],
+        "small.png": IMAGES["PNG smaller than the model"],
     }
     folder.mkdir(parents=True)
     for name, data in files.items():
@@ -96,7 +96,7 @@ def test_one_picture_has_one_embedding_wherever_it_is_read(exported, name, tmp_p
     files = as_files(tmp_path / "images")
     count = len(files)
     data = DataSet(files, np.zeros(count, int), np.full(count, "test"), ("all",))
-    pictures = Pictures(data, view).central(range(count))
+    pictures = Images(data, view).central(range(count))
     expected = embedder.predict(pictures, verbose=0)
 
     index_images(tmp_path / "images", tmp_path / "index", tmp_path / "model")
@@ -123,11 +123,11 @@ def test_view_signature_shows_what_the_model_sees(flat, tmp_path):
     export_embedder(flat, tmp_path / "1", view)
     model = tf.saved_model.load(tmp_path / "1")
     shown = model.signatures["view_32_padded"](
-        image_bytes=tf.constant([PICTURES["JPEG"], PICTURES["GIF"]])
+        image_bytes=tf.constant([IMAGES["JPEG"], IMAGES["GIF"]])
     )["images"]
     assert shown.dtype == tf.uint8
     for image, name in zip(shown.numpy(), ("JPEG", "GIF"), strict=True):
-        expected = view.central(read_image(PICTURES[name])).astype(int)
+        expected = view.central(read_image(IMAGES[name])).astype(int)
         assert np.abs(image - expected).max() <= 1
 
 
@@ -163,7 +163,7 @@ def test_signatures_have_the_names_and_types_of_the_contract(exported):
 
 def test_batch_of_pictures_of_different_sizes_is_embedded(exported):
     signature = exported[2].signatures["serving_default"]
-    data = [PICTURES["JPEG"], PICTURES["PNG smaller than the model"], PICTURES["GIF"]]
+    data = [IMAGES["JPEG"], IMAGES["PNG smaller than the model"], IMAGES["GIF"]]
     together = signature(image_bytes=tf.constant(data))["embedding"].numpy()
     alone = [signature(image_bytes=tf.constant([d]))["embedding"].numpy() for d in data]
     np.testing.assert_allclose(together, np.concatenate(alone), atol=1e-5)
@@ -186,7 +186,7 @@ def test_embedder_without_one_embedding_a_picture_is_refused(tmp_path):
 @pytest.mark.parametrize("rows", [0, 1, 3, 33])
 def test_any_number_of_rows_is_embedded(exported, rows):
     _, embedder, model = exported
-    data = [PICTURES["JPEG"], PICTURES["GIF"], PICTURES["cut-out PNG"]] * 11
+    data = [IMAGES["JPEG"], IMAGES["GIF"], IMAGES["cut-out PNG"]] * 11
     data = data[:rows]
     served = model.signatures["serving_default"](
         image_bytes=tf.constant(data, tf.string)
@@ -325,7 +325,7 @@ def test_model_runs_where_there_is_neither_keras_nor_tfdml_nor_scann(
     export_embedder(embedder, tmp_path / "1", output_dtype="int8")
     model = tf.saved_model.load(tmp_path / "1")
     picture = tmp_path / "picture.jpg"
-    picture.write_bytes(PICTURES["JPEG"])
+    picture.write_bytes(IMAGES["JPEG"])
     code = (
         "import json, sys\n"
         "for name in ('keras', 'tf_keras', 'tfdml', 'scann', 'serving'):\n"
@@ -350,7 +350,7 @@ def test_model_runs_where_there_is_neither_keras_nor_tfdml_nor_scann(
     )
     assert done.returncode == 0, done.stderr
     served = json.loads(done.stdout)
-    data = tf.constant([PICTURES["JPEG"]])
+    data = tf.constant([IMAGES["JPEG"]])
     for name in ("serving_default", "embed_int8"):
         expected = model.signatures[name](image_bytes=data)["embedding"].numpy()
         np.testing.assert_allclose(served[name], expected, atol=1e-6)

@@ -1,4 +1,4 @@
-"""The exported graph reads pictures as the training reader does."""
+"""The exported graph reads images as the training reader does."""
 
 import subprocess
 import sys
@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from tests.support.encoded_images import (
+    IMAGES,
     ODD_SHAPES,
-    PICTURES,
     SIZE,
     VIEWS,
     encoded,
@@ -23,7 +23,7 @@ from tfdml.models import build_embedder
 ANIMATED = encoded(
     photograph(), "WEBP", save_all=True, append_images=[photograph().rotate(180)]
 )
-BIT_FIELDS = bytearray(PICTURES["BMP of 32 bits"])
+BIT_FIELDS = bytearray(IMAGES["BMP of 32 bits"])
 BIT_FIELDS[30] = 3  # compression: the order of the channels is that of masks
 
 
@@ -45,13 +45,13 @@ def assert_graph_reads_as_training_does(data, view):
     assert levels.mean() <= 0.25
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_graph_reads_a_picture_as_the_training_reader_does(exported, name):
+@pytest.mark.parametrize("name", IMAGES)
+def test_graph_reads_an_image_as_the_training_reader_does(exported, name):
     _, embedder, model = exported
-    data = PICTURES[name]
+    data = IMAGES[name]
     assert_graph_reads_as_training_does(data, View(SIZE))
-    picture = View(SIZE).central(read_image(data))
-    expected = embedder.predict(picture[np.newaxis], verbose=0)
+    image = View(SIZE).central(read_image(data))
+    expected = embedder.predict(image[np.newaxis], verbose=0)
     served = model.signatures["serving_default"](image_bytes=tf.constant([data]))
     received = served["embedding"].numpy()
     assert received.shape == (1, 8)
@@ -60,18 +60,18 @@ def test_graph_reads_a_picture_as_the_training_reader_does(exported, name):
 
 
 @pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("name", [*PICTURES, *ODD_SHAPES])
+@pytest.mark.parametrize("name", [*IMAGES, *ODD_SHAPES])
 def test_graph_shows_the_view_of_the_training_reader(name, view):
-    assert_graph_reads_as_training_does({**PICTURES, **ODD_SHAPES}[name], VIEWS[view])
+    assert_graph_reads_as_training_does({**IMAGES, **ODD_SHAPES}[name], VIEWS[view])
 
 
 def test_what_is_reduced_to_the_view_stays_as_it_is_in_the_graph():
-    """So the client's pictures get exactly the training embedding."""
+    """So the client's images get exactly the training embedding."""
     for view in VIEWS.values():
-        picture = read_image(PICTURES["JPEG"])
-        data = encode_png(view.reduced(picture))
+        image = read_image(IMAGES["JPEG"])
+        data = encode_png(view.reduced(image))
         in_graph = training_form(tf.constant(data), view).numpy()
-        np.testing.assert_array_equal(in_graph, view.central(picture))
+        np.testing.assert_array_equal(in_graph, view.central(image))
 
 
 @pytest.mark.parametrize(
@@ -79,13 +79,13 @@ def test_what_is_reduced_to_the_view_stays_as_it_is_in_the_graph():
     [
         (b"hello", "Unknown image file format"),
         (b"", "Unknown image file format|empty"),
-        (PICTURES["JPEG"][:200], "jpeg|JPEG"),
+        (IMAGES["JPEG"][:200], "jpeg|JPEG"),
         (encoded(photograph().quantize(64), "BMP"), "24 or 32 bits a pixel"),
         (bytes(BIT_FIELDS), "24 or 32 bits a pixel"),
     ],
     ids=["text", "empty", "half a JPEG", "palette BMP", "BMP with masks"],
 )
-def test_bytes_that_are_no_picture_are_refused(exported, data, reason):
+def test_bytes_that_are_no_image_are_refused(exported, data, reason):
     signature = exported[2].signatures["serving_default"]
     with pytest.raises(tf.errors.InvalidArgumentError, match=reason):
         signature(image_bytes=tf.constant([data]))

@@ -1,4 +1,4 @@
-"""Reading pictures: orientation, transparency, odd modes, broken files."""
+"""Reading images: orientation, transparency, odd modes, broken files."""
 
 import io
 import os
@@ -29,7 +29,7 @@ def encoded(image, kind="PNG", **options):
 
 
 def two_halves():
-    """Return a picture 4 wide and 2 high: left half red, right half blue."""
+    """Return an image 4 wide and 2 high: left half red, right half blue."""
     image = Image.new("RGB", (4, 2), RED)
     image.paste(BLUE, (2, 0, 4, 2))
     return image
@@ -67,7 +67,7 @@ def test_orientation_of_xmp_counts_too():
 
 
 def photograph():
-    """Return a picture that no turn or reflection leaves as it is."""
+    """Return an image that no turn or reflection leaves as it is."""
     y, x = np.mgrid[:24, :40]
     return Image.fromarray(np.stack([x * 6, y * 10, x + y], axis=2).astype("uint8"))
 
@@ -96,8 +96,8 @@ JPEGS = {
 @pytest.mark.parametrize("size", [(321, 243), (17, 9), (1, 1)])
 def test_jpeg_has_the_pixels_of_pillow(name, mode, size):
     noise = np.random.default_rng(0).integers(0, 40, (size[1], size[0], 3))
-    picture = np.asarray(photograph().resize(size)) // 2 + noise.astype("uint8")
-    data = encoded(Image.fromarray(picture).convert(mode), "JPEG", **JPEGS[name])
+    image = np.asarray(photograph().resize(size)) // 2 + noise.astype("uint8")
+    data = encoded(Image.fromarray(image).convert(mode), "JPEG", **JPEGS[name])
     np.testing.assert_array_equal(read_image(data), by_pillow(data))
 
 
@@ -122,35 +122,35 @@ def test_jpeg_with_flipped_bits_has_the_pixels_of_pillow():
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "BMP", "GIF", "WEBP"])
 def test_lossless_formats_keep_the_pixels(kind):
-    picture = photograph().quantize(32).convert("RGB")
+    image = photograph().quantize(32).convert("RGB")
     options = {"lossless": True} if kind == "WEBP" else {}
-    data = encoded(picture, kind, **options)
-    np.testing.assert_array_equal(read_image(data), np.asarray(picture))
+    data = encoded(image, kind, **options)
+    np.testing.assert_array_equal(read_image(data), np.asarray(image))
 
 
 @pytest.mark.parametrize(("mode", "kind"), [("P", "BMP"), ("1", "BMP"), ("P", "TIFF")])
 def test_palette_is_looked_up(mode, kind):
-    picture = photograph().convert("1" if mode == "1" else "RGB")
-    picture = picture.quantize(16) if mode == "P" else picture
-    received = read_image(encoded(picture, kind))
-    np.testing.assert_array_equal(received, np.asarray(picture.convert("RGB")))
+    image = photograph().convert("1" if mode == "1" else "RGB")
+    image = image.quantize(16) if mode == "P" else image
+    received = read_image(encoded(image, kind))
+    np.testing.assert_array_equal(received, np.asarray(image.convert("RGB")))
 
 
-def test_palette_with_a_transparent_colour_is_composited_on_white():
+def test_palette_with_a_transparent_color_is_composited_on_white():
     image = Image.new("P", (2, 1))
     image.putpalette([255, 0, 0, 0, 255, 0])
     image.putpixel((1, 0), 1)
     for kind in ("PNG", "GIF"):
-        picture = read_image(encoded(image, kind, transparency=1))
-        assert picture.tolist() == [[list(RED), list(WHITE)]]
+        pixels = read_image(encoded(image, kind, transparency=1))
+        assert pixels.tolist() == [[list(RED), list(WHITE)]]
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF"])
-def test_grey_of_16_bits_is_scaled_to_8(kind):
+def test_gray_of_16_bits_is_scaled_to_8(kind):
     values = np.array([[0, 257, 32896, 65535]], dtype="uint16")  # 257 x 0, 1, 128, 255
-    picture = read_image(encoded(Image.fromarray(values), kind))
-    assert picture[0, :, 0].tolist() == [0, 1, 128, 255]
-    assert (picture == picture[:, :, :1]).all()
+    image = read_image(encoded(Image.fromarray(values), kind))
+    assert image[0, :, 0].tolist() == [0, 1, 128, 255]
+    assert (image == image[:, :, :1]).all()
 
 
 @pytest.mark.parametrize("kind", ["PNG", "WEBP", "GIF"])
@@ -158,9 +158,9 @@ def test_transparency_is_composited_on_white(kind):
     image = Image.new("RGBA", (2, 2), (255, 0, 0, 255))
     image.putpixel((1, 1), (0, 0, 0, 0))  # hidden black
     options = {"lossless": True, "exact": True} if kind == "WEBP" else {}
-    picture = read_image(encoded(image, kind, **options))
-    assert tuple(picture[0, 0]) == RED
-    assert tuple(picture[1, 1]) == WHITE
+    pixels = read_image(encoded(image, kind, **options))
+    assert tuple(pixels[0, 0]) == RED
+    assert tuple(pixels[1, 1]) == WHITE
 
 
 def test_background_can_be_chosen():
@@ -181,9 +181,9 @@ def test_every_mode_becomes_rgb(mode):
     else:
         image = image.convert("RGB").convert(mode)
     kind = "JPEG" if mode == "CMYK" else "PNG"
-    picture = read_image(encoded(image, kind))
-    assert picture.dtype == np.uint8
-    assert picture.tolist() == [[[255] * 3] * 2] * 2
+    pixels = read_image(encoded(image, kind))
+    assert pixels.dtype == np.uint8
+    assert pixels.tolist() == [[[255] * 3] * 2] * 2
 
 
 def test_first_frame_of_an_animation_is_taken():
@@ -230,7 +230,7 @@ def test_broken_file_is_named_with_the_reason(data, reason, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
-def test_huge_picture_is_refused_before_it_is_decoded(kind):
+def test_huge_image_is_refused_before_it_is_decoded(kind):
     data = encoded(Image.new("1", (4000, 3000)), kind)
     with pytest.raises(UnreadableImageError, match=r"at most 1000 pixels.*4000 x 3000"):
         read_image(data, max_pixels=1000)
@@ -262,14 +262,14 @@ def test_missing_file_is_said_to_be_missing(tmp_path):
 
 
 def test_png_keeps_every_pixel():
-    picture = np.random.default_rng(0).integers(0, 256, (5, 7, 3)).astype("uint8")
-    np.testing.assert_array_equal(read_image(encode_png(picture)), picture)
+    image = np.random.default_rng(0).integers(0, 256, (5, 7, 3)).astype("uint8")
+    np.testing.assert_array_equal(read_image(encode_png(image)), image)
 
 
 def test_resizing_averages_what_it_drops():
-    picture = np.zeros((4, 8, 3), dtype="uint8")
-    picture[:, 1::2] = 200
-    small = resize_image(picture, 2)
+    image = np.zeros((4, 8, 3), dtype="uint8")
+    image[:, 1::2] = 200
+    small = resize_image(image, 2)
     assert small.shape == (2, 2, 3)
     np.testing.assert_allclose(small, 100, atol=15)
     assert resize_image(small, 2) is small
@@ -277,19 +277,19 @@ def test_resizing_averages_what_it_drops():
 
 @pytest.mark.parametrize("size", [(30, 40), (240, 320), (700, 11), (1, 1)])
 def test_resampling_is_that_of_pillow_within_a_level(size):
-    picture = np.asarray(photograph().resize((301, 203)))
-    expected = Image.fromarray(picture).resize(size[::-1], Image.Resampling.BILINEAR)
-    levels = resample(picture, *size).astype(int) - np.asarray(expected)
+    image = np.asarray(photograph().resize((301, 203)))
+    expected = Image.fromarray(image).resize(size[::-1], Image.Resampling.BILINEAR)
+    levels = resample(image, *size).astype(int) - np.asarray(expected)
     assert np.abs(levels).max() <= 1
 
 
-def test_part_is_resampled_as_if_the_whole_picture_had_been():
-    picture = np.asarray(photograph().resize((301, 203)))
-    whole = resample(picture, 77, 90)
+def test_part_is_resampled_as_if_the_whole_image_had_been():
+    image = np.asarray(photograph().resize((301, 203)))
+    whole = resample(image, 77, 90)
     across, down = 301 / 90, 203 / 77
     for left, top, width, height in [(0, 0, 90, 77), (13, 40, 77, 37), (89, 76, 1, 1)]:
         box = (left * across, top * down, width * across, height * down)
-        part = resample(picture, height, width, box)
+        part = resample(image, height, width, box)
         expected = whole[top : top + height, left : left + width]
         np.testing.assert_array_equal(part, expected)
 
@@ -304,7 +304,7 @@ def test_linked_folders_are_followed_but_not_in_circles(tmp_path):
     assert list_images(images) == ["linked/one.png"]
 
 
-def test_a_folder_without_pictures_is_refused(tmp_path):
+def test_a_folder_without_images_is_refused(tmp_path):
     (tmp_path / "notes.txt").touch()
     with pytest.raises(ValueError, match="no image in the folder"):
         list_images(tmp_path)

@@ -1,4 +1,4 @@
-"""Views of pictures: which pixels they show, against Pillow's own steps."""
+"""Views of images: which pixels they show, against Pillow's own steps."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ BILINEAR = Image.Resampling.BILINEAR
 
 
 def photograph(height, width):
-    """Return a picture with smooth areas, an edge and some noise."""
+    """Return an image with smooth areas, an edge and some noise."""
     generator = np.random.default_rng(0)
     y, x = np.mgrid[:height, :width]
     smooth = np.stack([x * 255 / width, y * 255 / height, (x + y) % 256], axis=2)
@@ -20,12 +20,12 @@ def photograph(height, width):
     return np.clip(noisy, 0, 255).astype("uint8")
 
 
-def in_two_steps(picture, size, resize):
+def in_two_steps(image, size, resize):
     """Resize the shorter side, cut from the middle: the papers' words in Pillow."""
-    height, width = picture.shape[:2]
+    height, width = image.shape[:2]
     shorter = min(height, width)
     tall, wide = resize * height // shorter, resize * width // shorter
-    resized = Image.fromarray(picture).resize((wide, tall), BILINEAR)
+    resized = Image.fromarray(image).resize((wide, tall), BILINEAR)
     top, left = (tall - size) // 2, (wide - size) // 2
     return np.asarray(resized)[top : top + size, left : left + size]
 
@@ -41,42 +41,42 @@ def assert_equal_within_a_level(received, expected):
 @pytest.mark.parametrize(("height", "width"), SIZES)
 @pytest.mark.parametrize(("size", "resize"), [(227, 256), (32, 32), (31, 40)])
 def test_central_view_is_resized_then_cut_from_the_middle(height, width, size, resize):
-    picture = photograph(height, width)
-    received = View(size, resize).central(picture)
-    assert_equal_within_a_level(received, in_two_steps(picture, size, resize))
+    image = photograph(height, width)
+    received = View(size, resize).central(image)
+    assert_equal_within_a_level(received, in_two_steps(image, size, resize))
 
 
 @pytest.mark.parametrize(("height", "width"), SIZES)
-def test_without_resize_the_whole_picture_is_squashed(height, width):
-    picture = photograph(height, width)
-    expected = Image.fromarray(picture).resize((40, 40), BILINEAR)
-    assert_equal_within_a_level(View(40).central(picture), np.asarray(expected))
+def test_without_resize_the_whole_image_is_squashed(height, width):
+    image = photograph(height, width)
+    expected = Image.fromarray(image).resize((40, 40), BILINEAR)
+    assert_equal_within_a_level(View(40).central(image), np.asarray(expected))
 
 
 @pytest.mark.parametrize(("height", "width"), SIZES)
 def test_padded_view_has_black_bands_of_equal_width(height, width):
-    picture = photograph(height, width)
+    image = photograph(height, width)
     side = max(height, width)
     square = np.zeros((side, side, 3), "uint8")
     top, left = (side - height) // 2, (side - width) // 2
-    square[top : top + height, left : left + width] = picture
-    received = View(45, resize=50, pad=True).central(picture)
+    square[top : top + height, left : left + width] = image
+    received = View(45, resize=50, pad=True).central(image)
     assert_equal_within_a_level(received, in_two_steps(square, 45, 50))
 
 
 @pytest.mark.parametrize("view", [View(20), View(20, 24), View(20, 24, pad=True)])
 @pytest.mark.parametrize(("height", "width"), SIZES)
-def test_reducing_a_picture_changes_nothing_of_its_views(view, height, width):
-    picture = photograph(height, width)
-    small = view.reduced(picture)
+def test_reducing_an_image_changes_nothing_of_its_views(view, height, width):
+    image = photograph(height, width)
+    small = view.reduced(image)
     assert max(small.shape) <= max(24 * max(height, width) // min(height, width), 24)
     np.testing.assert_array_equal(view.reduced(small), small)
-    np.testing.assert_array_equal(view.central(small), view.central(picture))
+    np.testing.assert_array_equal(view.central(small), view.central(image))
     if view.resize:
         for seed in range(3):
             first, second = (
                 view.random(p, np.random.default_rng(seed), "position")
-                for p in (picture, small)
+                for p in (image, small)
             )
             np.testing.assert_array_equal(first, second)
 
@@ -98,15 +98,15 @@ def test_each_position_is_cut_equally_often(shape):
     view = View(29, 32)
     wide = 32 * shape[1] // min(shape)
     gradient = np.arange(shape[1]) * 240 / shape[1]
-    picture = np.broadcast_to(gradient[None, :, None], (*shape, 3)).astype("uint8")
+    image = np.broadcast_to(gradient[None, :, None], (*shape, 3)).astype("uint8")
     generator = np.random.default_rng(0)
     places = wide - 29 + 1
     draws = 40 * places
-    resized = np.asarray(Image.fromarray(picture).resize((wide, 32), BILINEAR))
+    resized = np.asarray(Image.fromarray(image).resize((wide, 32), BILINEAR))
     rows = np.stack([resized[5, left : left + 29, 0] for left in range(places)])
     counts = np.zeros(places)
     for _ in range(draws):
-        square = view.random(picture, generator, "position")
+        square = view.random(image, generator, "position")
         distances = np.abs(rows.astype(int) - square[5, :, 0]).sum(axis=1)
         assert distances.min() <= 29
         counts[distances.argmin()] += 1
@@ -119,11 +119,11 @@ def test_resized_part_keeps_to_its_share_of_the_area_and_its_ratio():
     """Two gradients tell the corners of the part that a square shows."""
     height, width = 200, 300
     y, x = np.mgrid[:height, :width]
-    picture = np.stack([x * 250 / width, y * 250 / height, 0 * x], 2).astype("uint8")
+    image = np.stack([x * 250 / width, y * 250 / height, 0 * x], 2).astype("uint8")
     generator = np.random.default_rng(0)
     shares, ratios = [], []
     for _ in range(300):
-        square = View(64).random(picture, generator, "resized", 0.2).astype(float)
+        square = View(64).random(image, generator, "resized", 0.2).astype(float)
         # From the second to the last pixel but one: 61 of 64 steps.
         across = (square[30, 62, 0] - square[30, 1, 0]) / 250 * width * 64 / 61
         down = (square[62, 30, 1] - square[1, 30, 1]) / 250 * height * 64 / 61
@@ -135,21 +135,19 @@ def test_resized_part_keeps_to_its_share_of_the_area_and_its_ratio():
     assert 1.25 < max(ratios) < 1.4
 
 
-def test_part_of_a_very_long_picture_is_the_middle():
-    picture = photograph(10, 4000)
-    expected = Image.fromarray(picture).resize(
-        (8, 8), BILINEAR, box=(1993, 0, 2006, 10)
-    )
-    received = View(8).random(picture, np.random.default_rng(0), "resized", 0.9)
+def test_part_of_a_very_long_image_is_the_middle():
+    image = photograph(10, 4000)
+    expected = Image.fromarray(image).resize((8, 8), BILINEAR, box=(1993, 0, 2006, 10))
+    received = View(8).random(image, np.random.default_rng(0), "resized", 0.9)
     # 13 x 10 pixels, floor(3987 / 2) from the left.
     assert_equal_within_a_level(received, np.asarray(expected))
 
 
 def test_same_generator_gives_the_same_view():
-    picture = photograph(60, 80)
+    image = photograph(60, 80)
     for crop in ("position", "resized"):
         first, second, other = (
-            View(20, 30).random(picture, np.random.default_rng(seed), crop)
+            View(20, 30).random(image, np.random.default_rng(seed), crop)
             for seed in (1, 1, 2)
         )
         np.testing.assert_array_equal(first, second)
@@ -157,10 +155,10 @@ def test_same_generator_gives_the_same_view():
 
 
 def test_crop_none_is_the_central_view():
-    picture = photograph(60, 80)
+    image = photograph(60, 80)
     view = View(20, 30)
-    received = view.random(picture, np.random.default_rng(0), "none")
-    np.testing.assert_array_equal(received, view.central(picture))
+    received = view.random(image, np.random.default_rng(0), "none")
+    np.testing.assert_array_equal(received, view.central(image))
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_drawings_of_one_emoji_are_matched_by_code_name_and_alias(sets, tmp_path
     folder = tmp_path / "emoji"
     assert build_emoji(folder, size=32, min_drawings=2, sets=sets) == 6
     drawn = {p.stem: read_image(p) for p in folder.glob("1f436_dog-face/*.png")}
-    colors = {name: tuple(picture[16, 16]) for name, picture in drawn.items()}
+    colors = {name: tuple(image[16, 16]) for name, image in drawn.items()}
     assert colors == {
         "noto": (255, 0, 0),
         "twemoji": (0, 0, 128),
@@ -91,7 +91,7 @@ def test_drawings_of_one_emoji_are_matched_by_code_name_and_alias(sets, tmp_path
         "emojione": (255, 165, 0),
         "fluent-emoji-3d": (0, 128, 128),
     }
-    assert all(picture.shape == (32, 32, 3) for picture in drawn.values())
+    assert all(image.shape == (32, 32, 3) for image in drawn.values())
     rows = list(
         csv.DictReader(io.StringIO((folder / "manifest.csv").read_text("utf-8")))
     )
@@ -101,10 +101,10 @@ def test_drawings_of_one_emoji_are_matched_by_code_name_and_alias(sets, tmp_path
     assert all(f"{name} & co" in attribution for name in SETS)
 
 
-def test_flags_skin_tones_and_pictures_of_two_classes_are_left_out(sets, tmp_path):
+def test_flags_skin_tones_and_images_of_two_classes_are_left_out(sets, tmp_path):
     folder = tmp_path / "emoji"
     build_emoji(folder, size=32, min_drawings=1, sets=sets)
-    # The two cats are one picture, so one of them is left; nothing else is.
+    # The two cats are one image, so one of them is left; nothing else is.
     assert sorted(p.name for p in folder.glob("1*")) == [
         "1f431_cat-face",
         "1f436_dog-face",
@@ -126,7 +126,7 @@ def test_stopped_build_goes_on_and_gives_the_same_files(sets, tmp_path):
     assert kept.stat().st_mtime_ns == stamp  # not drawn again
 
 
-def test_pictures_of_another_size_are_drawn_again(sets, tmp_path):
+def test_images_of_another_size_are_drawn_again(sets, tmp_path):
     folder = tmp_path / "emoji"
     build_emoji(folder, size=32, min_drawings=2, sets=sets)
     build_emoji(folder, size=24, min_drawings=2, sets=sets)
@@ -144,7 +144,7 @@ def test_other_file_in_a_class_that_is_left_out_is_no_hindrance(sets, tmp_path):
 def test_sets_are_pinned_to_exact_packages():
     for emoji_set in EMOJI_SETS:
         assert len(base64.b64decode(emoji_set.package.sha512)) == 64
-        assert emoji_set.licence in (
+        assert emoji_set.license in (
             "Apache-2.0",
             "MIT",
             "CC-BY-4.0",

@@ -14,7 +14,7 @@ scipy_io = pytest.importorskip("scipy.io", reason="scipy is not installed")
 
 HEIGHT, WIDTH = 60, 80
 # A room of type 0: the corners of the frontal wall with the places where the edges
-# between the surfaces leave the picture, in the order of the release.
+# between the surfaces leave the image, in the order of the release.
 BOX_ROOM = [(20, 15), (0, 0), (20, 45), (0, 59), (60, 45), (79, 59), (60, 15), (79, 0)]
 
 
@@ -139,7 +139,7 @@ def test_rooms_with_one_edge_have_a_surface_on_each_side(
     assert (label.sum(axis=-1) == 1).all()
 
 
-def test_unlabelled_pixels_are_of_no_surface(tmp_path):
+def test_unlabeled_pixels_are_of_no_surface(tmp_path):
     name, scene, kind, points, layout = a_room("a", ORDERS[0])
     layout[:30, :4] = 0
     room = (scene, kind, points, layout)

@@ -173,7 +173,7 @@ def test_lines_are_counted_through_quoted_line_breaks(root):
     assert [line for line, _ in problems(root, text)] == [4]
 
 
-def test_two_boxes_of_one_picture_are_two_images(root):
+def test_two_boxes_of_one_image_are_two_images(root):
     path = write(
         root,
         "path,label,split,x,y,width,height\n"
@@ -254,9 +254,9 @@ def test_written_numbers_read_back_bit_by_bit(root):
 
 
 def test_selection_numbers_the_classes_anew():
-    pictures = np.zeros((4, 2, 2, 3), dtype="uint8")
+    images = np.zeros((4, 2, 2, 3), dtype="uint8")
     splits = np.array(["train", "test", "train", "test"])
-    data = DataSet(pictures, np.array([0, 1, 2, 3]), splits, ("a", "b", "c", "d"))
+    data = DataSet(images, np.array([0, 1, 2, 3]), splits, ("a", "b", "c", "d"))
     test = data.of_split("test")
     assert (test.class_names, test.labels.tolist()) == (("b", "d"), [0, 1])
     assert test.is_query().all()

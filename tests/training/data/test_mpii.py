@@ -60,7 +60,7 @@ def person(joints, *, scale=0.2, center=(60, 50), ids=None):
     )
 
 
-def picture(name, people, video=None):
+def photo(name, people, video=None):
     return {
         "image": struct_array([{"name": name}]),
         "annorect": struct_array(people) if people else EMPTY,
@@ -69,14 +69,14 @@ def picture(name, people, video=None):
     }
 
 
-def write_release(folder, pictures, apart, training=None, place=".", size=(120, 100)):
-    training = [1] * len(pictures) if training is None else training
+def write_release(folder, photos, apart, training=None, place=".", size=(120, 100)):
+    training = [1] * len(photos) if training is None else training
     act = [
         {"act_name": "yoga", "cat_name": "sports" if i == 0 else EMPTY, "act_id": 1}
-        for i in range(len(pictures))
+        for i in range(len(photos))
     ]
     release = {
-        "annolist": struct_array(pictures),
+        "annolist": struct_array(photos),
         "img_train": np.array([training], "uint8"),
         "version": "12",
         "single_person": cells(
@@ -89,21 +89,21 @@ def write_release(folder, pictures, apart, training=None, place=".", size=(120, 
     path.parent.mkdir(exist_ok=True)
     scipy_io.savemat(path, {"RELEASE": struct_array([release])})
     (folder / "images").mkdir(exist_ok=True)
-    for about in pictures:
+    for about in photos:
         name = about["image"][0, 0]["name"]
         Image.new("RGB", size).save(folder / "images" / name)
 
 
 def few(count, start=0):
-    """Return pictures of one person each, every one of a video of its own."""
+    """Return photos of one person each, every one of a video of its own."""
     return [
-        picture(f"{start + i}.jpg", [person(joints_of(i))], start + i + 1)
+        photo(f"{start + i}.jpg", [person(joints_of(i))], start + i + 1)
         for i in range(count)
     ]
 
 
 @pytest.mark.parametrize("place", [".", "mpii_human_pose_v1_u12_2"])
-def test_label_is_the_centred_pose_in_heights_of_the_person(tmp_path, place):
+def test_label_is_the_centered_pose_in_heights_of_the_person(tmp_path, place):
     write_release(tmp_path, few(5), [[1]] * 5, place=place)
     data = read_mpii(tmp_path)
     assert data.is_continuous
@@ -118,7 +118,7 @@ def test_label_is_the_centred_pose_in_heights_of_the_person(tmp_path, place):
 
 def test_joints_stand_in_the_order_of_their_ids(tmp_path):
     joints = joints_of(7)
-    mixed = picture(
+    mixed = photo(
         "m.jpg", [person(joints, ids=np.random.default_rng(0).permutation(16))]
     )
     write_release(tmp_path, [mixed, *few(4)], [[1]] * 5)
@@ -131,7 +131,7 @@ def test_box_is_a_square_around_the_person_cut_off_at_the_edge(tmp_path):
     # `objpos`, which counts from 1.
     people = [person(joints_of(1)), person(joints_of(2), center=(111, 90))]
     write_release(
-        tmp_path, [picture("two.jpg", people), *few(4)], [[1, 2], [1], [1], [1], [1]]
+        tmp_path, [photo("two.jpg", people), *few(4)], [[1, 2], [1], [1], [1], [1]]
     )
     data = read_mpii(tmp_path)
     assert data.boxes[0].tolist() == [59 - 25, 52 - 25, 50, 50]
@@ -139,18 +139,18 @@ def test_box_is_a_square_around_the_person_cut_off_at_the_edge(tmp_path):
     assert data.read(1).shape == (33, 35, 3)
 
 
-def test_only_whole_people_apart_from_others_in_training_pictures_are_taken(tmp_path):
+def test_only_whole_people_apart_from_others_in_training_photos_are_taken(tmp_path):
     lacking = person(joints_of(1), ids=range(15))
     crowd = person(joints_of(2))
-    pictures = [
-        picture("apart.jpg", [crowd, person(joints_of(3)), lacking]),
-        picture("nobody.jpg", []),
-        picture("test.jpg", [person(joints_of(4))]),
-        picture("bare.jpg", [person(joints_of(5), ids=())]),
+    photos = [
+        photo("apart.jpg", [crowd, person(joints_of(3)), lacking]),
+        photo("nobody.jpg", []),
+        photo("test.jpg", [person(joints_of(4))]),
+        photo("bare.jpg", [person(joints_of(5), ids=())]),
         *few(4),
     ]
     apart = [[2, 3], [], [1], [1], [1], [1], [1], [1]]
-    write_release(tmp_path, pictures, apart, training=[1, 1, 0, 1, 1, 1, 1, 1])
+    write_release(tmp_path, photos, apart, training=[1, 1, 0, 1, 1, 1, 1, 1])
     data = read_mpii(tmp_path)
     names = [path.name for path in data.images]
     assert names == ["apart.jpg", "0.jpg", "1.jpg", "2.jpg", "3.jpg"]
@@ -159,7 +159,7 @@ def test_only_whole_people_apart_from_others_in_training_pictures_are_taken(tmp_
 
 
 def test_people_who_share_a_box_are_left_out(tmp_path):
-    pair = picture("pair.jpg", [person(joints_of(1)), person(joints_of(2))])
+    pair = photo("pair.jpg", [person(joints_of(1)), person(joints_of(2))])
     write_release(tmp_path, [pair, *few(4)], [[1, 2], [1], [1], [1], [1]])
     with pytest.warns(UserWarning, match="2 people are left out, for they share"):
         data = read_mpii(tmp_path)
@@ -168,18 +168,18 @@ def test_people_who_share_a_box_are_left_out(tmp_path):
 
 @pytest.mark.parametrize("number", [0, 3])
 def test_person_that_is_not_there_is_named(tmp_path, number):
-    pair = picture("pair.jpg", [person(joints_of(1)), person(joints_of(2))])
+    pair = photo("pair.jpg", [person(joints_of(1)), person(joints_of(2))])
     write_release(tmp_path, [pair, *few(4)], [[number], [1], [1], [1], [1]])
     with pytest.raises(ValueError, match=r"single_person of pair\.jpg must be 1 to 2"):
         read_mpii(tmp_path)
 
 
-def test_pictures_of_a_video_are_in_one_split(tmp_path):
-    pictures = [
-        picture(f"{i}.jpg", [person(joints_of(i))], 1 + i % 5 if i < 40 else None)
+def test_photos_of_a_video_are_in_one_split(tmp_path):
+    photos = [
+        photo(f"{i}.jpg", [person(joints_of(i))], 1 + i % 5 if i < 40 else None)
         for i in range(45)
     ]
-    write_release(tmp_path, pictures, [[1]] * 45)
+    write_release(tmp_path, photos, [[1]] * 45)
     data = read_mpii(tmp_path)
     sides = {}
     for sequence, split in zip(data.sequences, data.splits, strict=True):
@@ -202,9 +202,9 @@ def test_command_writes_a_manifest_that_reads_back_the_same(tmp_path, capsys):
         np.testing.assert_array_equal(getattr(again, name), getattr(data, name))
 
 
-def test_person_outside_of_the_picture_is_refused(tmp_path):
-    pictures = [picture("far.jpg", [person(joints_of(1), center=(900, 50))]), *few(4)]
-    write_release(tmp_path, pictures, [[1]] * 5)
+def test_person_outside_of_the_photo_is_refused(tmp_path):
+    photos = [photo("far.jpg", [person(joints_of(1), center=(900, 50))]), *few(4)]
+    write_release(tmp_path, photos, [[1]] * 5)
     with pytest.raises(ValueError, match=r"far\.jpg: .*120 x 100.*\[899\.0, 49\.0\]"):
         read_mpii(tmp_path)
 

@@ -14,7 +14,7 @@ from training.data.releases.retrieval_benchmarks import (
 )
 
 
-def picture(path, size=(20, 10)):
+def image(path, size=(20, 10)):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", size, "red").save(path)
 
@@ -27,7 +27,7 @@ def cub(tmp_path):
     )
     paths = [f"{bird}/{n}.jpg" for bird in birds for n in (1, 2)]
     for path in paths:
-        picture(tmp_path / "images" / path)
+        image(tmp_path / "images" / path)
     for name, values in {
         "images": paths,
         "image_class_labels": [1, 1, 2, 2, 3, 3, 4, 4],
@@ -87,7 +87,7 @@ def test_cars_are_read_from_the_one_list(tmp_path):
     scipy_io = pytest.importorskip("scipy.io", reason="scipy is not installed")
     paths = [f"car_ims/00000{i}.jpg" for i in range(1, 5)]
     for path in paths:
-        picture(tmp_path / path)
+        image(tmp_path / path)
     scipy_io.savemat(
         tmp_path / "cars_annos.mat",
         {
@@ -171,7 +171,7 @@ def test_in_shop_has_queries_and_gallery(tmp_path, form):
     (tmp_path / lists).mkdir(exist_ok=True)
     (tmp_path / lists / "list_eval_partition.txt").write_text(PARTITION)
     for line in PARTITION.splitlines()[2:]:
-        picture(tmp_path / images / line.split()[0])
+        image(tmp_path / images / line.split()[0])
     data = read_in_shop(tmp_path)
     assert data.splits.tolist() == ["train"] * 2 + ["test"] * 3
     assert data.is_query().tolist() == [True, True, True, False, False]

@@ -100,14 +100,14 @@ def products(class_ids):
     """Return a stand-in for `as_dataset` with these products in each split."""
     import tensorflow as tf
 
-    picture = tf.io.encode_jpeg(np.zeros((4, 4, 3), "uint8")).numpy()
+    image = tf.io.encode_jpeg(np.zeros((4, 4, 3), "uint8")).numpy()
 
     def as_dataset(self, split, **options):
         ids = class_ids[split]
         return tf.data.Dataset.from_tensor_slices(
             {
                 "class_id": np.array(ids, "int64"),
-                "image": [picture] * len(ids),
+                "image": [image] * len(ids),
                 "super_class_id": np.array([i % 12 for i in ids], "int64"),
                 "super_class_id/num": np.array([i % 12 for i in ids], "int64"),
             }

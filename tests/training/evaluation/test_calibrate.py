@@ -89,7 +89,7 @@ def test_splits_have_the_images_that_the_run_noted(folders):
         assert len(names) == len(split.positions) == 5 * len(classes)
         file = folders / "images" / names[3]
         expected = resize_image(read_image(file), 16)
-        received = split.pictures.central(split.positions[3:4])[0]
+        received = split.images.central(split.positions[3:4])[0]
         np.testing.assert_array_equal(received, expected)
     tests = (folders / "run/test_images.txt").read_text().splitlines()
     assert finished.split("test")[1] == tests
@@ -105,7 +105,7 @@ def test_embedder_is_the_one_that_was_kept(folders):
 def test_unreadable_files_are_left_out_and_named(folders, run, tmp_path, capsys):
     images = shutil.copytree(folders / "images", tmp_path / "moved")
     name = read_finished_run(run).split("validation")[1][2]
-    (images / name).write_text("no picture")
+    (images / name).write_text("no image")
     split, names = read_finished_run(run).split("validation", images)
     assert name not in names
     assert len(split.data) == len(names) == 39
@@ -162,9 +162,9 @@ def test_recipe_of_another_version_is_refused(run, change):
 def test_table_that_an_older_run_lacks_has_its_defaults(run):
     file = run / "recipe.json"
     tables = json.loads(file.read_text())
-    del tables["pictures"]
+    del tables["images"]
     file.write_text(json.dumps(tables))
-    assert read_finished_run(run).recipe.pictures.resize == 0
+    assert read_finished_run(run).recipe.images.resize == 0
 
 
 # The threshold

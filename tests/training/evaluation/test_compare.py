@@ -9,7 +9,7 @@ from tfdml.images import View
 from tfdml.metrics import Difference, pair_counts
 from training.__main__ import main
 from training.data.data_set import DataSet
-from training.data.images import Pictures
+from training.data.images import Images
 from training.data.split import Split
 from training.evaluation.compare import compare
 from training.evaluation.comparison_page import difference_text
@@ -52,7 +52,7 @@ def write_run(
         roles=None if roles is None else roles[order],
         boxes=None if boxes is None else boxes[order],
     )
-    split = Split(data, Pictures(data, View(1)), np.arange(len(data)))
+    split = Split(data, Images(data, View(1)), np.arange(len(data)))
     write_queries(folder, split_results(split, rows), split, [names[i] for i in order])
     if roc:
         write_roc(folder, pair_counts(rows, labels))

@@ -108,7 +108,7 @@ def test_other_folders_are_never_replaced(root, capsys):
 
 
 @pytest.mark.slow
-def test_neighbouring_folders_are_let_alone(root, tmp_path):
+def test_neighboring_folders_are_let_alone(root, tmp_path):
     beside = tmp_path / "out.part"
     beside.mkdir()
     (beside / "notes.txt").write_text("mine")
@@ -125,10 +125,10 @@ def test_file_is_no_folder(root, tmp_path, capsys):
     assert "file' is a file. Choose another" in capsys.readouterr().err
 
 
-def test_broken_picture_costs_the_report_alone(root, tmp_path, capsys):
+def test_broken_image_costs_the_report_alone(root, tmp_path, capsys):
     write_shapes(tmp_path / "images", classes=3, images_per_class=4)
     np.save(tmp_path / "rows.npy", rows()[:12])
-    (tmp_path / "images" / "class-1" / "0.png").write_bytes(b"no picture")
+    (tmp_path / "images" / "class-1" / "0.png").write_bytes(b"no image")
     arguments = [str(tmp_path / "rows.npy"), str(tmp_path / "images")]
     assert main(["evaluate", *arguments, "--out", str(tmp_path / "out")]) == 1
     assert "0.png" in capsys.readouterr().err

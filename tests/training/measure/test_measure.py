@@ -8,7 +8,7 @@ from PIL import Image
 from tfdml.images import View
 from tfdml.metrics import label_distance_metrics, retrieval_metrics
 from training.data.data_set import DataSet
-from training.data.images import Pictures
+from training.data.images import Images
 from training.data.split import Split
 from training.measure.embed import embed, raw_pixels
 from training.measure.measure import SplitEvaluation, measure
@@ -25,7 +25,7 @@ def split(labels=LABELS, **more):
     names = () if labels.ndim > 1 else tuple(f"class {i}" for i in range(14))
     splits = np.full(70, "test")
     data = DataSet(IMAGES, labels, splits, names, **more)
-    return Split(data, Pictures(data, View(8)), np.arange(70))
+    return Split(data, Images(data, View(8)), np.arange(70))
 
 
 def test_classes_are_measured_by_retrieval():
@@ -94,7 +94,7 @@ def test_vanished_file_is_named_whatever_reads_it(tmp_path):
         Image.fromarray(IMAGES[0]).save(path)
     names = tuple(f"class {i}" for i in range(14))
     data = DataSet(paths, LABELS, np.full(70, "test"), names)
-    shown = Split(data, Pictures(data, View(8)), np.arange(70))
+    shown = Split(data, Images(data, View(8)), np.arange(70))
     embedder = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten()])
     with pytest.raises(FileNotFoundError, match=r"69\.png"):
         embed(embedder, shown)
@@ -122,7 +122,7 @@ def test_embeddings_come_in_the_order_of_the_part():
     layers = [keras.Input((8, 8, 3)), keras.layers.Flatten()]
     whole = split()
     some = np.arange(69, 2, -1)
-    shown = Split(whole.data.select(some), whole.pictures, some)
+    shown = Split(whole.data.select(some), whole.images, some)
     received = embed(keras.Sequential(layers), shown)
     np.testing.assert_array_equal(received, IMAGES[some].reshape(len(some), -1))
 
@@ -139,7 +139,7 @@ def test_model_sees_blocks_of_one_size():
     assert seen == [64, 64]
 
 
-def test_raw_pixels_are_centred():
+def test_raw_pixels_are_centered():
     rows = raw_pixels(split())
     assert rows.shape == (70, 3072)
     np.testing.assert_allclose(rows.mean(axis=1), 0, atol=1e-3)

@@ -4,7 +4,7 @@ import numpy as np
 
 from tfdml.images import View
 from training.data.data_set import DataSet
-from training.data.images import Pictures
+from training.data.images import Images
 from training.data.split import Split
 from training.measure.search import search_split
 
@@ -13,9 +13,9 @@ LABELS = np.array([0, 0, 0, 0, 1, 1, 1, 1])
 
 
 def split(**more):
-    pictures = np.zeros((8, 1, 1, 3), "uint8")
-    data = DataSet(pictures, LABELS, np.full(8, "test"), ("a", "b"), **more)
-    return Split(data, Pictures(data, View(1)), np.arange(8))
+    images = np.zeros((8, 1, 1, 3), "uint8")
+    data = DataSet(images, LABELS, np.full(8, "test"), ("a", "b"), **more)
+    return Split(data, Images(data, View(1)), np.arange(8))
 
 
 def nearest(query, allowed):

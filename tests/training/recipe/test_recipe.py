@@ -77,6 +77,17 @@ def test_published_recipe_has_the_published_settings(name):
     assert recipe.fit.learning_rate == rate
 
 
+def test_recipe_with_the_old_names_is_read(write):
+    recipe = read_recipe(
+        write(
+            '[data]\nimages = "x"\n[pictures]\nresize = 80\n'
+            "[augmentation]\ngreyscale = 0.25\n"
+        )
+    )
+    assert recipe.images.resize == 80
+    assert recipe.augmentation.grayscale == 0.25
+
+
 def test_values_arrive_with_their_types(write):
     recipe = read_recipe(
         write(
@@ -167,8 +178,8 @@ def test_images_can_be_given_beside_the_recipe(write):
         ),
         ("[data]\nimages = 'x'\n[embedder]\nwidths = 8", "`widths` must be a list"),
         (
-            "[data]\nimages = 'x'\n[pictures]\ncrop = 'position'",
-            r'\[pictures\]: `crop` = "position" needs a `resize`',
+            "[data]\nimages = 'x'\n[images]\ncrop = 'position'",
+            r'\[images\]: `crop` = "position" needs a `resize`',
         ),
         (
             "[data]\nimages = 'x'\n[loss]\nname = 'LogRatioLoss'\nlabel_distance = ''",
@@ -184,7 +195,7 @@ def test_mistakes_are_named(write, text, message):
 
 def test_tables_that_a_recipe_is_made_of_stay_as_they_are():
     tables = {
-        "data": {"images": "pictures"},
+        "data": {"images": "images"},
         "loss": {"name": "LogRatioLoss", "label_distance": "caption"},
     }
     before = copy.deepcopy(tables)

@@ -116,7 +116,7 @@ def test_curves_of_unusual_values_can_be_drawn(values):
 
 
 def split_of(labels, roles=None, classes=("a", "b", "c")):
-    """A split whose picture i is all of the grey 20 i, its files in another order."""
+    """A split whose image i is all of the gray 20 i, its files in another order."""
     count = len(labels)
     positions = np.arange(count)[::-1] + 1
     data = DataSet(
@@ -128,8 +128,8 @@ def split_of(labels, roles=None, classes=("a", "b", "c")):
     )
 
     def central(wanted):
-        greys = [min(20 * int(np.flatnonzero(positions == p)[0]), 255) for p in wanted]
-        return np.stack([np.full((8, 8, 3), grey, "uint8") for grey in greys])
+        grays = [min(20 * int(np.flatnonzero(positions == p)[0]), 255) for p in wanted]
+        return np.stack([np.full((8, 8, 3), gray, "uint8") for gray in grays])
 
     return Split(data, SimpleNamespace(central=central), positions)
 
@@ -139,12 +139,12 @@ def circle(degrees):
     return np.stack([np.cos(angles), np.sin(angles)], 1).astype("float32")
 
 
-def grey(item):
-    with Image.open(io.BytesIO(base64.b64decode(item["picture"]))) as image:
+def gray(item):
+    with Image.open(io.BytesIO(base64.b64decode(item["image"]))) as image:
         return round(np.asarray(image).mean() / 20)
 
 
-def test_searches_have_the_nearest_neighbours_with_their_pictures():
+def test_searches_have_the_nearest_neighbors_with_their_images():
     split = split_of([0, 0, 1, 1, 2])
     names = [f"{i}.png" for i in range(5)]
     sheet = contact_sheet(split, 3 * circle([0, 10, 25, 90, 91]), names)
@@ -157,13 +157,13 @@ def test_searches_have_the_nearest_neighbours_with_their_pictures():
     }
     query = next(q for q in sheet if q["name"] == "2.png")
     assert query["class"] == "b"
-    assert [n["right"] for n in query["neighbors"]] == [False, False, True, False]
+    assert [n["positive"] for n in query["neighbors"]] == [False, False, True, False]
     first = query["neighbors"][0]["similarity"]
     assert first == pytest.approx(np.cos(np.radians(15)), abs=1e-4)
-    assert [grey(n) for n in query["neighbors"]] == [1, 0, 3, 4]
+    assert [gray(n) for n in query["neighbors"]] == [1, 0, 3, 4]
 
 
-def test_failures_are_drawn_from_queries_whose_first_neighbour_is_wrong():
+def test_failures_are_drawn_from_queries_whose_nearest_neighbor_is_negative():
     labels = [0] * 30 + [1, 1]
     angles = [*np.linspace(0, 29, 30), 5.4, 24.6]
     split = split_of(labels, classes=("a", "b"))
@@ -172,7 +172,7 @@ def test_failures_are_drawn_from_queries_whose_first_neighbour_is_wrong():
     assert len({q["name"] for q in sheet}) == len(sheet)
     failures = [q for q in sheet if q["drawn"] == "from failures"]
     assert failures
-    assert not any(q["neighbors"][0]["right"] for q in failures)
+    assert not any(q["neighbors"][0]["positive"] for q in failures)
 
 
 def test_searches_keep_queries_and_gallery_apart():
@@ -183,11 +183,11 @@ def test_searches_keep_queries_and_gallery_apart():
     assert all({n["name"] for n in q["neighbors"]} <= {"c", "d"} for q in sheet)
 
 
-def test_continuous_labels_are_neither_right_nor_wrong():
+def test_continuous_labels_are_neither_positive_nor_negative():
     split = split_of(np.arange(4.0)[:, np.newaxis])
     sheet = contact_sheet(split, circle([0, 10, 20, 30]), list("abcd"))
     assert len(sheet) == 4
-    assert {n["right"] for q in sheet for n in q["neighbors"]} == {None}
+    assert {n["positive"] for q in sheet for n in q["neighbors"]} == {None}
 
 
 def test_part_with_nothing_to_find_has_no_searches():

@@ -7,7 +7,7 @@ import pytest
 from tfdml.batch_designs import GroupBatches
 from tfdml.images import View
 from training.data.data_set import DataSet
-from training.data.images import Pictures
+from training.data.images import Images
 from training.data.split import Split
 from training.recipe.recipe import Augmentation
 from training.run.batches import ImageBatches, build_augmentation
@@ -26,7 +26,7 @@ def split():
     labels = np.append([6, 6], LABELS)
     data = DataSet(IMAGES, labels, splits, tuple("abcdefg"))
     positions = np.arange(2, 20)
-    return Split(data.select(positions), Pictures(data, View(8)), positions)
+    return Split(data.select(positions), Images(data, View(8)), positions)
 
 
 def batches(steps_per_epoch, kind=ImageBatches):
@@ -42,12 +42,12 @@ def read_epochs(dataset, count, first=0):
     return read
 
 
-def test_pictures_and_labels_belong_together():
-    for pictures, labels in read_epochs(batches(4), 2):
-        assert pictures.dtype == "float32"
+def test_images_and_labels_belong_together():
+    for images, labels in read_epochs(batches(4), 2):
+        assert images.dtype == "float32"
         assert labels.dtype == LABELS.dtype
         np.testing.assert_array_equal(
-            LABELS[pictures[:, 0, 0, 0].astype(int) - 2], labels
+            LABELS[images[:, 0, 0, 0].astype(int) - 2], labels
         )
 
 
@@ -94,26 +94,24 @@ def test_fit_takes_each_batch_of_the_run_once_and_in_order(steps):
 
 
 STRONG = Augmentation(zoom=0.3, shift=0.2, rotation=20, flip=True, brightness=0.2)
-COLORS = Augmentation(contrast=0.4, saturation=0.8, hue=0.1, greyscale=0.5)
+COLORS = Augmentation(contrast=0.4, saturation=0.8, hue=0.1, grayscale=0.5)
 
 
 @pytest.mark.parametrize("settings", [STRONG, COLORS], ids=["shape", "color"])
-def test_augmentation_changes_each_picture_and_keeps_its_range(settings):
-    picture = (
-        np.random.default_rng(0).integers(0, 256, (1, 16, 16, 3)).astype("float32")
-    )
-    pictures = np.repeat(picture, 4, axis=0)
+def test_augmentation_changes_each_image_and_keeps_its_range(settings):
+    image = np.random.default_rng(0).integers(0, 256, (1, 16, 16, 3)).astype("float32")
+    images = np.repeat(image, 4, axis=0)
     augment = build_augmentation(settings, seed=1)
-    first, second = augment(pictures, 0), augment(pictures, 1)
-    assert first.shape == pictures.shape
+    first, second = augment(images, 0), augment(images, 1)
+    assert first.shape == images.shape
     assert first.min() >= -1e-3
     assert first.max() <= 255 + 1e-3
     assert np.abs(first - second).mean() > 1
     assert np.abs(first[0] - first[1]).mean() > 1
     # Whatever came before, a step has its own random numbers.
-    np.testing.assert_array_equal(augment(pictures, 0), first)
+    np.testing.assert_array_equal(augment(images, 0), first)
     again = build_augmentation(settings, seed=1)
-    np.testing.assert_array_equal(again(pictures, 1), second)
+    np.testing.assert_array_equal(again(images, 1), second)
 
 
 def test_uncovered_border_is_white():
@@ -122,6 +120,6 @@ def test_uncovered_border_is_white():
     assert set(np.unique(np.round(moved)).tolist()) >= {0.0, 255.0}
 
 
-def test_without_settings_pictures_pass_untouched():
-    pictures = IMAGES.astype("float32")
-    assert build_augmentation(Augmentation(), seed=0)(pictures, 3) is pictures
+def test_without_settings_images_pass_untouched():
+    images = IMAGES.astype("float32")
+    assert build_augmentation(Augmentation(), seed=0)(images, 3) is images

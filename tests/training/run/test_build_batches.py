@@ -67,7 +67,7 @@ def test_recipe_names_the_design(recipe, text, kind, size):
     assert design.images == len(LABELS)
 
 
-def test_continuous_labels_take_neighbour_batches_and_log_ratio(recipe):
+def test_continuous_labels_take_neighbor_batches_and_log_ratio(recipe):
     text = (
         "[batches]\ndesign = 'neighbors'\nbatch_size = 12\nneighbors = 4\nanchors = 2"
     )
@@ -198,8 +198,8 @@ def test_classes_do_not_suit_continuous_labels(recipe):
             "[loss]\nname = 'ContinuousTripletLoss'\nthreshold = -1",
             r"\[loss\]: `threshold` must be at least 0",
         ),
-        ("[pictures]\ncrop = 'middle'", "`crop` must be 'none', 'position' or 'res"),
-        ("[pictures]\nresize = 16", r"\[pictures\]: `resize` must be"),
+        ("[images]\ncrop = 'middle'", "`crop` must be 'none', 'position' or 'res"),
+        ("[images]\nresize = 16", r"\[images\]: `resize` must be"),
     ],
 )
 def test_what_cannot_be_is_refused_when_the_recipe_is_read(recipe, text, message):

@@ -1,4 +1,4 @@
-"""Models and optimisers of a run, by recipe."""
+"""Models and optimizers of a run, by recipe."""
 
 from dataclasses import replace
 
@@ -147,7 +147,7 @@ def test_head_alone_learns_in_the_first_steps(pooling, batch):
     assert all(statistics)  # as in Proxy-Anchor's code
 
 
-def test_frozen_batch_normalisation_stays_as_it_is(batch):
+def test_frozen_batch_normalization_stays_as_it_is(batch):
     frozen = weights_after(recipe(freeze_batch_norm=True), batch)
     free = weights_after(recipe(), batch)
     norms = [

@@ -108,7 +108,7 @@ def test_queries_search_their_gallery(root):
         "batch_size = 12\nimportance_weights = true",
         "[loss]\nname = 'BalancedContrastiveLoss'\n[batches]\nimages_per_class = 3\n"
         "classes_per_batch = 4\nsmall_classes = 'leave_out'\nimportance_weights = true",
-        "[pictures]\nresize = 20\ncrop = 'position'",
+        "[images]\nresize = 20\ncrop = 'position'",
     ],
     ids=["shuffled", "capped", "n_pairs", "pairs", "weighted groups", "crops"],
 )

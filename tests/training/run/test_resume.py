@@ -203,11 +203,11 @@ def test_loss_that_becomes_nan_stops_the_run_and_names_the_batch(
     broken = []
 
     def spoiled(self, index):
-        pictures, labels = get(self, index)
+        images, labels = get(self, index)
         if self._epoch == 1 and index == 2:
-            pictures = pictures * np.nan
+            images = images * np.nan
             broken.append([self._paths[i] for i in self.positions(8)])
-        return pictures, labels
+        return images, labels
 
     monkeypatch.setattr(training.run.fit.ImageBatches, "__getitem__", spoiled)
     init = training.run.progress.Progress.__init__
@@ -286,7 +286,7 @@ def test_patience_counts_on_after_an_interruption(quick, tmp_path, monkeypatch, 
 def test_image_that_vanishes_in_a_run_is_named_and_the_run_goes_on(
     folder, whole, tmp_path, monkeypatch, capsys
 ):
-    text = (folder / "recipe.toml").read_text() + "[pictures]\ncache_megabytes = 0\n"
+    text = (folder / "recipe.toml").read_text() + "[images]\ncache_megabytes = 0\n"
     (tmp_path / "recipe.toml").write_text(text)
     command = ["fit", str(tmp_path / "recipe.toml"), "--run", str(tmp_path / "run")]
     splits = json.loads((folder / "whole/splits.json").read_text())

@@ -80,7 +80,7 @@ def test_event_files_do_not_import_tensorflow(tmp_path):
     assert list(tmp_path.iterdir())
 
 
-def test_projector_has_a_row_and_a_picture_for_each_embedding(tmp_path):
+def test_projector_has_a_row_and_an_image_for_each_embedding(tmp_path):
     from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
 
     embeddings = np.arange(15, dtype="float32").reshape(5, 3) / 7
@@ -103,7 +103,7 @@ def test_projector_has_a_row_and_a_picture_for_each_embedding(tmp_path):
     assert lines[1:] == [f"class {i}\tfolder/{i}.png" for i in range(5)]
     width, height = config.sprite.single_image_dim
     with Image.open(tmp_path / config.sprite.image_path) as sprite:
-        # As the projector cuts it: 3 columns for 5 pictures.
+        # As the projector cuts it: 3 columns for 5 images.
         assert sprite.size == (3 * width, 3 * height)
         for i in range(5):
             middle = ((i % 3) * width + width // 2, (i // 3) * height + height // 2)
@@ -113,8 +113,8 @@ def test_projector_has_a_row_and_a_picture_for_each_embedding(tmp_path):
 def test_projector_of_many_embeddings_has_an_even_part_of_them(tmp_path):
     embeddings = np.arange(100.0)[:, np.newaxis].repeat(2, 1)
     rows = [("a", str(i)) for i in range(100)]
-    picture = np.zeros((4, 4, 3), "uint8")
-    write_projector(tmp_path, embeddings, rows, lambda i: picture, at_most=12)
+    image = np.zeros((4, 4, 3), "uint8")
+    write_projector(tmp_path, embeddings, rows, lambda i: image, at_most=12)
     kept = np.loadtxt(tmp_path / "tensors.tsv")[:, 0]
     assert kept.tolist() == [int(99 / 11 * i) for i in range(12)]
     names = (tmp_path / "metadata.tsv").read_text().splitlines()[1:]

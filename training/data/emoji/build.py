@@ -4,7 +4,7 @@ Eight sets of drawings are fetched as npm packages and drawn to PNG files in
 `class/set.png`. The class is the code point. Sets that publish a table of code points
 are matched by it, the others by CLDR or Unicode name. Left out are skin tones, joined
 sequences (the gender and family variants, often drawn alike), country flags (all
-vendors draw the same picture), symbols that differ in size alone, and emoji with fewer
+vendors draw the same image), symbols that differ in size alone, and emoji with fewer
 than `min_drawings` drawings.
 """
 
@@ -37,7 +37,7 @@ _EMOJI_FILE = re.compile(r"assets/([0-9a-f-]+)\.webp")
 
 @dataclass(frozen=True)
 class _Drawing:
-    """One picture to make: its place, its origin, and its SVG text or WebP bytes."""
+    """One image to make: its place, its origin, and its SVG text or WebP bytes."""
 
     path: str
     emoji_class: str
@@ -55,12 +55,12 @@ def build_emoji(
 ) -> int:
     """Fetch the drawings and write `class/set.png`, `manifest.csv`, `ATTRIBUTION.md`.
 
-    Pictures of this size that are already there are kept, so that a stopped build goes
+    Images of this size that are already there are kept, so that a stopped build goes
     on where it stopped. The same versions give the same files.
 
     Args:
         folder: Where the images go; fetched packages go to `folder/.packages`.
-        size: Side of the square pictures in pixels, on white.
+        size: Side of the square images in pixels, on white.
         min_drawings: Fewest drawings that make a class, at least 1.
         sets: Which sets to use.
 
@@ -254,7 +254,7 @@ def _on_square(image: np.ndarray, size: int) -> np.ndarray:
 def _drop_identical(
     folder: Path, drawings: list[_Drawing], min_drawings: int
 ) -> list[_Drawing]:
-    """Delete pictures that stand pixel by pixel in two classes, or twice in one.
+    """Delete images that stand pixel by pixel in two classes, or twice in one.
 
     A class that has too few left goes too.
     """
@@ -287,11 +287,11 @@ def _drop_identical(
 def _write_manifest(path: Path, drawings: list[_Drawing]) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["path", "class", "category", "set", "family", "licence"])
+    writer.writerow(["path", "class", "category", "set", "family", "license"])
     for d in drawings:
         about = d.emoji_set
         writer.writerow(
-            [d.path, d.emoji_class, d.category, about.name, about.family, about.licence]
+            [d.path, d.emoji_class, d.category, about.name, about.family, about.license]
         )
     with written(path) as new:
         new.write_text(text.getvalue(), encoding="utf-8")
@@ -304,11 +304,11 @@ def _write_attribution(path: Path, drawings: list[_Drawing]) -> None:
         "",
         "Each was drawn to a square PNG on white and is otherwise unchanged.",
         "",
-        "| set | images | author | licence | source | npm package |",
+        "| set | images | author | license | source | npm package |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     lines += [
-        f"| {s.name} | {count} | {s.author} | {s.licence} | {s.source} "
+        f"| {s.name} | {count} | {s.author} | {s.license} | {s.source} "
         f"| {s.package.name} {s.package.version} |"
         for s, count in counts.items()
     ]

@@ -1,4 +1,4 @@
-"""The sets of emoji drawings: where each comes from and under which licence."""
+"""The sets of emoji drawings: where each comes from and under which license."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ class EmojiSet:
         package: The npm package.
         name: Name of the set, and of its files.
         family: Design family; two sets of one family are drawn after one design.
-        licence: SPDX identifier of the licence of the drawings.
+        license: SPDX identifier of the license of the drawings.
         author: Whom to name.
         source: Where the drawings are published.
     """
@@ -21,7 +21,7 @@ class EmojiSet:
     package: NpmPackage
     name: str
     family: str
-    licence: str
+    license: str
     author: str
     source: str
 
@@ -37,7 +37,7 @@ EMOJI_SETS = (
         "1.2.9",
         "DQiuXENbun41ch+XPSV55H9FaWKpHTyz46YIKtSaKYD4fIDDzL1tR6H4np/T38jf"
         "rTAeI3rcKF0mqHYeZVAuaw==",
-        licence="Apache-2.0",
+        license="Apache-2.0",
         author="Google Inc",
         source="https://github.com/googlefonts/noto-emoji",
     ),
@@ -46,7 +46,7 @@ EMOJI_SETS = (
         "1.2.5",
         "/DsVMius69Q0fRS53z7QK1TROSuar606jiIx+laXtdsYGMXpf6LtHBx6CGfoo3UH"
         "Hb/XpBsw+1L1x3eyPqMuVA==",
-        licence="Apache-2.0",
+        license="Apache-2.0",
         author="Google Inc",
         source="https://github.com/googlefonts/noto-emoji",
     ),
@@ -55,7 +55,7 @@ EMOJI_SETS = (
         "1.2.5",
         "uKpuIEV0v6K5BW3Mjdyl+XKFVAbbcPxAgifKvEMtZoUZB5+YiY5zaMm2uNNCxyXz"
         "AWU9yNLlj41WU6/mvgALsw==",
-        licence="CC-BY-4.0",
+        license="CC-BY-4.0",
         author="Twitter, Inc and other contributors",
         source="https://github.com/jdecked/twemoji",
     ),
@@ -64,7 +64,7 @@ EMOJI_SETS = (
         "1.2.3",
         "T9+T3HIbJNLKKsmxYKlaYhvnHYkz/HNYTV7SHCXVZPfeUi4FqskY70YeN8yYAZT8"
         "cCv7w5vJxS4Q1m8zb9CMMg==",
-        licence="CC-BY-4.0",
+        license="CC-BY-4.0",
         author="EmojiOne (version 2, kept up as EmojiTwo)",
         source="https://github.com/EmojiTwo/emojitwo",
     ),
@@ -73,7 +73,7 @@ EMOJI_SETS = (
         "1.2.2",
         "UAasRaxzFUKfIGSmLwnoarsssA4LX0VLLuEmplIqM6ZNQqIQRtav8tZ4H1neTlBr"
         "eXuMQyAifr5jP4kn78DpiQ==",
-        licence="Apache-2.0",
+        license="Apache-2.0",
         author="Mozilla",
         source="https://github.com/mozilla/fxemoji",
     ),
@@ -83,7 +83,7 @@ EMOJI_SETS = (
         "RY47RgPb47fYUiyrA64sIOL0+UU02s29sXpNBbIQRBUlPlfNFTKUmZDERGuxDs/7"
         "yNGWqQYvuaSYM1M4fRXlUw==",
         family="fluent",
-        licence="MIT",
+        license="MIT",
         author="Microsoft Corporation",
         source="https://github.com/microsoft/fluentui-emoji",
     ),
@@ -92,7 +92,7 @@ EMOJI_SETS = (
         "1.2.4",
         "iNr9T9XuZVTyQPJO8ZlLxBzPkpi7qMl+z1l0C31vpEMqhPMelth3n7CeWQYtixde"
         "tDPdI81yeG4ROqjWpYJE6A==",
-        licence="CC-BY-4.0",
+        license="CC-BY-4.0",
         author="Streamline",
         source="https://github.com/webalys-hq/streamline-vectors",
     ),
@@ -105,7 +105,7 @@ EMOJI_SETS = (
         ),
         "fluent-emoji-3d",
         family="fluent",
-        licence="MIT",
+        license="MIT",
         author="Microsoft Corporation",
         source="https://github.com/microsoft/fluentui-emoji",
     ),

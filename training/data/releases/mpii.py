@@ -29,9 +29,9 @@ _DOWN = 15  # pixels by which `objpos` is moved down at a `scale` of 1, to the l
 
 @dataclass(frozen=True)
 class _Person:
-    """Someone with all joints, in the pixels of the picture, counted from 0."""
+    """Someone with all joints, in the pixels of the photo, counted from 0."""
 
-    picture: str
+    photo: str
     sequence: str
     activity: str
     joints: np.ndarray
@@ -42,11 +42,11 @@ class _Person:
 def read_mpii(folder: str | os.PathLike[str], *, test_fraction: float = 0.4) -> DataSet:
     """Read the MPII Human Pose data set; needs `pip install scipy`.
 
-    An image is a person of a training picture of the release (the labels of its test
-    pictures are not published) who stands apart from others (`single_person`) and has
+    An image is a person of a training photo of the release (the labels of its test
+    photos are not published) who stands apart from others (`single_person`) and has
     all 16 joints, `scale` and `objpos`. Its box is the square of 1.25 persons' height
     around `objpos`, moved down to the middle of the body as is usual, and cut off at
-    the edge of the picture. Where two people of a picture have the same box, neither is
+    the edge of the photo. Where two people of a photo have the same box, neither is
     taken: the image would not say whose pose it shows.
 
     The label is the pose: x and y of the joints in the order of their ids (0 is the
@@ -58,7 +58,7 @@ def read_mpii(folder: str | os.PathLike[str], *, test_fraction: float = 0.4) -> 
 
     The split is ours too: `test_fraction` of the videos test, by the SHA-256 of their
     names, so frames of one video are never on both sides. The video is the sequence
-    (the picture itself where none is named), the kind of activity the category.
+    (the photo itself where none is named), the kind of activity the category.
 
     Args:
         folder: Holds the annotations, in `mpii_human_pose_v1_u12_2` or directly, and
@@ -70,9 +70,9 @@ def read_mpii(folder: str | os.PathLike[str], *, test_fraction: float = 0.4) -> 
         the squared Euclidean one.
 
     Raises:
-        FileNotFoundError: The annotations or a picture are not there.
+        FileNotFoundError: The annotations or a photo are not there.
         ValueError: The annotations are of another form, or a box is outside of its
-            picture.
+            photo.
     """
     folder = Path(folder)
     path = folder / "mpii_human_pose_v1_u12_2" / _FILE
@@ -83,20 +83,20 @@ def read_mpii(folder: str | os.PathLike[str], *, test_fraction: float = 0.4) -> 
     with known_form(path):
         people = _people(content["RELEASE"][0], path)
     if not people:
-        raise ValueError(f"{path}: no person of a training picture has all joints.")
+        raise ValueError(f"{path}: no person of a training photo has all joints.")
     images = folder / "images"
-    sizes = {name: _size(images / name) for name in {p.picture for p in people}}
-    boxes = [_box(person, *sizes[person.picture]) for person in people]
-    counts = Counter((p.picture, box) for p, box in zip(people, boxes, strict=True))
+    sizes = {name: _size(images / name) for name in {p.photo for p in people}}
+    boxes = [_box(person, *sizes[person.photo]) for person in people]
+    counts = Counter((p.photo, box) for p, box in zip(people, boxes, strict=True))
     chosen = [
         (person, box)
         for person, box in zip(people, boxes, strict=True)
-        if counts[person.picture, box] == 1
+        if counts[person.photo, box] == 1
     ]
     if len(chosen) < len(people):
         warnings.warn(
             f"{len(people) - len(chosen)} people are left out, for they share their "
-            "box with another of the picture.",
+            "box with another of the photo.",
             stacklevel=2,
         )
     sequences = [person.sequence for person, _ in chosen]
@@ -107,7 +107,7 @@ def read_mpii(folder: str | os.PathLike[str], *, test_fraction: float = 0.4) -> 
         seed=0,
     )
     return DataSet(
-        images=tuple(images / person.picture for person, _ in chosen),
+        images=tuple(images / person.photo for person, _ in chosen),
         labels=np.array([_pose(person) for person, _ in chosen]),
         splits=np.where(np.isin(sequences, parts["test"]), "test", "train"),
         categories=np.array([person.activity for person, _ in chosen]),
@@ -117,25 +117,25 @@ def read_mpii(folder: str | os.PathLike[str], *, test_fraction: float = 0.4) -> 
 
 
 def _people(release: Any, path: Path) -> list[_Person]:
-    pictures = structs(release, "annolist")
+    photos = structs(release, "annolist")
     training = numbers(release, "img_train")
     apart = np.atleast_1d(getattr(release, "single_person", ()))
-    if not len(pictures) == len(training) == len(apart):
+    if not len(photos) == len(training) == len(apart):
         raise ValueError(
             f"{path}: annolist, img_train and single_person must be of the same "
-            f"length. Received: {len(pictures)}, {len(training)} and {len(apart)}."
+            f"length. Received: {len(photos)}, {len(training)} and {len(apart)}."
         )
     activities = structs(release, "act")
     videos = np.atleast_1d(getattr(release, "video_list", ()))
     found = []
-    for i, picture in enumerate(pictures):
+    for i, photo in enumerate(photos):
         if not training[i]:
             continue
-        name = text(picture.image, "name")
-        video = numbers(picture, "vididx")
+        name = text(photo.image, "name")
+        video = numbers(photo, "vididx")
         sequence = str(videos[int(video[0]) - 1]) if video and len(videos) else name
         activity = text(activities[i], "cat_name") if activities else ""
-        rectangles = structs(picture, "annorect")
+        rectangles = structs(photo, "annorect")
         for number in np.atleast_1d(apart[i]).reshape(-1):
             if not 1 <= int(number) <= len(rectangles):
                 raise ValueError(
@@ -149,7 +149,7 @@ def _people(release: Any, path: Path) -> list[_Person]:
 
 
 def _joints(rectangle: Any) -> tuple[np.ndarray | None, tuple[Any, ...]]:
-    """Return the joints in the order of their ids, and the centre and scale."""
+    """Return the joints in the order of their ids, and the center and scale."""
     points = [
         point
         for annotation in structs(rectangle, "annopoints")
@@ -183,7 +183,7 @@ def _box(person: _Person, width: int, height: int) -> tuple[int, int, int, int]:
     ends = np.minimum(np.ceil(middle + half), [width, height]).astype(int).tolist()
     if ends[0] <= left or ends[1] <= top:
         raise ValueError(
-            f"{person.picture}: a person must be inside of the picture of {width} x "
+            f"{person.photo}: a person must be inside of the photo of {width} x "
             f"{height} pixels. Received: objpos={person.center.tolist()}, "
             f"scale={person.scale}."
         )

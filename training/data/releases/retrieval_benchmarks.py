@@ -23,7 +23,7 @@ def read_cub(folder: str | os.PathLike[str]) -> DataSet:
     published `train_test_split.txt` is for classification and is not used.
 
     Args:
-        folder: `CUB_200_2011`, with the pictures in `images`.
+        folder: `CUB_200_2011`, with the images in `images`.
 
     Returns:
         The images with the boxes of `bounding_boxes.txt`, rounded outwards to whole
@@ -128,7 +128,7 @@ def read_in_shop(folder: str | os.PathLike[str]) -> DataSet:
 
     Args:
         folder: Holds `Eval/list_eval_partition.txt` or the file itself, and the
-            pictures in `Img/img` or `img`.
+            images in `Img/img` or `img`.
 
     Raises:
         ValueError: The file has not as many lines as its first one says, or a status

@@ -171,7 +171,7 @@ def _write_attribution(path: Path, builder: Any) -> None:
 TensorFlow Datasets: {info.full_name}, unchanged.
 
 - Home page: {info.homepage or "not stated"}
-- Licence: {license_text or "not stated by TensorFlow Datasets; see the home page"}
+- License: {license_text or "not stated by TensorFlow Datasets; see the home page"}
 
 {info.description.strip()}
 

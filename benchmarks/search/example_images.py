@@ -1,4 +1,4 @@
-"""Pictures that are drawn for the benchmark of the page."""
+"""Images that are drawn for the benchmark of the page."""
 
 from pathlib import Path
 
@@ -7,18 +7,18 @@ from PIL import Image
 
 CLASSES = 100
 SIZE = 300, 225
-_COARSE = 6, 8  # patches of colour that a picture consists of
+_COARSE = 6, 8  # patches of color that an image consists of
 _QUALITY = 88
 _GRAIN = 5  # makes a file as large as that of a photograph, about 17 kB
 
 
-def draw_picture(file: Path, number: int, class_: int) -> None:
+def draw_image(file: Path, number: int, class_: int) -> None:
     """Write a JPEG of 300 x 225 pixels, soft patches under some grain.
 
     Args:
         file: To write.
-        number: Which picture; two numbers give two pictures.
-        class_: Pictures of one class look alike.
+        number: Which image; two numbers give two images.
+        class_: Images of one class look alike.
     """
     shared = np.random.default_rng(class_).uniform(0, 255, (*_COARSE, 3))
     generator = np.random.default_rng([number, class_])
@@ -33,7 +33,7 @@ def draw_picture(file: Path, number: int, class_: int) -> None:
 
 
 def write_gallery(folder: Path, count: int) -> None:
-    """Write pictures of a hundred classes, a folder each."""
+    """Write images of a hundred classes, a folder each."""
     for number in range(count):
         class_ = number % CLASSES
-        draw_picture(folder / f"{class_:03}" / f"{number:06}.jpg", number, class_)
+        draw_image(folder / f"{class_:03}" / f"{number:06}.jpg", number, class_)
