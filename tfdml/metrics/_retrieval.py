@@ -152,14 +152,13 @@ def query_metrics(
         None if groups is None else checked_labels("groups", groups, len(labels)),
     )
     ks = task.checked_ks(ks)
-    gallery = PreparedGallery(rows[task.searched], metric, zero_rows=True)
-    checked = gallery.checked_queries(rows)
+    gallery = PreparedGallery(rows[task.searched], metric)
     parts, first_ranks = [], []
     curve = np.zeros((2, LEVELS + 1))
     for block in task.blocks(gallery.queries_at_once()):
         exclude, positives = task.compared(block)
         ranks = ranks_in(
-            gallery, checked[task.queries[block]], positives, exclude, ties=ties
+            gallery, rows[task.queries[block]], positives, exclude, ties=ties
         )
         ranked = Ranked.of(ranks)
         parts.append(ranked.values(ks, task.allowed[block]))

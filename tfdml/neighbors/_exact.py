@@ -1,4 +1,4 @@
-"""Exact nearest neighbours: what metrics and approximate search are checked against."""
+"""Find exact nearest neighbors by comparing every query with every gallery row."""
 
 from functools import partial
 from typing import Any
@@ -6,12 +6,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tfdml._embeddings import as_embeddings
 from tfdml._parallel import in_threads
-from tfdml.neighbors._scores import Metric, PreparedGallery, check_exclude, leave_out
-
-_WORTH_A_THREAD = 2**20  # scores
-_SPARE = 64  # more than k are asked of a GPU: some may tie with the last
-_LEAST_PARTS = 1024  # that maxima are taken of: NumPy is slow on shorter rows
+from tfdml.neighbors._checks import check_exclude, check_k, checked_queries
+from tfdml.neighbors._scores import (
+    USUAL_LIMITS,
+    Metric,
+    PreparedGallery,
+    SearchLimits,
+    leave_out,
+)
 
 
 def nearest_neighbors(
@@ -33,8 +37,8 @@ def nearest_neighbors(
 
     Inputs are read as float32. Each score is computed in float64 and rounded to
     float32; rows whose rounded scores are equal come in the order of their index.
-    The answer to a query depends neither on the other queries nor on where a row
-    stands in the gallery.
+    The answer to a query depends neither on the other queries nor on the position of
+    a row in the gallery.
 
     Memory, beside the inputs: a copy of the gallery in float32, one in float64 once
     many scores nearly tie, and a few blocks of about 64 MiB, or of 64 rows of scores
@@ -63,7 +67,7 @@ def nearest_neighbors(
 
     Example:
         >>> import numpy as np
-        >>> from tfdml.neighbors._exact import nearest_neighbors
+        >>> from tfdml.neighbors import nearest_neighbors
         >>> gallery = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]])
         >>> indices, scores = nearest_neighbors([[3.0, 0.0]], gallery, k=2)
         >>> indices.tolist(), scores.tolist()
@@ -73,30 +77,15 @@ def nearest_neighbors(
     return searcher.nearest(queries, k, exclude)
 
 
-def check_k(k: int, allowed: int) -> None:
-    """Refuse a `k` that is not an integer from 1 to `allowed`.
-
-    Raises:
-        TypeError: `k` is not an integer.
-        ValueError: `k` is out of range.
-    """
-    if isinstance(k, bool) or not isinstance(k, int | np.integer):
-        raise TypeError(f"`k` must be an integer. Received: k={k!r}.")
-    if not 1 <= k <= allowed:
-        raise ValueError(
-            f"`k` must be from 1 to {allowed}, the gallery rows that a query may "
-            f"return. Received: k={k}."
-        )
-
-
 class ExactSearcher:
-    """Finds nearest neighbours in a gallery made ready once for many calls.
+    """Find nearest neighbors in a gallery made ready once for many calls.
 
     Args:
         gallery: As in `nearest_neighbors`. A float32 array is not copied, and must not
             be changed afterwards.
         metric: As in `nearest_neighbors`.
         zero_rows: As in `nearest_neighbors`.
+        limits: How much is computed at once; the answers do not depend on it.
 
     Raises:
         ValueError: As `nearest_neighbors`.
@@ -108,9 +97,16 @@ class ExactSearcher:
     """
 
     def __init__(
-        self, gallery: ArrayLike, metric: Metric, *, zero_rows: bool = False
+        self,
+        gallery: ArrayLike,
+        metric: Metric,
+        *,
+        zero_rows: bool = False,
+        limits: SearchLimits = USUAL_LIMITS,
     ) -> None:
-        self._prepared = PreparedGallery(gallery, metric, zero_rows=zero_rows)
+        self._unit = metric == "cosine" and not zero_rows
+        rows = as_embeddings("gallery", gallery, unit=self._unit)
+        self._prepared = PreparedGallery(rows, metric, limits)
 
     @property
     def gallery(self) -> NDArray[np.float32]:
@@ -122,36 +118,52 @@ class ExactSearcher:
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Answer like `nearest_neighbors`, whose arguments these are."""
         gallery = self._prepared
-        queries = gallery.checked_queries(queries)
-        banned = check_exclude(exclude, len(queries), len(gallery))
-        # A row that is there twice is left out once.
-        ordered = np.sort(banned, axis=1)
+        rows = checked_queries(queries, self.gallery.shape[1], unit=self._unit)
+        left_out = check_exclude(exclude, len(rows), len(gallery))
+        # A row that is named twice is left out once.
+        ordered = np.sort(left_out, axis=1)
         is_new = np.diff(ordered, axis=1, prepend=-2) > 0
         most = int((is_new & (ordered >= 0)).sum(axis=1).max(initial=0))
         check_k(k, len(gallery) - most)
+        return nearest_in(gallery, rows, k, left_out)
 
-        indices = np.empty((len(queries), k), np.int64)
-        scores = np.empty((len(queries), k), np.float32)
-        step = gallery.queries_at_once()
-        for start in range(0, len(queries), step):
-            block = slice(start, start + step)
-            indices[block], scores[block] = _block(
-                gallery, queries[block], k, banned[block]
-            )
-        return indices, scores
+
+def nearest_in(
+    gallery: PreparedGallery,
+    queries: NDArray[np.float32],
+    k: int,
+    exclude: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Answer like `nearest_neighbors`, without checks.
+
+    Args:
+        gallery: The gallery.
+        queries: Checked embeddings `[Q, D]`.
+        k: From 1 to the number of rows that every query may return.
+        exclude: The rows that each query leaves out, `[Q, m]`, -1 for none.
+    """
+    indices = np.empty((len(queries), k), np.int64)
+    scores = np.empty((len(queries), k), np.float32)
+    step = gallery.queries_at_once()
+    for start in range(0, len(queries), step):
+        block = slice(start, start + step)
+        indices[block], scores[block] = _block(
+            gallery, queries[block], k, exclude[block]
+        )
+    return indices, scores
 
 
 def _block(
     gallery: PreparedGallery,
     queries: NDArray[np.float32],
     k: int,
-    banned: NDArray[np.int64],
+    exclude: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     # Above this, scoring the candidates would cost more than a float64 product.
     few = len(queries) * max(4 * k, len(gallery) // 64)
     sign = -1 if gallery.metric == "squared_euclidean" else 1
     for find in (_on_gpu, _by_product, partial(_by_product, sharp=True)):
-        found = find(gallery, queries, k, banned)
+        found = find(gallery, queries, k, exclude)
         if found is None:
             continue
         rows, columns = found
@@ -160,7 +172,7 @@ def _block(
             break
     else:  # embeddings that have collapsed
         everything = sign * gallery.all_scores(queries)
-        leave_out(everything, banned)
+        leave_out(everything, exclude)
         near = _best(everything, k)
         rows, columns = np.nonzero(near)
         scores = sign * everything[near]
@@ -177,17 +189,18 @@ def _on_gpu(
     gallery: PreparedGallery,
     queries: NDArray[np.float32],
     k: int,
-    banned: NDArray[np.int64],
+    exclude: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
     """Answer as `_by_product`; None where there is no GPU, or its best are too few."""
-    if banned.shape[1] > _SPARE:  # which would make the mask below large
+    spare = gallery.limits.gpu_spare
+    if exclude.shape[1] > spare:  # which would make the mask below large
         return None
-    count = min(len(gallery), k + banned.shape[1] + _SPARE)
+    count = min(len(gallery), k + exclude.shape[1] + spare)
     found = gallery.best(queries, count)
     if found is None:
         return None
     numbers, columns, slack = found
-    allowed = (columns[:, :, None] != banned[:, None, :]).all(axis=2)
+    allowed = (columns[:, :, None] != exclude[:, None, :]).all(axis=2)
     kept = np.where(allowed, numbers, -np.inf)
     lowest = np.partition(kept, count - k, axis=1)[:, count - k] - slack
     if count < len(gallery) and not (numbers[:, -1] < lowest).all():
@@ -202,7 +215,7 @@ def _by_product(
     gallery: PreparedGallery,
     queries: NDArray[np.float32],
     k: int,
-    banned: NDArray[np.int64],
+    exclude: NDArray[np.int64],
     *,
     sharp: bool = False,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -211,32 +224,34 @@ def _by_product(
     Returns:
         Queries and gallery rows, in the order of both.
     """
+    limits = gallery.limits
     product, slack = gallery.products(queries, sharp=sharp)
-    leave_out(product, banned)
+    leave_out(product, exclude)
 
     def near(part: slice) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         numbers = product[part]
         with np.errstate(over="ignore"):
-            lowest = (_at_most_the_kth(numbers, k) - slack[part]).astype(product.dtype)
+            kth = _at_most_the_kth(numbers, k, limits.least_maxima)
+            lowest = (kth - slack[part]).astype(product.dtype)
             lowest = np.nextafter(lowest, product.dtype.type(-np.inf))
         rows, columns = np.nonzero(numbers >= lowest[:, None])
         return rows + part.start, columns
 
-    few = max(1, _WORTH_A_THREAD // len(gallery))
+    few = max(1, limits.thread_scores // len(gallery))
     found = in_threads(near, len(product), least=few)
     rows, columns = (np.concatenate(side) for side in zip(*found, strict=True))
     allowed = product[rows, columns] > -np.inf  # an overflowing slack lets all in
     return rows[allowed], columns[allowed]
 
 
-def _at_most_the_kth(numbers: NDArray[Any], k: int) -> NDArray[Any]:
+def _at_most_the_kth(numbers: NDArray[Any], k: int, least: int) -> NDArray[Any]:
     """Return for each row a number that at least k of it reach, and few more.
 
     Of a long row it is the k-th largest of the maxima of its parts, which takes one
     pass where the k-th largest itself takes many.
     """
     count, size = numbers.shape
-    parts = max(_LEAST_PARTS, 8 * k)
+    parts = max(least, 8 * k)
     if size >= 4 * parts:
         whole = numbers[:, : size // parts * parts]
         numbers = whole.reshape(count, -1, parts).max(axis=1)

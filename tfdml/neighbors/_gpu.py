@@ -1,4 +1,4 @@
-"""Search by comparison on the GPU of the Keras backend, if it has one."""
+"""Compare queries with gallery rows on the GPU of the Keras backend."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,15 +10,15 @@ from tfdml._devices import running_backend
 
 
 class GpuRows:
-    """Rows that stay on the GPU, to be compared with many queries.
+    """Rows kept on the GPU, to be compared with many queries.
 
-    Products are computed in float32, never in the shorter numbers that GPUs put in its
-    place.
+    Products are computed in full float32, never in the shorter formats that GPUs
+    substitute for it.
 
     Args:
         rows: float32 `[N, D]`.
-        offsets: float32 `[N]`, taken off twice the product with each row; `None`: the
-            product alone counts.
+        offsets: float32 `[N]`, subtracted from twice the product with each row;
+            `None`: the product alone counts.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class GpuRows:
 
 @contextmanager
 def _full_precision() -> Iterator[None]:
-    """Keep NVIDIA's TF32, of 10 bits, out of float32 products."""
+    """Keep the 10-bit mantissas of NVIDIA's TF32 out of float32 products."""
     backend = running_backend()
     if backend == "jax":
         import jax

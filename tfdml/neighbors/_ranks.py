@@ -1,4 +1,4 @@
-"""At which rank each positive stands, without sorting the gallery."""
+"""Find the rank of each positive without sorting the gallery."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
@@ -7,13 +7,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml._arguments import one_of
+from tfdml._embeddings import as_embeddings
 from tfdml._parallel import in_threads
-from tfdml.neighbors._scores import Metric, PreparedGallery, check_exclude, leave_out
+from tfdml.neighbors._checks import check_exclude, checked_queries
+from tfdml.neighbors._scores import (
+    USUAL_LIMITS,
+    Metric,
+    PreparedGallery,
+    SearchLimits,
+    leave_out,
+)
 
 Ties = Literal["index", "pessimistic", "optimistic"]
-
-_LONG_ROW = 2**18
-_FEW_POSITIVES = 64  # of more, a sorted row counts faster than the positives do
 
 
 def positive_ranks(
@@ -24,12 +29,13 @@ def positive_ranks(
     metric: Metric = "cosine",
     exclude: ArrayLike | None = None,
     ties: Ties = "index",
+    limits: SearchLimits = USUAL_LIMITS,
 ) -> list[NDArray[np.int64]]:
     """Find the rank of each positive of each query in a search of the whole gallery.
 
-    The rank is one more than the number of gallery rows that stand before it, those
-    excluded not counted; scores are those of `tfdml.neighbors.nearest_neighbors`, so
-    that rank 1 is its first answer. Rows of equal score stand
+    The rank is one more than the number of gallery rows before it, those excluded not
+    counted; scores are those of `tfdml.neighbors.nearest_neighbors`, so that rank 1 is
+    its first answer. Rows of equal score come
 
     - `"index"`: in the order of the gallery,
     - `"pessimistic"`: positives after all others, among themselves in that order,
@@ -47,32 +53,35 @@ def positive_ranks(
         metric: `"cosine"` (default), `"dot_product"` or `"squared_euclidean"`.
         exclude: Integers `[Q]` or `[Q, m]`: the gallery rows that a query is not
             compared with, such as itself; -1 for none.
-        ties: Which of rows of equal score stands first.
+        ties: Which of rows of equal score comes first.
+        limits: How much is computed at once; the ranks do not depend on it.
 
     Returns:
         For each query the ranks of its positives, from 1, in rising order, int64 `[R]`.
 
     Raises:
-        ValueError: As `nearest_neighbors`; a positive is excluded, twice there or no
-            gallery row; `ties` is unknown.
+        ValueError: As `nearest_neighbors`; a positive is excluded, named twice or not
+            a gallery row; `ties` is unknown.
 
     Example:
         >>> import numpy as np
-        >>> from tfdml.neighbors._ranks import positive_ranks
+        >>> from tfdml.neighbors import positive_ranks
         >>> gallery = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 0.5]])
         >>> positive_ranks([[1.0, 0.1]], gallery, [[1, 2]])
         [array([2, 3])]
     """
-    prepared = PreparedGallery(gallery, metric)
-    checked = prepared.checked_queries(queries)
+    unit = metric == "cosine"
+    rows = as_embeddings("gallery", gallery, unit=unit)
+    prepared = PreparedGallery(rows, metric, limits)
+    checked = checked_queries(queries, rows.shape[1], unit=unit)
     if len(positives) != len(checked):
         raise ValueError(
             f"`positives` must have one entry for each of the {len(checked)} queries. "
             f"Received: {len(positives)}."
         )
-    banned = check_exclude(exclude, len(checked), len(prepared))
+    left_out = check_exclude(exclude, len(checked), len(prepared))
     wanted = [
-        _checked_positives(rows, number, banned[number], len(prepared))
+        _checked_positives(rows, number, left_out[number], len(prepared))
         for number, rows in enumerate(positives)
     ]
     check_ties(ties)
@@ -81,7 +90,7 @@ def positive_ranks(
     for start in range(0, len(checked), step):
         block = slice(start, start + step)
         ranks += ranks_in(
-            prepared, checked[block], wanted[block], banned[block], ties=ties
+            prepared, checked[block], wanted[block], left_out[block], ties=ties
         )
     return ranks
 
@@ -96,7 +105,7 @@ def check_ties(ties: str) -> None:
 
 
 def _checked_positives(
-    rows: ArrayLike, query: int, banned: NDArray[np.int64], gallery: int
+    rows: ArrayLike, query: int, exclude: NDArray[np.int64], gallery: int
 ) -> NDArray[np.int64]:
     array = np.asarray(rows)
     if array.size == 0:
@@ -112,7 +121,7 @@ def _checked_positives(
             f"`positives` must be different gallery rows, from 0 to {gallery - 1}. "
             f"Received: {array.tolist()} for query {query}."
         )
-    if np.isin(ordered, banned).any():
+    if np.isin(ordered, exclude).any():
         raise ValueError(
             "`positives` must not hold a row that `exclude` leaves out. Received: "
             f"{array.tolist()} for query {query}."
@@ -121,14 +130,14 @@ def _checked_positives(
 
 
 class _Count(NamedTuple):
-    """What a product knows of the ranks of one query."""
+    """The ranks of one query as far as a product decides them."""
 
     above: NDArray[np.int64]
-    """How many rows surely stand before each positive, `[R]`."""
+    """How many rows surely come before each positive, `[R]`."""
     ordinals: NDArray[np.int64]
-    """Which positive must still be compared, `[P]`."""
+    """Which positives must still be compared, `[P]`."""
     others: NDArray[np.int64]
-    """With which gallery row, `[P]`."""
+    """The gallery row to compare each of them with, `[P]`."""
 
 
 def ranks_in(
@@ -143,8 +152,7 @@ def ranks_in(
 
     Args:
         gallery: The gallery.
-        queries: What `gallery.checked_queries` returned, no more rows than
-            `gallery.queries_at_once`.
+        queries: Checked embeddings `[Q, D]`, no more than `gallery.queries_at_once`.
         positives: Of each query, in rising order.
         exclude: What `check_exclude` returned.
         ties: As in `positive_ranks`.
@@ -159,7 +167,7 @@ def ranks_in(
         counts: dict[int, _Count] = {}
         for query, count in zip(
             unsettled,
-            _counts(product, [positives[q] for q in unsettled], slack),
+            _counts(product, [positives[q] for q in unsettled], slack, gallery.limits),
             strict=True,
         ):
             if count is not None:
@@ -182,20 +190,21 @@ def _counts(
     product: NDArray[Any],
     positives: Sequence[NDArray[np.int64]],
     slack: NDArray[np.float64],
+    limits: SearchLimits,
 ) -> list[_Count | None]:
-    def part_of(part: slice) -> list[_Count | None]:
+    def counted(part: slice) -> list[_Count | None]:
         rows = zip(product[part], positives[part], slack[part], strict=True)
-        return [_count(*row) for row in rows]
+        return [_count(*row, limits.few_positives) for row in rows]
 
     # Threads get in each other's way where NumPy takes microseconds for a row.
-    least = 1 if product.shape[1] >= _LONG_ROW else len(product)
-    return [c for part in in_threads(part_of, len(product), least=least) for c in part]
+    least = 1 if product.shape[1] >= limits.long_row else len(product)
+    return [c for part in in_threads(counted, len(product), least=least) for c in part]
 
 
 def _count(
-    row: NDArray[Any], positives: NDArray[np.int64], slack: float
+    row: NDArray[Any], positives: NDArray[np.int64], slack: float, few_positives: int
 ) -> _Count | None:
-    """Count what stands before each positive; None where too much is unclear."""
+    """Count what comes before each positive; None where too much is undecided."""
     # Above this, comparing pairs would cost more than a float64 product.
     few = max(4 * len(positives), row.size // 64)
     own, dtype = row[positives], row.dtype.type
@@ -208,7 +217,7 @@ def _count(
         columns = np.flatnonzero(near)
         row = row[columns]
     order = None
-    if columns is None and len(positives) <= _FEW_POSITIVES:
+    if columns is None and len(positives) <= few_positives:
         above = np.array([np.count_nonzero(row > limit) for limit in high])
         until = np.array([np.count_nonzero(row >= limit) for limit in low])
     else:
@@ -242,7 +251,7 @@ def _settled(
     counts: dict[int, _Count],
     ties: Ties,
 ) -> dict[int, NDArray[np.int64]]:
-    """Compare the pairs that are left, and return the ranks of each query."""
+    """Compare the pairs that are left and return the ranks of each query."""
     if not counts:
         return {}
     sizes = np.array([len(count.above) for count in counts.values()])
@@ -269,7 +278,7 @@ def _settled(
         at = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
         is_positive = keys[at] == key
         earlier = others[tied] < wanted[places[tied]]
-        before[tied] = _stands_first(ties, earlier, is_positive)
+        before[tied] = _comes_first(ties, earlier, is_positive)
         above = above + np.bincount(places[before], minlength=len(above))
     return {
         query: np.sort(above[start : start + size] + 1)
@@ -277,10 +286,10 @@ def _settled(
     }
 
 
-def _stands_first(
+def _comes_first(
     ties: Ties, earlier: NDArray[np.bool_], is_positive: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Tell which rows stand before a positive of equal score."""
+    """Return which rows come before a positive of equal score."""
     if ties == "index":
         return earlier
     if ties == "pessimistic":

@@ -1,27 +1,58 @@
-"""Scores of queries and gallery rows that rounding cannot turn round.
+"""Score queries against gallery rows so that rounding changes no order.
 
-A float32 matrix product scores everything fast, and says how far it may be off. What
-that leaves open is scored again in float64, pair by pair. A fast product alone would
-not do: the same row may score differently in another position of a BLAS call, so equal
-rows would not tie.
+A float32 matrix product scores everything fast and bounds its own error. What that
+leaves undecided is scored again in float64, pair by pair. The product alone is not
+enough: the same row may score differently in another position of a BLAS call, so that
+equal rows would not tie.
 """
 
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from tfdml._arguments import one_of
 from tfdml._devices import has_gpu
-from tfdml._embeddings import as_embeddings, row_norms
+from tfdml._embeddings import row_norms
 from tfdml.neighbors._gpu import GpuRows
 
 Metric = Literal["cosine", "dot_product", "squared_euclidean"]
 
-_BLOCK_ELEMENTS = 2**23  # scores held at once: 32 MiB in float32
-_LEAST_AT_ONCE = 64  # of fewer queries, a product waits for the gallery's memory
-_WORTH_A_GPU = 2**30  # multiplications
-_GATHER_ELEMENTS = 2**21  # numbers gathered at once to be scored in float64
+
+@dataclass(frozen=True)
+class SearchLimits:
+    """How much a search computes at once, and when it uses threads or a GPU.
+
+    The answers do not depend on it.
+
+    Args:
+        block_scores: Scores held at once: by default 32 MiB in float32.
+        least_queries: Queries of a block, however large the gallery: a product of fewer
+            waits for the gallery's memory.
+        gathered_numbers: Numbers gathered at once to be scored in float64.
+        gpu_multiplications: Multiplications that are worth a GPU.
+        gpu_spare: Candidates beyond k that a GPU is asked for: some may tie.
+        thread_scores: Scores that are worth a thread.
+        least_maxima: Parts of a long row whose maxima are taken, at least: NumPy is
+            slow on shorter ones.
+        long_row: Gallery rows from which on ranks are counted in threads.
+        few_positives: Positives of a query up to which they are counted one by one: of
+            more, a sorted row counts faster.
+    """
+
+    block_scores: int = 2**23
+    least_queries: int = 64
+    gathered_numbers: int = 2**21
+    gpu_multiplications: int = 2**30
+    gpu_spare: int = 64
+    thread_scores: int = 2**20
+    least_maxima: int = 1024
+    long_row: int = 2**18
+    few_positives: int = 64
+
+
+USUAL_LIMITS = SearchLimits()
 
 
 class _Prepared(NamedTuple):
@@ -35,22 +66,25 @@ class PreparedGallery:
     """A gallery made ready once for many searches.
 
     Args:
-        gallery: Embeddings `[N, D]`, real and finite. A float32 array is not copied,
-            and must not be changed afterwards.
+        gallery: Embeddings `[N, D]` that `as_embeddings` has checked; not copied, and
+            not to be changed afterwards. A row of zeros has the cosine similarity 0
+            with all others.
         metric: `"cosine"`, `"dot_product"` or `"squared_euclidean"`.
-        zero_rows: Whether rows of zeros are allowed with `"cosine"`: their similarity
-            with all others is 0.
+        limits: How much is computed at once.
 
     Raises:
-        ValueError: As `tfdml._embeddings.as_embeddings`, or the metric is not known.
+        ValueError: The metric is not known.
     """
 
     def __init__(
-        self, gallery: ArrayLike, metric: Metric, *, zero_rows: bool = False
+        self,
+        gallery: NDArray[np.float32],
+        metric: Metric,
+        limits: SearchLimits = USUAL_LIMITS,
     ) -> None:
         self.metric: Metric = one_of("metric", metric, get_args(Metric))
-        self._refuses_zeros = metric == "cosine" and not zero_rows
-        self.gallery = as_embeddings("gallery", gallery, unit=self._refuses_zeros)
+        self.gallery = gallery
+        self.limits = limits
         self._norms = row_norms(self.gallery)
         self._center = np.zeros(self.gallery.shape[1])
         if metric == "squared_euclidean" and len(self.gallery):
@@ -63,28 +97,15 @@ class PreparedGallery:
         """Return the number of gallery rows."""
         return len(self.gallery)
 
-    def checked_queries(self, queries: ArrayLike) -> NDArray[np.float32]:
-        """Return queries in float32.
-
-        Raises:
-            ValueError: As `as_embeddings`, or not of the dimension of the gallery.
-        """
-        rows = as_embeddings("queries", queries, unit=self._refuses_zeros)
-        if rows.shape[1] != self.gallery.shape[1]:
-            raise ValueError(
-                "`queries` must have the dimension of the gallery, "
-                f"{self.gallery.shape[1]}. Received: {rows.shape[1]}."
-            )
-        return rows
-
     def queries_at_once(self) -> int:
         """Return how many queries `products` should be asked for in one call."""
-        return max(_LEAST_AT_ONCE, _BLOCK_ELEMENTS // max(1, len(self)))
+        limits = self.limits
+        return max(limits.least_queries, limits.block_scores // max(1, len(self)))
 
     def products(
         self, queries: NDArray[np.float32], *, sharp: bool = False
     ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """Score everything, the better the higher, and tell how sure that is.
+        """Score everything, the better the higher, with a bound of the error.
 
         Args:
             queries: Checked queries `[Q, D]`.
@@ -114,7 +135,7 @@ class PreparedGallery:
             `[Q]` of these numbers; None where there is no GPU, it would not pay, or
             numbers overflow.
         """
-        if queries.size * len(self) < _WORTH_A_GPU or not has_gpu():
+        if queries.size * len(self) < self.limits.gpu_multiplications or not has_gpu():
             return None
         right, left = self._columns, self._prepare(queries, np.dtype(np.float32))
         error, scale = self._error(left, right)
@@ -179,7 +200,7 @@ class PreparedGallery:
             ValueError: A score is too large for float32.
         """
         scores = np.empty(len(rows), np.float64)
-        step = max(1, _GATHER_ELEMENTS // self.gallery.shape[1])
+        step = max(1, self.limits.gathered_numbers // self.gallery.shape[1])
         for start in range(0, len(rows), step):
             part = slice(start, start + step)
             left = queries[rows[part]].astype(np.float64)
@@ -245,50 +266,17 @@ class PreparedGallery:
 
 
 def _is_known(scale: NDArray[np.float64], dtype: np.dtype[Any]) -> bool:
-    """Whether products of that size cannot have overflowed."""
+    """Return whether products of that size cannot have overflowed."""
     return bool((scale < np.finfo(dtype).max / 8).all())
 
 
 def _slack(
     error: NDArray[np.float64], scale: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return from which difference on two numbers tell who has the better score."""
+    """Return the difference above which the higher number has the better score."""
     # Final scores are rounded to float32, and those that are then equal tie.
     final = np.finfo(np.float32)
     return 2 * error + float(final.eps) * scale + float(final.tiny)
-
-
-def check_exclude(
-    exclude: ArrayLike | None, queries: int, gallery: int
-) -> NDArray[np.int64]:
-    """Check which gallery rows each query must leave out.
-
-    Args:
-        exclude: Integers `[Q]` or `[Q, m]`, the rows of each query, -1 for none; `None`
-            for none at all.
-        queries: Number of queries, Q.
-        gallery: Number of gallery rows.
-
-    Returns:
-        int64 `[Q, m]`.
-
-    Raises:
-        ValueError: The shape or dtype is wrong, or a row is out of range.
-    """
-    if exclude is None:
-        return np.empty((queries, 0), np.int64)
-    rows = np.asarray(exclude)
-    if rows.dtype.kind not in "iu" or rows.ndim > 2 or rows.shape[:1] != (queries,):
-        raise ValueError(
-            f"`exclude` must hold integers, [Q] or [Q, m], for the {queries} queries. "
-            f"Received: dtype={rows.dtype}, shape={rows.shape}."
-        )
-    if rows.size and (int(rows.min()) < -1 or int(rows.max()) >= gallery):
-        raise ValueError(
-            f"`exclude` must be -1 or a gallery row below {gallery}. "
-            f"Received: values from {rows.min()} to {rows.max()}."
-        )
-    return rows.reshape(queries, -1).astype(np.int64)
 
 
 def leave_out(
@@ -298,7 +286,7 @@ def leave_out(
 
     Args:
         numbers: A number for each query and gallery row, `[Q, N]`.
-        exclude: What `check_exclude` returned, `[Q, m]`.
+        exclude: Those rows, `[Q, m]`, -1 for none.
         worst: That number.
     """
     rows, places = np.nonzero(exclude >= 0)

@@ -1,4 +1,4 @@
-"""Exact neighbours against a loop over all pairs in float64."""
+"""Exact neighbors against a loop over all pairs in float64."""
 
 import math
 
@@ -6,10 +6,9 @@ import keras
 import numpy as np
 import pytest
 
-from tfdml.neighbors import _exact as neighbors
-from tfdml.neighbors import _gpu as accelerator
-from tfdml.neighbors import _scores as exact_scores
-from tfdml.neighbors import nearest_neighbors
+from tests.support.refuses import refusals, refuses
+from tfdml.neighbors import ExactSearcher, SearchLimits, nearest_neighbors
+from tfdml.neighbors._gpu import GpuRows
 
 METRICS = ["cosine", "dot_product", "squared_euclidean"]
 
@@ -42,10 +41,9 @@ def naive(queries, gallery, k, metric, exclude=None):
     return np.array(all_indices), np.array(all_scores, np.float32)
 
 
-def assert_equals_naive(queries, gallery, k, metric, exclude=None):
-    indices, scores = nearest_neighbors(
-        queries, gallery, k, metric=metric, exclude=exclude
-    )
+def assert_equals_naive(queries, gallery, k, metric, exclude=None, **limits):
+    searcher = ExactSearcher(gallery, metric, limits=SearchLimits(**limits))
+    indices, scores = searcher.nearest(queries, k, exclude)
     expected_indices, expected_scores = naive(queries, gallery, k, metric, exclude)
     np.testing.assert_array_equal(indices, expected_indices)
     np.testing.assert_array_equal(scores, expected_scores)
@@ -61,15 +59,21 @@ def test_equals_the_loop_over_all_pairs(metric, n, d, k):
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_blocks_do_not_change_the_answer(metric, monkeypatch):
+def test_blocks_do_not_change_the_answer(metric):
     rng = np.random.default_rng(1)
     queries, gallery = rng.normal(size=(11, 5)), rng.normal(size=(40, 5))
     exclude = rng.integers(-1, 40, size=11)
-    monkeypatch.setattr(exact_scores, "_BLOCK_ELEMENTS", 81)  # two queries a block
-    monkeypatch.setattr(exact_scores, "_LEAST_AT_ONCE", 1)
-    monkeypatch.setattr(exact_scores, "_GATHER_ELEMENTS", 15)  # three pairs a time
-    monkeypatch.setattr(neighbors, "_WORTH_A_THREAD", 1)
-    assert_equals_naive(queries, gallery, 6, metric, exclude)
+    assert_equals_naive(
+        queries,
+        gallery,
+        6,
+        metric,
+        exclude,
+        block_scores=81,  # two queries per block
+        least_queries=1,
+        gathered_numbers=15,  # three pairs
+        thread_scores=1,
+    )
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -101,14 +105,13 @@ def test_equal_rows_tie_wherever_they_stand(metric, batch):
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("k", [1, 3, 6])
-def test_parts_of_a_long_gallery_change_nothing(metric, k, monkeypatch):
-    monkeypatch.setattr(neighbors, "_LEAST_PARTS", 4)
+def test_parts_of_a_long_gallery_change_nothing(metric, k):
     rng = np.random.default_rng(7)
     gallery = rng.integers(-2, 3, size=(403, 3))
     gallery[~gallery.any(axis=1)] = 1
     exclude = rng.integers(-1, 403, size=(9, 3))
     exclude[:, 0] = np.arange(9)
-    assert_equals_naive(gallery[:9], gallery, k, metric, exclude)
+    assert_equals_naive(gallery[:9], gallery, k, metric, exclude, least_maxima=4)
 
 
 @pytest.mark.backend
@@ -116,14 +119,13 @@ def test_parts_of_a_long_gallery_change_nothing(metric, k, monkeypatch):
 @pytest.mark.parametrize("spare", [0, 5, 60, 400])
 def test_gpu_answers_alike(metric, spare, monkeypatch):
     # Run on whatever device there is, as if it were a GPU.
-    monkeypatch.setattr(exact_scores, "has_gpu", lambda: True)
-    monkeypatch.setattr(exact_scores, "_WORTH_A_GPU", 0)
-    monkeypatch.setattr(neighbors, "_SPARE", spare)
+    monkeypatch.setattr("tfdml.neighbors._scores.has_gpu", lambda: True)
     rng = np.random.default_rng(9)
     gallery = rng.normal(size=(300, 6))
     gallery[200:240] = gallery[3]  # more ties than some of the spares
     exclude = np.stack([np.arange(12), rng.integers(-1, 200, size=12)], axis=1)
-    assert_equals_naive(gallery[:12], gallery, 4, metric, exclude)
+    limits = {"gpu_multiplications": 0, "gpu_spare": spare}
+    assert_equals_naive(gallery[:12], gallery, 4, metric, exclude, **limits)
 
 
 def allows_short_products():
@@ -152,7 +154,7 @@ def test_full_precision_is_asked_for_and_given_back(monkeypatch):
 
     monkeypatch.setattr(keras.ops, "matmul", watched)
     before = allows_short_products()
-    rows = accelerator.GpuRows(np.eye(4, dtype=np.float32), None)
+    rows = GpuRows(np.eye(4, dtype=np.float32), None)
     numbers, places = rows.best(np.eye(4, dtype=np.float32)[2:], 2)
     assert seen == [False]
     assert allows_short_products() == before
@@ -293,48 +295,60 @@ def test_inputs_are_not_modified_and_need_not_be_contiguous():
     np.testing.assert_array_equal(gallery, before)
 
 
-@pytest.mark.parametrize("k", [0, -1, 4])
-def test_k_out_of_range_is_refused(k):
-    with pytest.raises(ValueError, match=rf"`k` must be from 1 to 3.*k={k}"):
-        nearest_neighbors(np.eye(3), np.eye(3), k)
-
-
 def test_k_counts_the_excluded_row():
     with pytest.raises(ValueError, match="`k` must be from 1 to 2"):
         nearest_neighbors(np.eye(3), np.eye(3), 3, exclude=[-1, 0, -1])
 
 
-@pytest.mark.parametrize("k", [1.0, True, "1", None])
-def test_k_must_be_an_integer(k):
-    with pytest.raises(TypeError, match="`k` must be an integer"):
-        nearest_neighbors(np.eye(3), np.eye(3), k)
+VALID = {"queries": np.eye(2), "gallery": np.eye(2), "k": 1}
 
 
-@pytest.mark.parametrize(
-    ("queries", "message"),
-    [
-        ([1.0, 2.0], r"`queries`.*shape=\(2,\).*vector\[None, :\]"),
-        (np.zeros((1, 2, 2)), r"`queries`.*shape=\(1, 2, 2\)"),
-        (np.ones((1, 3)), "dimension of the gallery, 2.*3"),
-        ([[np.nan, 1.0]], "`queries` must be finite.*row 0"),
-        ([[1.0, 1.0], [np.inf, 1.0]], "`queries` must be finite.*row 1"),
-        ([[1e39, 1.0]], "`queries` must be finite in float32"),
-        ([[0.0, 0.0]], "`queries` must not have a row of zeros"),
-        ([[1j, 1.0]], "`queries` must hold real numbers.*complex128"),
-        ([["a", "b"]], "`queries` must hold real numbers"),
-        ([[True, False]], "`queries` must hold real numbers.*bool"),
-        ([[1.0], [1.0, 2.0]], "`queries` must be an array"),
-        (np.empty((2, 0)), "`queries` must have the shape"),
-    ],
+@refusals(
+    ("queries", [1.0, 2.0], "Received: shape=(2,). Pass one vector as vector[None, :]"),
+    ("queries", np.zeros((1, 2, 2)), "[rows, D], D at least 1. Received: shape=(1, 2"),
+    ("queries", np.empty((2, 0)), "must have the shape [rows, D]"),
+    ("queries", np.ones((1, 3)), "the dimension of the gallery, 2. Received: 3"),
+    (
+        "queries",
+        [[np.nan, 1.0]],
+        "must be finite in float32. Received: NaN or infinity",
+    ),
+    ("queries", [[1.0, 1.0], [np.inf, 1.0]], "must be finite in float32"),
+    ("queries", [[1e39, 1.0]], "must be finite in float32"),
+    ("queries", [[0.0, 0.0]], "must not have a row of zeros"),
+    ("queries", [[1j, 1.0]], "must hold real numbers. Received: dtype=complex128"),
+    ("queries", [["a", "b"]], "must hold real numbers"),
+    ("queries", [[True, False]], "must hold real numbers. Received: dtype=bool"),
+    ("queries", [[1.0], [1.0, 2.0]], "must be an array [rows, D]"),
+    ("gallery", [[1, 1], [np.nan, 0]], "must be finite in float32"),
+    ("k", 0, "must be from 1 to 2"),
+    ("k", -1, "must be from 1 to 2"),
+    ("k", 3, "must be from 1 to 2"),
+    ("metric", "l2", "must be one of cosine, dot_product, squared_euclidean"),
+    ("exclude", [0], "must hold integers, [Q] or [Q, m], for the 2 queries"),
+    ("exclude", [0.0, 1.0], "must hold integers"),
+    ("exclude", [[[0]], [[1]]], "must hold integers"),
+    ("exclude", [True, False], "must hold integers"),
+    ("exclude", [-2, 0], "must be -1 or a gallery row below 2"),
+    ("exclude", [0, 2], "must be -1 or a gallery row below 2"),
 )
-def test_bad_queries_are_named(queries, message):
-    with pytest.raises(ValueError, match=message):
-        nearest_neighbors(queries, np.eye(2), 1)
+def test_bad_arguments_are_refused(argument, value, rule):
+    refuses(nearest_neighbors, argument=argument, value=value, rule=rule, valid=VALID)
 
 
-def test_bad_gallery_is_named():
-    with pytest.raises(ValueError, match=r"`gallery` must be finite.*row 1"):
-        nearest_neighbors(np.eye(2), [[1, 1], [np.nan, 0]], 1)
+@refusals(*[("k", k, "must be an integer") for k in (1.0, True, "1", None)])
+def test_k_of_another_type_is_refused(argument, value, rule):
+    refuses(
+        nearest_neighbors,
+        argument=argument,
+        value=value,
+        rule=rule,
+        valid=VALID,
+        error=TypeError,
+    )
+
+
+def test_nothing_can_be_found_in_an_empty_gallery():
     with pytest.raises(ValueError, match="`k` must be from 1 to 0"):
         nearest_neighbors(np.eye(2), np.empty((0, 2)), 1)
 
@@ -344,14 +358,6 @@ def test_zero_vector_is_allowed_where_it_has_a_meaning():
         assert_equals_naive([[0.0, 0.0]], np.eye(2), 2, metric)
 
 
-@pytest.mark.parametrize(
-    "exclude", [[0], [0.0, 1.0], [[[0]], [[1]]], [-2, 0], [0, 2], [True, False]]
-)
-def test_bad_exclude_is_refused(exclude):
-    with pytest.raises(ValueError, match="`exclude` must"):
-        nearest_neighbors(np.eye(2), np.eye(2), 1, exclude=exclude)
-
-
 def test_several_rows_are_left_out():
     rng = np.random.default_rng(6)
     queries, gallery = rng.normal(size=(5, 3)), rng.normal(size=(30, 3))
@@ -359,12 +365,7 @@ def test_several_rows_are_left_out():
     exclude[:, 0] = -1
     indices, _ = nearest_neighbors(queries, gallery, 27, exclude=exclude)
     everything, _ = nearest_neighbors(queries, gallery, 30)
-    for found, ranked, banned in zip(indices, everything, exclude, strict=True):
-        assert found.tolist() == [row for row in ranked if row not in banned]
+    for found, ranked, left_out in zip(indices, everything, exclude, strict=True):
+        assert found.tolist() == [row for row in ranked if row not in left_out]
     with pytest.raises(ValueError, match="`k` must be from 1 to 27"):
         nearest_neighbors(queries, gallery, 28, exclude=exclude)
-
-
-def test_unknown_metric_is_refused():
-    with pytest.raises(ValueError, match=r"`metric` must be one of.*metric='l2'"):
-        nearest_neighbors(np.eye(2), np.eye(2), 1, metric="l2")

@@ -5,10 +5,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from tests.support.refuses import refusals, refuses
 from tests.tfdml.neighbors.test_exact import METRICS, score
-from tfdml.neighbors import _ranks as ranks
-from tfdml.neighbors import _scores as exact_scores
-from tfdml.neighbors import nearest_neighbors, positive_ranks
+from tfdml.neighbors import SearchLimits, nearest_neighbors, positive_ranks
 
 TIES = ["index", "pessimistic", "optimistic"]
 
@@ -36,9 +35,15 @@ def naive(queries, gallery, positives, metric, exclude, ties):
     return answer
 
 
-def assert_equals_naive(queries, gallery, positives, metric, exclude, ties):
+def assert_equals_naive(queries, gallery, positives, metric, exclude, ties, **limits):
     received = positive_ranks(
-        queries, gallery, positives, metric=metric, exclude=exclude, ties=ties
+        queries,
+        gallery,
+        positives,
+        metric=metric,
+        exclude=exclude,
+        ties=ties,
+        limits=SearchLimits(**limits),
     )
     expected = naive(queries, gallery, positives, metric, exclude, ties)
     assert [rows.tolist() for rows in received] == expected
@@ -52,8 +57,8 @@ def draw(generator, queries, gallery, most):
         rows = generator.permutation(gallery)
         count = generator.integers(0, most + 1)
         positives.append(rows[:count])
-        banned = rows[count : count + 2]
-        exclude.append(np.pad(banned, (0, 2 - len(banned)), constant_values=-1))
+        left_out = rows[count : count + 2]
+        exclude.append(np.pad(left_out, (0, 2 - len(left_out)), constant_values=-1))
     return positives, np.array(exclude)
 
 
@@ -70,14 +75,14 @@ def test_equals_the_sort_of_all_pairs(metric, ties, gallery, most):
 @pytest.mark.parametrize("ties", TIES)
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("few", [0, 64])
-def test_true_ties_follow_the_rule(metric, ties, few, monkeypatch):
+def test_true_ties_follow_the_rule(metric, ties, few):
     # Integer coordinates: products and sums are exact, so ties are true ties.
-    monkeypatch.setattr(ranks, "_FEW_POSITIVES", few)  # 0: all rows are sorted
     rng = np.random.default_rng(3)
     rows = rng.integers(-1, 2, size=(80, 3))
     rows[~rows.any(axis=1)] = 1
     positives, exclude = draw(rng, 11, 80, 20)
-    assert_equals_naive(rows[:11], rows, positives, metric, exclude, ties)
+    given = (rows[:11], rows, positives, metric, exclude, ties)
+    assert_equals_naive(*given, few_positives=few)  # 0: all rows are sorted
 
 
 @pytest.mark.parametrize("ties", TIES)
@@ -109,19 +114,26 @@ def test_equal_rows_tie_wherever_they_stand():
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_blocks_do_not_change_the_ranks(metric, monkeypatch):
+def test_blocks_do_not_change_the_ranks(metric):
     rng = np.random.default_rng(1)
     queries, gallery = rng.normal(size=(11, 5)), rng.normal(size=(40, 5))
     positives, exclude = draw(rng, 11, 40, 6)
-    monkeypatch.setattr(exact_scores, "_BLOCK_ELEMENTS", 81)  # two queries a block
-    monkeypatch.setattr(exact_scores, "_LEAST_AT_ONCE", 1)
-    monkeypatch.setattr(exact_scores, "_GATHER_ELEMENTS", 15)  # three pairs a time
-    monkeypatch.setattr(ranks, "_LONG_ROW", 1)  # threads
-    assert_equals_naive(queries, gallery, positives, metric, exclude, "index")
+    assert_equals_naive(
+        queries,
+        gallery,
+        positives,
+        metric,
+        exclude,
+        "index",
+        block_scores=81,  # two queries per block
+        least_queries=1,
+        gathered_numbers=15,  # three pairs
+        long_row=1,  # threads
+    )
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_ranks_are_the_places_among_the_nearest_neighbours(metric):
+def test_ranks_are_the_places_among_the_nearest_neighbors(metric):
     rng = np.random.default_rng(8)
     rows = rng.normal(size=(1500, 24)).astype(np.float32)
     rows[700:760] = rows[:60]
@@ -174,26 +186,24 @@ def test_no_queries_have_no_ranks():
     assert positive_ranks(np.empty((0, 2)), np.eye(2), []) == []
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"positives": [[1]]}, r"one entry for each of the 2 queries. Received: 1"),
-        ({"positives": [[1], [2]]}, r"from 0 to 1. Received: \[2\] for query 1"),
-        ({"positives": [[1], [1, 1]]}, r"must be different gallery rows"),
-        ({"positives": [[0], [0]]}, r"must not hold a row that `exclude` leaves out"),
-        ({"positives": [[1], [0.5]]}, r"must hold integers \[R\] for each query"),
-        ({"ties": "random"}, r"`ties` must be one of .* Received: ties='random'"),
-        ({"exclude": [[0], [2]]}, r"`exclude` must be -1 or a gallery row below 2"),
-        ({"queries": np.ones((2, 3))}, r"dimension of the gallery, 2. Received: 3"),
-        ({"gallery": [[1, 0], [np.nan, 1]]}, r"NaN or infinity in row 1"),
-    ],
+VALID = {
+    "queries": np.eye(2),
+    "gallery": np.eye(2),
+    "positives": [[1], [0]],
+    "exclude": [0, 1],
+}
+
+
+@refusals(
+    ("positives", [[1]], "must have one entry for each of the 2 queries. Received: 1"),
+    ("positives", [[1], [2]], "from 0 to 1. Received: [2] for query 1"),
+    ("positives", [[1], [1, 1]], "must be different gallery rows"),
+    ("positives", [[0], [0]], "must not hold a row that `exclude` leaves out"),
+    ("positives", [[1], [0.5]], "must hold integers [R] for each query"),
+    ("ties", "random", "must be one of index, pessimistic, optimistic"),
+    ("exclude", [[0], [2]], "must be -1 or a gallery row below 2"),
+    ("queries", np.ones((2, 3)), "the dimension of the gallery, 2. Received: 3"),
+    ("gallery", [[1, 0], [np.nan, 1]], "NaN or infinity in row 1"),
 )
-def test_bad_input_is_named(changes, message):
-    arguments = {
-        "queries": np.eye(2),
-        "gallery": np.eye(2),
-        "positives": [[1], [0]],
-        "exclude": [0, 1],
-    } | changes
-    with pytest.raises(ValueError, match=message):
-        positive_ranks(**arguments)
+def test_bad_arguments_are_refused(argument, value, rule):
+    refuses(positive_ranks, argument=argument, value=value, rule=rule, valid=VALID)
