@@ -45,7 +45,7 @@ types: $(INSTALLED) ## check types
 	$(BIN)/mypy
 
 # What runs on every backend, and the cache of what JAX has compiled, which processes share.
-ON_BACKENDS := tests/tfdml tests/training tests/benchmarks
+ON_BACKENDS := tests/tfdml tests/training tests/benchmarks tests/test_saved_before.py
 ON_JAX := KERAS_BACKEND=jax JAX_COMPILATION_CACHE_DIR=$(CURDIR)/build/jax JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1
 
 # What XLA has compiled stays in memory until a process ends: the tests that compile the
