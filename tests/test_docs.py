@@ -15,6 +15,7 @@ from PIL import Image
 import serving.__main__
 import tfdml
 import training.__main__
+from benchmarks.data_sets import __main__ as data_sets
 from benchmarks.papers import __main__ as papers
 from tests.support.autodiff import value_and_gradient
 from tests.support.running_grpc import running_grpc
@@ -71,7 +72,11 @@ def test_commands_exist(page):
     verbs = set(
         re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     )
-    modules = {"serving": serving.__main__, "training": training.__main__}
+    modules = {
+        "benchmarks.data_sets": data_sets,
+        "serving": serving.__main__,
+        "training": training.__main__,
+    }
     for line in "\n".join(blocks(page, "sh")).splitlines():
         words = shlex.split(line, comments=True)
         if words[:1] == ["make"]:

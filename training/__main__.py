@@ -1,4 +1,4 @@
-"""`python -m training`: build a data set, train an embedder."""
+"""Build data sets, train embedders, evaluate and compare them."""
 
 import argparse
 import sys
@@ -17,113 +17,105 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m training", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    emoji = commands.add_parser("emoji", help="fetch and draw the emoji data set")
-    emoji.add_argument("folder", help="where the images go")
-    emoji.add_argument("--size", type=int, default=128, help="side in pixels")
-    emoji.set_defaults(run_command=_emoji)
-
     data_commands.add_to(commands)
 
-    fit = commands.add_parser("fit", help="train an embedder by a recipe")
+    fit = commands.add_parser("fit", help="train an embedder from a recipe")
     fit.add_argument("recipe", help="a TOML file, such as training/recipes/demo.toml")
-    fit.add_argument("--run", help="run folder (default: runs/NAME_OF_THE_RECIPE)")
-    fit.add_argument(
-        "--images", help="use this folder of images instead of the recipe's"
-    )
-    fit.add_argument("--seed", type=int, help="instead of the recipe's")
+    fit.add_argument("--run", help="run folder (default: runs/RECIPE_NAME)")
+    fit.add_argument("--images", help="images to use in place of the recipe's")
+    fit.add_argument("--seed", type=int, help="seed to use in place of the recipe's")
     fit.add_argument("--overwrite", action="store_true", help="replace a finished run")
     fit.add_argument(
         "--restart",
         action="store_true",
-        help="throw an interrupted run away instead of going on with it",
+        help="discard an interrupted run instead of resuming it",
     )
     fit.set_defaults(run_command=_fit)
 
     calibrate = commands.add_parser(
-        "calibrate", help="choose the similarity from which on a search answers"
+        "calibrate", help="choose the similarity threshold of a match"
     )
     calibrate.add_argument("run", help="the run folder")
     target = calibrate.add_mutually_exclusive_group(required=True)
     target.add_argument(
-        "--precision", type=float, help="share of right answers, such as 0.95"
+        "--precision",
+        type=float,
+        help="share of matches that are correct, such as 0.95",
     )
     target.add_argument(
         "--false-positive-rate",
         type=float,
-        help="share of answers to what is not in the gallery, such as 0.01",
+        help="share of queries without a positive that get a match, such as 0.01",
     )
     calibrate.add_argument(
-        "--images", help="where the images of the run are now, if not in the recipe's"
+        "--images", help="where the images of the run are now, if they have moved"
     )
     calibrate.add_argument(
         "--training-images",
         action="store_true",
-        help="search them too, for a gallery as large as the one of the search",
+        help="add the training images, for a gallery as large as the one to search",
     )
     calibrate.add_argument(
         "--if-possible",
         action="store_true",
-        help="end well where the images let no threshold be chosen",
+        help="exit with success if no threshold can be chosen",
     )
     calibrate.set_defaults(run_command=_calibrate)
 
-    evaluate = commands.add_parser("evaluate", help="measure an embedder, and draw")
+    evaluate = commands.add_parser(
+        "evaluate", help="measure an embedder, and plot the results"
+    )
     evaluate.add_argument(
         "model",
         help="a run folder, an embedder (.keras), an exported SavedModel, or "
-        "embeddings (.npy), one row an image",
+        "embeddings (.npy), one row per image",
     )
     evaluate.add_argument(
         "images",
         nargs="?",
-        help="a folder or a manifest; a run knows its own",
+        help="a folder or a manifest (default: the images of the run)",
     )
     evaluate.add_argument(
         "--split",
         choices=("train", "validation", "test", "all"),
-        help="which images (default: the test images where there are some, else all)",
+        help="which images (default: the test images if there are any, else all)",
     )
     evaluate.add_argument(
         "--out",
         help="where to write (default: MODEL/evaluation for a run, else "
-        "evaluations/NAME_OF_THE_MODEL)",
+        "evaluations/MODEL_NAME)",
     )
     evaluate.add_argument(
         "--overwrite", action="store_true", help="replace an evaluation"
     )
     evaluate.add_argument(
-        "--keep-embeddings", action="store_true", help="write embeddings.npy too"
+        "--keep-embeddings", action="store_true", help="also write embeddings.npy"
     )
     evaluate.set_defaults(run_command=_evaluate)
 
-    compare = commands.add_parser("compare", help="tell which run is better")
+    compare = commands.add_parser(
+        "compare", help="compare runs, with confidence intervals"
+    )
     compare.add_argument(
         "runs",
         nargs="+",
         metavar="RUN",
-        help="run folders or evaluations; the first is what others are compared with",
+        help="run folders or evaluations; the others are compared with the first",
     )
     compare.add_argument(
         "--metric",
         action="append",
-        help="which metric, such as recall_at_10 (may be given more than once)",
+        help="a metric, such as recall_at_10 (may be repeated)",
     )
     compare.add_argument(
         "--out", help="where to write the page (default: comparison.html)"
     )
     compare.set_defaults(run_command=_compare)
 
-    report = commands.add_parser("report", help="write the report of a run again")
+    report = commands.add_parser("report", help="rewrite the report of a run")
     report.add_argument("run", help="the run folder")
     report.set_defaults(run_command=_report)
     return parser
-
-
-def _emoji(parsed: argparse.Namespace) -> None:
-    from training.data.emoji.build import build_emoji
-
-    count = build_emoji(parsed.folder, size=parsed.size)
-    print(f"{count} images in {parsed.folder}; see ATTRIBUTION.md there.")
 
 
 def _fit(parsed: argparse.Namespace) -> None:

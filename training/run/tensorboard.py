@@ -1,11 +1,9 @@
-"""TensorBoard: a run's curves as event files, and embeddings for its projector."""
+"""Write files for TensorBoard: the curves of a run, and embeddings to project."""
 
 import math
-import socket
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import keras
 import numpy as np
@@ -19,12 +17,12 @@ _TILE = 64
 
 
 class EventFiles(keras.callbacks.Callback):
-    """Writes what an epoch logged to an event file, which TensorBoard shows as curves.
+    """Write what each epoch logged to an event file, which TensorBoard shows as curves.
 
-    Each value stands at the step that the run has made. Training values have the tags
+    Each value belongs to the last step of its epoch. Training values have the tags
     "train/...", validation values "validation/...". When a run goes on, the file is
     written anew from its history: no epoch is missing and none is there twice. The
-    files are written with the package `tensorboard`; TensorFlow is not needed.
+    package tensorboardX writes it; neither TensorBoard nor TensorFlow is needed.
 
     Args:
         folder: Where the event file goes.
@@ -32,31 +30,30 @@ class EventFiles(keras.callbacks.Callback):
         progress: Has the history of the run. It must come before this callback.
 
     Raises:
-        RecipeError: `tensorboard` is not installed.
+        RecipeError: `tensorboardX` is not installed.
     """
 
     def __init__(self, folder: Path, steps: int, progress: Progress) -> None:
         super().__init__()
         try:
-            import tensorboard  # noqa: F401
+            import tensorboardX  # noqa: F401
         except ImportError as error:
             raise RecipeError(
-                "[fit]: `tensorboard = true` needs the package tensorboard: pip "
-                "install tensorboard."
+                "[fit]: `tensorboard = true` needs the package tensorboardX: pip "
+                "install tensorboardX."
             ) from error
         self._folder = folder
         self._steps = steps
         self._progress = progress
-        self._file: BinaryIO | None = None
+        self._writer: Any = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Begin a file with the epochs that are done."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        from tensorboardX import SummaryWriter
+
         for old in self._folder.glob("events.out.tfevents.*"):
             old.unlink()
-        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"
-        self._file = (self._folder / name).open("wb")
-        self._write(file_version="brain.Event:2")
+        self._writer = SummaryWriter(str(self._folder), flush_secs=1)
         for epoch in range(self._progress.epochs_done):
             history = self._progress.history
             self._write_epoch(epoch, {k: v[epoch] for k, v in history.items()})
@@ -67,31 +64,14 @@ class EventFiles(keras.callbacks.Callback):
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Close the file."""
-        if self._file:
-            self._file.close()
+        self._writer.close()
 
     def _write_epoch(self, epoch: int, values: dict[str, float]) -> None:
-        from tensorboard.compat.proto.summary_pb2 import Summary
-
-        summary = Summary()
         for name, value in values.items():
-            kind, short = (
-                ("validation", name.removeprefix("val_"))
-                if name.startswith("val_")
-                else ("train", name)
-            )
-            summary.value.add(tag=f"{kind}/{short}", simple_value=float(value))
-        self._write(step=(epoch + 1) * self._steps, summary=summary)
-
-    def _write(self, **event: Any) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.summary.writer.record_writer import RecordWriter
-
-        if not self._file:
-            return
-        record = Event(wall_time=time.time(), **event).SerializeToString()
-        RecordWriter(self._file).write(record)
-        self._file.flush()
+            short = name.removeprefix("val_")
+            kind = "train" if short == name else "validation"
+            step = (epoch + 1) * self._steps
+            self._writer.add_scalar(f"{kind}/{short}", float(value), step)
 
 
 def write_projector(

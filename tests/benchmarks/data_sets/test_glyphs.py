@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from benchmarks.data_sets.__main__ import main
 from benchmarks.data_sets.debian import DebianPackage, fetch_debian
 from benchmarks.data_sets.glyph_fonts import GLYPH_FONTS, GlyphFont
 from benchmarks.data_sets.glyph_pen import GlyphPen
 from benchmarks.data_sets.glyphs import build_glyphs
 from tests.benchmarks.data_sets.test_furniture import tool
-from training.__main__ import main
 from training.data.manifest import check_manifest, read_manifest
 
 small_fonts = pytest.importorskip(
