@@ -1,4 +1,4 @@
-"""The last step of `make demo`: the endpoint and the search page, together."""
+"""Serve the endpoint and the search page together: the last step of `make demo`."""
 
 import contextlib
 import json
@@ -27,23 +27,23 @@ def run(
 ) -> None:
     """Serve a model, and the search page of an index made with it, until interrupted.
 
-    The endpoint runs in a process of its own, on the loopback address.
+    The endpoint runs in its own process, on the loopback address.
 
     Args:
-        run_folder: What `python -m training fit` wrote; its measurements are printed.
-        index_folder: What `python -m serving index build` wrote.
-        model_base_path: Folder with one numbered folder a version.
+        run_folder: Folder that `python -m training fit` wrote; its metrics are printed.
+        index_folder: Folder that `python -m serving index build` wrote.
+        model_base_path: Folder with one numbered folder per version.
         host: Address of the page.
         port: Port of the page.
         endpoint_port: Port of the endpoint.
 
     Raises:
-        RuntimeError: The endpoint did not start; what it said stands above.
+        RuntimeError: The endpoint did not start; it has printed why.
         ValueError: The index, or the model, cannot be used.
         OSError: A file is missing, or a port is in use.
     """
     results = json.loads((Path(run_folder) / "metrics.json").read_text("utf-8"))
-    # Another endpoint on the port would answer in the place of ours.
+    # Another endpoint on the port would answer instead of ours.
     for host_of_port, used in (("127.0.0.1", endpoint_port), (host, port)):
         open_socket(host_of_port, used).close()
     with _endpoint(model_base_path, endpoint_port) as url:
@@ -71,9 +71,7 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], url: str) -> None:
     with EndpointClient(url) as client:
         while time.monotonic() < deadline:
             if process.poll() is not None:
-                raise RuntimeError(
-                    "The endpoint did not start; its error stands above."
-                )
+                raise RuntimeError("The endpoint did not start; see its error above.")
             with contextlib.suppress(EndpointError):
                 client.metadata()
                 return
@@ -82,7 +80,7 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], url: str) -> None:
 
 
 def _measured(results: dict) -> str:
-    """Say what training brought, from the run's `metrics.json`."""
+    """Describe the effect of training, from the run's `metrics.json`."""
     named = {
         "before training": results["test_before_training"],
         "after training": results["test_after_training"],

@@ -1,4 +1,4 @@
-"""`embed`: a folder of images becomes a NumPy file, through an endpoint."""
+"""`embed`: embed a folder of images through an endpoint into a NumPy file."""
 
 import argparse
 from typing import Any
@@ -12,12 +12,12 @@ def add_embed(commands: Any) -> None:
     embed.add_argument("images", help="folder of images, at any depth")
     embed.add_argument("file", help="NumPy file to write, such as embeddings.npz")
     add_client(embed)
-    embed.add_argument("--batch-size", type=int, default=32, help="images a request")
+    embed.add_argument("--batch-size", type=int, default=32, help="images per request")
     embed.add_argument(
-        "--concurrency", type=int, default=4, help="requests at one time; default: 4"
+        "--concurrency", type=int, default=4, help="concurrent requests; default: 4"
     )
     embed.add_argument(
-        "--skip-unreadable", action="store_true", help="list broken files, go on"
+        "--skip-unreadable", action="store_true", help="skip broken files and list them"
     )
     embed.set_defaults(run_command=_embed)
 

@@ -1,4 +1,4 @@
-"""`index`: what builds an index, changes it and looks into it."""
+"""`index`: build an index, change it and inspect it."""
 
 import argparse
 from typing import Any
@@ -14,7 +14,7 @@ _HINT = (
 
 
 def add_index(commands: Any) -> None:
-    """Add the command, with its own commands."""
+    """Add the command and its subcommands."""
     index: HintingParser = commands.add_parser(
         "index", help="build, change and check an index", hints={"": _HINT}
     )
@@ -32,11 +32,11 @@ def add_index(commands: Any) -> None:
 def _add_build(commands: Any) -> None:
     parser = commands.add_parser("build", help="embed a folder of images for search")
     parser.add_argument("images", help="folder of images, class/image")
-    parser.add_argument("index", help="where the index, or the shard of it, goes")
+    parser.add_argument("index", help="folder to write the index, or the shard, to")
     parser.add_argument("--model", required=True, help="folder of numbered versions")
     _add_reading(parser)
     parser.add_argument(
-        "--shard", metavar="NUMBER/COUNT", help="embed this part alone, such as 2/8"
+        "--shard", metavar="NUMBER/COUNT", help="embed only this part, such as 2/8"
     )
     _add_target_recall(parser)
     add_json(parser)
@@ -44,10 +44,10 @@ def _add_build(commands: Any) -> None:
 
 
 def _add_merge(commands: Any) -> None:
-    parser = commands.add_parser("merge", help="build an index of all its shards")
-    parser.add_argument("index", help="where the index goes")
+    parser = commands.add_parser("merge", help="build an index from all its shards")
+    parser.add_argument("index", help="folder to write the index to")
     parser.add_argument(
-        "shards", nargs="+", help="what `index build --shard` wrote, each one"
+        "shards", nargs="+", help="each folder that `index build --shard` wrote"
     )
     _add_target_recall(parser)
     add_json(parser)
@@ -56,14 +56,14 @@ def _add_merge(commands: Any) -> None:
 
 def _add_add(commands: Any) -> None:
     parser = commands.add_parser("add", help="embed images, and add them to an index")
-    parser.add_argument("index", help="what `index build` wrote")
+    parser.add_argument("index", help="folder that `index build` wrote")
     parser.add_argument("images", help="folder of images, class/image")
     add_embedder(parser)
     _add_reading(parser)
     parser.add_argument(
         "--skip-existing",
         action="store_true",
-        help="leave out what the index has already, go on",
+        help="skip images that the index already has",
     )
     add_json(parser)
     parser.set_defaults(run_command=add)
@@ -71,25 +71,25 @@ def _add_add(commands: Any) -> None:
 
 def _add_remove(commands: Any) -> None:
     parser = commands.add_parser("remove", help="remove images from an index")
-    parser.add_argument("index", help="what `index build` wrote")
+    parser.add_argument("index", help="folder that `index build` wrote")
     parser.add_argument("ids", nargs="*", metavar="ID", help="such as shoe/17.jpg")
     parser.add_argument(
-        "--from-file", metavar="FILE", help="text file: an id a line; - for the input"
+        "--from-file", metavar="FILE", help="text file, one id per line; - for stdin"
     )
     add_json(parser)
     parser.set_defaults(run_command=remove)
 
 
 def _add_stats(commands: Any) -> None:
-    parser = commands.add_parser("stats", help="tell what an index is and holds")
-    parser.add_argument("index", help="what `index build` wrote")
+    parser = commands.add_parser("stats", help="describe an index and its content")
+    parser.add_argument("index", help="folder that `index build` wrote")
     add_json(parser)
     parser.set_defaults(run_command=stats)
 
 
 def _add_verify(commands: Any) -> None:
     parser = commands.add_parser("verify", help="check every file of an index")
-    parser.add_argument("index", help="what `index build` wrote")
+    parser.add_argument("index", help="folder that `index build` wrote")
     add_json(parser)
     parser.set_defaults(run_command=verify)
 
@@ -98,12 +98,12 @@ def _add_duplicates(commands: Any) -> None:
     parser = commands.add_parser(
         "duplicates", help="list images that are nearly the same"
     )
-    parser.add_argument("index", help="what `index build` wrote")
+    parser.add_argument("index", help="folder that `index build` wrote")
     parser.add_argument(
         "--threshold",
         type=float,
         default=0.95,
-        help="cosine similarity from which on; default: 0.95",
+        help="minimum cosine similarity; default: 0.95",
     )
     parser.add_argument(
         "--limit", type=int, default=20, help="groups to print; default: 20"
@@ -114,21 +114,24 @@ def _add_duplicates(commands: Any) -> None:
 
 def _add_map(commands: Any) -> None:
     parser = commands.add_parser(
-        "map", help="lay images out by likeness, and list their clusters"
+        "map", help="lay out images by similarity, and list their clusters"
     )
-    parser.add_argument("index", help="what `index build` wrote")
+    parser.add_argument("index", help="folder that `index build` wrote")
     parser.add_argument(
-        "--limit", type=int, default=2000, help="images, at random; default: 2000"
+        "--limit",
+        type=int,
+        default=2000,
+        help="most images, a random sample; default: 2000",
     )
     add_json(parser)
     parser.set_defaults(run_command=gallery_map)
 
 
 def _add_reading(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--only", help="text file: the images to take, a path a line")
-    parser.add_argument("--batch-size", type=int, default=64, help="images a batch")
+    parser.add_argument("--only", help="text file with the images, one path per line")
+    parser.add_argument("--batch-size", type=int, default=64, help="images per batch")
     parser.add_argument(
-        "--skip-unreadable", action="store_true", help="list broken files, go on"
+        "--skip-unreadable", action="store_true", help="skip broken files and list them"
     )
 
 
@@ -137,5 +140,5 @@ def _add_target_recall(parser: argparse.ArgumentParser) -> None:
         "--target-recall",
         type=float,
         metavar="SHARE",
-        help="share of the true nearest images to find, measured; default: 0.99",
+        help="measured share of the true nearest neighbors to find; default: 0.99",
     )

@@ -1,4 +1,4 @@
-"""`index build`, `merge`, `add` and `remove`: what an index holds."""
+"""`index build`, `merge`, `add` and `remove`: change the content of an index."""
 
 import argparse
 import sys
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def build(parsed: argparse.Namespace) -> None:
-    """Embed a folder, into an index or into one shard of it."""
+    """Embed a folder into an index, or into one shard of it."""
     from serving.search.gallery.indexing import embed_shard, index_images
     from serving.search.gallery.shards import Part
 
@@ -31,7 +31,7 @@ def build(parsed: argparse.Namespace) -> None:
         return
     if parsed.target_recall is not None:
         raise ValueError(
-            "--target-recall must stand without --shard: give it to `index merge`, "
+            "--target-recall must not be given with --shard. Give it to `index merge`, "
             "which builds the index."
         )
     shard = embed_shard(*where, Part.parse(parsed.shard), **reading)
@@ -49,7 +49,7 @@ def build(parsed: argparse.Namespace) -> None:
 
 
 def merge(parsed: argparse.Namespace) -> None:
-    """Build the index of all its shards."""
+    """Build an index from all its shards."""
     from serving.search.gallery.indexing import merge_shards
 
     report = merge_shards(
@@ -91,7 +91,7 @@ def _print_index(report: "IndexReport", parsed: argparse.Namespace) -> None:
 
 
 def add(parsed: argparse.Namespace) -> None:
-    """Embed a folder, and add it to an index."""
+    """Embed a folder and add it to an index."""
     from serving.search.gallery.changing import add_images
 
     report = add_images(
@@ -125,7 +125,7 @@ def remove(parsed: argparse.Namespace) -> None:
 
     ids = [*parsed.ids, *_ids_of_file(parsed.from_file)]
     if not ids:
-        raise ValueError("Give the ids of images to remove, or --from-file.")
+        raise ValueError("Give the ids of the images to remove, or --from-file.")
     try:
         report = remove_images(parsed.index, ids)
     except KeyError as error:
@@ -142,20 +142,20 @@ def remove(parsed: argparse.Namespace) -> None:
 
 
 def _ids_of_file(file: str | None) -> list[str]:
-    """Read ids, one a line."""
+    """Read ids, one per line."""
     if file is None:
         return []
     if file == "-":
         text = sys.stdin.buffer.read().decode("utf-8-sig")
     else:
         text = Path(file).read_text(encoding="utf-8-sig")
-    # Not `splitlines`: an id may hold what it takes for the end of a line.
+    # Not `splitlines`: an id may contain what that takes for the end of a line.
     return [line for line in text.replace("\r\n", "\n").split("\n") if line]
 
 
 def _print_details(values: dict[str, Any], skipped: Sequence[str] = ()) -> None:
     print_text(details(values))
     if skipped:
-        print_text(f"{len(skipped)} unreadable images left out:")
+        print_text(f"{len(skipped)} unreadable images skipped:")
         for reason in skipped:
             print_text(f"  {printable(reason)}")

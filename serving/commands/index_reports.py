@@ -1,4 +1,4 @@
-"""`index stats`, `verify`, `duplicates` and `map`: what an index is and holds."""
+"""`index stats`, `verify`, `duplicates` and `map`: inspect an index."""
 
 import argparse
 import contextlib
@@ -23,15 +23,16 @@ if TYPE_CHECKING:
     from serving.search.gallery.map import MapLayout, MapPoint
     from tfdml.index import NearDuplicates, ScannIndex, SearchResult, Where
 
+
 _MEMBERS = 10  # of a group that are printed
 _BLOCK = 4096  # images whose attributes are read at one time
 
 
 def stats(parsed: argparse.Namespace) -> None:
-    """Print what an index is and holds."""
+    """Describe an index and its content."""
     from serving.search.gallery.gallery import CLASS, load_gallery
     from serving.search.gallery.report import method_of
-    from serving.search.gallery.stored_images import PICTURE
+    from serving.search.gallery.stored_images import STORED_IMAGE
 
     index, gallery = load_gallery(parsed.index)
     with index:
@@ -43,7 +44,9 @@ def stats(parsed: argparse.Namespace) -> None:
     calibration = gallery.calibration
     threshold = None if calibration is None else calibration.threshold
     held = {name: value for name, value in known.details.items() if name != "folder"}
-    kinds = {name: kind for name, kind in known.attributes.items() if name != PICTURE}
+    kinds = {
+        name: kind for name, kind in known.attributes.items() if name != STORED_IMAGE
+    }
     if parsed.json:
         print_json(
             {
@@ -93,7 +96,7 @@ def _recall_text(recall: dict[str, Any] | None) -> str | None:
     if recall is None:
         return None
     if not recall["queries"]:
-        return "1: all images are compared"
+        return "1 (all images are compared)"
     return (
         f"{recall['value']:.4f} at {recall['k']} ({recall['low']:.4f} to "
         f"{recall['high']:.4f}, {recall['queries']:,} queries; target "
@@ -107,15 +110,15 @@ def verify(parsed: argparse.Namespace) -> None:
     Raises:
         ValueError: It is damaged.
     """
-    from serving.search.gallery.verifying import picture_problems
+    from serving.search.gallery.verifying import image_problems
     from tfdml.index import verify_index
 
     report = verify_index(parsed.index)
     problems = [*report.problems]
     if report.ok:
-        # Of an index of the library there are no pictures.
+        # An index that the library saved has no images.
         with contextlib.suppress(FileNotFoundError):
-            problems += picture_problems(parsed.index)
+            problems += image_problems(parsed.index)
     if parsed.json:
         found = asdict(report) | {"problems": problems}
         print_json({"index": parsed.index, "ok": not problems} | found)
@@ -164,7 +167,7 @@ def duplicates(parsed: argparse.Namespace) -> None:
         f"{found.compared:,} images, at a similarity of {found.threshold:g} or more."
     )
     if not found.complete:
-        print("Some images have so many near-duplicates that groups may be in parts.")
+        print("Some images have so many near-duplicates that groups may be split.")
     if not groups:
         return
     rows: list[list[str | int | float | None]] = []
@@ -178,7 +181,7 @@ def duplicates(parsed: argparse.Namespace) -> None:
             rows.append([None, None, "", f"and {len(group) - _MEMBERS:,} more"])
     print_text(table(["group", "similarity", "class", "id"], rows))
     if groups > parsed.limit:
-        print(f"{groups - parsed.limit:,} more groups: --limit, or --json for all.")
+        print(f"{groups - parsed.limit:,} more groups: see --limit, or --json for all.")
 
 
 def _duplicates_json(
@@ -239,8 +242,8 @@ def _layout(index: "ScannIndex", limit: int) -> "MapLayout":
         return lay_out(index, limit=limit)
     except ImportError as error:
         raise RuntimeError(
-            "A map needs scikit-learn and Matplotlib, which pip install "
-            f"'.[evaluation]' brings ({error})."
+            "A map needs scikit-learn and Matplotlib: pip install "
+            f"'.[evaluation]' ({error})."
         ) from error
 
 
@@ -250,7 +253,7 @@ def _check_limit(limit: int) -> None:
 
 
 def _classes_of(index: "ScannIndex", ids: "Sequence[Any]") -> dict[Any, str]:
-    """Return the class of each image, "" for one without, by its id."""
+    """Return the class of each image, or "", by its id."""
     from serving.search.gallery.gallery import CLASS
 
     found: dict[Any, str] = {}
@@ -262,7 +265,7 @@ def _classes_of(index: "ScannIndex", ids: "Sequence[Any]") -> dict[Any, str]:
 
 
 class _Watched:
-    """An index whose searches move a bar; see `tfdml.index`."""
+    """An index whose searches advance a progress bar."""
 
     def __init__(self, index: "ScannIndex", bar: "tqdm[Any]") -> None:
         self._index = index

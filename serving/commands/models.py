@@ -1,4 +1,4 @@
-"""`export`, `combine` and `run`: a model is written for serving, and served."""
+"""`export`, `combine` and `run`: write a model for serving, and serve it."""
 
 import argparse
 import sys
@@ -11,7 +11,7 @@ def add_models(commands: Any) -> None:
     """Add the commands."""
     _add_export(commands)
     _add_combine(commands)
-    serve = commands.add_parser("run", help="serve a model by TF Serving's protocols")
+    serve = commands.add_parser("run", help="serve a model with TF Serving's protocols")
     add_options(serve)
     serve.set_defaults(run_command=_run)
 
@@ -31,29 +31,30 @@ def _add_export(commands: Any) -> None:
     export.add_argument(
         "--warm-up",
         metavar="IMAGES",
-        help="folder of images, or one, for the warm-up requests; default: images "
-        "that the run trained on",
+        help="folder of images, or one image, for the warm-up requests; default: "
+        "training images of the run",
     )
     export.add_argument(
         "--warm-up-count",
         type=int,
         default=8,
-        help="how many images the warm-up requests hold; default: 8, 0 for no requests",
+        help="images in the warm-up requests; default: 8; 0 for no requests",
     )
     export.set_defaults(run_command=_export)
 
 
 def _add_combine(commands: Any) -> None:
     combine = commands.add_parser(
-        "combine", help="join a model and an index into one that searches with ScaNN"
+        "combine",
+        help="combine a model and an index into a model that searches with ScaNN",
     )
-    combine.add_argument("model", help="MODEL_BASE_PATH/VERSION, what `export` wrote")
-    combine.add_argument("index", help="what `index build` wrote with that version")
+    combine.add_argument("model", help="MODEL_BASE_PATH/VERSION that `export` wrote")
+    combine.add_argument("index", help="index that `index build` built with it")
     combine.add_argument(
         "destination", help="MODEL_BASE_PATH/VERSION, such as models/x-search/1"
     )
     combine.add_argument(
-        "--neighbors", type=int, default=10, help="images a query finds; default: 10"
+        "--neighbors", type=int, default=10, help="neighbors per query; default: 10"
     )
     combine.set_defaults(run_command=_combine)
 

@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Parse what several commands share: options, and hints for unknown commands."""
 
 import argparse
 from collections.abc import Mapping
@@ -7,31 +7,56 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from serving.client.credentials import Credentials
 
+
 _ENDPOINT_HELP = (
     "such as http://127.0.0.1:8501/v1/models/NAME or grpc://127.0.0.1:8500/NAME"
 )
 
 
+class HintingParser(argparse.ArgumentParser):
+    """A parser that adds a hint to the error for an unknown or missing command.
+
+    Args:
+        hints: The hint by the unknown word; the one for "" is for any other word, and
+            for a missing command. Default: none.
+        options: See `argparse.ArgumentParser`.
+    """
+
+    def __init__(
+        self, *, hints: Mapping[str, str] | None = None, **options: Any
+    ) -> None:
+        super().__init__(**options)
+        self._hints = hints or {}
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage, the error and the hint, and exit with code 2."""
+        hint = self._hints.get("")
+        for word, text in self._hints.items():
+            if word and f"invalid choice: {word!r}" in message:
+                hint = text
+        super().error(message if hint is None else f"{message}. {hint}")
+
+
 def add_address(parser: argparse.ArgumentParser, port: int) -> None:
-    """Add where a server listens; `port` is the default."""
+    """Add the address that a server listens on; `port` is the default."""
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=port, help=f"default: {port}")
 
 
 def add_client(parser: argparse.ArgumentParser, *, prefix: str = "") -> None:
-    """Add the address of an endpoint, which must be given, and its credentials.
+    """Add the required address of an endpoint, and its credentials.
 
     Args:
-        parser: Where to.
-        prefix: What the option `--token-file` begins with behind its dashes; a server
-            has a `--token-file` of its own.
+        parser: The parser.
+        prefix: Prefix of the option `--token-file`; a server has its own
+            `--token-file`.
     """
     parser.add_argument("--endpoint", required=True, help=_ENDPOINT_HELP)
     _add_credentials(parser, prefix)
 
 
 def add_embedder(parser: argparse.ArgumentParser) -> None:
-    """Add what embeds images: a model in this process, or an endpoint."""
+    """Add the choice of a model in this process or an endpoint."""
     embedder = parser.add_mutually_exclusive_group(required=True)
     embedder.add_argument("--model", help="folder of numbered versions")
     embedder.add_argument("--endpoint", help=_ENDPOINT_HELP)
@@ -39,7 +64,7 @@ def add_embedder(parser: argparse.ArgumentParser) -> None:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add the option that makes a command print JSON."""
+    """Add the option to print JSON."""
     parser.add_argument(
         "--json", action="store_true", help="print one JSON document, no progress"
     )
@@ -60,10 +85,10 @@ def _add_credentials(parser: argparse.ArgumentParser, prefix: str) -> None:
 
 
 def credentials_of(parsed: argparse.Namespace) -> "Credentials":
-    """Read the files that an endpoint's credentials are in.
+    """Read an endpoint's credentials from their files.
 
     Raises:
-        ValueError: A file holds no token, or one of two files is missing.
+        ValueError: A file holds no token, or one file of a pair is missing.
         OSError: A file cannot be read.
     """
     from serving.client.credentials import Credentials, read_token
@@ -75,27 +100,3 @@ def credentials_of(parsed: argparse.Namespace) -> "Credentials":
         certificate_file=parsed.certificate_file,
         key_file=parsed.key_file,
     )
-
-
-class HintingParser(argparse.ArgumentParser):
-    """A parser that adds advice to the error of an unknown command.
-
-    Args:
-        hints: The advice, by the word in the place of a command; the one at "" is for
-            any other word, and for a missing one. Default: none.
-        options: See `argparse.ArgumentParser`.
-    """
-
-    def __init__(
-        self, *, hints: Mapping[str, str] | None = None, **options: Any
-    ) -> None:
-        super().__init__(**options)
-        self._hints = hints or {}
-
-    def error(self, message: str) -> NoReturn:
-        """Print the usage, the error and the hint, and exit with code 2."""
-        hint = self._hints.get("")
-        for word, text in self._hints.items():
-            if word and f"invalid choice: {word!r}" in message:
-                hint = text
-        super().error(message if hint is None else f"{message}. {hint}")

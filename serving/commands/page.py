@@ -1,4 +1,4 @@
-"""`page` and `demo`: the search page of an index."""
+"""`page` and `demo`: serve the search page of an index."""
 
 import argparse
 from typing import Any
@@ -14,14 +14,14 @@ def add_pages(commands: Any) -> None:
 
 def _add_page(commands: Any) -> None:
     page = commands.add_parser("page", help="serve the search page of an index")
-    page.add_argument("index", help="what `index build` wrote")
-    page.add_argument("--images", help="folder of the images, if it was moved")
+    page.add_argument("index", help="folder that `index build` wrote")
+    page.add_argument("--images", help="folder of the images, if they were moved")
     add_address(page, 8000)
     add_client(page, prefix="endpoint-")
 
     beside = page.add_argument_group("another index beside it")
     beside.add_argument(
-        "--compare", metavar="INDEX", help="of the same or other images"
+        "--compare", metavar="INDEX", help="index of the same or other images"
     )
     beside.add_argument(
         "--compare-endpoint",
@@ -30,17 +30,17 @@ def _add_page(commands: Any) -> None:
     )
     beside.add_argument("--compare-images", metavar="FOLDER", help="as --images")
 
-    access = page.add_argument_group("what users may do, and who may")
+    access = page.add_argument_group("access")
     access.add_argument(
-        "--editable", action="store_true", help="let them add and remove images"
+        "--editable", action="store_true", help="let users add and remove images"
     )
     access.add_argument(
         "--allow-url",
         action="store_true",
-        help="let them search with a picture at a public address, which is fetched",
+        help="let users search with the public address of an image, which is fetched",
     )
     access.add_argument(
-        "--token-file", metavar="FILE", help="bearer tokens, one a line"
+        "--token-file", metavar="FILE", help="bearer tokens, one per line"
     )
     access.add_argument(
         "--ssl-config-file", metavar="FILE", help="key and certificates, for HTTPS"
@@ -49,15 +49,15 @@ def _add_page(commands: Any) -> None:
         "--log-format",
         choices=("text", "json"),
         default="text",
-        help="of the line that each request gets; default: text",
+        help="format of the line that each request gets; default: text",
     )
     page.set_defaults(run_command=_page)
 
 
 def _add_demo(commands: Any) -> None:
     demo = commands.add_parser("demo", help="serve a run's model and its search page")
-    demo.add_argument("run", help="run folder, for what it measured")
-    demo.add_argument("index", help="what `index build` wrote")
+    demo.add_argument("run", help="run folder, for its metrics")
+    demo.add_argument("index", help="folder that `index build` wrote")
     demo.add_argument("--model", required=True, help="folder of numbered versions")
     demo.add_argument("--endpoint-port", type=int, default=8501)
     add_address(demo, 8000)

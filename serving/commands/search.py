@@ -1,4 +1,4 @@
-"""`search`: which images of an index are nearest to a picture."""
+"""`search`: find the images of an index that are nearest to an image."""
 
 import argparse
 import json
@@ -17,69 +17,73 @@ from serving.commands.tables import (
 )
 
 if TYPE_CHECKING:
-    from serving.search.gallery.image_search import Hit, ImageSearch
+    from serving.search.gallery.image_search import ImageSearch
+    from serving.search.gallery.items import Hit
+    from serving.search.gallery.query import Query
     from serving.search.gallery.uploads import Crop
     from tfdml.index import Where
 
 
 def add_search(commands: Any) -> None:
     """Add the command."""
-    search = commands.add_parser("search", help="find the images nearest to a picture")
+    search = commands.add_parser("search", help="find the images nearest to an image")
     search.add_argument(
-        "pictures",
+        "queries",
         nargs="+",
         metavar="IMAGE",
         type=_no_folder,
-        help="files of pictures; - for one from the standard input",
+        help="image files; - for one from stdin",
     )
-    search.add_argument("--index", required=True, help="what `index build` wrote")
+    search.add_argument(
+        "--index", required=True, help="folder that `index build` wrote"
+    )
     add_embedder(search)
     search.add_argument(
-        "-k", type=int, default=10, help="images to find for each; default: 10"
+        "-k", type=int, default=10, help="images to find per query; default: 10"
     )
     search.add_argument(
-        "--where", metavar="JSON", help='only such images: {"class": ["shoe", "boot"]}'
+        "--where", metavar="JSON", help='filter, such as {"class": ["shoe", "boot"]}'
     )
     search.add_argument(
         "--exclude",
         metavar="ID",
         action="append",
         default=[],
-        help="leave this image out (may be given more than once)",
+        help="exclude this image (may be given more than once)",
     )
     search.add_argument(
         "--crop",
         metavar="X,Y,WIDTH,HEIGHT",
-        help="search with this part of each picture, such as 0.25,0.25,0.5,0.5",
+        help="search with this region of each image, such as 0.25,0.25,0.5,0.5",
     )
-    search.add_argument("--images", help="folder of the images, if it was moved")
+    search.add_argument("--images", help="folder of the images, if they were moved")
     add_json(search)
     search.set_defaults(run_command=_search)
 
 
 def _no_folder(name: str) -> str:
-    """Refuse a folder: `search INDEX` was the search page once."""
+    """Refuse a folder: `search INDEX` was once the search page."""
     if Path(name).is_dir():
         raise argparse.ArgumentTypeError(
-            f"{name!r} is a folder, not a picture. The search page of an index is "
+            f"{name!r} is a folder, not an image. The search page of an index is "
             "served by `python -m serving page INDEX --endpoint URL`"
         )
     return name
 
 
 def _search(parsed: argparse.Namespace) -> None:
-    if parsed.pictures.count("-") > 1:
-        raise ValueError("The standard input, -, can be searched with once.")
+    from serving.search.gallery.query import File, Query
+
+    if parsed.queries.count("-") > 1:
+        raise ValueError("The standard input, -, can be searched with only once.")
     where, crop = _where(parsed.where), _crop(parsed.crop)
     results: list[tuple[str, list[Hit]]] = []
     with _open(parsed) as search:
-        with progress_bar(parsed, len(parsed.pictures), "searching") as bar:
-            for name in parsed.pictures:
-                embedding = _embedded(search, name, crop)
-                hits = search.nearest_to(
-                    embedding, parsed.k, where=where, exclude=parsed.exclude
-                )
-                results.append((name, hits))
+        with progress_bar(parsed, len(parsed.queries), "searching") as bar:
+            for name in parsed.queries:
+                file = File(sys.stdin.buffer.read() if name == "-" else Path(name))
+                query = Query(file, parsed.k, where, parsed.exclude, crop)
+                results.append((name, _nearest(search, name, query)))
                 bar.update()
         known = search.gallery.calibration
     threshold = None if known is None else known.threshold
@@ -93,12 +97,10 @@ def _search(parsed: argparse.Namespace) -> None:
 
 
 def _open(parsed: argparse.Namespace) -> "ImageSearch":
+    from serving.search.gallery.opening import open_local_search, open_search
+
     if parsed.model is not None:
-        from serving.search.gallery.local_model import open_local_search
-
         return open_local_search(parsed.index, parsed.model, images=parsed.images)
-    from serving.search.gallery.image_search import open_search
-
     return open_search(
         parsed.index,
         parsed.endpoint,
@@ -107,13 +109,11 @@ def _open(parsed: argparse.Namespace) -> "ImageSearch":
     )
 
 
-def _embedded(search: "ImageSearch", name: str, crop: "Crop | None") -> Any:
-    """Embed a picture of the user's own, which may be of any kind."""
+def _nearest(search: "ImageSearch", name: str, query: "Query") -> "list[Hit]":
     from tfdml.images import UnreadableImageError
 
-    content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     try:
-        return search.embed(content, crop)
+        return search.nearest(query)
     except UnreadableImageError as error:
         shown = "the standard input" if name == "-" else repr(name)
         reason = str(error).removeprefix("This file ")
@@ -144,7 +144,7 @@ def _crop(text: str | None) -> "Crop | None":
         numbers = [float(number) for number in text.split(",")]
     except ValueError:
         raise ValueError(
-            "--crop must be X,Y,WIDTH,HEIGHT in fractions of the picture, such as "
+            "--crop must be X,Y,WIDTH,HEIGHT in fractions of the image, such as "
             f"0.25,0.25,0.5,0.5. Received: {text!r}."
         ) from None
     return Crop.of(numbers)
@@ -154,7 +154,7 @@ def _to_json(
     name: str, hits: "Sequence[Hit]", threshold: float | None
 ) -> dict[str, Any]:
     from serving.search.gallery.gallery import CLASS
-    from serving.search.gallery.stored_images import PICTURE
+    from serving.search.gallery.stored_images import STORED_IMAGE
 
     found = [
         {
@@ -163,7 +163,7 @@ def _to_json(
             "attributes": {
                 name: value
                 for name, value in hit.item.attributes.items()
-                if name not in (CLASS, PICTURE)
+                if name not in (CLASS, STORED_IMAGE)
             },
             "similarity": hit.similarity,
         }
@@ -179,9 +179,9 @@ def _to_json(
 def _to_text(name: str, hits: "Sequence[Hit]", threshold: float | None) -> str:
     title = "standard input" if name == "-" else printable(name)
     if threshold is not None and not _is_match(hits):
-        title += f": no match (none from a similarity of {threshold:.4f} on)"
+        title += f": no match (below a similarity of {threshold:.4f})"
     if not hits:
-        return f"{title}\nNothing may be returned: no image is left."
+        return f"{title}\nNo image is left to find."
     headers = ["similarity", "class", "id"]
     rows: list[list[Any]] = [
         [hit.similarity, hit.item.class_name, hit.item.id] for hit in hits
@@ -194,5 +194,5 @@ def _to_text(name: str, hits: "Sequence[Hit]", threshold: float | None) -> str:
 
 
 def _is_match(hits: "Sequence[Hit]") -> bool:
-    """Tell whether there is an answer: hits come nearest first."""
+    """Return whether there is a match: hits come nearest first."""
     return any(hit.is_match for hit in hits[:1])

@@ -1,4 +1,9 @@
-"""What commands print: tables, one JSON document instead, and progress."""
+"""Print results: aligned tables no wider than the terminal, or one JSON document.
+
+rich, which Keras installs, was tried in place of `table` and `details`: it cuts the end
+of a long text, where paths differ most, lets it crowd out the other columns, and drops
+control characters of a file name instead of showing them.
+"""
 
 import argparse
 import json
@@ -11,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tqdm import tqdm
 
+
 _GAP = "  "
-_LEAST = 8  # characters that a text keeps, however narrow the terminal is
+_LEAST = 8  # characters that remain of a text in the narrowest terminal
 
 
 def table(
@@ -21,19 +27,19 @@ def table(
     *,
     width: int | None = None,
 ) -> str:
-    """Lay rows out in columns.
+    """Lay out rows in columns.
 
-    Numbers stand on the right of their column, texts on the left. Where the columns are
-    too wide together, the longest texts are shortened in the middle.
+    Numbers are aligned right, texts left. If the columns together are too wide, the
+    longest texts are shortened in the middle.
 
     Args:
         headers: The name of each column.
-        rows: The cells of each row; None is left empty. A float is printed with four
-            decimals, whole numbers with commas.
-        width: Characters in a line; by default those of the terminal, 80 without one.
+        rows: The cells of each row; None is empty. A float has four decimals, a whole
+            number has commas.
+        width: Characters per line; by default those of the terminal, 80 without one.
 
     Returns:
-        A line for the headers, one below it and one for each row, without a last line
+        A line of headers, a line of dashes and a line per row, without a final line
         break.
     """
     width = shutil.get_terminal_size((80, 24)).columns if width is None else width
@@ -68,7 +74,7 @@ def table(
 def details(
     values: Mapping[str, str | int | float | None], *, width: int | None = None
 ) -> str:
-    """Lay named values out, one a line; those that are None are left out.
+    """Lay out named values, one per line; None is skipped.
 
     Args:
         values: Value by name.
@@ -85,9 +91,9 @@ def details(
 
 
 def shorten(text: str, width: int) -> str:
-    """Take out the middle of a text that is wider than `width` columns.
+    """Cut out the middle of a text that is wider than `width` columns.
 
-    The end stays longer than the beginning: in a path it tells more.
+    More of the end remains than of the beginning: it says more of a path.
     """
     if _columns(text) <= width:
         return text
@@ -99,7 +105,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Escape what is no letter: a file name may hold what a terminal obeys."""
+    """Escape unprintable characters: a file name may contain terminal commands."""
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in text
@@ -107,7 +113,7 @@ def printable(text: str) -> str:
 
 
 def print_text(text: str) -> None:
-    """Print text; what the terminal cannot show is written as an escape."""
+    """Print text, with escapes for characters that the terminal cannot show."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     print(text.encode(encoding, "backslashreplace").decode(encoding))
 
@@ -115,6 +121,17 @@ def print_text(text: str) -> None:
 def print_json(document: Any) -> None:
     """Print one JSON document, in ASCII, and nothing else."""
     print(json.dumps(document, indent=1))
+
+
+def progress_bar(parsed: argparse.Namespace, total: int, what: str) -> "tqdm[Any]":
+    """Start a progress bar of `total` images; none with `--json` or no terminal."""
+    from tqdm import tqdm
+
+    disable = True if parsed.json else None  # None: only in a terminal
+    bar: tqdm[Any] = tqdm(
+        total=total, desc=what, unit=" images", disable=disable, leave=False
+    )
+    return bar
 
 
 def _text(cell: str | int | float | None) -> str:
@@ -130,7 +147,7 @@ def _text(cell: str | int | float | None) -> str:
 
 
 def _columns(text: str) -> int:
-    """Count the columns that a terminal needs: two for a Chinese character."""
+    """Count the columns in a terminal: two for a Chinese character."""
     return sum(map(_columns_of, text))
 
 
@@ -141,7 +158,7 @@ def _columns_of(letter: str) -> int:
 
 
 def _first(text: str, width: int) -> str:
-    """Return the beginning of a text, at most `width` columns of it."""
+    """Return at most the first `width` columns of a text."""
     used = 0
     for place, letter in enumerate(text):
         used += _columns_of(letter)
@@ -153,14 +170,3 @@ def _first(text: str, width: int) -> str:
 def _padded(text: str, width: int, *, on_the_right: bool = False) -> str:
     spaces = " " * (width - _columns(text))
     return spaces + text if on_the_right else text + spaces
-
-
-def progress_bar(parsed: argparse.Namespace, total: int, what: str) -> "tqdm[Any]":
-    """Begin a bar of `total` images; none with `--json` or without a terminal."""
-    from tqdm import tqdm
-
-    disable = True if parsed.json else None  # None: where there is no terminal
-    bar: tqdm[Any] = tqdm(
-        total=total, desc=what, unit=" images", disable=disable, leave=False
-    )
-    return bar

@@ -11,7 +11,7 @@ from schemathesis.checks import load_all_checks
 from schemathesis.specs.openapi import checks
 
 from serving.search.app.fetching import Fetcher
-from serving.search.gallery.image_search import open_search
+from serving.search.gallery.opening import open_search
 from tests.fuzz.mutated_bytes import FUZZ
 from tests.fuzz.server_process import ANSWER_SECONDS
 from tests.support.search_fixtures import build_search, encoded, page_of, serve_model

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from playwright.sync_api import expect
 
 from serving.search.app.app import create_app
-from serving.search.gallery.image_search import open_search
+from serving.search.gallery.opening import open_search
 from tests.support.running_server import running
 from tests.support.search_fixtures import build_search
 

@@ -9,8 +9,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from serving.search.app.query_fields import whole_number
 from serving.search.app.service import SearchService
-from serving.search.app.web import whole_number
 from serving.search.gallery.image_search import ImageSearch
 from serving.web.bounded_work import BoundedWork
 from tfdml.index import ScannIndex, SearchResult, Where, near_duplicates
@@ -28,7 +28,7 @@ _MOST_IN_GROUP = 100
 
 @dataclass(frozen=True)
 class _Found:
-    """What is kept of near-duplicates: the groups, and how many pairs there were."""
+    """The near-duplicates of a gallery, without the pairs themselves."""
 
     threshold: float
     changes: int
@@ -40,7 +40,7 @@ class _Found:
 
 
 class GalleryAnalysis:
-    """Answers the calls that look at all pictures of a gallery.
+    """Answer the calls that look at all images of a gallery.
 
     Args:
         service: Knows the galleries.
@@ -49,7 +49,7 @@ class GalleryAnalysis:
     def __init__(self, service: SearchService) -> None:
         self._search_of = service.search_of
         self._replies = service.replies
-        # One at a time: each is a search with all pictures of the gallery.
+        # One at a time: each is a search with all images of the gallery.
         self._comparing = BoundedWork("compare", 1, 4, _SECONDS)
         self._drawing = BoundedWork("map", 2, 16, _SECONDS)
         self._lock = threading.Lock()
@@ -58,7 +58,7 @@ class GalleryAnalysis:
         self._found: dict[str, _Found] = {}
 
     def close(self) -> None:
-        """Begin nothing any more, end a comparison, and wait for maps being made."""
+        """Begin nothing any more, end a comparison, and wait for unfinished maps."""
         self._stops.set()
         self._comparing.close()
         self._drawing.close()
@@ -67,7 +67,7 @@ class GalleryAnalysis:
                 each.close()
 
     async def duplicates(self, request: Request) -> Response:
-        """Tell which pictures are nearly the same."""
+        """Return the groups of images that are nearly the same."""
         search = self._search_of(request)
         threshold = _threshold(request.query_params.get("threshold"))
         limit = whole_number(request.query_params.get("limit", "24"), "limit", 1, 100)
@@ -114,7 +114,7 @@ class GalleryAnalysis:
         return known
 
     async def map(self, request: Request) -> Response:
-        """Tell where t-SNE puts the pictures; 202 while there is no map yet."""
+        """Return where t-SNE places the images; 202 while there is no map yet."""
         search = self._search_of(request)
         text = request.query_params.get("limit", str(_MOST_POINTS))
         limit = whole_number(text, "limit", 1, _MOST_POINTS)
@@ -147,7 +147,7 @@ class GalleryAnalysis:
         return JSONResponse(reply)
 
     def _layout(self, search: ImageSearch) -> "MapLayout | None":
-        # It brings in Matplotlib and scikit-learn.
+        # Loads Matplotlib and scikit-learn.
         from serving.search.gallery.map import GalleryMap, MapError
 
         with self._lock:
@@ -161,7 +161,7 @@ class GalleryAnalysis:
 
 
 class _Stoppable:
-    """An index that is not searched any more when the service stops."""
+    """An index that refuses searches once the service stops."""
 
     def __init__(self, index: ScannIndex, stops: threading.Event) -> None:
         self._index = index
@@ -176,7 +176,7 @@ class _Stoppable:
         self, queries: ArrayLike, k: int = 10, *, where: Where | None = None
     ) -> SearchResult:
         if self._stops.is_set():
-            raise HTTPException(503, "The service stops.", {"retry-after": "1"})
+            raise HTTPException(503, "The service is stopping.", {"retry-after": "1"})
         return self._index.search(queries, k, where=where)
 
 
@@ -189,6 +189,6 @@ def _threshold(text: str | None) -> float:
         raise HTTPException(
             400,
             f"`threshold` must be a number from {_LEAST_THRESHOLD:g} to 1: below it, "
-            f"nearly all pictures would count as alike. Received: {text!r:.60}.",
+            f"nearly all images would count as alike. Received: {text!r:.60}.",
         )
     return threshold

@@ -1,18 +1,18 @@
-"""The search page: an HTTP service over `ImageSearch`, and the page that uses it.
+"""Serve the search page: an HTTP API over `ImageSearch`, and the page that uses it.
 
     GET    /                        the page
     GET    /api/info                galleries, models, limits
-    POST   /api/search              nearest to a picture, an embedding or an id
-    GET    /api/similar             nearest to a picture of the gallery
-    GET    /api/images              pictures in order
-    GET    /api/images/sample       pictures at random
-    POST   /api/images              add a picture
-    DELETE /api/images              remove a picture
-    GET    /api/stats               what an index is and holds
-    GET    /api/duplicates          which pictures are nearly the same
+    POST   /api/search              nearest to an image, an embedding or an id
+    GET    /api/similar             nearest to an image of the gallery
+    GET    /api/images              images in order
+    GET    /api/images/sample       images at random
+    POST   /api/images              add an image
+    DELETE /api/images              remove an image
+    GET    /api/stats               an index and its content
+    GET    /api/duplicates          images that are nearly the same
     GET    /api/map                 a map of the gallery
-    GET    /api/openapi.yaml        all of this in full
-    GET    /images, /pictures       a picture, small and larger
+    GET    /api/openapi.yaml        all of this in detail
+    GET    /images, /pictures       an image, as a thumbnail and larger
 
 Every error is `{"error": "a sentence"}`.
 """
@@ -36,10 +36,11 @@ from serving.search.app.errors import ERROR_HANDLERS
 from serving.search.app.fetching import Fetcher
 from serving.search.app.guard import Guard, Watch
 from serving.search.app.requests import RequestReader
-from serving.search.app.service import SearchService
+from serving.search.app.service import Limits, SearchService
 from serving.search.app.web import SecurityHeaders, static_file
 from serving.search.gallery.editing import GalleryEditor
-from serving.search.gallery.image_search import ImageSearch, open_search
+from serving.search.gallery.image_search import ImageSearch
+from serving.search.gallery.opening import open_search
 from serving.web.access import TokenAccess, is_loopback
 from serving.web.bounded_work import TIMEOUT_SECONDS
 from serving.web.observer import RequestObserver
@@ -56,7 +57,7 @@ _MEDIA_TYPES = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
-# What looks at the whole gallery.
+# Calls that look at the whole gallery.
 _COSTLY = ("/api/duplicates", "/api/map")
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -74,30 +75,32 @@ def create_app(
     max_upload_bytes: int = MAX_UPLOAD_BYTES,
     timeout_seconds: float = TIMEOUT_SECONDS,
     observer: RequestObserver | None = None,
+    limits: Limits | None = None,
 ) -> ASGIApp:
-    """Make the application of the search page.
+    """Create the application of the search page.
 
     Args:
         search: Search over the gallery to show.
-        compare: Search over another gallery, or the same by another model, to show
-            beside it.
-        editable: Let users add pictures to the gallery and remove them.
-        allow_url: Let users search with a picture at an address, which is fetched.
-        fetcher: What fetches it, in the place of a `Fetcher` of public addresses.
-        access: Checks the bearer token of each request for the gallery; None lets
-            everybody in.
-        only_here: Whether the service is for this machine alone, without TLS. Then
-            without `access`, requests under names of other machines are refused.
+        compare: Search over another gallery, or the same one with another model, to
+            show beside it.
+        editable: Let users add images to the gallery and remove them.
+        allow_url: Let users search with an image at an address, which is fetched.
+        fetcher: Fetches it; by default a `Fetcher` of public addresses.
+        access: Checks the bearer token of each request for the gallery; None admits
+            everyone.
+        only_here: Whether the service is only for this machine, without TLS. Then,
+            without `access`, requests for names of other machines are refused.
         max_upload_bytes: Size above which an uploaded file is refused, at least 1.
         timeout_seconds: How long a request waits for its result, above 0.
         observer: Logs the requests.
+        limits: How much is done at one time.
 
     Returns:
         An ASGI application.
 
     Raises:
-        ValueError: A limit is out of range, or both searches have one name.
-        LockedError: `editable`, and somebody else changes the gallery.
+        ValueError: A limit is out of range, or both searches have the same name.
+        LockedError: `editable`, and another process changes the gallery.
         OSError: `editable`, and the folder of the gallery cannot be written to.
     """
     if not timeout_seconds > 0:
@@ -105,7 +108,8 @@ def create_app(
             "`timeout_seconds` must be above 0. "
             f"Received: timeout_seconds={timeout_seconds}."
         )
-    reader = RequestReader(max_upload_bytes)
+    limits = Limits() if limits is None else limits
+    reader = RequestReader(max_upload_bytes, piece_bytes=limits.piece_bytes)
     searches = {each.name: each for each in (search, compare) if each is not None}
     if compare is not None and len(searches) < 2:
         raise ValueError(
@@ -115,7 +119,7 @@ def create_app(
     if allow_url and fetcher is None:
         fetcher = Fetcher(max_bytes=max_upload_bytes)
     for each in searches.values():
-        each.listing.classes()  # slow for the first time, of a large gallery
+        each.listing.classes()  # slow the first time, for a large gallery
     editor = None
     if editable:
         editor = GalleryEditor(search.index, on_change=search.listing.changed)
@@ -125,6 +129,7 @@ def create_app(
         can_edit=editor is not None,
         fetcher=fetcher if allow_url else None,
         timeout_seconds=timeout_seconds,
+        limits=limits,
     )
     changes = GalleryChanges(service, reader, editor)
     analysis = GalleryAnalysis(service)
@@ -154,7 +159,7 @@ def create_app(
         "duplicates": ("GET", "/api/duplicates", analysis.duplicates),
         "map": ("GET", "/api/map", analysis.map),
         "thumbnail": ("GET", "/images", service.thumbnail),
-        "picture": ("GET", "/pictures", service.picture),
+        "picture": ("GET", "/pictures", service.image),
     }
     routes = [
         *(
@@ -169,14 +174,14 @@ def create_app(
         lifespan=lifespan,
         exception_handlers=ERROR_HANDLERS,
     )
-    app.router.redirect_slashes = False  # what is not found is told in JSON
+    app.router.redirect_slashes = False  # so that 404 is JSON
     guard = Guard(app, access, public=files, costly=_COSTLY, only_here=only_here)
     names = {(method, path): name for name, (method, path, _) in calls.items()}
     return Watch(SecurityHeaders(guard), observer or RequestObserver(), names)
 
 
 def _routes(calls: Mapping[str, tuple[str, str, Handler]]) -> list[Route]:
-    """Make a route for each path, which answers all methods of it."""
+    """Create a route per path, which answers all of its methods."""
     handlers: dict[str, dict[str, Handler]] = {}
     for method, path, handler in calls.values():
         handlers.setdefault(path, {})[method] = handler
@@ -216,36 +221,38 @@ def run(
         index_folder: Folder that `python -m serving index build` wrote.
         endpoint_url: Address of the model, such as
             `http://127.0.0.1:8501/v1/models/emoji`.
-        host: Address to listen at. Anything else than the loopback address shows the
-            gallery to the network: to everybody there, unless `access` is given.
-        port: Port to listen at; 0 takes a free one.
-        images: Folder of the pictures, where it is no longer the one indexed.
+        host: Address to listen on. Any other than the loopback address shows the
+            gallery to the network: to everyone there, unless `access` is given.
+        port: Port to listen on; 0 chooses a free one.
+        images: Folder of the images, if they were moved since they were indexed.
         credentials: What the endpoint asks of its clients.
-        compare: Folder of a second index, to be shown beside the first.
-        compare_endpoint: Address of the model of the second index; by default the
-            same as that of the first.
+        compare: Folder of a second index to show beside the first.
+        compare_endpoint: Address of the model of the second index; by default that of
+            the first.
         compare_images: As `images`, for the second index.
-        editable: Let users add pictures to the first index and remove them.
-        allow_url: Let users search with a picture at a public address, which is
+        editable: Let users add images to the first index and remove them.
+        allow_url: Let users search with an image at a public address, which is
             fetched.
         access: Checks the bearer token of each request for the gallery.
         tls: Key and certificates; None for a port without TLS.
 
     Raises:
         FileNotFoundError, ValueError: The index is missing, damaged or of another
-            model; or `editable` lets everybody on the network change it.
-        LockedError: `editable`, and somebody else changes the index.
+            model; or `editable` would let everyone on the network change it.
+        LockedError: `editable`, and another process changes the index.
         EndpointError: The endpoint did not answer.
-        OSError: The port is taken, or the index cannot be written to.
+        OSError: The port is in use, or the index cannot be written to.
     """
     has_guard = access is not None or (tls is not None and tls.client_verify)
     if editable and not is_loopback(host) and not has_guard:
         raise ValueError(
-            "`editable` needs a token (`--token-file`) where others than this machine "
-            f"can reach the page, or they could all change it. Received: host={host!r}."
+            "`editable` needs a token (`--token-file`) if other machines can reach the "
+            f"page: without one, they could all change it. Received: host={host!r}."
         )
     if compare is None and (compare_endpoint or compare_images):
-        raise ValueError("`compare_endpoint` and `compare_images` need `compare`.")
+        raise ValueError(
+            "`compare_endpoint` and `compare_images` must be given with `compare`."
+        )
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(open_socket(host, port))
         search = stack.enter_context(

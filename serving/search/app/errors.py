@@ -1,7 +1,9 @@
-"""What a client of the search service is told of an error."""
+"""The errors that a client of the search service receives."""
 
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import NoReturn
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -15,24 +17,71 @@ _log = logging.getLogger(__name__)
 _BUSY = (429, 503, "UNAVAILABLE", "RESOURCE_EXHAUSTED")
 
 
+def refuse(text: str) -> NoReturn:
+    """Raise the error for an invalid request."""
+    raise HTTPException(400, text)
+
+
+def missing(id_: str) -> HTTPException:
+    """Create the error for an id that the gallery does not have."""
+    return HTTPException(404, f"There is no image {id_[:100]!r} in the gallery.")
+
+
+def exists(id_: str) -> HTTPException:
+    """Create the error for an id that the gallery has already."""
+    return HTTPException(409, f"The gallery already has an image {id_[:100]!r}.")
+
+
+def too_large(max_upload_bytes: int) -> HTTPException:
+    """Create the error for a file above the limit."""
+    megabytes = max_upload_bytes / 1_000_000
+    return HTTPException(
+        413, f"This file is too large. At most {megabytes:g} MB are allowed."
+    )
+
+
+@contextlib.contextmanager
+def errors_of_image(id_: str) -> Iterator[None]:
+    """Turn what went wrong with an image of the gallery into the client's error."""
+    try:
+        yield
+    except KeyError as error:
+        raise missing(id_) from error
+    except FileNotFoundError as error:
+        raise HTTPException(404, f"The file of {id_!r} is gone.") from error
+    except UnreadableImageError as error:
+        raise HTTPException(404, f"The file of {id_!r} is broken.") from error
+
+
+@contextlib.contextmanager
+def errors_of_values() -> Iterator[None]:
+    """Turn the refusal of a value by the index into the client's error."""
+    try:
+        yield
+    except UnreadableImageError:
+        raise
+    except ValueError as error:
+        refuse(str(error))
+
+
 async def _http_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
-        raise TypeError(f"An HTTPException is expected, not {type(error).__name__}.")
+        raise TypeError(f"`error` must be an HTTPException. Received: {error!r}.")
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
 
 async def _endpoint_error(request: Request, error: Exception) -> Response:
-    """Tell of an endpoint that is busy, or that did not answer as it should.
+    """Report an endpoint that is busy, or that did not answer as it should.
 
-    Where it is, and what it said, is for the log alone.
+    Its address and what it said are only for the log.
     """
     _log.warning("%s", error)
     status = getattr(error, "status", None)
-    how = "The log of the search service says why."
+    how = "See the log of the search service."
     if status in _BUSY:
         text = f"The model cannot answer now. Try again in a moment. {how}"
         return JSONResponse({"error": text}, 503, {"retry-after": "1"})
-    text = f"The model gave no embedding of this picture. {how}"
+    text = f"The model returned no embedding for this image. {how}"
     return JSONResponse({"error": text}, 502)
 
 
@@ -41,7 +90,8 @@ async def _unreadable(request: Request, error: Exception) -> Response:
 
 
 async def _internal_error(request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": "The search failed; its log says why."}, 500)
+    text = "The search failed. See the log of the search service."
+    return JSONResponse({"error": text}, 500)
 
 
 ERROR_HANDLERS: Mapping[
@@ -52,4 +102,4 @@ ERROR_HANDLERS: Mapping[
     UnreadableImageError: _unreadable,
     Exception: _internal_error,
 }
-"""What answers, by the kind of the error."""
+"""The handler of each kind of error."""

@@ -1,13 +1,13 @@
-"""Pictures at addresses that somebody sends: fetched from the public internet alone.
+"""Fetch images at addresses that users send, from the public internet only.
 
-A service that fetches what it is told to can be used to reach what only it can reach:
-other programs on its machine, devices in its network, the metadata of its cloud. So the
-name in an address is resolved first, all that it leads to must be public, and the
-connection goes to what was checked, not to the name again. Each redirect is a new
-address of which the same holds.
+A service that fetches any address can be used to reach what only it can reach: other
+programs on its machine, devices in its network, the metadata of its cloud. So the name
+in an address is resolved first, all IP addresses found must be public, and the
+connection goes to the address that was checked; the name is not resolved again. Each
+redirect is checked in the same way.
 
-Two things cannot be seen from here: an address of the public internet that a router
-leads back to this network, and a prefix of IPv6 that an operator translates to IPv4.
+Two things cannot be seen from here: a public address that a router leads back to this
+network, and a prefix of IPv6 that an operator translates to IPv4.
 """
 
 import asyncio
@@ -37,11 +37,11 @@ _ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 class FetchError(Exception):
-    """A picture was not fetched.
+    """An image was not fetched.
 
     Attributes:
-        is_refused: Whether its address is none that is fetched from; if not, whoever is
-            there did not send it.
+        is_refused: Whether nothing is fetched from such an address; if not, the host
+            did not send the image.
     """
 
     def __init__(self, message: str, *, is_refused: bool) -> None:
@@ -50,7 +50,7 @@ class FetchError(Exception):
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address belongs to the public internet.
+    """Return whether an IP address belongs to the public internet.
 
     Private, loopback, link-local, multicast and reserved addresses do not, nor do those
     of IPv6 that stand for an address of IPv4.
@@ -71,7 +71,7 @@ def is_public(address: str) -> bool:
 
 
 def is_elsewhere(address: str) -> bool:
-    """Whether an IP address is public, and not one of this machine itself."""
+    """Return whether an IP address is public, and not one of this machine itself."""
     return is_public(address) and not _is_own(address)
 
 
@@ -79,10 +79,10 @@ def _is_own(address: str) -> bool:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            # Sends nothing. What goes to an own address also comes from it.
+            # Sends nothing. Packets to an own address also come from it.
             probe.connect((address, 9))
             return str(probe.getsockname()[0]) == address
-    except OSError:  # no way leads there
+    except OSError:  # no route
         return False
 
 
@@ -90,7 +90,7 @@ async def resolve(host: str, port: int) -> Sequence[str]:
     """Return the IP addresses of a host.
 
     Raises:
-        OSError: There are none.
+        OSError: It has none.
     """
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -98,15 +98,15 @@ async def resolve(host: str, port: int) -> Sequence[str]:
 
 
 class Fetcher:
-    """Fetches pictures over http and https.
+    """Fetch images over http and https.
 
     Args:
-        max_bytes: Most bytes of a picture.
-        seconds: Time for all of it, redirects included.
-        ports: Ports that may be connected to: on others are programs that are not
-            meant for everybody.
-        resolve: Gives the IP addresses of a host and port.
-        is_allowed: Tells which addresses may be connected to.
+        max_bytes: Most bytes of an image.
+        seconds: Time for the whole fetch, redirects included.
+        ports: Ports that may be connected to: programs on other ports are not meant
+            for the public.
+        resolve: Returns the IP addresses of a host and port.
+        is_allowed: Returns whether an IP address may be connected to.
     """
 
     def __init__(
@@ -125,10 +125,10 @@ class Fetcher:
         self._is_allowed = is_allowed
 
     async def fetch(self, url: str) -> bytes:
-        """Return what is at an address.
+        """Return the content at an address.
 
         Raises:
-            FetchError: It is not fetched; the text says why.
+            FetchError: It was not fetched; the text says why.
         """
         try:
             async with asyncio.timeout(self._seconds):
@@ -142,20 +142,20 @@ class Fetcher:
         raise _failed(f"it was redirected more than {_REDIRECTS} times")
 
     async def _step(self, url: str) -> bytes | str:
-        """Return what is at an address, or the address that it leads on to."""
+        """Return the content at an address, or the address it redirects to."""
         target, host = _parsed(url)
         port = target.port or (443 if target.scheme == "https" else 80)
         if port not in self._ports:
             raise FetchError(
-                "The port of `url` must be one that is fetched from, such as 80 and "
-                f"443. Received: port={port}.",
+                "The port of `url` must be one that images are fetched from, such as "
+                f"80 or 443. Received: port={port}.",
                 is_refused=True,
             )
         address = await self._address(host, port)
         headers = {
             "host": target.netloc.decode("ascii"),
             "accept": "image/*",
-            # What is packed may unpack to any size.
+            # Compressed content may decompress to any size.
             "accept-encoding": "identity",
             "user-agent": "tfdml",
         }
@@ -186,7 +186,7 @@ class Fetcher:
             addresses = await self._resolve(host, port)
         except (OSError, UnicodeError) as error:
             raise refused from error
-        # All of them: a host that is also inside is not one of the public internet.
+        # All of them: a host with a private address as well is not public.
         if not addresses or not all(map(self._is_allowed, addresses)):
             raise refused
         return addresses[0]
@@ -195,7 +195,7 @@ class Fetcher:
         if response.status_code != 200:
             raise _failed(f"the answer has the status {response.status_code}")
         if response.headers.get("content-encoding", "identity") != "identity":
-            raise _failed("the answer is packed, which was not asked for")
+            raise _failed("the answer is compressed, although that was not accepted")
         content = bytearray()
         async for chunk in response.aiter_raw():
             content += chunk
@@ -205,7 +205,7 @@ class Fetcher:
 
 
 def _parsed(url: str) -> tuple[httpx.URL, str]:
-    """Return an address and the host in it, as it is resolved."""
+    """Return an address, and the host in it to resolve."""
     try:
         if len(url) > _LONGEST_URL:
             raise httpx.InvalidURL("it is too long")
@@ -228,5 +228,5 @@ def _parsed(url: str) -> tuple[httpx.URL, str]:
 
 def _failed(reason: str) -> FetchError:
     return FetchError(
-        f"The picture at `url` could not be fetched: {reason[:200]}.", is_refused=False
+        f"The image at `url` could not be fetched: {reason[:200]}.", is_refused=False
     )

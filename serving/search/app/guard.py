@@ -1,11 +1,11 @@
-"""Who may ask the search service for what, and the line in the log that each gets.
+"""Admit or refuse the requests of the search service, and log each.
 
-The page itself is for everybody who can reach the port; the gallery is not, where a
-token is asked for. What changes the gallery, or costs work, must come from the page of
-this service or from a program: a page of strangers, open in the same browser, could
-otherwise delete pictures. And a service for this machine alone answers only to the
-names of this machine: any other can be made to lead here by whoever owns it, and then
-the page of a stranger seems to be that of this service.
+The page itself is for everyone who can reach the port; with tokens, the gallery is not.
+Requests that change the gallery, or that cost much work, must come from the page of
+this service or from a program: otherwise the page of a stranger, open in the same
+browser, could delete images. And a service that is only for this machine answers only
+to the names of this machine: the owner of any other name can point it here, and then
+the page of a stranger looks like the page of this service.
 """
 
 import asyncio
@@ -37,12 +37,12 @@ _CODES = {int(status): code for code, status in HTTP_STATUS.items()} | {
 
 
 class Watch:
-    """Middleware: each request gets an id, and a line in the log.
+    """Middleware: give each request an id, and a line in the log.
 
     Args:
         app: Answers the requests.
         observer: Writes the lines.
-        calls: What a request is called in the log, by its method and path; others are
+        calls: The name of a request in the log, by its method and path; others are
             "unknown".
     """
 
@@ -57,7 +57,7 @@ class Watch:
         self._calls = calls
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and note how it ends."""
+        """Pass the request on, and log how it ends."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -89,15 +89,15 @@ def _code_of(status: int) -> StatusCode:
 
 
 class Guard:
-    """Middleware: refuses requests without a token, and those of other pages.
+    """Middleware: refuse requests without a token, and those of other pages.
 
     Args:
-        app: Answers the requests that are let in.
-        access: Checks the token; None lets everybody in.
-        public: Paths for which no token is needed.
+        app: Answers the requests that are admitted.
+        access: Checks the token; None admits everyone.
+        public: Paths that need no token.
         costly: Paths that pages of strangers may not even read.
-        only_here: Whether the service is for this machine alone, without TLS. Then
-            without a token, `Host` must name this machine.
+        only_here: Whether the service is only for this machine, without TLS. Then,
+            without tokens, `Host` must name this machine.
     """
 
     def __init__(
@@ -138,10 +138,10 @@ class Guard:
         if scope["method"] in _SAFE and scope["path"] not in self._costly:
             return None
         if not _is_same_origin(headers):
-            return _error(403, "Only the page of this service may ask for this.")
+            return _error(403, "Only the page of this service may send this request.")
         if scope["method"] in _SAFE:
             return None
-        # The names of a certificate are not those of a stranger.
+        # A stranger has no certificate for its name here.
         is_open = is_open and scope["scheme"] == "http"
         if is_open and _is_browser(headers) and not _is_own_name(headers):
             return _not_here(headers)
@@ -153,14 +153,14 @@ def _is_browser(headers: Headers) -> bool:
 
 
 def _is_same_origin(headers: Headers) -> bool:
-    """Whether a request comes from the page of this service, or from no page."""
+    """Return whether a request comes from the page of this service, or no page."""
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return False
     origin = headers.get("origin")
     if origin is None:
         return True
     try:
-        # The scheme is left out: a proxy in front may speak another one.
+        # Without the scheme: a proxy in front may use another one.
         return urlsplit(origin).netloc.lower() == headers.get("host", "").lower() != ""
     except ValueError:
         return False
@@ -168,7 +168,7 @@ def _is_same_origin(headers: Headers) -> bool:
 
 def _is_own_name(headers: Headers) -> bool:
     host = _PORT.sub("", headers.get("host", "")).strip("[]").lower()
-    if not host:  # which no browser sends
+    if not host:  # every browser sends one
         return True
     if host == "localhost" or host.endswith(".localhost"):
         return True
@@ -182,7 +182,7 @@ def _is_own_name(headers: Headers) -> bool:
 def _not_here(headers: Headers) -> Response:
     return _error(
         403,
-        "Without a token this is only done at the address of this machine, such as "
+        "Without a token, the host must be the address of this machine, such as "
         "127.0.0.1 or localhost. Start the service with `--token-file` to use other "
         f"names. Received: host={headers.get('host', '')[:100]!r}.",
     )

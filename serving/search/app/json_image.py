@@ -1,4 +1,4 @@
-"""The picture in a JSON body, {"image": {"b64": "..."}}, which may have megabytes.
+"""Read the image in a JSON body, {"image": {"b64": "..."}}, of many megabytes.
 
 It is cut out before the rest is parsed, and decoded piece by piece: in one go, either
 would hold the interpreter, and with it all other requests, for a tenth of a second.
@@ -22,9 +22,9 @@ class CutBody(NamedTuple):
     """A JSON body, cut in two.
 
     Attributes:
-        rest: JSON with `mark` in the place of the picture.
-        mark: Stands nowhere else in it.
-        text: What was cut out, base64 as it stands in JSON: a part of the body.
+        rest: JSON with `mark` in place of the image.
+        mark: A text that occurs nowhere else in it.
+        text: What was cut out, base64 as JSON writes it: a view of the body.
     """
 
     rest: bytearray
@@ -33,24 +33,24 @@ class CutBody(NamedTuple):
 
 
 def cut_body(body: bytearray) -> CutBody | None:
-    """Cut the picture out of a JSON body that is too long to be parsed as it is.
+    """Cut the image out of a JSON body that is too long to parse.
 
-    Whether it is the picture, and not another text under the name `b64`, shows when the
-    rest has been parsed: its mark must stand in `image`.
+    Whether it is the image, and not another text with the name `b64`, is known once the
+    rest has been parsed: `image` must hold the mark.
 
     Args:
-        body: As it was sent.
+        body: The body as it was sent.
 
     Returns:
-        Its parts; None where it is short.
+        Its parts; None if it is short.
 
     Raises:
-        HTTPException: 413, without the picture it is too long as well.
+        HTTPException: 413, it is too long even without the image.
     """
     if len(body) <= LONGEST_JSON:
         return None
     start = 0
-    # What is left of a body that may be taken is short, so the key is near its begin.
+    # The rest of an accepted body is short, so the key is near its beginning.
     while (start := body.find(_KEY, start, LONGEST_JSON)) >= 0:
         if found := _TO_TEXT.match(body, start):
             end = body.find(b'"', found.end())
@@ -63,13 +63,13 @@ def cut_body(body: bytearray) -> CutBody | None:
 
 
 def decoded(text: bytes | memoryview) -> bytes:
-    """Decode base64 that stands in JSON.
+    """Decode base64 from JSON.
 
     Args:
         text: Without the quotes around it; it may have escapes.
 
     Raises:
-        ValueError: It is no base64, with its padding and nothing else.
+        ValueError: It is not base64 with its padding and nothing else.
     """
     found = []
     left = b""
@@ -89,10 +89,10 @@ def decoded(text: bytes | memoryview) -> bytes:
 
 
 def _piece(text: bytes | memoryview, start: int) -> bytes:
-    """Return what follows, some of it, which does not end within an escape."""
+    """Return the next piece, which does not end within an escape."""
     piece = bytes(text[start : start + _PIECE])
     if start + len(piece) == len(text):
         return piece
-    # Of base64, no escape is that of a backslash: each begins with one.
+    # Base64 has no escaped backslash, so each backslash begins an escape.
     escape = piece.rfind(b"\\", -_LONGEST_ESCAPE)
     return piece if escape < 0 else piece[:escape]

@@ -1,4 +1,4 @@
-"""What the search service answers, in JSON types."""
+"""Describe images, hits and indexes in JSON types."""
 
 import secrets
 import time
@@ -11,31 +11,31 @@ from serving.search.gallery.gallery import CLASS
 from serving.search.gallery.image_search import ImageSearch
 from serving.search.gallery.items import Hit, Item
 from serving.search.gallery.report import method_of
-from serving.search.gallery.stored_images import PICTURE
+from serving.search.gallery.stored_images import STORED_IMAGE
 
-_MOST_VALUES = 1_000  # of an attribute, for people to choose from
-_TAG = 16  # characters of a hash that tell two pictures apart
+_MOST_VALUES = 1_000  # of an attribute that a filter offers
+_TAG = 16  # characters of a hash that distinguish two images
 
 
 class Replies:
-    """Describes pictures and hits.
+    """Describe images, hits and indexes.
 
     Args:
-        main: The search whose pictures are named by their id alone; those of another
-            are named with its name.
+        main: The search whose images are named by their id alone; the address of an
+            image of another also names that search.
     """
 
     def __init__(self, main: ImageSearch) -> None:
         self._main = main
-        # A file below the root may be another one in another run of the service.
+        # A file below the root may have changed between two runs of the service.
         self._run = secrets.token_hex(_TAG // 2)
 
     def tag(self, item: Item) -> str:
-        """Return what changes when another picture gets the same id."""
+        """Return a tag that changes when another image gets the same id."""
         return self._run if item.stored is None else item.stored[:_TAG]
 
     def item(self, search: ImageSearch, item: Item) -> dict[str, Any]:
-        """Describe a picture."""
+        """Describe an image."""
         url = f"images?id={quote(item.id, safe='')}"
         if search is not self._main:
             url += f"&index={quote(search.name, safe='')}"
@@ -46,7 +46,7 @@ class Replies:
             "attributes": {
                 name: value
                 for name, value in item.attributes.items()
-                if name not in (CLASS, PICTURE)
+                if name not in (CLASS, STORED_IMAGE)
             },
         }
 
@@ -57,14 +57,13 @@ class Replies:
         query: dict[str, Any] | None,
         start: float,
     ) -> dict[str, Any]:
-        """Describe what a search found.
+        """Describe the hits of a search.
 
         Args:
-            search: Where.
-            hits: What it found.
-            query: The picture of a gallery that was searched with, described, if it
-                was one.
-            start: When it began, by `time.perf_counter`.
+            search: The search.
+            hits: Its hits.
+            query: The description of the query, if it is an image of a gallery.
+            start: When the search began, by `time.perf_counter`.
         """
         reply: dict[str, Any] = {
             "query": query,
@@ -79,7 +78,7 @@ class Replies:
         }
         known = search.gallery.calibration
         if known is not None:
-            # Hits come nearest first: where the first is no match, none is.
+            # Hits come nearest first: if the first is not a match, none is.
             is_match = any(hit.is_match for hit in hits[:1])
             reply |= {"match": is_match, "threshold": known.threshold}
         return reply
@@ -104,10 +103,10 @@ class Replies:
         } | ({"calibration": known.to_json()} if known else {})
 
     def stats(self, search: ImageSearch) -> dict[str, Any]:
-        """Describe what an index is and holds, without where it is."""
+        """Describe an index and its content, without its folder."""
         stats = asdict(search.index.stats())
         stats["details"].pop("folder", None)
-        stats["attributes"].pop(PICTURE, None)
+        stats["attributes"].pop(STORED_IMAGE, None)
         return {
             "name": search.name,
             **stats,

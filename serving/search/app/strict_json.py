@@ -1,8 +1,8 @@
-"""JSON that strangers send, read so that nothing behind it meets a surprise.
+"""Read JSON from strangers: bounded, finite numbers, valid text.
 
-The parser of the standard library holds the interpreter while it works, from whatever
-thread it is called. So what it gets is bounded first, in bytes and in values: no JSON
-stops the other requests for long.
+The parser of the standard library holds the interpreter while it works, whatever thread
+calls it. So its input is bounded first, in bytes and in values: no JSON delays the
+other requests for long.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 LONGEST_JSON = 1_000_000
-"""Most bytes of JSON."""
+"""The most bytes of JSON that are parsed."""
 
 _DEEPEST = 16
 _MOST_SIGNS = 50_000
@@ -32,15 +32,15 @@ def read_json(name: str, text: bytes | bytearray) -> Any:
     """Read JSON whose numbers are finite and fit 64 bits, and whose text is UTF-8.
 
     Args:
-        name: What it is, for the error.
-        text: Encoded, as it was sent.
+        name: Name of the text, for the error.
+        text: The encoded text.
 
     Returns:
-        The value; no more than 16 lists and objects are in each other.
+        The value, nested at most 16 deep.
 
     Raises:
         HTTPException: 413, it has more than a million bytes or about 50,000 values;
-            400, it is something else.
+            400, it is not such JSON.
     """
     if len(text) > LONGEST_JSON:
         raise too_long(name)
@@ -62,17 +62,17 @@ def read_json(name: str, text: bytes | bytearray) -> Any:
 
 
 def too_long(name: str) -> HTTPException:
-    """Make the error for more JSON than is taken."""
+    """Create the error for too much JSON."""
     return HTTPException(
         413,
-        f"{name} may have at most {LONGEST_JSON / 1e6:g} MB of JSON, beside the "
-        "picture in `image`. Ask for less in one request.",
+        f"{name} may have at most {LONGEST_JSON / 1e6:g} MB of JSON, besides the "
+        "image in `image`. Ask for less in one request.",
     )
 
 
 def _integer(text: str) -> int:
     if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
-        raise ValueError("a whole number does not fit 64 bits")
+        raise ValueError("a whole number does not fit in 64 bits")
     return int(text)
 
 
@@ -84,9 +84,9 @@ def _finite(text: str) -> float:
 
 
 def _strings(value: Any, depth: int = 0) -> Iterator[str]:
-    """Yield all strings, of values that are not too deep in each other."""
+    """Yield all strings of a value that is not nested too deeply."""
     if depth > _DEEPEST:
-        raise ValueError(f"it is more than {_DEEPEST} deep")
+        raise ValueError(f"it is nested more than {_DEEPEST} deep")
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):

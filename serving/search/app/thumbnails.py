@@ -1,4 +1,4 @@
-"""Small versions of the pictures of a gallery, made when asked for and kept."""
+"""Create thumbnails of the images of a gallery when needed, and keep them."""
 
 import threading
 from collections import OrderedDict
@@ -12,15 +12,15 @@ from PIL import Image
 from tfdml.images import read_image
 
 MEDIA_TYPE = "image/jpeg"
-# As large as WebP of the same look, in a thirtieth of the time.
+# The size of WebP at the same quality, in a thirtieth of the time.
 _QUALITY = 85
 
 
 class Thumbnails:
-    """Makes thumbnails and keeps the ones last asked for in memory.
+    """Create thumbnails, and keep the most recently used ones in memory.
 
     Args:
-        size: Longest side in pixels; a smaller picture keeps its size.
+        size: Longest side in pixels; a smaller image keeps its size.
         keep_bytes: Total size of the thumbnails that are kept.
     """
 
@@ -32,15 +32,15 @@ class Thumbnails:
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, file: Path) -> bytes:
-        """Return the thumbnail of a picture, as JPEG.
+        """Return the thumbnail of an image, as JPEG.
 
         Args:
-            key: Tells the picture from all others, and from others of the same name.
-            file: Its file, which is read where its thumbnail is not kept.
+            key: Identifies the image and its version.
+            file: Its file, which is read if its thumbnail is not kept.
 
         Raises:
-            FileNotFoundError: The picture is gone.
-            UnreadableImageError: The picture is broken.
+            FileNotFoundError: The image is gone.
+            UnreadableImageError: The image is broken.
         """
         with self._lock:
             if key in self._kept:

@@ -1,7 +1,7 @@
-"""Adding pictures to the index in a folder, and removing them, while nobody serves it.
+"""Add images to the index in a folder and remove them, from the command line.
 
-A service that serves the index finds the changes when it starts again. One that lets
-its users change the index keeps everybody else from it.
+A service that serves the index sees the changes when it starts again. A service that
+lets its users change the index locks it.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from serving.search.gallery.gallery import (
 from serving.search.gallery.image_search import ImageSearch
 from serving.search.gallery.model_check import check_model
 from serving.search.gallery.report import AddReport, RemoveReport
-from serving.search.gallery.uploads import check_picture
+from serving.search.gallery.uploads import check_upload
 from tfdml.export import SavedEmbedder
 from tfdml.images import UnreadableImageError, list_images
 from tfdml.index import ScannIndex
@@ -48,51 +48,50 @@ def add_images(
     skip_existing: bool = False,
     progress: bool = True,
 ) -> AddReport:
-    """Add a folder of pictures to an index.
+    """Add a folder of images to an index.
 
-    Where `images_folder` is in the folder that was indexed, or that folder itself, the
-    ids are paths below that, as of a build. Pictures of another folder are copied into
-    the folder of the index, and their ids are paths below `images_folder`. The first
-    folder of an id is the class.
+    If `images_folder` is the folder that was indexed, or inside it, ids are paths below
+    that folder, as in a build. Images of another folder are copied into the folder of
+    the index, and their ids are paths below `images_folder`. The first folder of an id
+    is the class.
 
-    Each batch is on the disk when it has been added: of a run that was ended, go on
-    with `skip_existing`.
+    Each batch is on the disk once it has been added: continue an interrupted run with
+    `skip_existing`.
 
     Args:
         index_folder: Folder that `index_images` wrote.
-        images_folder: Folder of pictures.
+        images_folder: Folder of images.
         model: The exported model that the index was built with: base path or folder of
             the version.
-        endpoint: Address of an endpoint that serves it, in the place of `model`.
+        endpoint: Address of an endpoint that serves it, instead of `model`.
         credentials: What the endpoint asks of its clients.
-        only: Text file with the paths to take, one a line, relative to
-            `images_folder`; without it, all pictures are taken.
-        batch_size: Pictures in one run of the model, and in one change of the index,
-            at least 1.
-        skip_unreadable: Leave broken pictures out and list them in the report. By
-            default the first one ends it.
-        skip_existing: Leave pictures out whose ids the index has. By default nothing
-            is added where it has one of them.
-        progress: Show a progress bar, where the standard error is a terminal.
+        only: Text file with the paths of the images to add, one per line, relative to
+            `images_folder`; by default all images.
+        batch_size: Images per run of the model and per change of the index, at least 1.
+        skip_unreadable: Skip broken images and list them in the report. By default the
+            first one is an error.
+        skip_existing: Skip images whose ids the index has. By default nothing is added
+            if it has one of them.
+        progress: Show a progress bar if the standard error is a terminal.
 
     Returns:
         The report; as text it is a summary.
 
     Raises:
         ExistsError: The index has one of the ids.
-        UnreadableImageError: A file is no picture; what came before it was added.
+        UnreadableImageError: A file is not an image; those before it were added.
         NotADirectoryError, FileNotFoundError: A folder or file is missing.
-        ValueError: There is no picture, the model is another one, or of `model` and
-            `endpoint` not one is given.
+        ValueError: There is no image, the model is another one, or not exactly one of
+            `model` and `endpoint` is given.
         EndpointError: The endpoint did not answer.
-        LockedError: Somebody else changes the index.
+        LockedError: Another process changes the index.
     """
     if batch_size < 1:
         raise ValueError(
             f"`batch_size` must be at least 1. Received: batch_size={batch_size}."
         )
     if (model is None) == (endpoint is None):
-        raise ValueError("Give `model` or `endpoint`, and not both.")
+        raise ValueError("Give either `model` or `endpoint`, not both.")
     root = Path(images_folder).resolve()
     paths = list_images(root) if only is None else read_image_list(only, root)
     with contextlib.ExitStack() as stack:
@@ -104,8 +103,8 @@ def add_images(
         existing = [path for path in paths if ids[path] in index]
         if existing and not skip_existing:
             raise ExistsError(
-                f"The index has {len(existing)} of the {len(paths)} images already, "
-                f"such as {ids[existing[0]]!r}. Leave them out with `--skip-existing`."
+                f"The index already has {len(existing)} of the {len(paths)} images, "
+                f"such as {ids[existing[0]]!r}. Skip them with `--skip-existing`."
             )
         new = [path for path in paths if ids[path] not in index]
         embedded: Embedded
@@ -126,7 +125,7 @@ def add_images(
             total=len(new),
             desc="adding",
             unit=" images",
-            disable=None if progress else True,  # None: where there is no terminal
+            disable=None if progress else True,  # None: only in a terminal
         )
         for path, result in bar:
             try:
@@ -154,22 +153,22 @@ def add_images(
 def remove_images(
     index_folder: str | PathLike[str], ids: Sequence[str]
 ) -> RemoveReport:
-    """Remove pictures from an index, all of them or, on an error, none.
+    """Remove images from an index, all or none.
 
     Files below the folder that was indexed stay where they are; those that were copied
     into the folder of the index are deleted.
 
     Args:
         index_folder: Folder that `index_images` wrote.
-        ids: Their ids, none twice.
+        ids: Their ids, without repetition.
 
     Returns:
         The report; as text it is a summary.
 
     Raises:
-        KeyError: There is no such picture; nothing was removed.
-        FileNotFoundError, ValueError: As `load_gallery`; an id is there twice.
-        LockedError: Somebody else changes the index.
+        KeyError: There is no such image; nothing was removed.
+        FileNotFoundError, ValueError: As `load_gallery`; an id is repeated.
+        LockedError: Another process changes the index.
     """
     index, _ = load_gallery(index_folder)
     with contextlib.closing(index), GalleryEditor(index) as editor:
@@ -178,7 +177,7 @@ def remove_images(
 
 
 def _prefix(images_folder: Path, gallery: Gallery) -> str | None:
-    """Return what leads from the root to a folder in it, None for another folder."""
+    """Return the path from the root to a folder in it; None for another folder."""
     try:
         below = images_folder.relative_to(gallery.root.resolve())
     except ValueError:
@@ -196,7 +195,7 @@ def _by_model(
     version = find_model_version(model)
     if model_fingerprint(version.folder) != index.model_fingerprint:
         raise ValueError(
-            f"The index was built with another model than {version.folder}. Name that "
+            f"The index was built with another model than {version.folder}. Give that "
             "model, or build the index again."
         )
     return embed_files(SavedEmbedder(version.folder), root, paths, batch_size)
@@ -205,13 +204,13 @@ def _by_model(
 def _by_endpoint(
     client: EndpointClient, root: Path, paths: Sequence[str], batch_size: int
 ) -> Embedded:
-    """Embed files through an endpoint; broken ones come where they stood."""
+    """Embed files through an endpoint, in order; a broken one gives its error."""
     broken: dict[str, UnreadableImageError] = {}
 
-    def note(picture: object, reason: Exception) -> None:
+    def note(image: object, reason: Exception) -> None:
         if not isinstance(reason, UnreadableImageError):
             raise reason
-        broken[os.fspath(picture)] = reason  # type: ignore[call-overload]
+        broken[os.fspath(image)] = reason  # type: ignore[call-overload]
 
     files = [str(root / path) for path in paths]
     stream = client.embed_stream(files, batch_size=batch_size, on_unreadable=note)
@@ -242,8 +241,8 @@ def _addition(
 
 
 def _suffix(content: bytes) -> str:
-    """Return how the name of a picture ends that has been read already."""
+    """Return the suffix of an image that could be read."""
     try:
-        return check_picture(content)
-    except UnreadableImageError:  # strangers may not send one, but a gallery has any
+        return check_upload(content)
+    except UnreadableImageError:  # a format that strangers may not send
         return "img"

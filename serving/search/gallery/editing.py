@@ -1,8 +1,8 @@
-"""Changing a gallery: pictures are stored before the index tells of them.
+"""Add images to a gallery and remove them: files first, then the index.
 
-So a search never finds an id whose picture is not there, whenever the process is
-killed: a picture that is stored and not in the index is all that can remain, and the
-next editor removes it.
+So a search never finds an id without its image, whenever the process is killed: all
+that can remain is an image that is stored and not in the index, and the next editor
+removes it.
 """
 
 import logging
@@ -15,12 +15,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.search.gallery.stored_images import PICTURE, StoredPictures
+from serving.search.gallery.stored_images import STORED_IMAGE, StoredImages
 from tfdml.index import ScannIndex
 
 _log = logging.getLogger(__name__)
 
-# A log that is read in a second or two at the next start, or small beside the index.
+# Read in a second or two at the next start, or small beside the index.
 _LOG_BYTES = 64 * 2**20
 _LOG_SHARE = 4
 
@@ -30,20 +30,20 @@ OnChange = Callable[[Attributes, Attributes], None]
 
 
 class ExistsError(ValueError):
-    """The gallery has a picture of this id already."""
+    """The gallery has an image with this id already."""
 
 
 @dataclass(frozen=True)
 class Addition:
-    """A picture that is to be added.
+    """An image to add.
 
     Args:
         id: Its id, which must not be in the gallery.
         embedding: float32 `[D]`.
-        attributes: What the index shall know of it.
-        content: The encoded picture, to be stored; None where its file is below the
+        attributes: Its attributes for the index.
+        content: The encoded image, to be stored; None if its file is below the
             root, under its id.
-        suffix: Ending of the name of the stored file.
+        suffix: Suffix of the stored file.
     """
 
     id: str
@@ -54,18 +54,18 @@ class Addition:
 
 
 class GalleryEditor:
-    """Adds pictures to a gallery and removes them; the only one that does.
+    """Add images to a gallery and remove them; one editor at a time.
 
     A context manager: at its end, `close` is called. Any number of threads may use it.
-    Once the log of changes is long, or the index was built again, a thread saves it.
+    When the log of changes has grown long, or the index was rebuilt, a thread saves it.
 
     Args:
         index: The index of the gallery, saved to a folder.
-        on_change: Called after each change, with the attributes of the pictures that
-            were added, and of those that were removed.
+        on_change: Called after each change with the attributes of the images added and
+            removed.
 
     Raises:
-        LockedError: Somebody else changes the gallery.
+        LockedError: Another process changes the gallery.
         OSError: Its folder cannot be written to.
         ValueError: The index was not saved.
     """
@@ -78,12 +78,12 @@ class GalleryEditor:
             raise ValueError("`index` must be saved before its gallery is changed.")
         self._index = index
         self._folder = str(folder)
-        self._stored = StoredPictures(folder)
+        self._stored = StoredImages(folder)
         self._on_change = on_change
-        # Of a picture that several ids share, the file goes with the last of them.
+        # The file of an image that several ids share is removed with the last of them.
         self._lock = threading.Lock()
         self._saving: threading.Thread | None = None
-        index.remove([])  # locks the folder, or tells that somebody else has
+        index.remove([])  # locks the folder, or raises LockedError
         self._stored.remove_unfinished()
         names = self._stored.names()
         used = self._used(names)
@@ -103,14 +103,14 @@ class GalleryEditor:
         self.close()
 
     def add(self, additions: Sequence[Addition]) -> None:
-        """Add pictures, all or none; when this returns, they are on the disk.
+        """Add images, all or none; when this returns, they are on the disk.
 
         Args:
-            additions: Any number of them.
+            additions: Any number of images.
 
         Raises:
             ExistsError: An id is in the gallery already.
-            ValueError: An id, embedding or attribute is none that the index takes.
+            ValueError: The index refuses an id, embedding or attribute.
             OSError: The disk cannot be written to.
         """
         if not additions:
@@ -119,7 +119,7 @@ class GalleryEditor:
             for addition in additions:
                 if addition.id in self._index:
                     raise ExistsError(
-                        f"The gallery has a picture {addition.id!r} already."
+                        f"The gallery already has an image {addition.id!r}."
                     )
             stored: list[str | None] = []
             try:
@@ -142,23 +142,25 @@ class GalleryEditor:
             self._save_if_due()
 
     def remove(self, ids: Sequence[str]) -> None:
-        """Remove pictures from the gallery, all or none.
+        """Remove images from the gallery, all or none.
 
-        Stored pictures that no other id has are deleted; files below the root stay.
+        Stored images that no other id shares are deleted; files below the root stay.
 
         Raises:
-            KeyError: There is no such picture; nothing was removed.
-            ValueError: An id is there twice.
+            KeyError: There is no such image; nothing was removed.
+            ValueError: An id is repeated.
         """
         with self._lock:
             known = self._index.get(ids).attributes
             self._index.remove(ids)
-            self._remove_unused({str(own[PICTURE]) for own in known if PICTURE in own})
+            self._remove_unused(
+                {str(own[STORED_IMAGE]) for own in known if STORED_IMAGE in own}
+            )
             self._on_change([], known)
             self._save_if_due()
 
     def close(self) -> None:
-        """Bring a long log of changes into the index. The index stays open."""
+        """Save a long log of changes into the index, which stays open."""
         with self._lock:
             if (saving := self._saving) is not None:
                 saving.join()
@@ -166,7 +168,7 @@ class GalleryEditor:
                 self._save()
 
     def _save_if_due(self) -> None:
-        """Begin to save, if it is worth it; after a failure, `close` tries again."""
+        """Begin to save if that is due; after a failure, `close` tries again."""
         if self._saving is None and self._is_due():
             self._saving = threading.Thread(target=self._save, name="gallery-save")
             try:
@@ -176,7 +178,7 @@ class GalleryEditor:
                 _log.warning("The index cannot be saved now: %s.", error)
 
     def _is_due(self) -> bool:
-        """Whether a start would take long, or be of an index that searches slowly."""
+        """Return whether the next start would be slow, or its searches."""
         stats = self._index.stats()
         size = 4 * stats.count * stats.dimension
         is_long = stats.details["log_bytes"] > max(_LOG_BYTES, size // _LOG_SHARE)
@@ -191,11 +193,11 @@ class GalleryEditor:
             self._saving = None
 
     def _remove_of_failed(self, names: Sequence[str]) -> None:
-        """Remove pictures of an addition that failed, unless it may be on the disk."""
+        """Remove the files of a failed addition, unless it may be on the disk."""
         try:
-            self._index.remove([])  # where nobody knows, it reads what is there
+            self._index.remove([])  # reads the disk again if its state is unknown
         except (OSError, ValueError) as error:
-            _log.warning("Pictures are kept until the next start: %s", error)
+            _log.warning("Images are kept until the next start: %s", error)
         else:
             self._remove_unused(names)
 
@@ -204,17 +206,17 @@ class GalleryEditor:
             self._remove(name)
 
     def _used(self, names: Collection[str]) -> set[str]:
-        """Return those of some names that pictures of the index have."""
-        if not names or PICTURE not in self._index.stats().attributes:
+        """Return those of the names that images of the index have."""
+        if not names or STORED_IMAGE not in self._index.stats().attributes:
             return set()
-        ids = self._index.ids_where({PICTURE: list(names)})
-        return {str(own[PICTURE]) for own in self._index.get(ids).attributes}
+        ids = self._index.ids_where({STORED_IMAGE: list(names)})
+        return {str(own[STORED_IMAGE]) for own in self._index.get(ids).attributes}
 
     def _remove(self, name: str) -> None:
         try:
             self._stored.remove(name)
         except OSError as error:  # the next editor tries again
-            _log.warning("The picture %s could not be removed: %s", name, error)
+            _log.warning("The image %s could not be removed: %s", name, error)
 
 
 def _columns(
@@ -226,5 +228,5 @@ def _columns(
         name: [item.attributes.get(name) for item in additions] for name in names
     }
     if any(name is not None for name in stored):
-        columns[PICTURE] = list(stored)
+        columns[STORED_IMAGE] = list(stored)
     return columns

@@ -1,4 +1,4 @@
-"""Embedding files with an exported model in this process."""
+"""Embed files with an exported model in this process."""
 
 import os
 from collections import deque
@@ -20,20 +20,20 @@ Decoded = list[np.ndarray | UnreadableImageError]
 def embed_files(
     embedder: SavedEmbedder, root: Path, paths: Sequence[str], batch_size: int
 ) -> Iterator[tuple[str, np.ndarray | UnreadableImageError]]:
-    """Embed files, which are read some batches ahead.
+    """Embed files, which are read a few batches ahead.
 
     Args:
         embedder: The model.
         root: Folder of the files.
         paths: Paths below it.
-        batch_size: Pictures in one run of the model, at least 1.
+        batch_size: Images per run of the model, at least 1.
 
     Yields:
-        Each path, in order, with its embedding, float32 `[D]`, or why it cannot be
-        read.
+        Each path, in order, with its embedding, float32 `[D]`, or the error if it
+        cannot be read.
 
     Raises:
-        ValueError: The model returned an embedding that is not of length 1.
+        ValueError: The model returned an embedding whose length is not 1.
     """
     for batch, decoded in _decoded(root, paths, embedder.view, batch_size):
         good = [item for item in decoded if isinstance(item, np.ndarray)]
@@ -50,7 +50,7 @@ def embed_files(
 def _decoded(
     root: Path, paths: Sequence[str], view: View, batch_size: int
 ) -> Iterator[tuple[Sequence[str], Decoded]]:
-    """Decode batch after batch in threads, a few batches ahead of the model."""
+    """Decode the batches in threads, a few ahead of the model."""
 
     def read(path: str) -> np.ndarray | UnreadableImageError:
         try:
@@ -72,23 +72,22 @@ def _decoded(
 
 
 def check_row(row: np.ndarray, path: str) -> None:
-    """Refuse an embedding that is not of length 1.
+    """Check that an embedding has length 1.
 
     Raises:
-        ValueError: It is not, or not finite.
+        ValueError: It has another length, or is not finite.
     """
     length = float(np.linalg.norm(row))
-    # A NaN is in no range, so it is caught as well.
+    # A NaN is in no range, so it is refused as well.
     if not abs(length - 1) <= _LENGTH_TOLERANCE:
         raise ValueError(
-            "The model must return embeddings of length 1. It returned one of length "
+            "The model must return embeddings of length 1. Received: length "
             f"{length:g} for the image {path!r}."
         )
 
 
 def how_to_skip(error: UnreadableImageError) -> UnreadableImageError:
-    """Return the error that also tells what to do about a broken picture."""
+    """Return the error with what to do about a broken image."""
     return UnreadableImageError(
-        f"{error} Repair or remove it, or leave such files out with "
-        "`--skip-unreadable`."
+        f"{error} Repair or remove it, or skip such files with `--skip-unreadable`."
     )

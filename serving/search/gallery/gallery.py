@@ -1,14 +1,14 @@
-"""The gallery: the index of a folder of pictures, and what is known of the pictures.
+"""Save and load a gallery: the index of a folder of images, and where they are.
 
-The folder of a gallery is that of a saved index, and what makes it a gallery is in the
+The folder of a gallery is that of a saved index; the rest of the gallery is in the
 manifest of the index (`notes`). So one rename makes both valid, a build that is killed
-leaves what was there before, and the folder may be moved or copied:
+leaves the previous gallery, and the folder may be moved or copied:
 
     INDEX/manifest.json, data-*     the index, see `tfdml.index`
-    INDEX/pictures/                 pictures that were added to it and are nowhere else
+    INDEX/pictures/                 images that were added later, stored only here
 
-An id is the path of a picture below `root`. The attribute `class` is its class, and
-`picture`, of those in INDEX/pictures, the name of its file there.
+An id is the path of an image below `root`. The attribute `class` is its class;
+`picture` is the name of its file in INDEX/pictures, if it is stored there.
 """
 
 import os
@@ -18,13 +18,13 @@ from os import PathLike
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from serving.search.gallery.stored_images import StoredPictures
+from serving.search.gallery.stored_images import StoredImages
 from tfdml.index import ScannIndex
 from tfdml.index.storage import check_destination, check_unlocked
 from tfdml.metrics import Calibration
 
 CLASS = "class"
-"""Name of the attribute that holds the class of a picture."""
+"""Name of the attribute that holds the class of an image."""
 
 _FORMAT = 2
 _NOTE = "gallery"
@@ -34,14 +34,14 @@ _BUILD_AGAIN = "Build the index again with `python -m serving index build`"
 
 @dataclass(frozen=True)
 class Gallery:
-    """Where the pictures of an index are, and what embedded them.
+    """Where the images of an index are, and which model embedded them.
 
     Args:
-        root: Folder of the pictures; ids are paths below it.
+        root: Folder of the images; ids are paths below it.
         model_name: Name of the model that embedded them.
         model_version: Its version number.
-        calibration: From which similarity on a picture counts as found; None where the
-            model came without.
+        calibration: The similarity from which an image is a match; None if the model
+            has no calibration.
     """
 
     root: Path
@@ -51,37 +51,37 @@ class Gallery:
 
 
 def class_of(path: str) -> str:
-    """Return the class of a picture: the first folder of its path, "" without one."""
+    """Return the class of an image: the first folder of its path, or ""."""
     first, separator, _ = path.partition("/")
     return first if separator else ""
 
 
 def class_attributes(paths: Sequence[str]) -> dict[str, list[str | None]]:
-    """Return the attribute `class` of pictures, for the index."""
+    """Return the attribute `class` of images, for the index."""
     return {CLASS: [class_of(path) or None for path in paths]}
 
 
 def is_below(path: str) -> bool:
-    """Whether a path, with forward slashes, cannot lead out of its folder."""
+    """Return whether a path, with forward slashes, stays inside its folder."""
     return not path.startswith("/") and not {"", ".", ".."} & set(path.split("/"))
 
 
 def read_image_list(
     only: str | PathLike[str], images_folder: str | PathLike[str]
 ) -> list[str]:
-    """Read a list of pictures from a text file, in the order of its lines.
+    """Read a list of images from a text file, in the order of its lines.
 
     Args:
-        only: UTF-8 text file with one path below `images_folder` a line; empty lines
-            are left out.
+        only: UTF-8 text file with one path below `images_folder` per line; empty lines
+            are skipped.
         images_folder: Folder that the paths are below.
 
     Returns:
         The paths, with forward slashes.
 
     Raises:
-        ValueError: A line leads out of the folder, names no file or is there twice,
-            or there is no line.
+        ValueError: A line leads out of the folder, names no file or is repeated, or
+            there is no line.
     """
     paths: dict[str, int] = {}
     lines = Path(only).read_text(encoding="utf-8").splitlines()
@@ -95,7 +95,7 @@ def read_image_list(
         if path in paths:
             raise ValueError(f"{where} is also in line {paths[path]}.")
         if not (Path(images_folder) / path).is_file():
-            raise ValueError(f"{where} is no file in {os.fspath(images_folder)!r}.")
+            raise ValueError(f"{where} is not a file in {os.fspath(images_folder)!r}.")
         paths[path] = number
     if not paths:
         raise ValueError(f"{os.fspath(only)} lists no image.")
@@ -103,15 +103,15 @@ def read_image_list(
 
 
 def check_gallery_folder(index_folder: str | PathLike[str]) -> None:
-    """Make sure that a new gallery may be written to a folder, before hours of work.
+    """Check, before hours of work, that a new gallery may be written to a folder.
 
     Args:
-        index_folder: Empty, missing, or with an index that may be replaced.
+        index_folder: Empty, missing, or with an index to replace.
 
     Raises:
-        ValueError: It holds something else, or pictures that were added to the index
+        ValueError: It holds something else, or images that were added to the index
             there, which a new build would lose.
-        LockedError: Somebody changes the index there.
+        LockedError: Another process changes the index there.
     """
     folder = Path(index_folder)
     if _is_format_1(folder):
@@ -120,10 +120,10 @@ def check_gallery_folder(index_folder: str | PathLike[str]) -> None:
             "or remove that one."
         )
     check_destination(folder)
-    added = StoredPictures(folder)
+    added = StoredImages(folder)
     if count := len(added.names()):
         raise ValueError(
-            f"{str(added.folder)!r} holds {count} pictures that were added to the "
+            f"{str(added.folder)!r} holds {count} images that were added to the "
             "index, and a new build would lose them. Build into another folder, or "
             "move them to the folder of images first."
         )
@@ -133,17 +133,17 @@ def check_gallery_folder(index_folder: str | PathLike[str]) -> None:
 def save_gallery(
     index_folder: str | PathLike[str], index: ScannIndex, gallery: Gallery
 ) -> None:
-    """Write index and gallery; either both become valid or the old ones stay.
+    """Write index and gallery; both become valid, or the previous ones stay.
 
     Args:
-        index_folder: Folder to write to; made where missing. An index of an earlier
+        index_folder: Folder to write to; created if missing. An index of an earlier
             build in it is replaced.
-        index: Index whose ids are the paths of the pictures.
+        index: Index whose ids are the paths of the images.
         gallery: Where they are.
 
     Raises:
         ValueError, LockedError: As `check_gallery_folder`.
-        OSError: The files cannot be written; what was there before is unharmed.
+        OSError: The files cannot be written; the previous gallery is unharmed.
     """
     check_gallery_folder(index_folder)
     index.notes = index.notes | {
@@ -155,15 +155,15 @@ def save_gallery(
 def load_gallery(
     index_folder: str | PathLike[str], *, model_fingerprint: str | None = None
 ) -> tuple[ScannIndex, Gallery]:
-    """Load what `save_gallery` wrote, with all changes since.
+    """Load a gallery with all changes since it was saved.
 
     Args:
         index_folder: Folder that `python -m serving index build` wrote.
-        model_fingerprint: That of the model which will embed the queries. If it is
-            given, an index of another model's embeddings is refused.
+        model_fingerprint: Fingerprint of the model that will embed the queries. If
+            given, an index of another model is refused.
 
     Returns:
-        The index, and where its pictures are.
+        The index, and the gallery.
 
     Raises:
         FileNotFoundError: The folder holds no gallery.
@@ -184,7 +184,7 @@ def load_gallery(
     if _NOTE not in index.notes:
         raise FileNotFoundError(
             f"There is no gallery in {str(index_folder)!r}, only an index, which does "
-            "not tell where its pictures are. Build one with "
+            "not tell where its images are. Build one with "
             "`python -m serving index build`."
         )
     try:

@@ -1,7 +1,7 @@
-"""Building a gallery: a folder of pictures becomes an index that can be searched.
+"""Build a gallery: embed a folder of images and save them as an index.
 
-A whole build is the one shard of itself: `embed_shard` and `merge_shards` do what
-`index_images` does, in two steps and with a file between them.
+A whole build is a build of one shard: `embed_shard` and `merge_shards` do what
+`index_images` does in two steps, with a file between them.
 """
 
 from collections.abc import Sequence
@@ -50,35 +50,35 @@ def index_images(
     target_recall: float | None = None,
     progress: bool = True,
 ) -> IndexReport:
-    """Embed a folder of pictures and save them as an index that can be searched.
+    """Embed a folder of images and save them as an index that can be searched.
 
-    An index that is already in `index_folder` is replaced when, and only when, the
-    new one is complete.
+    An index that is already in `index_folder` is replaced only once the new one is
+    complete.
 
     Args:
-        images_folder: Folder of pictures. The first folder below it is the class of
-            a picture; pictures right in it have none.
-        index_folder: Folder to write to; made where missing.
+        images_folder: Folder of images. The first folder below it is the class of an
+            image; images directly in it have none.
+        index_folder: Folder to write to; created if missing.
         model: Base path of the exported model (its latest version is used), or the
             folder of one version.
-        only: Text file with the paths to take, one a line, relative to
-            `images_folder`; without it, all pictures are taken.
-        batch_size: Pictures in one run of the model, at least 1.
-        skip_unreadable: Leave broken pictures out and list them in the report. By
-            default the first one ends the build.
-        target_recall: See `ScannIndex.build`, whose default is the default.
-        progress: Show a progress bar, where the standard error is a terminal.
+        only: Text file with the paths of the images to index, one per line, relative to
+            `images_folder`; by default all images.
+        batch_size: Images per run of the model, at least 1.
+        skip_unreadable: Skip broken images and list them in the report. By default the
+            first one is an error.
+        target_recall: See `ScannIndex.build`, also for the default.
+        progress: Show a progress bar if the standard error is a terminal.
 
     Returns:
         The report; as text it is a summary.
 
     Raises:
-        UnreadableImageError: A file is no picture; the message names it and the
+        UnreadableImageError: A file is not an image; the message names it and the
             reason.
         NotADirectoryError, FileNotFoundError: A folder or file is missing.
-        ValueError: There is no picture, the model does not suit, or `index_folder`
-            holds something that must not be replaced.
-        LockedError: Somebody changes the index in `index_folder`.
+        ValueError: There is no image, the model is unsuitable, or `index_folder` holds
+            something that must not be replaced.
+        LockedError: Another process changes the index in `index_folder`.
     """
     check_gallery_folder(index_folder)  # before hours of work
     shard = _embed(
@@ -104,19 +104,19 @@ def embed_shard(
     skip_unreadable: bool = False,
     progress: bool = True,
 ) -> ShardReport:
-    """Embed one part of a folder of pictures and save it, to be merged with the others.
+    """Embed one part of a folder of images and save it, to merge it with the others.
 
-    A shard that is already in `shard_folder` is replaced when, and only when, the new
-    one is complete.
+    A shard that is already in `shard_folder` is replaced only once the new one is
+    complete.
 
     Args:
-        images_folder: See `index_images`, as of the other arguments.
-        shard_folder: Folder to write to, one for each shard; made where missing.
+        images_folder: See `index_images`, also for the other arguments.
+        shard_folder: Folder to write to, one per shard; created if missing.
         model: The exported model.
-        part: Which part, such as `Part(2, 8)`: every 8th picture, from the second on.
-        only: Text file with the paths to take.
-        batch_size: Pictures in one run of the model, at least 1.
-        skip_unreadable: Leave broken pictures out and list them in the report.
+        part: Which part, such as `Part(2, 8)`: every 8th image, from the second.
+        only: Text file with the paths of the images.
+        batch_size: Images in one run of the model, at least 1.
+        skip_unreadable: Skip broken images and list them in the report.
         progress: Show a progress bar.
 
     Returns:
@@ -124,7 +124,7 @@ def embed_shard(
 
     Raises:
         UnreadableImageError, NotADirectoryError, FileNotFoundError, ValueError: As
-            `index_images`; also where the folder holds something else than a shard.
+            `index_images`; also if the folder holds something other than a shard.
     """
     check_shard_folder(shard_folder, part)  # before hours of work
     shard = _embed(
@@ -147,22 +147,22 @@ def merge_shards(
     *,
     target_recall: float | None = None,
 ) -> IndexReport:
-    """Build from shards the index that one `index_images` would have built.
+    """Build, from shards, the index that `index_images` would have built.
 
     Args:
-        index_folder: Folder to write to; made where missing. An index in it is
-            replaced when the new one is complete.
-        shard_folders: What `embed_shard` wrote, each shard once, in any order.
-        target_recall: See `ScannIndex.build`, whose default is the default.
+        index_folder: Folder to write to; created if missing. An index in it is
+            replaced once the new one is complete.
+        shard_folders: Folders that `embed_shard` wrote, each shard once, in any order.
+        target_recall: See `ScannIndex.build`, also for the default.
 
     Returns:
         The report; as text it is a summary.
 
     Raises:
-        ValueError: A shard is missing, there twice, broken, or of other pictures or
-            another model; the message names it. Or `index_folder` holds something that
-            must not be replaced.
-        LockedError: Somebody changes the index in `index_folder`.
+        ValueError: A shard is missing, repeated, broken, or of other images or another
+            model; the message names it. Or `index_folder` holds something that must not
+            be replaced.
+        LockedError: Another process changes the index in `index_folder`.
     """
     check_gallery_folder(index_folder)
     return _build(index_folder, read_shards(shard_folders), target_recall)
@@ -178,7 +178,7 @@ def _embed(
     skip_unreadable: bool,
     progress: bool,
 ) -> Shard:
-    """Embed one part of the list of pictures."""
+    """Embed one part of the list of images."""
     if batch_size < 1:
         raise ValueError(
             f"`batch_size` must be at least 1. Received: batch_size={batch_size}."
@@ -207,7 +207,7 @@ def _embed(
         total=len(own),
         desc="embedding",
         unit=" images",
-        disable=None if progress else True,  # None: where there is no terminal
+        disable=None if progress else True,  # None: only in a terminal
     ) as bar:
         embedded = embed_files(embedder, root, own, batch_size)
         for position, (path, result) in zip(positions, embedded, strict=True):
@@ -232,7 +232,7 @@ def _embed(
 def _build(
     index_folder: str | PathLike[str], shard: Shard, target_recall: float | None
 ) -> IndexReport:
-    """Build the index of the one shard that holds all pictures."""
+    """Build the index from the one shard that holds all images."""
     job, reasons = shard.job, tuple(shard.skipped.values())
     if not shard.paths:
         raise ValueError(

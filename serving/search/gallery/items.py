@@ -1,22 +1,22 @@
-"""What a search returns: pictures of the gallery, and how near they are."""
+"""The images of a gallery, and the hits of a search."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from serving.search.gallery.gallery import CLASS
-from serving.search.gallery.stored_images import PICTURE
+from serving.search.gallery.stored_images import STORED_IMAGE
 
 Attributes = Mapping[str, str | int | float | bool]
-"""What an index knows of a picture, by name."""
+"""The attributes of an image, by name."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """A picture of the gallery.
+    """An image of the gallery.
 
     Args:
         id: Its id.
-        attributes: What the index knows of it.
+        attributes: Its attributes in the index.
     """
 
     id: str
@@ -24,25 +24,25 @@ class Item:
 
     @property
     def class_name(self) -> str:
-        """Its class, "" where it has none."""
+        """Return its class, or ""."""
         return str(self.attributes.get(CLASS, ""))
 
     @property
     def stored(self) -> str | None:
-        """The name of its file among the stored pictures, None below the root."""
-        name = self.attributes.get(PICTURE)
+        """Return the name of its file among the stored images; None below the root."""
+        name = self.attributes.get(STORED_IMAGE)
         return None if name is None else str(name)
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A picture of the gallery near a query.
+    """An image of the gallery near a query.
 
     Args:
-        item: The picture.
+        item: The image.
         similarity: The cosine similarity.
-        is_match: Whether that is enough for an answer; None where the gallery has no
-            calibration that tells.
+        is_match: Whether it reaches the threshold; None if the gallery has no
+            calibration.
     """
 
     item: Item

@@ -1,4 +1,4 @@
-"""The pictures of a gallery as a list, and the values of their attributes."""
+"""List the images of a gallery, and the values of their attributes."""
 
 import threading
 from collections import Counter
@@ -9,23 +9,23 @@ from numpy.typing import NDArray
 
 from serving.search.gallery.gallery import CLASS
 from serving.search.gallery.items import Attributes, Item
-from serving.search.gallery.stored_images import PICTURE
+from serving.search.gallery.stored_images import STORED_IMAGE
 from tfdml.index import ScannIndex, Where
 
 _BLOCK = 4096  # items whose attributes are read at one time
 
 
 class Listing:
-    """Keeps what takes long to read of the index of a large gallery.
+    """Cache what takes long to read from the index of a large gallery.
 
     Any number of threads may use it.
 
     Args:
-        index: The index. What changes it calls `changed`.
-        items: Returns pictures by their ids.
+        index: The index. Whoever changes it calls `changed`.
+        items: Returns images by their ids.
 
     Attributes:
-        changes: How often `changed` was called.
+        changes: The number of calls of `changed`.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class Listing:
         self._values: dict[str, Counter[str]] | None = None
 
     def ids(self, where: Where | None = None) -> NDArray[Any]:
-        """Return the ids of pictures in the order of the gallery; do not modify.
+        """Return the ids of images in the order of the gallery; do not modify.
 
         Args:
-            where: Only of those whose attributes are as stated. Default: of all.
+            where: A filter, see `tfdml.index`. Default: none.
 
         Raises:
             ValueError: The index has no such attribute.
@@ -55,18 +55,18 @@ class Listing:
             return self._ids
 
     def classes(self) -> int:
-        """Return how many classes the pictures have."""
+        """Return the number of classes."""
         with self._lock:
             return len(self._counted().get(CLASS, ()))
 
     def values(self, most: int) -> dict[str, dict[str, int]]:
-        """Return how many pictures have each value of an attribute.
+        """Count the images with each value of an attribute.
 
         Args:
             most: Attributes with more values are left out.
 
         Returns:
-            Counts by value, sorted, of each attribute of strings.
+            Counts by value, sorted, for each attribute of strings.
         """
         with self._lock:
             return {
@@ -78,11 +78,11 @@ class Listing:
     def changed(
         self, added: Sequence[Attributes], removed: Sequence[Attributes]
     ) -> None:
-        """Take note of a change of the index.
+        """Update the counts after a change of the index.
 
         Args:
-            added: The attributes of the pictures that were added.
-            removed: The attributes of the pictures that were removed.
+            added: The attributes of the images that were added.
+            removed: The attributes of the images that were removed.
         """
         with self._lock:
             self._ids = None
@@ -105,9 +105,9 @@ class Listing:
 
 
 def _count(values: dict[str, Counter[str]], attributes: Attributes, times: int) -> None:
-    """Count the strings among the attributes of a picture, or take them off again."""
+    """Add the strings among an image's attributes to the counts, or remove them."""
     for name, value in attributes.items():
-        if isinstance(value, str) and name != PICTURE:
+        if isinstance(value, str) and name != STORED_IMAGE:
             counts = values.setdefault(name, Counter())
             counts[value] += times
             if counts[value] <= 0:

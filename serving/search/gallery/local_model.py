@@ -1,17 +1,13 @@
-"""An exported model in this process, in the place of an endpoint and its client."""
+"""Run an exported model in this process, in place of an endpoint and its client."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from os import PathLike
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from serving.client import ImageSource, ModelMetadata
 from serving.endpoint.models.saved_model import find_model_version, model_fingerprint
-from serving.search.gallery.gallery import load_gallery
-from serving.search.gallery.image_search import ImageSearch
 from tfdml.export import SavedEmbedder
 from tfdml.images import read_image
 
@@ -19,7 +15,7 @@ _BATCH = 32
 
 
 class LocalModel:
-    """Embeds pictures as an `EndpointClient` does, without an endpoint.
+    """Embeds images as an `EndpointClient` does, without an endpoint.
 
     Args:
         model: Base path of the exported model (its latest version is used), or the
@@ -27,7 +23,7 @@ class LocalModel:
 
     Raises:
         FileNotFoundError: There is no exported model.
-        ValueError: It cannot be loaded, or does not take pictures.
+        ValueError: It cannot be loaded, or does not take images.
 
     Attributes:
         url: The folder of the version.
@@ -41,32 +37,30 @@ class LocalModel:
         self._embedder: SavedEmbedder | None = None
 
     def embed(self, images: Sequence[ImageSource]) -> NDArray[np.float32]:
-        """Embed pictures; the first call loads the model.
+        """Embed images; the first call loads the model.
 
         Args:
-            images: Paths of image files, encoded bytes or pixels, at least one.
+            images: Pixels, uint8 `[H, W, 3]`, or paths or encoded bytes of images; at
+                least one.
 
         Returns:
             float32 `[len(images), dimension]`.
 
         Raises:
-            UnreadableImageError: One is not a picture.
+            UnreadableImageError: One is not an image.
             FileNotFoundError: There is no such file.
             ValueError: The model cannot be loaded.
         """
         embedder = self._loaded()
         blocks = []
         for start in range(0, len(images), _BATCH):
-            batch = [
-                image if isinstance(image, np.ndarray) else read_image(image)
-                for image in images[start : start + _BATCH]
-            ]
+            batch = map(_pixels_of, images[start : start + _BATCH])
             views = [embedder.view.central(pixels) for pixels in batch]
             blocks.append(embedder.embed(np.stack(views)))
         return np.concatenate(blocks)
 
     def metadata(self) -> ModelMetadata:
-        """Return what an endpoint would say of the model, but for its dimension."""
+        """Return what an endpoint would tell of the model, except its dimension."""
         embedder = self._loaded()
         return ModelMetadata(
             self._version.name,
@@ -78,7 +72,7 @@ class LocalModel:
         )
 
     def close(self) -> None:
-        """Let go of the model."""
+        """Release the model."""
         self._embedder = None
 
     def _loaded(self) -> SavedEmbedder:
@@ -87,28 +81,5 @@ class LocalModel:
         return self._embedder
 
 
-def open_local_search(
-    index_folder: str | PathLike[str],
-    model: str | PathLike[str],
-    *,
-    images: str | PathLike[str] | None = None,
-) -> ImageSearch:
-    """Open an index folder with the model that built it, in this process.
-
-    Args:
-        index_folder: Folder that `python -m serving index build` wrote.
-        model: As in `LocalModel`.
-        images: Folder of the pictures, where it is no longer the one indexed.
-
-    Returns:
-        The search. The fingerprint of the model tells that it is the right one.
-
-    Raises:
-        FileNotFoundError: There is no index, or no model.
-        ValueError: The index is damaged or of another model.
-    """
-    client = LocalModel(model)
-    index, gallery = load_gallery(index_folder, model_fingerprint=client.fingerprint)
-    if images is not None:
-        gallery = replace(gallery, root=Path(images).resolve())
-    return ImageSearch(index, gallery, client, name=Path(index_folder).resolve().name)
+def _pixels_of(image: ImageSource) -> NDArray[np.uint8]:
+    return image if isinstance(image, np.ndarray) else read_image(image)

@@ -1,11 +1,11 @@
-"""A map of a gallery: where t-SNE puts its pictures, and which of them cluster.
+"""Map a gallery: place its images with t-SNE, and find their clusters.
 
 A layout takes seconds, so a thread computes it and a file keeps it:
 
     INDEX/map.json      method, state, number of items, place and cluster of each point
 
-The state is a digest of all that the layout depends on. A file of another state, or a
-damaged one, is computed again and replaced.
+The state is a digest of everything that the layout depends on. If the file has another
+state, or is damaged, the layout is computed again.
 """
 
 import hashlib
@@ -22,7 +22,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml._arguments import finite, whole
 from tfdml.files import written
 from tfdml.index import Items
 from tfdml.index.local import LocalIndex
@@ -38,7 +37,7 @@ _MOST_CLUSTERS = 24
 
 
 class MapError(RuntimeError):
-    """The map of a gallery cannot be made."""
+    """The map of a gallery cannot be computed."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +62,10 @@ class MapLayout:
     """A map of a gallery, or of a sample of it.
 
     Attributes:
-        points: The items, in random order: the first n are a sample as well.
-        of: How many items the gallery has.
-        state: Of what it is the layout; another gallery has another one.
-        is_current: False where the gallery has changed since.
+        points: The items, in random order: the first n are a sample too.
+        of: Number of items in the gallery.
+        state: Digest of the items; another gallery has another one.
+        is_current: False if the gallery has changed since.
     """
 
     points: tuple[MapPoint, ...]
@@ -87,7 +86,7 @@ class MapLayout:
 
     @classmethod
     def from_json(cls, values: Any) -> Self:
-        """Read what `to_json` returned.
+        """Create a layout from what `to_json` returned.
 
         Raises:
             ValueError: It is something else.
@@ -101,7 +100,7 @@ class MapLayout:
                     raise ValueError(f"a point at {point.x}, {point.y}")
             return cls(points, int(values["of"]), str(values["state"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"This is no map of a gallery: {error}.") from error
+            raise ValueError(f"This is not a map of a gallery: {error}.") from error
 
 
 class _Sample(NamedTuple):
@@ -111,30 +110,38 @@ class _Sample(NamedTuple):
 
 
 def lay_out(index: LocalIndex, *, limit: int = 2_000, seed: int = 0) -> MapLayout:
-    """Lay a gallery out on a plane, and find its clusters.
+    """Lay out a gallery on a plane, and find its clusters.
 
-    The places are those of `tfdml.plots.embedding_map`, moved and scaled so
-    that the longer side goes from 0 to 1; the shorter one is scaled alike, and lies in
-    the middle. The clusters are those of `tfdml.metrics.cluster`, found among the
-    embeddings and not among the places: sqrt(n / 2) of n items, rounded, at least 1 and
-    at most 24. Equal embeddings may leave fewer.
+    The places are those of `tfdml.plots.embedding_map`, moved and scaled so that the
+    longer side goes from 0 to 1; the shorter side has the same scale, and is centered.
+    The clusters are those of `tfdml.metrics.cluster`, found among the embeddings, not
+    among the places: sqrt(n / 2) for n items, rounded, at least 1 and at most 24. Equal
+    embeddings may leave fewer.
 
     Args:
         index: The gallery. It may be empty.
-        limit: Of how many items at most, at least 1; of a larger gallery a sample is
-            taken. 2,000 take some seconds.
-        seed: Of the sample, the layout and the clusters.
+        limit: Most items to lay out, at least 1; a larger gallery is sampled. 2,000
+            items take some seconds.
+        seed: Seed of the sample, the layout and the clusters, at least 0.
 
     Returns:
         The layout; the same for the same gallery and seed.
 
     Raises:
         ImportError: scikit-learn is not installed.
-        ValueError: An argument is not as stated above.
+        ValueError: An argument is out of its range.
     """
-    return _lay_out(
-        _sampled(index, whole("limit", limit), whole("seed", seed, 0)), seed
-    )
+    _check_whole("limit", limit, 1)
+    _check_whole("seed", seed, 0)
+    return _lay_out(_sampled(index, limit, seed), seed)
+
+
+def _check_whole(name: str, value: int, least: int) -> None:
+    if type(value) is not int or value < least:
+        raise ValueError(
+            f"`{name}` must be a whole number of at least {least}. "
+            f"Received: {name}={value!r}."
+        )
 
 
 def _sampled(index: LocalIndex, limit: int, seed: int) -> _Sample:
@@ -169,7 +176,7 @@ def _lay_out(sample: _Sample, seed: int) -> MapLayout:
 
 
 def _scaled(places: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Fit places into the unit square, in its middle, without distorting them."""
+    """Fit places into the unit square, centered, without distorting them."""
     points = places.astype(np.float64)
     sides = np.ptp(points, axis=0)
     points -= points.min(axis=0)
@@ -180,7 +187,7 @@ def _scaled(places: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def _by_size(clusters: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Number clusters anew: the largest is 0, equal ones follow their first item."""
+    """Number clusters by size: the largest is 0; ties follow their first item."""
     _, first, which, sizes = np.unique(
         clusters, return_index=True, return_inverse=True, return_counts=True
     )
@@ -190,18 +197,18 @@ def _by_size(clusters: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class GalleryMap:
-    """The map of a gallery, computed by a thread when it is asked for.
+    """The map of a gallery, computed by a thread on demand.
 
     Any number of threads may call `get`. A context manager: at its end, `close` is
     called.
 
     Args:
         index: The gallery; it may change.
-        folder: Where the map is kept, the folder of the index. Default: nowhere.
+        folder: Where to keep the map, the folder of the index. Default: nowhere.
         limit: As in `lay_out`.
         seed: As in `lay_out`.
-        rest_seconds: Time between the end of one computation and the next, finite: a
-            gallery that changes all the time is not computed all the time.
+        rest_seconds: Time between the end of one computation and the next, finite, so
+            that a gallery that changes all the time is not computed all the time.
 
     Raises:
         ValueError: As `lay_out`.
@@ -218,9 +225,15 @@ class GalleryMap:
     ) -> None:
         self._index = index
         self._file = None if folder is None else Path(folder) / _FILE
-        self._limit = whole("limit", limit)
-        self._seed = whole("seed", seed, least=0)
-        self._rest_seconds = finite("rest_seconds", rest_seconds)
+        _check_whole("limit", limit, 1)
+        _check_whole("seed", seed, 0)
+        if not math.isfinite(rest_seconds):
+            raise ValueError(
+                "`rest_seconds` must be finite. "
+                f"Received: rest_seconds={rest_seconds!r}."
+            )
+        self._limit, self._seed = limit, seed
+        self._rest_seconds = rest_seconds
         self._rests_until = -math.inf
         self._lock = threading.Lock()
         self._is_closed = False
@@ -237,13 +250,13 @@ class GalleryMap:
     def get(self) -> MapLayout | None:
         """Return the map of the gallery; None while the first one is computed.
 
-        The first call begins with it. After a change of the gallery the last map is
-        returned, not current any more, and a call begins to compute the next, once some
-        time has passed since the last. The call itself takes a digest of the sample,
-        some milliseconds.
+        The first call starts the computation. After a change of the gallery, the last
+        map is returned, no longer current, and a call starts to compute the next one if
+        enough time has passed. The call itself computes a digest of the sample, in some
+        milliseconds.
 
         Raises:
-            MapError: It could not be computed, and the gallery is still the same; or
+            MapError: It could not be computed and the gallery has not changed since, or
                 `close` was called.
         """
         with self._lock:
@@ -258,7 +271,7 @@ class GalleryMap:
                 return self._layout
             if self._failed is not None and self._failed[0] == sample.state:
                 error = self._failed[1]
-                raise MapError(f"The map could not be made: {error}") from error
+                raise MapError(f"The map could not be computed: {error}") from error
             if self._layout is None or time.monotonic() >= self._rests_until:
                 self._thread = threading.Thread(
                     target=self._compute, args=(sample,), name="gallery map"
@@ -267,12 +280,12 @@ class GalleryMap:
             return self._last()
 
     def _last(self) -> MapLayout | None:
-        """Return the map of the gallery as it was, if there is one."""
+        """Return the last map of the gallery, if there is one."""
         layout = self._layout
         return None if layout is None else replace(layout, is_current=False)
 
     def close(self) -> None:
-        """Wait until nothing is computed any more, up to some seconds."""
+        """Wait for an unfinished computation, up to some seconds."""
         with self._lock:
             self._is_closed = True
         if self._thread is not None:
@@ -281,8 +294,8 @@ class GalleryMap:
     def _compute(self, sample: _Sample) -> None:
         try:
             layout = _lay_out(sample, self._seed)
-        except Exception as error:  # told to those who ask for the map
-            _LOGGER.exception("The map of the gallery could not be made.")
+        except Exception as error:  # `get` raises it
+            _LOGGER.exception("The map of the gallery could not be computed.")
             self._failed = sample.state, error
             return
         finally:
@@ -291,7 +304,7 @@ class GalleryMap:
         self._layout = layout
 
     def _read(self, state: str) -> MapLayout | None:
-        """Read the file; None where there is none of this state that can be read."""
+        """Read the file; None if there is no readable one of this state."""
         try:
             if self._file is not None:
                 layout = MapLayout.from_json(json.loads(self._file.read_bytes()))

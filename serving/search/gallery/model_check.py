@@ -1,14 +1,9 @@
-"""Whether an endpoint serves the model that built an index."""
-
-from typing import TYPE_CHECKING
+"""Check that an endpoint serves the model that built an index."""
 
 import numpy as np
 
+from serving.search.gallery.image_search import ImageSearch
 from serving.search.gallery.items import Item
-
-if TYPE_CHECKING:
-    from serving.search.gallery.image_search import ImageSearch
-
 
 _PROBES = 5
 _SAME_IMAGE = 0.99
@@ -18,16 +13,16 @@ class MismatchError(ValueError):
     """The endpoint serves another model than the one that built the index."""
 
 
-def check_model(search: "ImageSearch") -> None:
-    """Make sure that the endpoint's model is the one that built the index.
+def check_model(search: ImageSearch) -> None:
+    """Check that the endpoint's model is the one that built the index.
 
-    The protocol of TF Serving tells name, version and dimension of a model, not
-    its weights. So a few pictures of the gallery are embedded as well: most must
-    come out as they are in the index.
+    TF Serving's protocol reports the name, version and dimension of a model, not its
+    weights. So a few images of the gallery are embedded again: most of the results must
+    equal the embeddings in the index.
 
     Raises:
         MismatchError: It is another model.
-        FileNotFoundError: The pictures are gone.
+        FileNotFoundError: The images are gone.
         EndpointError: The endpoint did not answer.
     """
     served = search.client.metadata()
@@ -36,7 +31,7 @@ def check_model(search: "ImageSearch") -> None:
     if served.dimension not in (None, search.index.dimension):
         raise MismatchError(
             f"The index holds embeddings of dimension {search.index.dimension}, the "
-            f"model at {search.client.url} gives {served.dimension}. {remedy}"
+            f"model at {search.client.url} returns {served.dimension}. {remedy}"
         )
     if served.version not in (None, stored.model_version):
         raise MismatchError(
@@ -58,7 +53,7 @@ def check_model(search: "ImageSearch") -> None:
     known = search.index.get(list(there)).embeddings
     lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(known, axis=1)
     cosines = np.einsum("nd,nd->n", rows, known) / lengths
-    # Not all of them: single pictures may have been replaced since.
+    # The median, because some images may have been replaced since.
     if not np.median(cosines) >= _SAME_IMAGE:
         raise MismatchError(
             f"The model at {search.client.url} is not the one that built the index: "
@@ -67,7 +62,7 @@ def check_model(search: "ImageSearch") -> None:
         )
 
 
-def _probes(search: "ImageSearch") -> list[Item]:
+def _probes(search: ImageSearch) -> list[Item]:
     ids = search.listing.ids()
     last = len(ids) - 1
     rows = sorted({round(last * part / (_PROBES - 1)) for part in range(_PROBES)})

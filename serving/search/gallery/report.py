@@ -1,4 +1,4 @@
-"""What a build, a shard or a change of an index reports to its user."""
+"""Report a build, a shard or a change of an index to its user."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,29 +9,29 @@ from tfdml.index import ScannIndex
 
 
 def method_of(index: ScannIndex) -> str:
-    """Return how an index searches, in a word."""
-    # All of an index that was built of nothing was added since, and is compared with.
+    """Return the search method of an index, in one word."""
+    # An index that was built empty compares with everything that was added since.
     return "exact" if index.settings is None else index.settings.method
 
 
 def recall_of(index: ScannIndex) -> float | None:
-    """Return the measured recall of an index, None where none was measured."""
+    """Return the measured recall of an index; None if it was not measured."""
     measured = index.stats().details.get("recall")
     return None if measured is None else float(measured["value"])
 
 
 @dataclass(frozen=True)
 class IndexReport:
-    """What a build put into the index and what it left out.
+    """The result of a build.
 
     Args:
-        gallery: Where the pictures are, and what embedded them.
-        images: How many are in the index.
-        classes: Of how many classes.
-        dimension: Numbers in an embedding.
+        gallery: Where the images are, and which model embedded them.
+        images: Number of images in the index.
+        classes: Number of their classes.
+        dimension: Dimension of the embeddings.
         method: How the index searches, see `tfdml.index.ScannSettings`.
-        recall: Its measured recall, None where none was measured.
-        skipped: Why a picture was left out, one text for each.
+        recall: Its measured recall; None if it was not measured.
+        skipped: Why an image was skipped, one text per image.
     """
 
     gallery: Gallery
@@ -60,7 +60,7 @@ class IndexReport:
 
 @dataclass(frozen=True)
 class ShardReport:
-    """What was embedded into a shard and what was left out."""
+    """The result of embedding a shard."""
 
     part: Part
     embedded: int
@@ -77,15 +77,15 @@ class ShardReport:
 
 @dataclass(frozen=True)
 class AddReport:
-    """What was added to an index and what was left out.
+    """The result of adding images to an index.
 
     Args:
-        added: How many pictures were added.
+        added: Number of images added.
         stored: How many of them were copied into the folder of the index, because they
             are not below the folder that was indexed.
-        images: How many pictures the index has now.
-        existing: How many were left out because the index has their ids already.
-        skipped: Why a picture was left out, one text for each.
+        images: Number of images in the index now.
+        existing: How many were skipped because the index has their ids already.
+        skipped: Why an image was skipped, one text per image.
     """
 
     added: int
@@ -95,32 +95,32 @@ class AddReport:
     skipped: tuple[str, ...]
 
     def __str__(self) -> str:
-        lines = [f"{self.added} images added; the index has {self.images} now."]
+        lines = [f"{self.added} images added; the index now has {self.images}."]
         if self.stored:
             lines.append(f"{self.stored} of them were copied into its folder.")
         if self.existing:
-            lines.append(f"{self.existing} images were in the index already.")
+            lines.append(f"{self.existing} images were already in the index.")
         return "\n".join(lines + _left_out(self.skipped))
 
 
 @dataclass(frozen=True)
 class RemoveReport:
-    """What was removed from an index.
+    """The result of removing images from an index.
 
     Args:
-        removed: How many pictures were removed.
-        images: How many pictures the index has now.
+        removed: Number of images removed.
+        images: Number of images in the index now.
     """
 
     removed: int
     images: int
 
     def __str__(self) -> str:
-        return f"{self.removed} images removed; the index has {self.images} now."
+        return f"{self.removed} images removed; the index now has {self.images}."
 
 
 def _left_out(skipped: Sequence[str]) -> list[str]:
     if not skipped:
         return []
-    count = f"{len(skipped)} unreadable images left out:"
+    count = f"{len(skipped)} unreadable images skipped:"
     return [count, *(f"  {reason}" for reason in skipped)]

@@ -1,8 +1,8 @@
-"""Parts of a gallery that are embedded apart, by many machines, and merged.
+"""Save and merge shards: parts of a gallery that several machines embed.
 
-Shard 2 of 8 holds the embeddings of every 8th picture of the list, from the second on.
-Its folder is written as that of an index is: as a whole or not at all, with the SHA-256
-of each file. What is merged is what one build would have embedded, in the same order.
+Shard 2 of 8 holds the embeddings of every 8th image of the list, from the second. Its
+folder is written like that of an index: as a whole or not at all, with the SHA-256 of
+each file. The merged shards equal what one build would have embedded, in order.
 """
 
 import re
@@ -40,7 +40,7 @@ class Part:
     def __post_init__(self) -> None:
         if not 1 <= self.number <= self.count:
             raise ValueError(
-                "A shard must be NUMBER/COUNT, the number from 1 to the count. "
+                "A shard must be NUMBER/COUNT, with a number from 1 to the count. "
                 f"Received: {self}."
             )
 
@@ -55,7 +55,7 @@ class Part:
         return cls(int(number), int(count))
 
     def positions(self, length: int) -> range:
-        """Return where the items of this part are in a list of `length` items."""
+        """Return the positions of this part in a list of `length` items."""
         return range(self.number - 1, length, self.count)
 
     def __str__(self) -> str:
@@ -64,16 +64,16 @@ class Part:
 
 @dataclass(frozen=True)
 class Job:
-    """What is embedded, and with what: the same for all shards of one index.
+    """The images and the model: the same for all shards of one index.
 
     Args:
-        root: Folder of the pictures.
-        images: Length of the list of pictures.
+        root: Folder of the images.
+        images: Length of the list of images.
         list_digest: SHA-256 of the list.
         model_name: Name of the model.
         model_version: Its version number.
         model_fingerprint: Its fingerprint, see `serving.endpoint.models.saved_model`.
-        calibration: The calibration that the model came with, or None.
+        calibration: The calibration of the model, or None.
     """
 
     root: str
@@ -90,13 +90,13 @@ class Shard:
     """The embeddings of one part of the list.
 
     Args:
-        job: What was embedded, and with what.
-        part: Which part this is; a whole build is 1/1.
-        positions: Where each embedded picture is in the whole list, ascending,
+        job: The images and the model.
+        part: Which part; a whole build is 1/1.
+        positions: Position of each embedded image in the whole list, ascending,
             int64 `[N]`.
-        paths: The path of each, below the root.
+        paths: Path of each, below the root.
         embeddings: float32 `[N, dimension]`.
-        skipped: Why a picture was left out, by its position in the whole list.
+        skipped: Why an image was skipped, by its position in the whole list.
     """
 
     job: Job
@@ -108,11 +108,11 @@ class Shard:
 
 
 def check_shard_folder(folder: str | PathLike[str], part: Part) -> None:
-    """Make sure that a shard may be written to a folder.
+    """Check that a shard may be written to a folder.
 
     Args:
-        folder: Empty, missing, or with the same part of an earlier time.
-        part: Which part is to be written.
+        folder: Empty, missing, or with an earlier version of the same part.
+        part: The part to write.
 
     Raises:
         ValueError: The folder holds something else; the message says what.
@@ -129,7 +129,7 @@ def check_shard_folder(folder: str | PathLike[str], part: Part) -> None:
         what = f"shard {Part(**held['part'])}"
     raise ValueError(
         f"`folder` must be empty or hold shard {part}. Received: {folder}, which holds "
-        f"{what}. Give each shard a folder of its own."
+        f"{what}. Give each shard its own folder."
     )
 
 
@@ -137,12 +137,12 @@ def save_shard(folder: str | PathLike[str], shard: Shard) -> None:
     """Write a shard; one that the folder holds already is replaced as a whole.
 
     Args:
-        folder: Made where missing. If not, it must be empty or hold the same part.
+        folder: Created if missing; else it must be empty or hold the same part.
         shard: What to write.
 
     Raises:
         ValueError: The folder holds something else.
-        OSError: It cannot be written; what was there before is unharmed.
+        OSError: It cannot be written; the previous shard is unharmed.
     """
     check_shard_folder(folder, shard.part)
     description = {
@@ -163,20 +163,20 @@ def save_shard(folder: str | PathLike[str], shard: Shard) -> None:
 
 
 def read_shards(folders: Sequence[str | PathLike[str]]) -> Shard:
-    """Read all shards of a job and put them together.
+    """Read all shards of a job and merge them.
 
-    The embeddings are read from one file after another into one matrix: the memory
-    needed is that of all embeddings once, and of the paths.
+    The embeddings are read file by file into one matrix: memory holds all embeddings
+    once, and the paths.
 
     Args:
         folders: The folder of each shard, in any order.
 
     Returns:
-        The shard 1/1: what one build would have embedded, in the order of the list.
+        The shard 1/1: what one build would have embedded, in order.
 
     Raises:
-        ValueError: A shard is missing, there twice, broken, or of another job. The
-            message names it, and says what to do.
+        ValueError: A shard is missing, repeated, broken, or of another job. The message
+            names it, and says what to do.
     """
     if not folders:
         raise ValueError("At least one shard must be given. Received: none.")
@@ -188,7 +188,7 @@ def read_shards(folders: Sequence[str | PathLike[str]]) -> Shard:
             break
         if shard.part.number in shards:
             raise ValueError(
-                f"Shard {shard.part} is there twice: {shards[shard.part.number][0]} "
+                f"Shard {shard.part} is given twice: {shards[shard.part.number][0]} "
                 f"and {folder}. Give each shard once."
             )
         shards[shard.part.number] = (folder, shard)
@@ -197,8 +197,8 @@ def read_shards(folders: Sequence[str | PathLike[str]]) -> Shard:
     if missing:
         raise ValueError(
             f"{len(missing)} of the {count} shards are missing: {', '.join(missing)}. "
-            f"Make them with `python -m serving index build ... --shard {missing[0]}`, "
-            "and give them too."
+            "Create them with `python -m serving index build ... --shard "
+            f"{missing[0]}`, and merge them too."
         )
     return _together([shard for _, shard in shards.values()])
 
@@ -221,13 +221,13 @@ def _read_shard(folder: Path) -> Shard:
         return read_version(folder, read)
     except (KeyError, TypeError, ValueError) as error:  # IndexFileError is one
         raise ValueError(
-            f"{folder} is no shard that can be merged: {error}. Make it again with "
+            f"{folder} cannot be merged: {error}. Create it again with "
             "`python -m serving index build ... --shard NUMBER/COUNT`."
         ) from error
 
 
 def _job(values: dict[str, Any]) -> Job:
-    """Read a job; those of earlier versions know no calibration."""
+    """Read a job; those of earlier versions have no calibration."""
     job = Job(**values)
     if job.calibration is None:
         return job
@@ -242,7 +242,7 @@ def _check_same_job(folder: Path, shard: Shard, other: Path, known: Shard) -> No
     if shard.part.count != known.part.count:
         raise ValueError(
             f"{folder} is shard {shard.part} and {other} is shard {known.part}: shards "
-            "that are merged must be of as many. Leave the foreign ones out."
+            "must have the same count to be merged. Leave out those of another job."
         )
     for field in fields(Job):
         mine, its = getattr(shard.job, field.name), getattr(known.job, field.name)
@@ -255,7 +255,7 @@ def _check_same_job(folder: Path, shard: Shard, other: Path, known: Shard) -> No
 
 
 def _together(shards: Sequence[Shard]) -> Shard:
-    """Put the rows of all shards into the order of the list."""
+    """Merge the rows of all shards in the order of the list."""
     positions = np.sort(np.concatenate([shard.positions for shard in shards]))
     filled = [shard for shard in shards if len(shard.positions)]
     dimension = filled[0].embeddings.shape[1] if filled else 0

@@ -1,4 +1,4 @@
-"""Pictures that were added to a gallery: files in its folder, named by content."""
+"""Store the images that are added to a gallery: files named by their content."""
 
 import contextlib
 import hashlib
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tfdml.files import make_folder, remove_unfinished, sync, written
 
-PICTURE = "picture"
-"""Name of the attribute that holds the name of a stored picture."""
+STORED_IMAGE = "picture"
+"""Name of the attribute that holds the name of a stored image; saved indexes use it."""
 
 _FOLDER = "pictures"
 _NAME = re.compile(r"[0-9a-f]{64}\.[a-z0-9]{1,8}")
@@ -18,23 +18,23 @@ _NAME = re.compile(r"[0-9a-f]{64}\.[a-z0-9]{1,8}")
 _UNFINISHED = re.compile(rf"{_NAME.pattern}\.[0-9a-f]{{16}}\.new")
 
 
-class StoredPictures:
-    """The pictures in the folder of an index. One process at a time may change them.
+class StoredImages:
+    """The images in the folder of an index. One process at a time may change them.
 
     Args:
-        index_folder: Folder of the index; the pictures go to `pictures` in it, which
-            is made when the first one comes.
+        index_folder: Folder of the index; the images go to `pictures` in it, which is
+            created with the first one.
     """
 
     def __init__(self, index_folder: str | PathLike[str]) -> None:
         self.folder = Path(index_folder) / _FOLDER
 
     def put(self, content: bytes, suffix: str) -> str:
-        """Store a picture; when this returns, it is on the disk.
+        """Store an image; when this returns, it is on the disk.
 
         Args:
-            content: The encoded picture, which is stored as it is.
-            suffix: Ending of its name, 1 to 8 lower-case letters and digits.
+            content: The encoded image, which is stored unchanged.
+            suffix: Suffix of its name, 1 to 8 lower-case letters and digits.
 
         Returns:
             Its name. The same content has the same name, and one file.
@@ -53,28 +53,28 @@ class StoredPictures:
         return name
 
     def path(self, name: str) -> Path:
-        """Return the file of a picture.
+        """Return the file of an image.
 
         Raises:
-            ValueError: `name` is none that `put` returns.
+            ValueError: `name` is not one that `put` returns.
         """
         if not _NAME.fullmatch(name):
             raise ValueError(
-                "`name` must be the SHA-256 of a picture and an ending. "
+                "`name` must be the SHA-256 of an image and a suffix. "
                 f"Received: {name!r}."
             )
         return self.folder / name
 
     def remove(self, name: str) -> None:
-        """Remove a picture; nothing happens where it is gone already."""
+        """Remove an image, unless it is gone already."""
         self.path(name).unlink(missing_ok=True)
 
     def names(self) -> list[str]:
-        """List the names of all pictures, sorted."""
+        """List the names of all images, sorted."""
         return sorted(name for name in self._files() if _NAME.fullmatch(name))
 
     def remove_unfinished(self) -> None:
-        """Remove what was being written when a process was killed."""
+        """Remove files that were being written when a process was killed."""
         remove_unfinished(self.folder)
         for name in self._files():
             if _UNFINISHED.fullmatch(name):

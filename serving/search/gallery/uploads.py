@@ -1,4 +1,4 @@
-"""Pictures that strangers send: looked at before they are decoded, and cut."""
+"""Images that strangers send, and regions of images."""
 
 import io
 import math
@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from serving.endpoint.options import ServerOptions
-from tfdml.images import UnreadableImageError, encode_png, read_image, warnings_ignored
+from tfdml.images import UnreadableImageError, warnings_ignored
 
 Image.init()
 # What strangers may send. Pillow opens more, some by starting other programs; AVIF is
@@ -34,7 +36,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Crop:
-    """A part of a picture, in fractions of its upright width and height.
+    """A region of an image, in fractions of its upright width and height.
 
     Args:
         x: Left edge, from 0.
@@ -57,13 +59,13 @@ class Crop:
             if not (start >= 0 and size > 0 and start + size <= 1 + _ROUNDING):
                 raise ValueError(
                     "`crop` must be x, y, width and height in fractions of the "
-                    "picture, inside it. Received: "
+                    "image, inside it. Received: "
                     f"{self.x:g}, {self.y:g}, {self.width:g}, {self.height:g}."
                 )
 
     @classmethod
     def of(cls, numbers: Sequence[float]) -> Self:
-        """Make it of four numbers.
+        """Create a crop from four numbers.
 
         Raises:
             ValueError: There are not four, or one is out of its range.
@@ -75,25 +77,42 @@ class Crop:
             )
         return cls(*map(float, numbers))
 
+    def cut(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Return each pixel of an upright image `[H, W, 3]` that the region touches.
 
-def check_picture(picture: bytes, max_pixels: int = ServerOptions.max_pixels) -> str:
-    """Refuse what is no picture of a kind that is taken, before it is decoded.
+        The result has at least one pixel; it is a view.
+        """
+        rows, columns = pixels.shape[:2]
+        left, right = _edges(self.x, self.width, columns)
+        top, bottom = _edges(self.y, self.height, rows)
+        return pixels[top:bottom, left:right]
+
+
+def _edges(start: float, size: float, pixels: int) -> tuple[int, int]:
+    """Return the first pixel and the one behind the last."""
+    first = min(math.floor(start * pixels + _ROUNDING), pixels - 1)
+    last = min(math.ceil((start + size) * pixels - _ROUNDING), pixels)
+    return first, max(last, first + 1)
+
+
+def check_upload(content: bytes, max_pixels: int = ServerOptions.max_pixels) -> str:
+    """Check, before decoding, that a stranger's file is an image of a usual format.
 
     Args:
-        picture: Encoded bytes.
+        content: The encoded image.
         max_pixels: Most pixels, width times height.
 
     Returns:
-        The usual ending of the name of such a file, without the dot.
+        The usual suffix of such a file, without the dot.
 
     Raises:
-        UnreadableImageError: It is no such picture, or has too many pixels.
+        UnreadableImageError: It is not such an image, or has too many pixels.
     """
     try:
         # Pillow warns of many pixels; the rule on the size is the one below.
         with (
             warnings_ignored(),
-            Image.open(io.BytesIO(picture), formats=list(_SUFFIXES)) as image,
+            Image.open(io.BytesIO(content), formats=list(_SUFFIXES)) as image,
         ):
             width, height = image.size
             kind = image.format or ""
@@ -107,63 +126,7 @@ def check_picture(picture: bytes, max_pixels: int = ServerOptions.max_pixels) ->
         ) from error
     if too_large:
         raise UnreadableImageError(
-            f"This image has too many pixels: at most {max_pixels // 1_000_000} "
-            "million are taken. Make it smaller and try again."
+            f"This image has too many pixels. At most {max_pixels // 1_000_000} "
+            "million are allowed. Make it smaller and try again."
         )
     return _SUFFIXES.get(kind, "jpg")  # MPO, several JPEGs in one file
-
-
-def read_picture(picture: bytes, max_pixels: int = ServerOptions.max_pixels) -> str:
-    """Check a picture as `check_picture` does, and that it can be decoded.
-
-    Returns:
-        As `check_picture`.
-
-    Raises:
-        UnreadableImageError: As `check_picture`, or it is broken.
-    """
-    suffix = check_picture(picture, max_pixels)
-    try:
-        read_image(picture, max_pixels=max_pixels)
-    except UnreadableImageError as error:
-        raise told_of_file(error) from error
-    return suffix
-
-
-def told_of_file(error: UnreadableImageError) -> UnreadableImageError:
-    """Return an error on bytes in words for somebody who has sent a file."""
-    reason = str(error).removeprefix("image bytes: ")
-    return UnreadableImageError(f"This file {reason}")
-
-
-def cut(
-    picture: bytes, crop: Crop, max_pixels: int = ServerOptions.max_pixels
-) -> bytes:
-    """Cut a part out of an encoded picture.
-
-    Args:
-        picture: Encoded bytes.
-        crop: Which part, of the picture as it is shown: upright.
-        max_pixels: Most pixels of the picture.
-
-    Returns:
-        The part as PNG; at least one pixel.
-
-    Raises:
-        UnreadableImageError: The picture is broken or has too many pixels.
-    """
-    try:
-        pixels = read_image(picture, max_pixels=max_pixels)
-    except UnreadableImageError as error:
-        raise told_of_file(error) from error
-    rows, columns = pixels.shape[:2]
-    left, right = _edges(crop.x, crop.width, columns)
-    top, bottom = _edges(crop.y, crop.height, rows)
-    return encode_png(pixels[top:bottom, left:right])
-
-
-def _edges(start: float, size: float, pixels: int) -> tuple[int, int]:
-    """Return the first pixel and the one behind the last."""
-    first = min(math.floor(start * pixels + _ROUNDING), pixels - 1)
-    last = min(math.ceil((start + size) * pixels - _ROUNDING), pixels)
-    return first, max(last, first + 1)

@@ -90,9 +90,9 @@ def test_recall_that_is_wanted_reaches_the_index(built, tmp_path, run, run_json)
     assert "index merge" in err
 
 
-def test_pictures_left_out_are_listed(built, tmp_path, run, run_json):
+def test_images_left_out_are_listed(built, tmp_path, run, run_json):
     shutil.copytree(built / "images", tmp_path / "images")
-    (tmp_path / "images" / "red" / "broken.png").write_bytes(b"no picture")
+    (tmp_path / "images" / "red" / "broken.png").write_bytes(b"no image")
     command = ["index", "build", tmp_path / "images", tmp_path / "a", *model_of(built)]
     code, _, err = run(*command)
     assert code == 1
@@ -210,23 +210,23 @@ def test_verify_of_a_damaged_index_fails(folder, run):
     assert json.loads(out)["ok"] is False
 
 
-def test_verify_misses_a_picture_that_was_added(folder, run, run_json):
+def test_verify_misses_an_image_that_was_added(folder, run, run_json):
     write_picture(folder / "more" / "yellow" / "one.png", (255, 255, 0))
     run("index", "add", folder / "index", folder / "more", *model_of(folder))
     stats = run_json("index", "stats", folder / "index")
     assert stats["attributes"] == {"class": "string"}  # not what is our own affair
     assert run_json("index", "verify", folder / "index")["items"] == 10
-    (picture,) = (folder / "index" / "pictures").iterdir()
-    content = picture.read_bytes()
-    for break_it in (lambda: picture.write_bytes(content + b"0"), picture.unlink):
+    (image,) = (folder / "index" / "pictures").iterdir()
+    content = image.read_bytes()
+    for break_it in (lambda: image.write_bytes(content + b"0"), image.unlink):
         break_it()
         code, out, err = run("index", "verify", folder / "index")
         assert code == 1
-        assert "problem: The picture of 'yellow/one.png' is" in out
+        assert "problem: The image of 'yellow/one.png' is" in out
         assert err.count("\n") == 1
 
 
-def test_duplicates_are_the_pictures_of_almost_one_colour(folder, run, run_json):
+def test_duplicates_are_the_images_of_almost_one_colour(folder, run, run_json):
     more = folder / "more"
     write_picture(more / "copies" / "a.png", (255, 0, 0))
     write_picture(more / "copies" / "b.png", (255, 3, 0))

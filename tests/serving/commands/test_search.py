@@ -61,7 +61,7 @@ def endpoint_url(built):
 
 
 def color_of(id_):
-    """The colour that `write_gallery_images` gives to a picture."""
+    """The colour that `write_gallery_images` gives to an image."""
     name, _, shade = id_.removesuffix(".png").partition("/")
     return [max(channel, SHADES[shade]) for channel in PURE[name]]
 
@@ -79,13 +79,13 @@ def nearest_by_definition(color, ids=EVERY):
 
 
 def test_search_prints_the_nearest_images_first(built, run):
-    picture = write_picture(built / "query.png", (250, 30, 10))
+    image = write_picture(built / "query.png", (250, 30, 10))
     code, out, err = run(
-        "search", picture, "--index", built / "index", *model_of(built), "-k", "4"
+        "search", image, "--index", built / "index", *model_of(built), "-k", "4"
     )
     assert (code, err) == (0, "")
     ids, cosines = nearest_by_definition((250, 30, 10))
-    assert out.splitlines()[0] == str(picture)
+    assert out.splitlines()[0] == str(image)
     expected = [
         [f"{cosine:.4f}", id_.partition("/")[0], id_]
         for id_, cosine in zip(ids[:4], cosines, strict=False)
@@ -94,15 +94,15 @@ def test_search_prints_the_nearest_images_first(built, run):
 
 
 def test_json_of_a_search_has_the_same_hits(built, run_json):
-    picture = write_picture(built / "query.png", (250, 30, 10))
+    image = write_picture(built / "query.png", (250, 30, 10))
     document = run_json(
-        "search", picture, "--index", built / "index", *model_of(built), "-k", "9"
+        "search", image, "--index", built / "index", *model_of(built), "-k", "9"
     )
     assert document.keys() == {"index", "k", "results"}
     (result,) = document["results"]
     ids, cosines = nearest_by_definition((250, 30, 10))
     assert result.keys() == {"query", "hits"}
-    assert result["query"] == str(picture)
+    assert result["query"] == str(image)
     assert [hit["id"] for hit in result["hits"]] == ids
     np.testing.assert_allclose(
         [hit["similarity"] for hit in result["hits"]], cosines, atol=1e-5
@@ -114,14 +114,14 @@ def test_json_of_a_search_has_the_same_hits(built, run_json):
 def test_an_endpoint_answers_as_the_model_in_this_process(
     built, endpoint_url, run_json
 ):
-    pictures = [
+    images = [
         write_picture(built / f"{number}.png", color)
         for number, color in enumerate([(250, 30, 10), (10, 90, 200)])
     ]
-    command = ["search", *pictures, "--index", built / "index"]
+    command = ["search", *images, "--index", built / "index"]
     local = run_json(*command, *model_of(built))
     remote = run_json(*command, "--endpoint", endpoint_url)
-    assert [r["query"] for r in local["results"]] == list(map(str, pictures))
+    assert [r["query"] for r in local["results"]] == list(map(str, images))
     for one, other in zip(local["results"], remote["results"], strict=True):
         assert [h["id"] for h in one["hits"]] == [h["id"] for h in other["hits"]]
         np.testing.assert_allclose(
@@ -132,8 +132,8 @@ def test_an_endpoint_answers_as_the_model_in_this_process(
 
 
 def test_filter_and_exclusions_decide_what_may_be_found(built, run_json):
-    picture = write_picture(built / "query.png", (250, 30, 10))
-    command = ["search", picture, "--index", built / "index", *model_of(built)]
+    image = write_picture(built / "query.png", (250, 30, 10))
+    command = ["search", image, "--index", built / "index", *model_of(built)]
     where = '{"class": ["red", "blue"]}'
     excluded = ["--exclude", "red/clear.png", "--exclude", "nothing/of/the/kind.png"]
     found = run_json(*command, "--where", where, *excluded)
@@ -145,8 +145,8 @@ def test_filter_and_exclusions_decide_what_may_be_found(built, run_json):
 
 
 def test_search_that_leaves_nothing_says_so(built, run, run_json):
-    picture = write_picture(built / "query.png", (250, 30, 10))
-    command = ["search", picture, "--index", built / "index", *model_of(built)]
+    image = write_picture(built / "query.png", (250, 30, 10))
+    command = ["search", image, "--index", built / "index", *model_of(built)]
     command += ["--where", '{"class": "yellow"}']
     code, out, _ = run(*command)
     assert code == 0
@@ -154,13 +154,13 @@ def test_search_that_leaves_nothing_says_so(built, run, run_json):
     assert run_json(*command)["results"][0]["hits"] == []
 
 
-def test_crop_searches_with_a_part_of_the_picture(built, run_json):
-    picture = built / "halves.png"
+def test_crop_searches_with_a_part_of_the_image(built, run_json):
+    image = built / "halves.png"
     pixels = np.zeros((20, 40, 3), np.uint8)
     pixels[:, :20] = PURE["green"]
     pixels[:, 20:] = PURE["blue"]
-    Image.fromarray(pixels).save(picture)
-    command = ["search", picture, "--index", built / "index", *model_of(built)]
+    Image.fromarray(pixels).save(image)
+    command = ["search", image, "--index", built / "index", *model_of(built)]
     for crop, expected in (("0,0,0.5,1", "green"), ("0.5,0,0.5,1", "blue")):
         (result,) = run_json(*command, "-k", "1", "--crop", crop)["results"]
         assert result["hits"][0]["id"] == f"{expected}/clear.png"
@@ -168,12 +168,12 @@ def test_crop_searches_with_a_part_of_the_picture(built, run_json):
 
 
 @pytest.mark.slow
-def test_picture_may_come_from_the_standard_input(built):
-    picture = write_picture(built / "query.bmp", (10, 10, 250))
+def test_image_may_come_from_the_standard_input(built):
+    image = write_picture(built / "query.bmp", (10, 10, 250))
     command = ["search", "-", "--index", built / "index", *model_of(built), "-k", "1"]
     done = subprocess.run(
         [sys.executable, "-m", "serving", *map(str, command), "--json"],
-        input=picture.read_bytes(),
+        input=image.read_bytes(),
         capture_output=True,
         cwd=ROOT,
         check=True,
@@ -189,8 +189,8 @@ def test_picture_may_come_from_the_standard_input(built):
 def test_calibrated_search_says_whether_there_is_a_match(
     calibrated, color, is_match, run, run_json
 ):
-    picture = write_picture(calibrated / "query.png", color)
-    command = ["search", picture, "--index", calibrated / "index"]
+    image = write_picture(calibrated / "query.png", color)
+    command = ["search", image, "--index", calibrated / "index"]
     command += [*model_of(calibrated), "-k", "9"]
     _, cosines = nearest_by_definition(color)
     assert bool(cosines[0] >= 0.95) is is_match
@@ -217,9 +217,9 @@ def test_calibrated_search_says_whether_there_is_a_match(
     ],
 )
 def test_wrong_option_of_a_search_is_one_line(built, options, message, run):
-    picture = write_picture(built / "query.png", (250, 30, 10))
+    image = write_picture(built / "query.png", (250, 30, 10))
     code, out, err = run(
-        "search", picture, "--index", built / "index", *model_of(built), *options
+        "search", image, "--index", built / "index", *model_of(built), *options
     )
     assert (code, out) == (1, "")
     assert err.startswith("error: ")
@@ -227,9 +227,9 @@ def test_wrong_option_of_a_search_is_one_line(built, options, message, run):
     assert message in err
 
 
-def test_broken_and_missing_pictures_are_named(built, run):
+def test_broken_and_missing_images_are_named(built, run):
     broken = built / "broken.png"
-    broken.write_bytes(b"no picture")
+    broken.write_bytes(b"no image")
     rest = ["--index", built / "index", *model_of(built)]
     assert "broken.png" in run("search", broken, *rest)[2]
     code, _, err = run("search", built / "nowhere.png", *rest)
@@ -249,10 +249,10 @@ def test_an_image_of_any_format_that_is_indexed_is_added_too(built, tmp_path, ru
 
 
 def test_another_model_is_refused(built, tmp_path, run):
-    picture = write_picture(built / "query.png", (250, 30, 10))
+    image = write_picture(built / "query.png", (250, 30, 10))
     write_color_model(tmp_path / "colors" / "1", tint=(1, 2, 3))
     code, _, err = run(
-        "search", picture, "--index", built / "index", "--model", tmp_path / "colors"
+        "search", image, "--index", built / "index", "--model", tmp_path / "colors"
     )
     assert code == 1
     assert "model" in err

@@ -23,8 +23,9 @@ from serving.search.gallery.gallery import (
     load_gallery,
     save_gallery,
 )
-from serving.search.gallery.image_search import ImageSearch, open_search
+from serving.search.gallery.image_search import ImageSearch
 from serving.search.gallery.indexing import index_images
+from serving.search.gallery.opening import open_search
 from serving.web.sockets import PortInUseError
 from tests.support.running_server import running
 from tests.support.search_fixtures import (
@@ -84,7 +85,7 @@ def ids_of(response):
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF"])
-def test_an_uploaded_picture_finds_the_class_of_its_color(page, kind):
+def test_an_uploaded_image_finds_the_class_of_its_color(page, kind):
     response = post(page, encoded((20, 10, 240), kind), k="3")
     assert response.status_code == 200
     hits = response.json()["hits"]
@@ -95,7 +96,7 @@ def test_an_uploaded_picture_finds_the_class_of_its_color(page, kind):
     assert response.json()["index"] == "index"
 
 
-def test_a_picture_of_the_gallery_finds_itself_first(page, folder):
+def test_an_image_of_the_gallery_finds_itself_first(page, folder):
     content = (folder / "images" / "green" / "pale.png").read_bytes()
     hit = post(page, content, k="1").json()["hits"][0]
     assert hit["id"] == "green/pale.png"
@@ -103,7 +104,7 @@ def test_a_picture_of_the_gallery_finds_itself_first(page, folder):
     assert page.get(f"/{hit['url']}").status_code == 200
 
 
-def test_a_picture_of_the_gallery_is_not_among_its_own_hits(page):
+def test_an_image_of_the_gallery_is_not_among_its_own_hits(page):
     items = page.get("/api/images").json()["images"]
     for item in items:
         reply = page.get("/api/similar", params={"id": item["id"], "k": 2}).json()
@@ -157,7 +158,7 @@ def test_a_filter_and_excluded_ids_leave_out_what_they_say(page):
     ("crop", "expected"),
     [("0,0,0.5,1", "red"), ("0.5,0,0.5,1", "blue"), ("0.9,0.9,0.01,0.01", "blue")],
 )
-def test_a_crop_searches_with_a_part_of_the_picture(page, crop, expected):
+def test_a_crop_searches_with_a_part_of_the_image(page, crop, expected):
     image = Image.new("RGB", (40, 20), (255, 0, 0))
     image.paste((0, 0, 255), (20, 0, 40, 20))
     buffer = io.BytesIO()
@@ -165,12 +166,12 @@ def test_a_crop_searches_with_a_part_of_the_picture(page, crop, expected):
     (hit,) = ids_of(post(page, buffer.getvalue(), k=1, crop=crop))
     assert hit == f"{expected}/clear.png"
     numbers = [float(number) for number in crop.split(",")]
-    picture = {"b64": base64.b64encode(buffer.getvalue()).decode()}
-    body = {"image": picture, "k": 1, "crop": numbers}
+    image = {"b64": base64.b64encode(buffer.getvalue()).decode()}
+    body = {"image": image, "k": 1, "crop": numbers}
     assert ids_of(page.post("/api/search", json=body)) == [hit]
 
 
-def test_a_crop_is_taken_of_the_upright_picture(page):
+def test_a_crop_is_taken_of_the_upright_image(page):
     image = Image.new("RGB", (40, 20), (255, 0, 0))
     image.paste((0, 0, 255), (20, 0, 40, 20))  # the right half
     exif = Image.Exif()
@@ -181,13 +182,13 @@ def test_a_crop_is_taken_of_the_upright_picture(page):
     assert hit == "blue/clear.png"
 
 
-def test_a_crop_of_a_picture_of_the_gallery_is_embedded(page):
+def test_a_crop_of_an_image_of_the_gallery_is_embedded(page):
     body = {"id": "red/clear.png", "crop": "0.1,0.1,0.5,0.5", "k": 2}
     found = ids_of(page.post("/api/search", json=body))
     assert found == ["red/pale.png", "red/paler.png"]
 
 
-def test_json_with_a_large_picture_is_taken_and_other_json_of_its_size_is_not(
+def test_json_with_a_large_image_is_taken_and_other_json_of_its_size_is_not(
     folder, endpoint_url
 ):
     noise = np.random.default_rng(0).integers(0, 256, (600, 600, 3), np.uint8)
@@ -265,7 +266,7 @@ def test_the_gallery_is_listed_page_by_page(page):
 
 
 @pytest.mark.parametrize("path", ["/api/images", "/api/images/sample"])
-def test_a_list_can_be_of_the_pictures_that_a_filter_lets_pass(page, path):
+def test_a_list_can_be_of_the_images_that_a_filter_lets_pass(page, path):
     where = json.dumps({"class": ["red", "blue"]})
     reply = page.get(path, params={"where": where, "limit": 100}).json()
     names = {f"{name}/{shade}.png" for name in ("red", "blue") for shade in SHADES}
@@ -275,7 +276,7 @@ def test_a_list_can_be_of_the_pictures_that_a_filter_lets_pass(page, path):
     assert "`where` must name attributes" in error_of(wrong, 400)
 
 
-def test_a_sample_follows_its_seed_and_names_no_picture_twice(page):
+def test_a_sample_follows_its_seed_and_names_no_image_twice(page):
     def sample(seed):
         reply = page.get("/api/images/sample", params={"seed": seed, "limit": 5}).json()
         return [image["id"] for image in reply["images"]]
@@ -295,7 +296,7 @@ def test_a_wrong_limit_is_refused(page, path, limit):
     assert len(text) < 200
 
 
-def test_a_picture_comes_in_two_sizes_and_may_be_kept_for_ever(page, folder, tmp_path):
+def test_an_image_comes_in_two_sizes_and_may_be_kept_for_ever(page, folder, tmp_path):
     write_picture(folder / "wide" / "wide" / "one &#.png", (200, 0, 0), (3000, 1500))
     index_images(folder / "wide", tmp_path / "i", folder / "models" / "colors")
     index, gallery = load_gallery(tmp_path / "i")
@@ -366,14 +367,14 @@ def test_no_path_of_a_request_reaches_the_files(page, path):
     assert set(page.get(path).json()) == {"error"}
 
 
-def test_a_picture_that_is_gone_or_broken_is_named(folder, endpoint_url, tmp_path):
+def test_an_image_that_is_gone_or_broken_is_named(folder, endpoint_url, tmp_path):
     images = write_gallery_images(tmp_path / "images")
     with (
         open_search(folder / "index", endpoint_url, images=images) as search,
         page_of(search) as client,
     ):
         (images / "blue" / "pale.png").unlink()
-        (images / "green" / "pale.png").write_text("no picture")
+        (images / "green" / "pale.png").write_text("no image")
         crop = {"crop": "0,0,1,1"}
         for id_, what in (("blue/pale.png", "gone"), ("green/pale.png", "broken")):
             for response in (
@@ -424,7 +425,7 @@ def test_two_indexes_are_searched_by_their_names(folder, endpoint_url, tmp_path)
         assert client.get(f"/{hit['url']}").status_code == 200
         listed = client.get("/api/images", params={"index": "second"}).json()
         assert listed["total"] == 2
-        # A picture of one gallery is looked for in the other, which has it not.
+        # An image of one gallery is looked for in the other, which has it not.
         reply = client.post("/api/search", json={"id": "grey/a.png", "k": 3})
         assert len(ids_of(reply)) == 3
         assert client.get(f"/{reply.json()['query']['url']}").status_code == 200
@@ -432,7 +433,7 @@ def test_two_indexes_are_searched_by_their_names(folder, endpoint_url, tmp_path)
         assert "no index 'third', only 'index', 'second'" in text
 
 
-def test_a_picture_of_any_format_of_one_gallery_is_compared_with_the_other(
+def test_an_image_of_any_format_of_one_gallery_is_compared_with_the_other(
     folder, endpoint_url, tmp_path
 ):
     write_picture(tmp_path / "more" / "blue" / "a.ppm", (0, 0, 255))
@@ -465,7 +466,7 @@ def test_two_searches_of_one_name_are_refused(folder, endpoint_url):
 
 def test_near_duplicates_come_in_groups(page):
     reply = page.get("/api/duplicates", params={"threshold": 0.94}).json()
-    # 255 / sqrt(255^2 + 2 60^2) = 0.949 of a clear and a pale picture; the pale and
+    # 255 / sqrt(255^2 + 2 60^2) = 0.949 of a clear and a pale image; the pale and
     # the paler one are as near: 0.957.
     groups = [[image["id"] for image in group["images"]] for group in reply["groups"]]
     assert sorted(sorted(group) for group in groups) == [
@@ -502,7 +503,7 @@ def test_a_comparison_keeps_groups_and_counts_and_ends_when_the_service_does(
 
 
 @pytest.mark.slow
-def test_the_map_is_computed_once_and_shows_each_picture(page):
+def test_the_map_is_computed_once_and_shows_each_image(page):
     first = page.get("/api/map")
     assert first.status_code == 202
     assert first.json() == {"state": "computing"}
@@ -547,7 +548,7 @@ def png_of_size(width, height):
         (png_of_size(60_000, 60_000), "too many pixels"),
     ],
 )
-def test_an_upload_that_is_no_good_picture_is_refused_with_the_reason(
+def test_an_upload_that_is_no_good_image_is_refused_with_the_reason(
     page, content, reason
 ):
     text = error_of(post(page, content), 400)
@@ -585,7 +586,7 @@ def test_a_wrong_k_is_refused(page, k):
         assert text.startswith("`k` must be a whole number from 1 to 100.")
 
 
-def test_a_request_without_a_picture_is_refused(page):
+def test_a_request_without_an_image_is_refused(page):
     boundary = {"Content-Type": "multipart/form-data; boundary=b"}
     empty = page.post("/api/search", content=b"--b--\r\n", headers=boundary)
     assert "form field `image`" in error_of(empty, 400)
@@ -664,7 +665,7 @@ def test_an_endpoint_that_went_down_is_reported_and_where_it_was_is_logged(
         search = open_search(folder / "index", url)
     with search, page_of(search) as client:
         text = error_of(post(client, encoded((1, 2, 3))), 502)
-        assert text.startswith("The model gave no embedding of this picture.")
+        assert text.startswith("The model gave no embedding of this image.")
         assert "127.0.0.1" not in text
         assert f"{url}/versions/1 cannot be reached" in caplog.text
         # What needs no embedding goes on.
@@ -711,7 +712,7 @@ def test_an_endpoint_that_went_over_to_another_version_is_reported(
         assert post(client, encoded((1, 2, 3))).status_code == 200
         versions.append(endpoint_of(tmp_path / "colors"))
         text = error_of(post(client, encoded((1, 2, 3))), 502)
-    assert text.startswith("The model gave no embedding of this picture.")
+    assert text.startswith("The model gave no embedding of this image.")
     assert "Servable not found for request: Specific(colors, 1)" in caplog.text
 
 

@@ -10,8 +10,8 @@ from serving.__main__ import main
 from serving.endpoint.models.saved_model import model_fingerprint
 from serving.export.calibration import calibration_of_model, save_calibration
 from serving.search.gallery.gallery import load_gallery
-from serving.search.gallery.image_search import open_search
 from serving.search.gallery.indexing import embed_shard, index_images, merge_shards
+from serving.search.gallery.opening import open_search
 from serving.search.gallery.shards import Part
 from tests.support.search_fixtures import (
     build_search,
@@ -171,8 +171,8 @@ def test_shard_of_an_earlier_version_is_merged_without_a_calibration(tmp_path):
 
 
 def hits_of(page, tmp_path, color):
-    picture = write_picture(tmp_path / "query.png", color).read_bytes()
-    reply = page.post("/api/search", files={"image": ("query", picture)})
+    image = write_picture(tmp_path / "query.png", color).read_bytes()
+    reply = page.post("/api/search", files={"image": ("query", image)})
     assert reply.status_code == 200
     return reply.json()
 
@@ -196,7 +196,7 @@ def test_query_of_no_class_of_the_gallery_has_no_match(page, tmp_path):
     assert reply["hits"][0]["similarity"] == pytest.approx(0.8655, abs=1e-3)
 
 
-def test_picture_of_the_gallery_is_answered_by_the_same_rule(page):
+def test_image_of_the_gallery_is_answered_by_the_same_rule(page):
     for item in page.get("/api/images").json()["images"]:
         reply = page.get("/api/similar", params={"id": item["id"]}).json()
         assert reply["match"] == (reply["hits"][0]["similarity"] >= THRESHOLD)
@@ -208,8 +208,8 @@ def test_info_tells_the_calibration(page):
 
 
 def test_search_marks_its_hits(search, tmp_path):
-    picture = write_picture(tmp_path / "q.png", (0, 0, 200)).read_bytes()
-    assert [hit.is_match for hit in search.nearest(picture, 3)] == [True, True, False]
+    image = write_picture(tmp_path / "q.png", (0, 0, 200)).read_bytes()
+    assert [hit.is_match for hit in search.nearest(image, 3)] == [True, True, False]
 
 
 def test_replies_without_a_calibration_say_nothing_of_matches(tmp_path):

@@ -1,4 +1,4 @@
-"""Pictures are added and removed over HTTP, while others search."""
+"""Images are added and removed over HTTP, while others search."""
 
 import hashlib
 import os
@@ -17,8 +17,8 @@ import pytest
 
 from serving.search.app.app import create_app, run
 from serving.search.gallery.gallery import load_gallery
-from serving.search.gallery.image_search import open_search
-from serving.search.gallery.stored_images import StoredPictures
+from serving.search.gallery.opening import open_search
+from serving.search.gallery.stored_images import StoredImages
 from tests.support.search_fixtures import build_search, encoded, page_of, serve_model
 from tfdml.index import LockedError
 
@@ -78,7 +78,7 @@ def ids_of(page):
 # Adding
 
 
-def test_an_added_picture_is_found_shown_and_listed(page, folder):
+def test_an_added_image_is_found_shown_and_listed(page, folder):
     content = encoded((200, 200, 0))
     reply = add(
         page,
@@ -103,7 +103,7 @@ def test_an_added_picture_is_found_shown_and_listed(page, folder):
     assert page.get("/api/stats").json()["values"]["class"]["yellow"] == 1
 
 
-def test_a_picture_is_stored_as_it_was_sent_under_its_content(page, folder):
+def test_an_image_is_stored_as_it_was_sent_under_its_content(page, folder):
     content = encoded((9, 99, 9), "JPEG")
     add(page, content, id="../../leads/out.exe")
     (file,) = (folder / "index" / "pictures").iterdir()
@@ -114,7 +114,7 @@ def test_a_picture_is_stored_as_it_was_sent_under_its_content(page, folder):
     assert reply.status_code == 200
 
 
-def test_a_picture_without_a_name_gets_one_of_its_content(page):
+def test_an_image_without_a_name_gets_one_of_its_content(page):
     content = encoded((1, 2, 3))
     name = f"{hashlib.sha256(content).hexdigest()[:16]}.png"
     assert add(page, content).json()["id"] == name
@@ -132,7 +132,7 @@ def test_an_id_of_the_gallery_is_not_added_again(page, folder):
 @pytest.mark.parametrize(
     ("content", "fields", "reason"),
     [
-        (b"no picture", {}, "not an image"),
+        (b"no image", {}, "not an image"),
         (b"", {}, "is empty"),
         (encoded((1, 2, 3))[:60], {}, "cannot be read"),
         (encoded((1, 2, 3)), {"id": "a\nb"}, "`id` must have 1 to 500 printable"),
@@ -155,7 +155,7 @@ def test_what_cannot_be_added_is_refused_and_leaves_nothing(
     assert not list((folder / "index").glob("pictures/*"))
 
 
-def test_a_picture_that_the_model_makes_nothing_of_is_not_added(page, folder):
+def test_an_image_that_the_model_makes_nothing_of_is_not_added(page, folder):
     text = error_of(add(page, encoded((0, 0, 0))), 502)
     assert "gave no embedding" in text
     assert not list((folder / "index").glob("pictures/*"))
@@ -191,7 +191,7 @@ def test_attributes_without_end_are_refused(page):
 # Removing
 
 
-def test_a_removed_picture_is_found_no_more(page, folder):
+def test_a_removed_image_is_found_no_more(page, folder):
     content = encoded((200, 200, 0))
     add(page, content, id="yellow")
     for id_ in ("yellow", "red/clear.png"):
@@ -207,7 +207,7 @@ def test_a_removed_picture_is_found_no_more(page, folder):
     assert page.get("/api/info").json()["indexes"][0]["images"] == 8
 
 
-def test_a_stored_picture_goes_with_the_last_id_that_has_it(page, folder):
+def test_a_stored_image_goes_with_the_last_id_that_has_it(page, folder):
     content = encoded((200, 200, 0))
     add(page, content, id="one")
     add(page, content, id="two")
@@ -219,7 +219,7 @@ def test_a_stored_picture_goes_with_the_last_id_that_has_it(page, folder):
     assert not file.exists()
 
 
-def test_another_picture_of_the_same_id_has_another_address(page):
+def test_another_image_of_the_same_id_has_another_address(page):
     first = add(page, encoded((200, 200, 0)), id="x").json()
     page.delete("/api/images", params={"id": "x"})
     second = add(page, encoded((0, 200, 200)), id="x").json()
@@ -277,7 +277,7 @@ def test_a_service_for_others_is_not_editable_without_a_token(folder, endpoint_u
 
 
 @pytest.mark.slow
-def test_a_search_finds_no_id_whose_picture_is_missing(page):
+def test_a_search_finds_no_id_whose_image_is_missing(page):
     """Four threads add and remove, four search and look at all that they find."""
     until = time.monotonic() + 5
     failures = []
@@ -383,8 +383,8 @@ def test_what_was_acknowledged_survives_a_kill_at_any_moment(folder, endpoint_ur
         for id_ in found:
             assert client.get("/images", params={"id": id_}).status_code == 200
     service.kill(signal.SIGTERM)
-    # No picture is left that no id has.
+    # No image is left that no id has.
     index, _ = load_gallery(folder / "index")
     known = index.get(index.ids).attributes
     stored = {own["picture"] for own in known if "picture" in own}
-    assert set(StoredPictures(folder / "index").names()) == stored
+    assert set(StoredImages(folder / "index").names()) == stored

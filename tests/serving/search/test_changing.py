@@ -1,4 +1,4 @@
-"""Folders of pictures are added to an index, and pictures removed, by name."""
+"""Folders of images are added to an index, and images removed, by name."""
 
 import numpy as np
 import pytest
@@ -6,10 +6,10 @@ import pytest
 from serving.search.gallery.changing import add_images, remove_images
 from serving.search.gallery.editing import Addition, ExistsError, GalleryEditor
 from serving.search.gallery.gallery import load_gallery
-from serving.search.gallery.image_search import open_search
 from serving.search.gallery.indexing import index_images
 from serving.search.gallery.model_check import MismatchError
-from serving.search.gallery.stored_images import StoredPictures
+from serving.search.gallery.opening import open_search
+from serving.search.gallery.stored_images import StoredImages
 from tests.support.search_fixtures import (
     DIMENSION,
     quarter_colors,
@@ -52,7 +52,7 @@ def ids_of(folder):
 
 
 @pytest.mark.parametrize("by", ["model", "endpoint"])
-def test_added_pictures_are_found_by_their_embeddings(folder, model, endpoint, by):
+def test_added_images_are_found_by_their_embeddings(folder, model, endpoint, by):
     write_picture(folder / "more" / "mixed" / "yellow.png", (200, 200, 0))
     write_picture(folder / "more" / "cyan.png", (0, 200, 200))
     chosen = {"model": model} if by == "model" else {"endpoint": endpoint}
@@ -74,7 +74,7 @@ def test_added_pictures_are_found_by_their_embeddings(folder, model, endpoint, b
         assert all(file.is_file() for file in files)
 
 
-def test_pictures_below_the_indexed_folder_are_not_copied(folder, model):
+def test_images_below_the_indexed_folder_are_not_copied(folder, model):
     write_picture(folder / "images" / "red" / "new.png", (250, 9, 9))
     write_picture(folder / "images" / "grey" / "a.png", (90, 90, 90))
     report = add_images(folder / "index", folder / "images" / "grey", model=model)
@@ -107,7 +107,7 @@ def test_an_id_that_the_index_has_ends_it_before_anything_is_added(folder, model
     assert len(ids_of(folder)) == 9
 
 
-def test_only_the_listed_pictures_are_added_in_their_order(folder, model):
+def test_only_the_listed_images_are_added_in_their_order(folder, model):
     for name in "abc":
         write_picture(folder / "more" / f"{name}.png", (ord(name), 2, 3))
     (folder / "list").write_text("c.png\na.png\n")
@@ -116,10 +116,10 @@ def test_only_the_listed_pictures_are_added_in_their_order(folder, model):
 
 
 @pytest.mark.parametrize("by", ["model", "endpoint"])
-def test_broken_pictures_are_named_or_left_out(folder, model, endpoint, by):
+def test_broken_images_are_named_or_left_out(folder, model, endpoint, by):
     for name in "abde":
         write_picture(folder / "more" / f"{name}.png", (ord(name), 2, 3))
-    (folder / "more" / "c.png").write_text("no picture")
+    (folder / "more" / "c.png").write_text("no image")
     (folder / "more" / "f.png").touch()
     chosen = {"model": model} if by == "model" else {"endpoint": endpoint}
     with pytest.raises(UnreadableImageError, match=r"c\.png: .*--skip-unreadable"):
@@ -157,7 +157,7 @@ def test_model_or_endpoint_must_be_given(folder, chosen):
 # Removing
 
 
-def test_removed_pictures_are_gone_and_the_files_of_the_folder_stay(folder, model):
+def test_removed_images_are_gone_and_the_files_of_the_folder_stay(folder, model):
     write_picture(folder / "more" / "a.png", (1, 2, 3))
     add_images(folder / "index", folder / "more", model=model)
     report = remove_images(folder / "index", ["a.png", "red/clear.png"])
@@ -165,7 +165,7 @@ def test_removed_pictures_are_gone_and_the_files_of_the_folder_stay(folder, mode
     assert str(report) == "2 images removed; the index has 8 now."
     assert not {"a.png", "red/clear.png"} & set(ids_of(folder))
     assert (folder / "images" / "red" / "clear.png").exists()
-    assert StoredPictures(folder / "index").names() == []
+    assert StoredImages(folder / "index").names() == []
 
 
 def test_nothing_is_removed_where_one_id_is_unknown(folder):
@@ -195,7 +195,7 @@ def test_one_editor_at_a_time_changes_a_gallery(folder, model):
     assert remove_images(folder / "index", ["red/clear.png"]).removed == 1
 
 
-def test_an_addition_that_fails_leaves_no_picture(folder):
+def test_an_addition_that_fails_leaves_no_image(folder):
     index, _ = load_gallery(folder / "index")
     with index, GalleryEditor(index) as editor:
         for wrong in (
@@ -205,7 +205,7 @@ def test_an_addition_that_fails_leaves_no_picture(folder):
         ):
             with pytest.raises(ValueError):  # noqa: PT011 (of several kinds)
                 editor.add(wrong)
-            assert StoredPictures(folder / "index").names() == []
+            assert StoredImages(folder / "index").names() == []
         assert index.count() == 9
         editor.add([])
         assert index.count() == 9
@@ -223,14 +223,14 @@ def test_a_disk_that_is_full_leaves_the_gallery_as_it_was(folder, monkeypatch):
             patch.setattr("os.fsync", full)
             with pytest.raises(OSError, match="No space left"):
                 editor.add([addition("b", b"two")])
-        names = StoredPictures(folder / "index").names()
+        names = StoredImages(folder / "index").names()
         assert [index.get(["a"]).attributes[0]["picture"]] == names
         assert "b" not in index
         assert len(list((folder / "index" / "pictures").iterdir())) == 1
 
 
-def test_pictures_that_no_id_has_are_removed_by_the_next_editor(folder, monkeypatch):
-    stored = StoredPictures(folder / "index")
+def test_images_that_no_id_has_are_removed_by_the_next_editor(folder, monkeypatch):
+    stored = StoredImages(folder / "index")
     index, _ = load_gallery(folder / "index")
     with index, GalleryEditor(index) as editor:
         editor.add([addition("a", b"one"), addition("b", b"one")])
@@ -281,7 +281,7 @@ def test_an_index_that_is_built_again_is_saved(folder, model, monkeypatch):
     found = load_gallery(folder / "index")[0].stats()
     assert (found.count, found.details["added"]) == (13, 0)
     assert not found.details["save_is_due"]
-    # Pictures that are removed are no less.
+    # Images that are removed are no less.
     monkeypatch.setattr(compaction, "_TAIL_LEAST", 1)
     remove_images(folder / "index", [f"new/{number}.png" for number in range(4)])
     found = load_gallery(folder / "index")[0].stats()
@@ -310,7 +310,7 @@ def test_a_save_that_fails_is_tried_again_at_the_end(folder, monkeypatch, caplog
     assert found.stats().details["log_bytes"] < 100
 
 
-def test_a_picture_stays_where_nobody_knows_whether_it_was_added(folder, monkeypatch):
+def test_an_image_stays_where_nobody_knows_whether_it_was_added(folder, monkeypatch):
     index, _ = load_gallery(folder / "index")
     with index, GalleryEditor(index) as editor:
         editor.add([addition("a", b"one")])
@@ -322,7 +322,7 @@ def test_a_picture_stays_where_nobody_knows_whether_it_was_added(folder, monkeyp
             with pytest.raises(OSError, match="Input/output"):
                 editor.add([addition("b", b"two")])
         assert "b" not in index
-        assert len(StoredPictures(folder / "index").names()) == 2
+        assert len(StoredImages(folder / "index").names()) == 2
         index.remove([])
         assert "b" in index  # it was added
 
@@ -331,7 +331,7 @@ def failing(*arguments):
     raise OSError(5, "Input/output error")
 
 
-def test_a_picture_whose_addition_reached_the_disk_stays(folder, monkeypatch):
+def test_an_image_whose_addition_reached_the_disk_stays(folder, monkeypatch):
     index, _ = load_gallery(folder / "index")
     with index, GalleryEditor(index) as editor:
         with monkeypatch.context() as patch:
@@ -347,7 +347,7 @@ def test_a_picture_whose_addition_reached_the_disk_stays(folder, monkeypatch):
             patch.setattr(index._guarded, "_apply", failing)
             with pytest.raises(OSError, match="Input/output"):
                 editor.add([addition("b", b"two")])
-        (name,) = StoredPictures(folder / "index").names()
+        (name,) = StoredImages(folder / "index").names()
         assert index.get(["b"]).attributes[0]["picture"] == name
 
 
@@ -358,6 +358,6 @@ def test_an_index_that_was_not_saved_is_not_edited():
 
 
 @pytest.mark.parametrize("name", ["../x.png", "x.png", "0" * 64, f"{'0' * 64}.P", ""])
-def test_a_stored_picture_has_no_other_name_than_its_content(tmp_path, name):
+def test_a_stored_image_has_no_other_name_than_its_content(tmp_path, name):
     with pytest.raises(ValueError, match="must be the SHA-256"):
-        StoredPictures(tmp_path).path(name)
+        StoredImages(tmp_path).path(name)

@@ -1,4 +1,4 @@
-"""Pictures at addresses: of the public internet alone, and within limits."""
+"""Images at addresses: of the public internet alone, and within limits."""
 
 import asyncio
 import base64
@@ -12,16 +12,16 @@ from starlette.routing import Route
 
 from serving.search.app import fetching
 from serving.search.app.fetching import Fetcher, FetchError, is_elsewhere, is_public
-from serving.search.gallery.image_search import open_search
+from serving.search.gallery.opening import open_search
 from tests.support.running_server import running
 from tests.support.search_fixtures import build_search, encoded, page_of, serve_model
 
-PICTURE = encoded((10, 10, 240))
+IMAGE = encoded((10, 10, 240))
 ANY_PORT = range(1, 65536)
 
 
-async def picture(request):
-    return Response(PICTURE, media_type="image/png")
+async def image(request):
+    return Response(IMAGE, media_type="image/png")
 
 
 async def redirect(request):
@@ -58,7 +58,7 @@ async def packed(request):
 def port():
     app = Starlette(
         routes=[
-            Route("/picture", picture),
+            Route("/image", image),
             Route("/redirect", redirect),
             Route("/again", again),
             Route("/endless", endless),
@@ -83,16 +83,16 @@ def fetch(url, names=None, **options):
     return asyncio.run(Fetcher(resolve=resolve, **options).fetch(url))
 
 
-LOCAL = {"pictures.test": ["127.0.0.1"]}
+LOCAL = {"images.test": ["127.0.0.1"]}
 
 
-def test_a_picture_is_fetched_from_the_address_that_was_checked(port):
-    assert fetch(f"http://pictures.test:{port}/picture", LOCAL) == PICTURE
+def test_an_image_is_fetched_from_the_address_that_was_checked(port):
+    assert fetch(f"http://pictures.test:{port}/image", LOCAL) == IMAGE
 
 
 def test_a_redirect_is_followed_and_checked_again(port):
     base = f"http://pictures.test:{port}"
-    assert fetch(f"{base}/redirect?to=/picture", LOCAL) == PICTURE
+    assert fetch(f"{base}/redirect?to=/image", LOCAL) == IMAGE
     inside = {"inside.test": ["10.0.0.1"], **LOCAL}
     with pytest.raises(FetchError, match=r"public address.*host='inside.test'"):
         fetch(f"{base}/redirect?to=http://inside.test/", inside)
@@ -170,7 +170,7 @@ def test_only_the_ports_of_the_web_are_connected_to(port):
         return ["127.0.0.1"]
 
     usual = Fetcher(resolve=resolve, is_allowed=lambda address: True)
-    for url in (f"http://pictures.test:{port}/picture", "https://pictures.test:22/"):
+    for url in (f"http://pictures.test:{port}/image", "https://pictures.test:22/"):
         with pytest.raises(FetchError, match="port of `url` must be one") as caught:
             asyncio.run(usual.fetch(url))
         assert caught.value.is_refused
@@ -200,9 +200,9 @@ def test_a_name_is_resolved_once_and_not_asked_again(port):
         is_allowed=lambda address: address[:3] == "127",
         ports=ANY_PORT,
     )
-    url = f"http://pictures.test:{port}/picture"
-    assert asyncio.run(fetcher.fetch(url)) == PICTURE
-    assert asked == ["pictures.test"]
+    url = f"http://pictures.test:{port}/image"
+    assert asyncio.run(fetcher.fetch(url)) == IMAGE
+    assert asked == ["images.test"]
 
 
 @pytest.mark.parametrize(
@@ -217,12 +217,12 @@ def test_addresses_in_other_spellings_are_resolved_and_refused(host):
     "url",
     [
         "",
-        "picture.png",
+        "image.png",
         "file:///etc/passwd",
         "ftp://pictures.test/",
         "//pictures.test/",
         "http://",
-        "http://user:password@pictures.test/",
+        "http://user:password@images.test/",
         "http://pictures.test:99999/",
         "http://" + "a" * 3000,
         "http://\0/",
@@ -230,7 +230,7 @@ def test_addresses_in_other_spellings_are_resolved_and_refused(host):
         "http://ü..test/",
     ],
 )
-def test_what_is_no_address_of_a_picture_is_refused(url):
+def test_what_is_no_address_of_an_image_is_refused(url):
     with pytest.raises(FetchError) as caught:
         fetch(url, LOCAL)
     assert caught.value.is_refused
@@ -246,7 +246,7 @@ def test_what_is_no_address_of_a_picture_is_refused(url):
         ("slow", {"seconds": 0.5}, "more than 0.5 seconds"),
     ],
 )
-def test_what_is_sent_instead_of_a_picture_is_told(port, path, options, reason):
+def test_what_is_sent_instead_of_an_image_is_told(port, path, options, reason):
     start = time.monotonic()
     with pytest.raises(FetchError, match=reason) as caught:
         fetch(f"http://pictures.test:{port}/{path}", LOCAL, **options)
@@ -261,7 +261,7 @@ def test_a_server_that_says_nothing_is_given_up():
             fetch(f"http://pictures.test:{number}/", LOCAL, seconds=0.5)
 
 
-def test_the_service_searches_with_a_picture_at_an_address(tmp_path, port):
+def test_the_service_searches_with_an_image_at_an_address(tmp_path, port):
     folder = build_search(tmp_path)
 
     async def resolve(host, port):
@@ -277,10 +277,10 @@ def test_the_service_searches_with_a_picture_at_an_address(tmp_path, port):
         page_of(search, allow_url=True, fetcher=fetcher) as page,
     ):
         assert page.get("/api/info").json()["can_fetch"] is True
-        found = page.post("/api/search", json={"url": f"{base}/picture", "k": 1})
+        found = page.post("/api/search", json={"url": f"{base}/image", "k": 1})
         assert found.json()["hits"][0]["class"] == "blue"
-        picture = {"b64": base64.b64encode(PICTURE).decode()}
-        same = page.post("/api/search", json={"image": picture, "k": 1})
+        image = {"b64": base64.b64encode(IMAGE).decode()}
+        same = page.post("/api/search", json={"image": image, "k": 1})
         assert same.json()["hits"] == found.json()["hits"]
         for url, status, reason in (
             ("http://10.0.0.1/", 400, "must have a public address"),

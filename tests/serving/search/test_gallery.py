@@ -15,7 +15,7 @@ from serving.search.gallery.gallery import (
     read_image_list,
     save_gallery,
 )
-from serving.search.gallery.stored_images import StoredPictures
+from serving.search.gallery.stored_images import StoredImages
 from tests.support.search_fixtures import calibration_at, write_gallery_images
 from tfdml.images import list_images
 from tfdml.index import IndexFileError, LockedError, ScannIndex
@@ -28,10 +28,10 @@ def images(tmp_path):
     return write_gallery_images(tmp_path / "images")
 
 
-# Folders of pictures
+# Folders of images
 
 
-def test_pictures_are_listed_sorted_with_the_first_folder_as_class(tmp_path):
+def test_images_are_listed_sorted_with_the_first_folder_as_class(tmp_path):
     for path in (
         "b/deep/er/one.PNG",
         "a/two.jpg",
@@ -146,10 +146,10 @@ save_gallery({str(folder)!r}, index, gallery)
     assert len(list(folder.glob("data-*/"))) == 1
 
 
-def test_a_build_does_not_lose_pictures_that_were_added(tmp_path):
+def test_a_build_does_not_lose_images_that_were_added(tmp_path):
     save_gallery(tmp_path / "index", *small_gallery(tmp_path, 2))
-    StoredPictures(tmp_path / "index").put(b"picture", "png")
-    with pytest.raises(ValueError, match="holds 1 pictures that were added"):
+    StoredImages(tmp_path / "index").put(b"picture", "png")
+    with pytest.raises(ValueError, match="holds 1 images that were added"):
         save_gallery(tmp_path / "index", *small_gallery(tmp_path, 3))
     assert len(load_gallery(tmp_path / "index")[0]) == 2
 

@@ -17,8 +17,8 @@ import pytest
 import trustme
 
 from serving.search.app.app import run
-from serving.search.gallery.image_search import open_search
 from serving.search.gallery.indexing import index_images
+from serving.search.gallery.opening import open_search
 from serving.web.access import TokenAccess
 from serving.web.log import configure
 from tests.support.running_server import running
@@ -217,7 +217,7 @@ def test_pages_of_strangers_start_no_work_on_the_whole_gallery(search):
 # Hidden attributes
 
 
-def test_nobody_filters_by_the_names_of_stored_pictures(search):
+def test_nobody_filters_by_the_names_of_stored_images(search):
     with page_of(search, editable=True) as page:
         files = {"image": ("x", encoded((1, 2, 3)))}
         assert page.post("/api/images", files=files).status_code == 201

@@ -7,8 +7,9 @@ import pytest
 
 from serving.client import Credentials, EndpointClient, EndpointError
 from serving.search.gallery.gallery import Gallery
-from serving.search.gallery.image_search import ImageSearch, open_search
+from serving.search.gallery.image_search import ImageSearch
 from serving.search.gallery.model_check import MismatchError, check_model
+from serving.search.gallery.opening import open_search
 from serving.web.access import TokenAccess
 from tests.support.search_fixtures import (
     DIMENSION,
@@ -59,8 +60,8 @@ def test_an_endpoint_that_asks_for_a_token_is_searched_with_it(folder, tmp_path)
             open_search(folder / "index", url)
         credentials = Credentials(file.read_text())
         with open_search(folder / "index", url, credentials=credentials) as search:
-            picture = next((folder / "images").rglob("*.png"))
-            assert search.nearest(picture.read_bytes(), 1)
+            image = next((folder / "images").rglob("*.png"))
+            assert search.nearest(image.read_bytes(), 1)
 
 
 def test_a_model_of_another_dimension_is_refused(endpoint_url, tmp_path):
@@ -73,7 +74,7 @@ def test_a_model_of_another_dimension_is_refused(endpoint_url, tmp_path):
         check_model(search)
 
 
-def test_a_gallery_whose_pictures_are_gone_is_refused(folder, endpoint_url, tmp_path):
+def test_a_gallery_whose_images_are_gone_is_refused(folder, endpoint_url, tmp_path):
     with pytest.raises(FileNotFoundError, match="--images"):
         open_search(folder / "index", endpoint_url, images=tmp_path)
 

@@ -7,7 +7,7 @@ from serving.endpoint.models.saved_model import model_fingerprint
 from serving.search.gallery.editing import GalleryEditor
 from serving.search.gallery.gallery import load_gallery
 from serving.search.gallery.indexing import index_images, merge_shards
-from serving.search.gallery.stored_images import StoredPictures
+from serving.search.gallery.stored_images import StoredImages
 from tests.support.search_fixtures import (
     DIMENSION,
     PURE,
@@ -33,7 +33,7 @@ def images(tmp_path):
     return write_gallery_images(tmp_path / "images")
 
 
-def test_an_indexed_folder_finds_each_picture_by_its_embedding(images, model, tmp_path):
+def test_an_indexed_folder_finds_each_image_by_its_embedding(images, model, tmp_path):
     report = index_images(images, tmp_path / "index", model, batch_size=4)
     index, gallery = load_gallery(tmp_path / "index")
     expected = sorted(f"{name}/{shade}.png" for name in PURE for shade in SHADES)
@@ -66,7 +66,7 @@ def test_the_model_is_recorded_with_its_fingerprint(images, model, tmp_path):
     assert index.model_fingerprint == model_fingerprint(model / "1")
 
 
-def test_only_the_listed_pictures_are_indexed_in_their_order(images, model, tmp_path):
+def test_only_the_listed_images_are_indexed_in_their_order(images, model, tmp_path):
     only = tmp_path / "only.txt"
     only.write_text("red/pale.png\n\nblue/clear.png\n")
     index_images(images, tmp_path / "index", model, only=only)
@@ -74,8 +74,8 @@ def test_only_the_listed_pictures_are_indexed_in_their_order(images, model, tmp_
     assert index.ids.tolist() == ["red/pale.png", "blue/clear.png"]
 
 
-def test_a_broken_picture_ends_the_build_and_is_named(images, model, tmp_path):
-    (images / "green" / "broken.jpg").write_text("no picture")
+def test_a_broken_image_ends_the_build_and_is_named(images, model, tmp_path):
+    (images / "green" / "broken.jpg").write_text("no image")
     with pytest.raises(
         UnreadableImageError, match=r"green/broken\.jpg: .*no image format.*--skip-"
     ):
@@ -94,7 +94,7 @@ def test_a_path_too_long_for_an_id_is_refused_before_anything_is_embedded(
         index_images(images, tmp_path / "index", model)
 
 
-def test_broken_pictures_are_skipped_when_asked_and_listed(images, model, tmp_path):
+def test_broken_images_are_skipped_when_asked_and_listed(images, model, tmp_path):
     content = (images / "red" / "clear.png").read_bytes()
     (images / "green" / "broken.png").write_bytes(content[: len(content) // 2])
     (images / "red" / "empty.png").touch()
@@ -110,7 +110,7 @@ def test_broken_pictures_are_skipped_when_asked_and_listed(images, model, tmp_pa
     assert "empty.png: cannot be read" in text
 
 
-def test_a_folder_of_broken_pictures_only_is_refused(model, tmp_path):
+def test_a_folder_of_broken_images_only_is_refused(model, tmp_path):
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "broken.png").touch()
     with pytest.raises(ValueError, match=r"None of the 1 images.*broken\.png"):
@@ -119,7 +119,7 @@ def test_a_folder_of_broken_pictures_only_is_refused(model, tmp_path):
         )
 
 
-def test_a_picture_without_a_direction_is_named(images, model, tmp_path):
+def test_an_image_without_a_direction_is_named(images, model, tmp_path):
     write_picture(images / "red" / "black.png", (0, 0, 0))
     with pytest.raises(ValueError, match=r"length 0 for the image 'red/black\.png'"):
         index_images(images, tmp_path / "index", model)
@@ -145,7 +145,7 @@ def test_a_folder_that_must_not_be_replaced_is_told_before_anything_is_embedded(
     if what == "old":
         (folder / "gallery.json").write_text("{}")
     if what == "pictures":
-        StoredPictures(folder).put(b"picture", "png")
+        StoredImages(folder).put(b"picture", "png")
     monkeypatch.setattr("serving.search.gallery.indexing._embed", None)  # is not called
     with contextlib.ExitStack() as stack:
         if what == "locked":

@@ -1,4 +1,4 @@
-"""JSON that strangers send: bounded, strict, and the picture in it decoded apart."""
+"""JSON that strangers send: bounded, strict, and the image in it decoded apart."""
 
 import base64
 import json
@@ -11,8 +11,8 @@ from serving.search.app.json_image import cut_body, decoded
 from serving.search.app.strict_json import LONGEST_JSON, read_json
 
 # Longer than what is parsed, and than one piece of what is decoded.
-PICTURE = np.random.default_rng(0).bytes(900_001)
-TEXT = base64.b64encode(PICTURE)
+IMAGE = np.random.default_rng(0).bytes(900_001)
+TEXT = base64.b64encode(IMAGE)
 
 
 def body_of(text, before="", after=""):
@@ -30,7 +30,7 @@ def test_json_of_more_than_a_million_bytes_is_refused():
     assert len(read_json("It", longest)) == LONGEST_JSON - 2
     status, text = refused(read_json, "It", longest + b" ")
     assert status == 413
-    assert text.startswith("It may have at most 1 MB of JSON, beside the picture")
+    assert text.startswith("It may have at most 1 MB of JSON, beside the image")
 
 
 @pytest.mark.parametrize("unit", ["1,", "[],", '{"":1},', "null,"])
@@ -54,13 +54,13 @@ def test_a_short_body_is_not_cut():
         ('"where": {"b64": "b64"}, ', ', "exclude": ["\\"b64\\":\\""]'),
     ],
 )
-def test_a_long_body_is_cut_at_its_picture(before, after):
+def test_a_long_body_is_cut_at_its_image(before, after):
     cut = cut_body(bytearray(body_of(TEXT, before, after)))
     values = json.loads(cut.rest)
     assert values.pop("image") == {"b64": cut.mark}
     own = json.loads(body_of(b"", before, after))
     assert values == {name: own[name] for name in own if name != "image"}
-    assert decoded(cut.text) == PICTURE
+    assert decoded(cut.text) == IMAGE
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_long_body_is_cut_at_its_picture(before, after):
         body_of(TEXT, "", ', "exclude": ["' + "x" * LONGEST_JSON + '"]'),
     ],
 )
-def test_a_long_body_that_is_no_picture_is_refused(body):
+def test_a_long_body_that_is_no_image_is_refused(body):
     status, text = refused(cut_body, bytearray(body))
     assert status == 413
     assert text.startswith("The body may have at most 1 MB")
@@ -88,12 +88,12 @@ def test_base64_with_the_escapes_of_json_is_decoded(escapes):
     for sign, escape in escapes.items():
         text = text.replace(sign, escape)
     assert len(text) > len(TEXT)
-    assert decoded(text.encode()) == PICTURE
+    assert decoded(text.encode()) == IMAGE
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 3 * 2**14 - 1, 3 * 2**14, 3 * 2**14 + 1])
-def test_pictures_of_any_size_are_decoded(size):
-    content = PICTURE[:size]
+def test_images_of_any_size_are_decoded(size):
+    content = IMAGE[:size]
     assert decoded(base64.b64encode(content)) == content
     assert decoded(memoryview(base64.b64encode(content))) == content
 

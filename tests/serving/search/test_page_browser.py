@@ -48,7 +48,7 @@ def test_the_page_starts_with_a_sample_of_the_gallery(page):
     expect(page.locator("#strip img")).to_have_count(9)
     # Neither a camera nor other servers are offered where there are none.
     expect(page.get_by_text("Take a photo")).to_be_hidden()
-    expect(page.get_by_label("Address of a picture")).to_be_hidden()
+    expect(page.get_by_label("Address of an image")).to_be_hidden()
 
 
 def test_an_upload_shows_the_nearest_with_class_and_similarity(page, tmp_path):
@@ -72,7 +72,7 @@ def test_an_upload_shows_the_nearest_with_class_and_similarity(page, tmp_path):
     assert has_no_horizontal_scrolling(page)
 
 
-def test_a_picture_of_the_gallery_searches_and_back_returns(page):
+def test_an_image_of_the_gallery_searches_and_back_returns(page):
     first = page.locator("#strip .card").first
     title = first.get_attribute("title")
     first.click()
@@ -94,9 +94,9 @@ def test_a_picture_of_the_gallery_searches_and_back_returns(page):
     expect(page.locator("#preview")).to_be_hidden()
 
 
-def test_a_text_file_named_as_a_picture_shows_what_is_wrong(page, tmp_path):
+def test_a_text_file_named_as_an_image_shows_what_is_wrong(page, tmp_path):
     bad = tmp_path / "notes.png"
-    bad.write_text("no picture")
+    bad.write_text("no image")
     upload(page, bad)
     expect(status(page)).to_contain_text("notes.png: This is not an image")
     expect(status(page)).to_have_class(re.compile("error"))
@@ -118,7 +118,7 @@ def test_a_file_above_the_limit_is_refused_before_it_is_sent(page, tmp_path):
     assert "POST" not in sent
 
 
-def test_a_dropped_or_pasted_picture_is_searched_with(page, tmp_path):
+def test_a_dropped_or_pasted_image_is_searched_with(page, tmp_path):
     Image.new("RGB", (8, 8), (0, 255, 0)).save(tmp_path / "leaf.png")
     content = list((tmp_path / "leaf.png").read_bytes())
     transfer = page.evaluate_handle(
@@ -171,7 +171,7 @@ def test_back_comes_to_the_link_and_the_place_that_were_left(browser, address):
         assert page.evaluate("scrollY") == before
 
 
-def test_an_earlier_picture_is_found_again_by_back_and_forward(page, tmp_path):
+def test_an_earlier_image_is_found_again_by_back_and_forward(page, tmp_path):
     upload(page, write_picture(tmp_path / "sky.png", (10, 10, 250)))
     expect(page.locator("#preview-title")).to_have_text("sky.png")
     upload(page, write_picture(tmp_path / "leaf.png", (10, 250, 10)))
@@ -184,7 +184,7 @@ def test_an_earlier_picture_is_found_again_by_back_and_forward(page, tmp_path):
     expect(page.locator(".hits .card-class").first).to_have_text("green")
 
 
-def test_a_picture_that_a_reload_lost_is_asked_for_again(page, tmp_path):
+def test_an_image_that_a_reload_lost_is_asked_for_again(page, tmp_path):
     upload(page, write_picture(tmp_path / "sky.png", (10, 10, 250)))
     expect(page.locator(".hits .card")).to_have_count(9)
     page.reload()

@@ -16,12 +16,12 @@ TOKEN = "a-token-of-this-test-only"
 
 
 class Elsewhere:
-    """Stands for other servers: one picture is there, and nothing else."""
+    """Stands for other servers: one image is there, and nothing else."""
 
     async def fetch(self, url):
         if url != "https://pictures.example/sky.png":
             raise FetchError(
-                "The picture at `url` could not be fetched.", is_refused=False
+                "The image at `url` could not be fetched.", is_refused=False
             )
         buffer = io.BytesIO()
         Image.new("RGB", (20, 20), (0, 0, 250)).save(buffer, "PNG")
@@ -93,9 +93,9 @@ def test_who_gives_no_token_is_told_what_is_missing(browser, guarded):
         expect(page.locator("#token-dialog")).to_be_visible()
 
 
-def test_a_picture_elsewhere_is_searched_with_by_its_address(browser, fetching):
+def test_an_image_elsewhere_is_searched_with_by_its_address(browser, fetching):
     with visiting(browser, fetching) as page:
-        page.get_by_label("Address of a picture").fill(
+        page.get_by_label("Address of an image").fill(
             "https://pictures.example/sky.png"
         )
         page.keyboard.press("Enter")
@@ -107,9 +107,9 @@ def test_a_picture_elsewhere_is_searched_with_by_its_address(browser, fetching):
         expect(page.locator(".hits .card")).to_have_count(9)
 
 
-def test_a_picture_that_is_not_fetched_is_told(browser, fetching):
+def test_an_image_that_is_not_fetched_is_told(browser, fetching):
     with visiting(browser, fetching) as page:
-        field = page.get_by_label("Address of a picture")
+        field = page.get_by_label("Address of an image")
         field.fill("https://pictures.example/gone.png")
         page.keyboard.press("Enter")
         expect(status(page)).to_contain_text("could not be fetched")

@@ -81,7 +81,7 @@ def test_axe_finds_what_it_should(page, axe):
 def test_start_and_its_error(page, axe, tmp_path):
     assert_accessible(page, axe)
     bad = tmp_path / "bad.png"
-    bad.write_text("no picture")
+    bad.write_text("no image")
     upload(page, bad)
     expect(page.locator("#status.error")).to_be_visible()
     assert_accessible(page, axe)
@@ -144,7 +144,7 @@ def test_the_map_and_its_clusters(page, axe):
 
 def test_adding(page, axe, tmp_path):
     bad = tmp_path / "bad.png"
-    bad.write_text("no picture")
+    bad.write_text("no image")
     page.get_by_role("link", name="Add", exact=True).click()
     expect(page.locator("#adding-title")).to_be_focused()
     assert_accessible(page, axe)

@@ -29,30 +29,30 @@ def address(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def halves(tmp_path_factory):
-    """A picture whose left half is red and whose right half is blue."""
-    picture = Image.new("RGB", (200, 100), (250, 0, 0))
-    picture.paste((0, 0, 250), (100, 0, 200, 100))
+    """An image whose left half is red and whose right half is blue."""
+    image = Image.new("RGB", (200, 100), (250, 0, 0))
+    image.paste((0, 0, 250), (100, 0, 200, 100))
     file = tmp_path_factory.mktemp("query") / "halves.png"
-    picture.save(file)
+    image.save(file)
     return file
 
 
 @pytest.fixture
 def page(browser, address, halves):
-    """The dialog of a region, open for the picture of two halves."""
+    """The dialog of a region, open for the image of two halves."""
     with visiting(browser, address) as page:
         open_dialog(page, halves)
         yield page
 
 
-def open_dialog(page, picture):
-    upload(page, picture)
+def open_dialog(page, image):
+    upload(page, image)
     page.get_by_role("button", name="Choose a region").click()
     expect(page.locator("#crop-search")).to_be_enabled()
 
 
 def place(page, x, y):
-    """Where a point of the picture, in fractions, is on the screen."""
+    """Where a point of the image, in fractions, is on the screen."""
     box = page.locator("#crop-stage").bounding_box()
     return box["x"] + x * box["width"], box["y"] + y * box["height"]
 
@@ -86,7 +86,7 @@ def test_a_new_region_is_drawn_with_the_mouse_and_searched_with(page):
     whole = page.locator("#preview-frame").bounding_box()
     assert region["width"] / whole["width"] == pytest.approx(0.38, abs=0.03)
 
-    page.get_by_role("button", name="Whole picture").click()
+    page.get_by_role("button", name="Whole image").click()
     expect(page.locator("#preview-note")).to_have_text("your image")
     expect(page.locator("#preview-region")).to_be_hidden()
     page.go_back()
@@ -174,7 +174,7 @@ def test_a_region_of_an_image_of_the_gallery_outlives_a_reload(browser, address)
         expect(page.locator("#preview-note")).to_have_text("clear.png")
 
 
-def test_a_picture_that_the_browser_cannot_show_has_no_region(
+def test_an_image_that_the_browser_cannot_show_has_no_region(
     browser, address, tmp_path
 ):
     file = tmp_path / "scan.tif"
@@ -183,7 +183,7 @@ def test_a_picture_that_the_browser_cannot_show_has_no_region(
         upload(page, file)
         expect(first_class(page)).to_have_text("green")
         page.get_by_role("button", name="Choose a region").click()
-        expect(page.get_by_role("alert")).to_contain_text("cannot show this picture")
+        expect(page.get_by_role("alert")).to_contain_text("cannot show this image")
         expect(page.locator("#crop-search")).to_be_disabled()
         page.locator("#crop-cancel").click()
         expect(page.locator("#crop-dialog")).to_be_hidden()

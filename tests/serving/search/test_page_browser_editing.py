@@ -78,9 +78,9 @@ def test_several_images_are_added_with_a_class_and_found_at_once(page, tmp_path)
     expect(notes(page)).to_have_count(2)
 
 
-def test_a_file_that_is_no_picture_is_told_and_the_others_are_added(page, tmp_path):
+def test_a_file_that_is_no_image_is_told_and_the_others_are_added(page, tmp_path):
     bad = tmp_path / "notes.png"
-    bad.write_text("no picture")
+    bad.write_text("no image")
     good = write_picture(tmp_path / "lemon.png", (250, 250, 0))
     page.get_by_role("link", name="Add", exact=True).click()
     choose(page, bad, good)

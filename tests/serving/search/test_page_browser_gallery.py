@@ -22,7 +22,7 @@ CLASSES = ["dim", "lively"]
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    """A page of 100 one-coloured pictures, each hue once dim and once lively."""
+    """A page of 100 one-coloured images, each hue once dim and once lively."""
     folder = tmp_path_factory.mktemp("search")
     models = folder / "models" / "colors"
     write_color_model(models / "1")

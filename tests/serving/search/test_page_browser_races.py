@@ -95,7 +95,7 @@ def test_a_dialog_does_not_outlive_the_view_it_belongs_to(browser, address):
         expect(card(page, "red/clear.png")).to_be_focused()
 
 
-def test_a_picture_given_before_the_gallery_is_known_is_searched_with(
+def test_an_image_given_before_the_gallery_is_known_is_searched_with(
     browser, address, tmp_path
 ):
     with visiting(browser, address) as page:
@@ -243,10 +243,10 @@ def test_a_removal_that_failed_after_its_question_was_put_away_is_told(
         expect(status(page)).to_contain_text("red/paler.png was not removed.")
 
 
-# A gallery behind a token, whose pictures are fetched by the page
+# A gallery behind a token, whose images are fetched by the page
 
 
-def test_a_slower_older_picture_does_not_replace_the_newer_one(browser, guarded):
+def test_a_slower_older_image_does_not_replace_the_newer_one(browser, guarded):
     with visiting(browser, guarded) as page:
         page.evaluate("t => sessionStorage.setItem('image-search-token', t)", TOKEN)
         Held(page, re.compile("/images.id=red"))

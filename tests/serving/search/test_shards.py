@@ -39,7 +39,7 @@ def images(tmp_path):
 
 @pytest.fixture
 def shards(images, model, tmp_path):
-    """Shards 1/3, 2/3 and 3/3 of the nine pictures."""
+    """Shards 1/3, 2/3 and 3/3 of the nine images."""
     return embedded(images, tmp_path, model, 3)
 
 
@@ -124,7 +124,7 @@ def test_shards_of_a_list_keep_its_order(images, model, tmp_path):
     assert load_gallery(tmp_path / "merged")[0].ids.tolist() == EVERY[4::-1]
 
 
-def test_broken_pictures_left_out_of_shards_are_those_left_out_of_one_build(
+def test_broken_images_left_out_of_shards_are_those_left_out_of_one_build(
     images, model, tmp_path
 ):
     for path in ("blue/broken.png", "green/a.png", "green/b.png", "red/z.png"):
@@ -137,7 +137,7 @@ def test_broken_pictures_left_out_of_shards_are_those_left_out_of_one_build(
     assert len(report.skipped) == 4
 
 
-def test_a_broken_picture_ends_its_shard_alone(images, model, tmp_path):
+def test_a_broken_image_ends_its_shard_alone(images, model, tmp_path):
     (images / "blue" / "broken.png").touch()  # the first of ten
     with pytest.raises(UnreadableImageError, match=r"broken\.png.*--skip-unreadable"):
         embed_shard(images, tmp_path / "first", model, Part(1, 2))
@@ -146,7 +146,7 @@ def test_a_broken_picture_ends_its_shard_alone(images, model, tmp_path):
     assert "Shard 2/2: 5 of the 10 images embedded." in str(report)
 
 
-def test_pictures_that_can_none_of_them_be_read_make_no_index(model, tmp_path):
+def test_images_that_can_none_of_them_be_read_make_no_index(model, tmp_path):
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "broken.png").touch()
     options = {"skip_unreadable": True}

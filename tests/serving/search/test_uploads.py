@@ -1,4 +1,4 @@
-"""What strangers send: pictures that are looked at before they are decoded, and cut."""
+"""What strangers send: images that are looked at before they are decoded, and cut."""
 
 import io
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from serving.search.gallery.uploads import Crop, check_picture, cut, read_picture
+from serving.search.gallery.uploads import Crop, check_upload, cut, read_image
 from tests.support.search_fixtures import encoded
 from tfdml.images import UnreadableImageError, read_image
 
@@ -15,9 +15,9 @@ from tfdml.images import UnreadableImageError, read_image
     ("kind", "suffix"),
     [("PNG", "png"), ("JPEG", "jpg"), ("GIF", "gif"), ("BMP", "bmp"), ("WEBP", "webp")],
 )
-def test_a_picture_is_named_after_its_content_and_not_its_name(kind, suffix):
-    assert check_picture(encoded((1, 2, 3), kind)) == suffix
-    assert read_picture(encoded((1, 2, 3), kind)) == suffix
+def test_an_image_is_named_after_its_content_and_not_its_name(kind, suffix):
+    assert check_upload(encoded((1, 2, 3), kind)) == suffix
+    assert read_image(encoded((1, 2, 3), kind)) == suffix
 
 
 @pytest.mark.parametrize(
@@ -31,21 +31,21 @@ def test_a_picture_is_named_after_its_content_and_not_its_name(kind, suffix):
 )
 def test_other_files_are_refused(content):
     with pytest.raises(UnreadableImageError, match="not an image that can be"):
-        check_picture(content)
+        check_upload(content)
 
 
-def test_a_picture_of_too_many_pixels_is_not_decoded(monkeypatch):
+def test_an_image_of_too_many_pixels_is_not_decoded(monkeypatch):
     monkeypatch.setattr(
         "serving.search.gallery.uploads.read_image", None
     )  # is not called
     with pytest.raises(UnreadableImageError, match="too many pixels"):
-        read_picture(encoded((1, 2, 3), size=(101, 100)), max_pixels=10_099)
-    assert check_picture(encoded((1, 2, 3), size=(101, 100)), 10_100) == "png"
+        read_image(encoded((1, 2, 3), size=(101, 100)), max_pixels=10_099)
+    assert check_upload(encoded((1, 2, 3), size=(101, 100)), 10_100) == "png"
 
 
-def test_a_picture_that_breaks_off_is_refused():
+def test_an_image_that_breaks_off_is_refused():
     with pytest.raises(UnreadableImageError, match="This file cannot be read"):
-        read_picture(encoded((1, 2, 3))[:60])
+        read_image(encoded((1, 2, 3))[:60])
 
 
 @pytest.mark.parametrize("size", [(1, 1), (7, 3), (40, 25)])
@@ -86,7 +86,7 @@ def test_a_crop_is_every_pixel_that_it_touches(size, crop):
         (0, 0, float("inf"), 1),
     ],
 )
-def test_a_crop_outside_the_picture_is_refused(numbers):
+def test_a_crop_outside_the_image_is_refused(numbers):
     with pytest.raises(ValueError, match="`crop` must be x, y, width and height in"):
         Crop.of(numbers)
 

@@ -1,0 +1,86 @@
+"""Open the index of a gallery, with the endpoint or the model that embeds queries."""
+
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+
+from serving.client import Credentials, EndpointClient, Retries
+from serving.search.gallery.gallery import Gallery, load_gallery
+from serving.search.gallery.image_search import ImageSearch
+from serving.search.gallery.local_model import LocalModel
+from serving.search.gallery.model_check import check_model
+
+# Somebody waits for the answer: less than the client's own, which are for batches.
+_TIMEOUT_SECONDS = 20.0
+_RETRIES = Retries(count=2, seconds=5.0)
+
+
+def open_search(
+    index_folder: str | PathLike[str],
+    endpoint_url: str,
+    *,
+    images: str | PathLike[str] | None = None,
+    credentials: Credentials | None = None,
+    name: str | None = None,
+) -> ImageSearch:
+    """Open an index folder and connect it to the endpoint.
+
+    Args:
+        index_folder: Folder that `python -m serving index build` wrote.
+        endpoint_url: Address of the model, as in `EndpointClient`.
+        images: Folder of the images, if they were moved since they were indexed.
+        credentials: What the endpoint asks of its clients.
+        name: Tells the search from others; by default the name of the folder.
+
+    Returns:
+        The search; its model has been checked.
+
+    Raises:
+        FileNotFoundError: There is no index, or the images are gone.
+        ValueError: The index is damaged or was built with another model.
+        EndpointError: The endpoint did not answer.
+    """
+    index, gallery = load_gallery(index_folder)
+    gallery = _at(gallery, images)
+    name = Path(index_folder).resolve().name if name is None else name
+    with EndpointClient(
+        endpoint_url,
+        credentials=credentials,
+        timeout=_TIMEOUT_SECONDS,
+        retries=_RETRIES,
+    ) as client:
+        check_model(ImageSearch(index, gallery, client))
+        # When the endpoint switches to a newer version, the index does not fit it:
+        # a clear error is better than meaningless neighbors.
+        own = client.at_version(gallery.model_version)
+        return ImageSearch(index, gallery, own, name=name)
+
+
+def open_local_search(
+    index_folder: str | PathLike[str],
+    model: str | PathLike[str],
+    *,
+    images: str | PathLike[str] | None = None,
+) -> ImageSearch:
+    """Open an index folder with the model that built it, in this process.
+
+    Args:
+        index_folder: Folder that `python -m serving index build` wrote.
+        model: As in `LocalModel`.
+        images: Folder of the images, if they were moved since they were indexed.
+
+    Returns:
+        The search. Its model has the fingerprint of the one that built the index.
+
+    Raises:
+        FileNotFoundError: There is no index, or no model.
+        ValueError: The index is damaged or was built with another model.
+    """
+    client = LocalModel(model)
+    index, gallery = load_gallery(index_folder, model_fingerprint=client.fingerprint)
+    name = Path(index_folder).resolve().name
+    return ImageSearch(index, _at(gallery, images), client, name=name)
+
+
+def _at(gallery: Gallery, images: str | PathLike[str] | None) -> Gallery:
+    return gallery if images is None else replace(gallery, root=Path(images).resolve())
