@@ -221,7 +221,7 @@ def _read_shard(folder: Path) -> Shard:
         return read_version(folder, read)
     except (KeyError, TypeError, ValueError) as error:  # IndexFileError is one
         raise ValueError(
-            f"{folder} cannot be merged: {error}. Create it again with "
+            f"{folder} is not a shard that can be merged: {error}. Create it again with "
             "`python -m serving index build ... --shard NUMBER/COUNT`."
         ) from error
 

@@ -99,7 +99,7 @@ def test_images_left_out_are_listed(built, tmp_path, run, run_json):
     assert "--skip-unreadable" in err
     code, out, _ = run(*command, "--skip-unreadable")
     assert code == 0
-    assert "1 unreadable images left out:" in out
+    assert "1 unreadable images skipped:" in out
     assert "broken.png" in out
     (reason,) = run_json(*command, "--skip-unreadable")["skipped"]
     assert "broken.png" in reason

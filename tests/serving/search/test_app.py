@@ -333,7 +333,7 @@ def test_a_thumbnail_that_the_browser_has_is_not_sent_again(page):
 def test_an_id_that_is_not_in_the_gallery_is_refused(page, path, id_):
     text = error_of(page.get(path, params={"id": id_}), 404)
     assert "There is no image" in text
-    assert "by the parameter `id`" in error_of(page.get(path), 400)
+    assert "with the parameter `id`" in error_of(page.get(path), 400)
 
 
 def test_an_id_that_leads_out_of_the_folder_has_no_file(folder, tmp_path):
@@ -498,7 +498,7 @@ def test_a_comparison_keeps_groups_and_counts_and_ends_when_the_service_does(
         kept = [*found.groups, found.least_scores]
         assert sum(map(len, kept)) == 9 + 3
         analysis.close()
-        with pytest.raises(HTTPException, match="The service stops"):
+        with pytest.raises(HTTPException, match="The service is stopping"):
             analysis._duplicates(search, 0.95)
 
 
@@ -544,7 +544,7 @@ def png_of_size(width, height):
         (b"", "is empty"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image that can"),
         (encoded((1, 2, 3))[:60], "cannot be read as an image"),
-        (png_of_size(20_000, 4_000), "too many pixels: at most 64 million"),
+        (png_of_size(20_000, 4_000), "too many pixels. At most 64 million"),
         (png_of_size(60_000, 60_000), "too many pixels"),
     ],
 )
@@ -558,7 +558,7 @@ def test_an_upload_that_is_no_good_image_is_refused_with_the_reason(
 
 def test_an_upload_above_the_limit_is_refused(page):
     text = error_of(post(page, b"x" * (MAX_UPLOAD_BYTES + 1)), 413)
-    assert text == "This file is too large; at most 0.2 MB are taken."
+    assert text == "This file is too large. At most 0.2 MB are allowed."
     assert "too large" in error_of(post(page, b"x" * 5 * MAX_UPLOAD_BYTES), 413)
 
 
@@ -665,7 +665,7 @@ def test_an_endpoint_that_went_down_is_reported_and_where_it_was_is_logged(
         search = open_search(folder / "index", url)
     with search, page_of(search) as client:
         text = error_of(post(client, encoded((1, 2, 3))), 502)
-        assert text.startswith("The model gave no embedding of this image.")
+        assert text.startswith("The model returned no embedding for this image.")
         assert "127.0.0.1" not in text
         assert f"{url}/versions/1 cannot be reached" in caplog.text
         # What needs no embedding goes on.
@@ -712,7 +712,7 @@ def test_an_endpoint_that_went_over_to_another_version_is_reported(
         assert post(client, encoded((1, 2, 3))).status_code == 200
         versions.append(endpoint_of(tmp_path / "colors"))
         text = error_of(post(client, encoded((1, 2, 3))), 502)
-    assert text.startswith("The model gave no embedding of this image.")
+    assert text.startswith("The model returned no embedding for this image.")
     assert "Servable not found for request: Specific(colors, 1)" in caplog.text
 
 

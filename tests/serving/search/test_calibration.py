@@ -12,6 +12,7 @@ from serving.export.calibration import calibration_of_model, save_calibration
 from serving.search.gallery.gallery import load_gallery
 from serving.search.gallery.indexing import embed_shard, index_images, merge_shards
 from serving.search.gallery.opening import open_search
+from serving.search.gallery.query import Query, Upload
 from serving.search.gallery.shards import Part
 from tests.support.search_fixtures import (
     build_search,
@@ -209,7 +210,11 @@ def test_info_tells_the_calibration(page):
 
 def test_search_marks_its_hits(search, tmp_path):
     image = write_picture(tmp_path / "q.png", (0, 0, 200)).read_bytes()
-    assert [hit.is_match for hit in search.nearest(image, 3)] == [True, True, False]
+    assert [hit.is_match for hit in search.nearest(Query(Upload(image), 3))] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_replies_without_a_calibration_say_nothing_of_matches(tmp_path):

@@ -125,7 +125,7 @@ def test_an_image_without_a_name_gets_one_of_its_content(page):
 
 def test_an_id_of_the_gallery_is_not_added_again(page, folder):
     text = error_of(add(page, encoded((1, 2, 3)), id="red/pale.png"), 409)
-    assert "'red/pale.png' in the gallery already" in text
+    assert "already has an image 'red/pale.png'" in text
     assert not list((folder / "index").glob("pictures/*"))
 
 
@@ -157,7 +157,7 @@ def test_what_cannot_be_added_is_refused_and_leaves_nothing(
 
 def test_an_image_that_the_model_makes_nothing_of_is_not_added(page, folder):
     text = error_of(add(page, encoded((0, 0, 0))), 502)
-    assert "gave no embedding" in text
+    assert "returned no embedding" in text
     assert not list((folder / "index").glob("pictures/*"))
 
 

@@ -58,7 +58,7 @@ def test_added_images_are_found_by_their_embeddings(folder, model, endpoint, by)
     chosen = {"model": model} if by == "model" else {"endpoint": endpoint}
     report = add_images(folder / "index", folder / "more", **chosen, batch_size=1)
     assert (report.added, report.stored, report.images) == (2, 2, 11)
-    assert "2 images added; the index has 11 now." in str(report)
+    assert "2 images added; the index now has 11." in str(report)
     index, _ = load_gallery(folder / "index")
     yellow = quarter_colors(np.full((2, 2, 3), (200, 200, 0), np.uint8))
     found = index.search(yellow[None].astype(np.float32), 1)
@@ -83,7 +83,7 @@ def test_images_below_the_indexed_folder_are_not_copied(folder, model):
         folder / "index", folder / "images", model=model, skip_existing=True
     )
     assert (report.added, report.stored, report.existing) == (1, 0, 10)
-    assert "10 images were in the index already." in str(report)
+    assert "10 images were already in the index." in str(report)
     assert ids_of(folder)[-2:] == ["grey/a.png", "red/new.png"]
     assert not (folder / "index" / "pictures").exists()
     index_images(folder / "images", folder / "whole", model)
@@ -133,7 +133,7 @@ def test_broken_images_are_named_or_left_out(folder, model, endpoint, by):
         skip_existing=True,
     )
     assert (report.added, report.existing, len(report.skipped)) == (2, 2, 2)
-    assert "2 unreadable images left out" in str(report)
+    assert "2 unreadable images skipped" in str(report)
     assert ids_of(folder)[9:] == ["a.png", "b.png", "d.png", "e.png"]
 
 
@@ -150,7 +150,7 @@ def test_another_model_is_refused(folder, tmp_path):
 
 @pytest.mark.parametrize("chosen", [{}, {"model": "m", "endpoint": "e"}])
 def test_model_or_endpoint_must_be_given(folder, chosen):
-    with pytest.raises(ValueError, match="Give `model` or `endpoint`, and not both"):
+    with pytest.raises(ValueError, match="Give either `model` or `endpoint`, not both"):
         add_images(folder / "index", folder / "images", **chosen)
 
 
@@ -162,7 +162,7 @@ def test_removed_images_are_gone_and_the_files_of_the_folder_stay(folder, model)
     add_images(folder / "index", folder / "more", model=model)
     report = remove_images(folder / "index", ["a.png", "red/clear.png"])
     assert (report.removed, report.images) == (2, 8)
-    assert str(report) == "2 images removed; the index has 8 now."
+    assert str(report) == "2 images removed; the index now has 8."
     assert not {"a.png", "red/clear.png"} & set(ids_of(folder))
     assert (folder / "images" / "red" / "clear.png").exists()
     assert StoredImages(folder / "index").names() == []

@@ -87,16 +87,16 @@ LOCAL = {"images.test": ["127.0.0.1"]}
 
 
 def test_an_image_is_fetched_from_the_address_that_was_checked(port):
-    assert fetch(f"http://pictures.test:{port}/image", LOCAL) == IMAGE
+    assert fetch(f"http://images.test:{port}/image", LOCAL) == IMAGE
 
 
 def test_a_redirect_is_followed_and_checked_again(port):
-    base = f"http://pictures.test:{port}"
+    base = f"http://images.test:{port}"
     assert fetch(f"{base}/redirect?to=/image", LOCAL) == IMAGE
     inside = {"inside.test": ["10.0.0.1"], **LOCAL}
     with pytest.raises(FetchError, match=r"public address.*host='inside.test'"):
         fetch(f"{base}/redirect?to=http://inside.test/", inside)
-    for target in ("file:///etc/passwd", "gopher://pictures.test/"):
+    for target in ("file:///etc/passwd", "gopher://images.test/"):
         with pytest.raises(FetchError, match="must begin with http"):
             fetch(f"{base}/redirect?to={target}", LOCAL)
     with pytest.raises(FetchError, match="redirected more than 3 times"):
@@ -170,12 +170,12 @@ def test_only_the_ports_of_the_web_are_connected_to(port):
         return ["127.0.0.1"]
 
     usual = Fetcher(resolve=resolve, is_allowed=lambda address: True)
-    for url in (f"http://pictures.test:{port}/image", "https://pictures.test:22/"):
+    for url in (f"http://images.test:{port}/image", "https://images.test:22/"):
         with pytest.raises(FetchError, match="port of `url` must be one") as caught:
             asyncio.run(usual.fetch(url))
         assert caught.value.is_refused
     assert asked == []
-    away = f"http://pictures.test:{port}/redirect?to=http://pictures.test:22/"
+    away = f"http://images.test:{port}/redirect?to=http://images.test:22/"
     with pytest.raises(FetchError, match=r"Received: port=22\."):
         fetch(away, LOCAL, ports={port})
 
@@ -200,7 +200,7 @@ def test_a_name_is_resolved_once_and_not_asked_again(port):
         is_allowed=lambda address: address[:3] == "127",
         ports=ANY_PORT,
     )
-    url = f"http://pictures.test:{port}/image"
+    url = f"http://images.test:{port}/image"
     assert asyncio.run(fetcher.fetch(url)) == IMAGE
     assert asked == ["images.test"]
 
@@ -219,11 +219,11 @@ def test_addresses_in_other_spellings_are_resolved_and_refused(host):
         "",
         "image.png",
         "file:///etc/passwd",
-        "ftp://pictures.test/",
-        "//pictures.test/",
+        "ftp://images.test/",
+        "//images.test/",
         "http://",
         "http://user:password@images.test/",
-        "http://pictures.test:99999/",
+        "http://images.test:99999/",
         "http://" + "a" * 3000,
         "http://\0/",
         "http://[::1/",
@@ -241,7 +241,7 @@ def test_what_is_no_address_of_an_image_is_refused(url):
     ("path", "options", "reason"),
     [
         ("missing", {}, "the answer has the status 404"),
-        ("packed", {}, "is packed"),
+        ("packed", {}, "is compressed"),
         ("endless", {"max_bytes": 100_000}, "more than 0.1 MB"),
         ("slow", {"seconds": 0.5}, "more than 0.5 seconds"),
     ],
@@ -249,7 +249,7 @@ def test_what_is_no_address_of_an_image_is_refused(url):
 def test_what_is_sent_instead_of_an_image_is_told(port, path, options, reason):
     start = time.monotonic()
     with pytest.raises(FetchError, match=reason) as caught:
-        fetch(f"http://pictures.test:{port}/{path}", LOCAL, **options)
+        fetch(f"http://images.test:{port}/{path}", LOCAL, **options)
     assert not caught.value.is_refused
     assert time.monotonic() - start < 20
 
@@ -258,7 +258,7 @@ def test_a_server_that_says_nothing_is_given_up():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         number = silent.getsockname()[1]
         with pytest.raises(FetchError, match=r"more than 0\.5 seconds"):
-            fetch(f"http://pictures.test:{number}/", LOCAL, seconds=0.5)
+            fetch(f"http://images.test:{number}/", LOCAL, seconds=0.5)
 
 
 def test_the_service_searches_with_an_image_at_an_address(tmp_path, port):
@@ -270,7 +270,7 @@ def test_the_service_searches_with_an_image_at_an_address(tmp_path, port):
     fetcher = Fetcher(
         resolve=resolve, is_allowed=lambda a: a == "127.0.0.1", ports=ANY_PORT
     )
-    base = f"http://pictures.test:{port}"
+    base = f"http://images.test:{port}"
     with (
         serve_model(folder / "models" / "colors") as url,
         open_search(folder / "index", url) as search,

@@ -57,8 +57,8 @@ def test_images_are_listed_sorted_with_the_first_folder_as_class(tmp_path):
             r"line 2: '\.\./secret\.png' must be a path bel",
         ),
         ("/etc/secret.png", "line 1.*must be a path below"),
-        ("red/missing.png", "line 1.*is no file"),
-        ("red", "line 1.*is no file"),
+        ("red/missing.png", "line 1.*is not a file"),
+        ("red", "line 1.*is not a file"),
         ("red/clear.png\nred/pale.png\nred//clear.png", "line 3.*also in line 1"),
     ],
 )

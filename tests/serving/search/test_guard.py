@@ -17,6 +17,7 @@ import pytest
 import trustme
 
 from serving.search.app.app import run
+from serving.search.app.service import Limits
 from serving.search.gallery.indexing import index_images
 from serving.search.gallery.opening import open_search
 from serving.web.access import TokenAccess
@@ -246,10 +247,9 @@ def test_nobody_filters_by_the_names_of_stored_images(search):
 # Limits
 
 
-def test_a_long_form_is_read_with_turns_for_others(search, monkeypatch):
+def test_a_long_form_is_read_with_turns_for_others(search):
     """In pieces of any size, the form is the same."""
-    monkeypatch.setattr("serving.search.app.requests._PIECE_BYTES", 7)
-    with page_of(search) as page:
+    with page_of(search, limits=Limits(piece_bytes=7)) as page:
         files = {"image": ("x", encoded((1, 2, 250)))}
         reply = page.post("/api/search", files=files, data={"k": 1})
         assert [hit["class"] for hit in reply.json()["hits"]] == ["blue"]
@@ -287,16 +287,13 @@ def test_a_change_that_takes_too_long_tells_that_it_may_be_done(search, monkeypa
         replies = page.post("/api/images", files=files, data={"id": "x"}), delete(page)
         go.set()
     added, removed = (error_of(reply, 504) for reply in replies)
-    assert "may be added all the same. Send the request again: it answers 409" in added
-    assert "may be removed all the same" in removed
-    assert "answers 404" in removed
+    assert "may still be added. Send the request again: 409 means that it was." in added
+    assert "may still be removed" in removed
+    assert "404 means" in removed
 
 
-def test_an_endpoint_that_hangs_does_not_hold_up_what_needs_none(
-    models, folder, monkeypatch
-):
-    monkeypatch.setattr("serving.search.app.service._THREADS", 1)
-    monkeypatch.setattr("serving.search.app.service._WAITING", 0)
+def test_an_endpoint_that_hangs_does_not_hold_up_what_needs_none(models, folder):
+    limits = Limits(threads=1, waiting=0)
     hangs, asked = threading.Event(), threading.Event()
     app = endpoint_of(models)
 
@@ -309,7 +306,7 @@ def test_an_endpoint_that_hangs_does_not_hold_up_what_needs_none(
     with (
         running(endpoint) as address,
         open_search(folder / "index", f"{address}/v1/models/colors") as search,
-        page_of(search, timeout_seconds=60) as page,
+        page_of(search, timeout_seconds=60, limits=limits) as page,
     ):
         hangs.set()
         files = {"image": ("x", encoded((1, 2, 3)))}
@@ -332,10 +329,8 @@ def test_an_endpoint_that_hangs_does_not_hold_up_what_needs_none(
     assert [reply.status_code for reply in others] == [200, 200]
 
 
-def test_more_addresses_than_are_fetched_from_at_one_time_are_refused(
-    search, monkeypatch
-):
-    monkeypatch.setattr("serving.search.app.service._MOST_FETCHED", 1)
+def test_more_addresses_than_are_fetched_from_at_one_time_are_refused(search):
+    options = {"allow_url": True, "limits": Limits(fetched=1)}
     asked, go = threading.Event(), threading.Event()
 
     class Slow:
@@ -346,7 +341,7 @@ def test_more_addresses_than_are_fetched_from_at_one_time_are_refused(
             return encoded((1, 2, 250))
 
     replies = []
-    with page_of(search, allow_url=True, fetcher=Slow()) as page:
+    with page_of(search, fetcher=Slow(), **options) as page:
 
         def ask():
             with httpx.Client(base_url=page.base_url, timeout=60) as client:
@@ -366,11 +361,7 @@ def test_more_addresses_than_are_fetched_from_at_one_time_are_refused(
     assert [reply.status_code for reply in replies] == [200, 200]
 
 
-def test_more_requests_than_are_taken_at_one_time_are_refused(
-    models, folder, monkeypatch
-):
-    monkeypatch.setattr("serving.search.app.service._THREADS", 1)
-    monkeypatch.setattr("serving.search.app.service._WAITING", 1)
+def test_more_requests_than_are_taken_at_one_time_are_refused(models, folder):
     may_answer = threading.Event()
     may_answer.set()
     app = endpoint_of(models)
@@ -385,7 +376,7 @@ def test_more_requests_than_are_taken_at_one_time_are_refused(
     with (
         running(endpoint) as address,
         open_search(folder / "index", f"{address}/v1/models/colors") as search,
-        page_of(search) as page,
+        page_of(search, limits=Limits(threads=1, waiting=1)) as page,
     ):
         may_answer.clear()
 

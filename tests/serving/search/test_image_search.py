@@ -10,6 +10,7 @@ from serving.search.gallery.gallery import Gallery
 from serving.search.gallery.image_search import ImageSearch
 from serving.search.gallery.model_check import MismatchError, check_model
 from serving.search.gallery.opening import open_search
+from serving.search.gallery.query import Query, Upload
 from serving.web.access import TokenAccess
 from tests.support.search_fixtures import (
     DIMENSION,
@@ -61,7 +62,7 @@ def test_an_endpoint_that_asks_for_a_token_is_searched_with_it(folder, tmp_path)
         credentials = Credentials(file.read_text())
         with open_search(folder / "index", url, credentials=credentials) as search:
             image = next((folder / "images").rglob("*.png"))
-            assert search.nearest(image.read_bytes(), 1)
+            assert search.nearest(Query(Upload(image.read_bytes()), 1))
 
 
 def test_a_model_of_another_dimension_is_refused(endpoint_url, tmp_path):
@@ -69,7 +70,7 @@ def test_a_model_of_another_dimension_is_refused(endpoint_url, tmp_path):
     gallery = Gallery(tmp_path, "colors", 1)
     with (
         ImageSearch(index, gallery, EndpointClient(endpoint_url)) as search,
-        pytest.raises(MismatchError, match=f"dimension 3.* gives {DIMENSION}"),
+        pytest.raises(MismatchError, match=f"dimension 3.* returns {DIMENSION}"),
     ):
         check_model(search)
 

@@ -105,7 +105,7 @@ def test_broken_images_are_skipped_when_asked_and_listed(images, model, tmp_path
     index, _ = load_gallery(tmp_path / "index")
     assert not {"green/broken.png", "red/empty.png"} & set(index.ids.tolist())
     text = str(report)
-    assert "2 unreadable images left out" in text
+    assert "2 unreadable images skipped" in text
     assert "broken.png: cannot be read" in text
     assert "empty.png: cannot be read" in text
 

@@ -30,7 +30,7 @@ def test_json_of_more_than_a_million_bytes_is_refused():
     assert len(read_json("It", longest)) == LONGEST_JSON - 2
     status, text = refused(read_json, "It", longest + b" ")
     assert status == 413
-    assert text.startswith("It may have at most 1 MB of JSON, beside the image")
+    assert text.startswith("It may have at most 1 MB of JSON, besides the image")
 
 
 @pytest.mark.parametrize("unit", ["1,", "[],", '{"":1},', "null,"])

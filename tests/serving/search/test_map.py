@@ -272,7 +272,7 @@ def test_error_is_told_until_the_gallery_changes(layouts, caplog):
                 finished(gallery_map)
             assert raised.value.__cause__ is layouts.error
         assert layouts.count == 1
-        assert "could not be made" in caplog.text
+        assert "could not be computed" in caplog.text
         layouts.error = None
         add(index)
         assert len(finished(gallery_map).points) == 24

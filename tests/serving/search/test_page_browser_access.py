@@ -19,7 +19,7 @@ class Elsewhere:
     """Stands for other servers: one image is there, and nothing else."""
 
     async def fetch(self, url):
-        if url != "https://pictures.example/sky.png":
+        if url != "https://images.example/sky.png":
             raise FetchError(
                 "The image at `url` could not be fetched.", is_refused=False
             )
@@ -95,13 +95,11 @@ def test_who_gives_no_token_is_told_what_is_missing(browser, guarded):
 
 def test_an_image_elsewhere_is_searched_with_by_its_address(browser, fetching):
     with visiting(browser, fetching) as page:
-        page.get_by_label("Address of an image").fill(
-            "https://pictures.example/sky.png"
-        )
+        page.get_by_label("Address of an image").fill("https://images.example/sky.png")
         page.keyboard.press("Enter")
         expect(page.locator(".hits .card-class").first).to_have_text("blue")
         title = page.locator("#preview-title")
-        expect(title).to_have_text("https://pictures.example/sky.png")
+        expect(title).to_have_text("https://images.example/sky.png")
         expect(page.locator("#preview-image")).to_be_hidden()
         page.reload()
         expect(page.locator(".hits .card")).to_have_count(9)
@@ -110,7 +108,7 @@ def test_an_image_elsewhere_is_searched_with_by_its_address(browser, fetching):
 def test_an_image_that_is_not_fetched_is_told(browser, fetching):
     with visiting(browser, fetching) as page:
         field = page.get_by_label("Address of an image")
-        field.fill("https://pictures.example/gone.png")
+        field.fill("https://images.example/gone.png")
         page.keyboard.press("Enter")
         expect(status(page)).to_contain_text("could not be fetched")
         expect(page.locator("#preview-title")).to_contain_text("gone.png")

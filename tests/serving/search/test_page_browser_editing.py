@@ -121,7 +121,7 @@ def test_dropped_images_are_added_in_that_view_and_not_searched_with(page, tmp_p
     expect(page.locator("#results")).to_be_hidden()
     # Both have the same content, of which the service makes the id.
     page.get_by_role("button", name="Add 2 images").click()
-    expect(notes(page).nth(1)).to_contain_text("in the gallery already")
+    expect(notes(page).nth(1)).to_contain_text("The gallery already has an image")
 
 
 # Removing

@@ -278,10 +278,10 @@ def test_a_map_of_before_a_change_says_so(browser, address):
 
 
 def test_a_map_that_cannot_be_made_is_told_and_asked_for_again(browser, address):
-    error = {"error": "The map could not be made: no memory."}
+    error = {"error": "The map could not be computed: no memory."}
     answers = {"**/api/map": lambda route: route.fulfill(status=500, json=error)}
     with visiting(browser, address, start="#map", answers=answers) as page:
-        expect(status(page)).to_have_text("The map could not be made: no memory.")
+        expect(status(page)).to_have_text("The map could not be computed: no memory.")
         page.unroute("**/api/map")
         page.route("**/api/map", answer_with(PLACES))
         page.get_by_role("button", name="Try again").click()

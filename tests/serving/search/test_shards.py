@@ -173,7 +173,7 @@ def test_a_merge_is_finished_by_making_the_missing_shard(
     images, model, shards, tmp_path
 ):
     shutil.rmtree(shards[1])
-    with pytest.raises(ValueError, match=r"shard-2 is no shard.*is missing"):
+    with pytest.raises(ValueError, match=r"shard-2 is not a shard.*is missing"):
         merge_shards(tmp_path / "merged", shards)
     embed_shard(images, shards[1], model, Part(2, 3))
     merge_shards(tmp_path / "merged", shards)
@@ -184,7 +184,7 @@ def test_a_merge_is_finished_by_making_the_missing_shard(
 def test_a_shard_given_twice_is_named(shards, tmp_path):
     copy = shutil.copytree(shards[1], tmp_path / "copy")
     with pytest.raises(
-        ValueError, match=r"Shard 2/3 is there twice: .*shard-2 and .*c"
+        ValueError, match=r"Shard 2/3 is given twice: .*shard-2 and .*c"
     ):
         merge_shards(tmp_path / "merged", [*shards, copy])
 
@@ -233,11 +233,13 @@ def test_a_damaged_shard_is_refused(shards, tmp_path, name):
     content[-1] ^= 1
     file.write_bytes(content)
     with pytest.raises(
-        ValueError, match=f"shard-2 is no shard.*{name}.npy must have s"
+        ValueError, match=f"shard-2 is not a shard.*{name}.npy must have s"
     ):
         merge_shards(tmp_path / "merged", shards)
     file.unlink()
-    with pytest.raises(ValueError, match=f"shard-2 is no shard.*{name}.npy is missing"):
+    with pytest.raises(
+        ValueError, match=f"shard-2 is not a shard.*{name}.npy is missing"
+    ):
         merge_shards(tmp_path / "merged", shards)
 
 
@@ -246,13 +248,15 @@ def test_a_shard_with_a_damaged_description_is_refused(shards, tmp_path):
     content = json.loads(manifest.read_text())
     content["part"]["number"] = 1
     manifest.write_text(json.dumps(content))
-    with pytest.raises(ValueError, match=r"shard-2 is no shard.*damaged.*its own SHA"):
+    with pytest.raises(
+        ValueError, match=r"shard-2 is not a shard.*damaged.*its own SHA"
+    ):
         merge_shards(tmp_path / "merged", shards)
 
 
 def test_an_index_is_no_shard_and_a_shard_no_index(images, model, shards, tmp_path):
     index_images(images, tmp_path / "whole", model)
-    with pytest.raises(ValueError, match=r"is no shard.*it holds a ScannIndex"):
+    with pytest.raises(ValueError, match=r"is not a shard.*it holds a ScannIndex"):
         merge_shards(tmp_path / "merged", [shards[0], tmp_path / "whole"])
     with pytest.raises(ValueError, match="which holds a EmbeddingShard"):
         load_gallery(shards[0])
@@ -311,7 +315,9 @@ def test_shard_never_replaces_an_index_of_the_library(images, model, tmp_path):
 
 
 def test_shard_never_replaces_another(images, model, tmp_path, shards):
-    with pytest.raises(ValueError, match=r"holds shard 1/3\. Give each shard a folder"):
+    with pytest.raises(
+        ValueError, match=r"holds shard 1/3\. Give each shard its own folder"
+    ):
         embed_shard(images, shards[0], model, Part(2, 3))
     assert read_shards(shards).paths == EVERY
 
