@@ -16,7 +16,7 @@ from serving.search.gallery.listing import Listing
 from serving.search.gallery.query import Address, Embedding, File, Member, Query, Upload
 from serving.search.gallery.stored_images import StoredImages
 from serving.search.gallery.uploads import Crop, check_upload
-from tfdml.images import UnreadableImageError, encode_png, read_image
+from tfdml.images import UnreadableImageError, read_image
 from tfdml.index import ScannIndex
 
 
@@ -140,7 +140,7 @@ class ImageSearch:
             raise UnreadableImageError(f"This file {reason}") from error
         if crop is not None:
             pixels = crop.cut(pixels)
-        embedding: NDArray[np.float32] = self.client.embed([encode_png(pixels)])[0]
+        embedding: NDArray[np.float32] = self.client.embed([pixels])[0]
         return embedding
 
     # The gallery

@@ -237,9 +237,7 @@ def test_a_damaged_shard_is_refused(shards, tmp_path, name):
     ):
         merge_shards(tmp_path / "merged", shards)
     file.unlink()
-    with pytest.raises(
-        ValueError, match=f"shard-2 is not a shard.*{name}.npy is missing"
-    ):
+    with pytest.raises(ValueError, match=f"shard-2 is not.*{name}.npy is missing"):
         merge_shards(tmp_path / "merged", shards)
 
 
@@ -248,9 +246,7 @@ def test_a_shard_with_a_damaged_description_is_refused(shards, tmp_path):
     content = json.loads(manifest.read_text())
     content["part"]["number"] = 1
     manifest.write_text(json.dumps(content))
-    with pytest.raises(
-        ValueError, match=r"shard-2 is not a shard.*damaged.*its own SHA"
-    ):
+    with pytest.raises(ValueError, match=r"shard-2 is not.*damaged.*its own SHA"):
         merge_shards(tmp_path / "merged", shards)
 
 
@@ -299,7 +295,9 @@ def test_commands_embed_shards_and_merge_them(images, model, tmp_path, capsys):
     assert "error: 1 of the 2 shards are missing: 2/2" in capsys.readouterr().err
     command[3] = second
     assert main([*command, "--shard", "3/2"]) == 1
-    assert "the number from 1 to the count. Received: 3/2." in capsys.readouterr().err
+    assert (
+        "with a number from 1 to the count. Received: 3/2." in capsys.readouterr().err
+    )
     assert main([*command, "--shard", "2/2"]) == 0
     assert main(["index", "merge", index, second, first]) == 0
     assert re.search(r"images +9\nclasses +3\n", capsys.readouterr().out)
@@ -315,9 +313,7 @@ def test_shard_never_replaces_an_index_of_the_library(images, model, tmp_path):
 
 
 def test_shard_never_replaces_another(images, model, tmp_path, shards):
-    with pytest.raises(
-        ValueError, match=r"holds shard 1/3\. Give each shard its own folder"
-    ):
+    with pytest.raises(ValueError, match=r"holds shard 1/3\. Give each shard its own"):
         embed_shard(images, shards[0], model, Part(2, 3))
     assert read_shards(shards).paths == EVERY
 
