@@ -85,7 +85,7 @@ class TopKPrecisionLoss(PairLoss):
     Reference:
         Lu, Xu, Zhang, Yao and Tao, Sampling Wisely: Deep Image Embedding by Top-k
         Precision Optimization, ICCV 2019. The authors' published code optimises
-        another function (see docs/losses.md).
+        another function (see docs/losses/top-k-precision.md).
     """
 
     def __init__(
