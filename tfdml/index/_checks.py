@@ -1,4 +1,4 @@
-"""Checks of what every index is given beside ids and attributes."""
+"""Check the arguments of an index other than ids and attributes."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def of_dimension(
 
 
 def check_count(ids: NDArray[Any], rows: int) -> None:
-    """Refuse another number of ids than of rows."""
+    """Check that there are as many ids as rows."""
     if len(ids) != rows:
         raise ValueError(
             f"`ids` must hold one id for each of the {rows} rows. "
@@ -49,7 +49,7 @@ def check_count(ids: NDArray[Any], rows: int) -> None:
 
 
 def check_embed(embed: object) -> None:
-    """Refuse what cannot embed images."""
+    """Check that `embed` is a function or None."""
     if embed is not None and not callable(embed):
         raise ValueError(
             f"`embed` must be a function of images, or None. Received: {embed!r}."
@@ -57,7 +57,7 @@ def check_embed(embed: object) -> None:
 
 
 def check_fingerprint(model_fingerprint: object) -> None:
-    """Refuse what cannot name a model."""
+    """Check that a fingerprint is a string."""
     if not isinstance(model_fingerprint, str):
         raise ValueError(
             f"`model_fingerprint` must be a string. Received: {model_fingerprint!r}."
@@ -65,9 +65,9 @@ def check_fingerprint(model_fingerprint: object) -> None:
 
 
 def check_load(model_fingerprint: object, embed: object) -> None:
-    """Refuse what cannot be given to a load, before a file is opened.
+    """Check the arguments of a load before a file is opened.
 
-    Of what reading the files raises, it is said that they are damaged.
+    Errors raised while reading are reported as damage of the files.
     """
     check_embed(embed)
     if model_fingerprint is not None:

@@ -1,4 +1,4 @@
-"""Filters on attributes: which items a search may return.
+"""Filter items by their attributes: equality, lists, ranges and their opposites.
 
 A filter is a dictionary with a condition for each attribute; all must hold:
 
@@ -32,8 +32,8 @@ class Range:
     """Numbers, or strings in the order of their characters, between two limits.
 
     Args:
-        least: The smallest that is let pass; None for any.
-        most: The largest that is let pass; None for any.
+        least: The smallest that is allowed; None for any.
+        most: The largest that is allowed; None for any.
 
     Raises:
         ValueError: Neither is given, or `least` is above `most`.
@@ -69,7 +69,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Not:
-    """Whatever does not fulfil a condition.
+    """Whatever does not fulfill a condition.
 
     Args:
         condition: A value, a sequence of values, or a `Range`; not another `Not`.
@@ -118,18 +118,18 @@ def _condition_from_json(name: str, value: Any) -> Any:
 
 
 def check_where(where: Where, kinds: Mapping[str, str]) -> None:
-    """Refuse a filter on what the index has not.
+    """Check that a filter names known attributes and compares values of their kinds.
 
     Args:
         where: The filter.
         kinds: The kind of each attribute: string, integer, number or boolean.
 
     Raises:
-        ValueError: An attribute or a kind of value that the index has not.
+        ValueError: An attribute is unknown, or a value is of another kind.
     """
     if not isinstance(where, Mapping):
         raise ValueError(
-            "`where` must be a dictionary of conditions by the name of the attribute. "
+            "`where` must be a dictionary from names of attributes to conditions. "
             f"Received: {where!r}."
         )
     for name, condition in where.items():
@@ -175,7 +175,7 @@ def _check_value(name: str, value: object, kind: str) -> None:
     }[kind]
     if not fits:
         raise ValueError(
-            f"`where[{name!r}]` must compare with what the index has, {kind}s. "
+            f"`where[{name!r}]` must compare with {kind}s, the kind of the attribute. "
             f"Received: {value!r}."
         )
 

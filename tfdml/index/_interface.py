@@ -1,4 +1,4 @@
-"""What every index offers: one interface over NumPy, ScaNN and Milvus."""
+"""Define the one interface of all indexes, and what its methods return."""
 
 import os
 from abc import ABC, abstractmethod
@@ -36,7 +36,7 @@ class Items(NamedTuple):
     Attributes:
         ids: Their ids, `[N]`, strings or int64.
         embeddings: float32 `[N, D]`, as they were given.
-        attributes: The attributes of each; those it has none of are left out.
+        attributes: The attributes of each, without those that have no value.
     """
 
     ids: NDArray[Any]
@@ -46,7 +46,7 @@ class Items(NamedTuple):
 
 @dataclass(frozen=True)
 class IndexStats:
-    """What an index is and holds.
+    """The properties of an index.
 
     Attributes:
         kind: The class, such as `"ScannIndex"`.
@@ -55,7 +55,7 @@ class IndexStats:
         metric: `"cosine"` or `"dot_product"`.
         model_fingerprint: Of the model that made the embeddings, or "".
         attributes: The kind of each attribute: string, integer, number or boolean.
-        details: What only this kind of index has, in JSON types.
+        details: More about this kind of index, in JSON types.
     """
 
     kind: str
@@ -68,13 +68,13 @@ class IndexStats:
 
 
 class Index(ABC):
-    """A gallery of embeddings with ids and attributes, that is searched and changed.
+    """A gallery of embeddings with ids and attributes that can be searched and changed.
 
     Any number of threads may call any method at once; a search sees the gallery as it
     was at one moment. An index is a context manager: at the end, `close` is called.
 
     Attributes:
-        embed: What `search_images` embeds with; None until it is set.
+        embed: The function that `search_images` embeds with; None until it is set.
     """
 
     embed: Embed | None = None
@@ -91,10 +91,9 @@ class Index(ABC):
         Args:
             embeddings: `[N, D]`, real and finite, of the dimension of the index; read
                 as float32 and copied. `N` may be 0.
-            ids: One for each row, of the kind that the index has, none of them in the
-                index already. Strings have at most 1,024 characters, and
-                few must not be far longer than the others: in memory each takes as much
-                as the longest.
+            ids: One per row, of the kind that the index has, none of them in the index
+                already. Strings have at most 1,024 characters and should be of similar
+                length: in memory, each takes as much as the longest.
             attributes: The values of all rows by the name of the attribute, each a
                 string, integer, float or boolean, or None for none. One attribute has
                 one kind of value. Strings, also ids and names, are valid Unicode
@@ -111,12 +110,12 @@ class Index(ABC):
         embeddings: ArrayLike | None = None,
         attributes: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
-        """Replace embeddings, or attributes, or both, of items that are there.
+        """Replace embeddings, attributes, or both, of existing items.
 
-        Attributes that are not named stay; None as a value takes one away.
+        Attributes that are not named stay; None as a value removes one.
 
         Args:
-            ids: Of the items, none twice.
+            ids: Those of the items, without repetition.
             embeddings: `[N, D]`, as in `add`. Default: they stay.
             attributes: As in `add`. Default: they stay.
 
@@ -130,11 +129,11 @@ class Index(ABC):
         """Remove items, all of them or, on an error, none.
 
         Args:
-            ids: Of the items, none twice.
+            ids: Those of the items, without repetition.
 
         Raises:
             KeyError: An id is not in the index; nothing was removed.
-            ValueError: An id is there twice or of another kind.
+            ValueError: An id is repeated or of another kind.
         """
 
     @abstractmethod
@@ -154,14 +153,13 @@ class Index(ABC):
             k: How many items to return, at least 1.
             where: Return only items whose attributes are as stated, see
                 `tfdml.index`. Default: all.
-            exclude: Ids that must not be returned, of all queries alike, or one
-                sequence of ids for each query. They may repeat, and those not in the
-                index are let pass.
+            exclude: Ids that must not be returned, for all queries alike, or one
+                sequence of ids per query. They may repeat; those not in the index are
+                ignored.
 
         Returns:
-            A `SearchResult` with `k` different items for each query; fewer columns
-            where the index holds fewer, or `where` and `exclude` leave fewer to one of
-            the queries.
+            A `SearchResult` with `k` different items per query; fewer columns if the
+            index holds fewer, or `where` and `exclude` leave fewer for any query.
 
         Raises:
             ValueError: A shape, dtype, value or attribute is not as stated above, or a
@@ -176,10 +174,10 @@ class Index(ABC):
         where: Where | None = None,
         exclude: Ids | Sequence[Ids] | None = None,
     ) -> SearchResult:
-        """Embed images with `embed` and find the `k` nearest items of every one.
+        """Embed images with `embed` and find the `k` nearest items of each.
 
         Args:
-            images: What `embed` takes, such as paths and encoded pictures.
+            images: What `embed` takes, such as paths and encoded images.
             k: As in `search`.
             where: As in `search`.
             exclude: As in `search`.
@@ -192,7 +190,7 @@ class Index(ABC):
         """
         if self.embed is None:
             raise ValueError(
-                "`embed` must be set before images can be searched with, such as "
+                "`embed` must be set before images can be searched for, for example: "
                 "index.embed = EndpointClient(...).embed."
             )
         queries = self.embed(images)
@@ -201,12 +199,7 @@ class Index(ABC):
     @property
     @abstractmethod
     def ids(self) -> NDArray[Any]:
-        """The ids of all items, `[N]`, a copy.
-
-        An index in memory has them in the order of the gallery. `MilvusIndex` asks for
-        them, `batch_size` in one request, and has them in rising order; of items that
-        come or go meanwhile, some may be in it.
-        """
+        """The ids of all items, `[N]`, a copy; an index in memory keeps their order."""
 
     @abstractmethod
     def get(self, ids: Ids) -> Items:
@@ -219,7 +212,7 @@ class Index(ABC):
 
     @abstractmethod
     def count(self, where: Where | None = None) -> int:
-        """Return how many items there are, or how many have attributes as stated."""
+        """Return the number of items, or of those that pass a filter."""
 
     @abstractmethod
     def stats(self) -> IndexStats:
@@ -230,7 +223,7 @@ class Index(ABC):
         """Save the index to a folder, from which `load` restores it.
 
         Args:
-            folder: Made if it is missing. If not, it must be empty or hold an index,
+            folder: Created if missing. Otherwise it must be empty or hold an index,
                 which is replaced as a whole.
 
         Raises:
@@ -240,7 +233,7 @@ class Index(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of files, locks and connections; the index must not be used again."""
+        """Release files, locks and connections; do not use the index afterwards."""
 
     def __enter__(self) -> Self:
         return self
@@ -253,4 +246,4 @@ class Index(ABC):
 
     @abstractmethod
     def __contains__(self, item: object) -> bool:
-        """Tell whether an id is in the index."""
+        """Return whether an id is in the index."""

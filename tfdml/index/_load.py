@@ -1,15 +1,20 @@
-"""Load an index of whichever class from its folder."""
+"""Load an index of any class from its folder."""
 
 import os
 from typing import Any
 
 from tfdml.index._checks import check_load
 from tfdml.index._interface import Embed
-from tfdml.index._verify import LOCAL_CLASSES
 from tfdml.index.local import ExactIndex
 from tfdml.index.milvus import MilvusIndex
 from tfdml.index.scann import ScannIndex
 from tfdml.index.storage import IndexFileError, read_version
+
+LOCAL_CLASSES: dict[str, type[ExactIndex] | type[ScannIndex]] = {
+    "ExactIndex": ExactIndex,
+    "ScannIndex": ScannIndex,
+}
+"""The classes that hold their items themselves, by their names in the manifest."""
 
 _Loaded = type[ExactIndex] | type[ScannIndex] | type[MilvusIndex]
 
@@ -20,7 +25,7 @@ def load_index(
     model_fingerprint: str | None = None,
     embed: Embed | None = None,
 ) -> ExactIndex | ScannIndex | MilvusIndex:
-    """Load the index in a folder, of whichever class it is.
+    """Load the index in a folder, whatever its class.
 
     Arguments and errors are those of the `load` of the class.
 

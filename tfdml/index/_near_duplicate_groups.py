@@ -1,4 +1,4 @@
-"""Groups of items that pairs join, each with the member that stands for it."""
+"""Group near-duplicates, and find the member that represents each group."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ class Group(NamedTuple):
 
 
 def among(pairs: Found, items: NDArray[np.int64], *, inside: bool) -> Found:
-    """Return the pairs with both ends among some items, or with none of them there."""
+    """Return the pairs with both ends among some items, or with neither."""
     first, second = (np.isin(end, items) == inside for end in pairs[:2])
     both = first & second
     return Found(pairs.first[both], pairs.second[both], pairs.scores[both])
@@ -39,18 +39,18 @@ def groups_of(
     is_cosine: bool,
     at_once: int,
 ) -> tuple[list[Group], NDArray[np.int64]]:
-    """Return the connected groups of pairs, and their items that have gone.
+    """Return the connected groups of pairs, and those of their items that are gone.
 
     Args:
-        get: Gets those of some items that are there, by their ids.
+        get: Returns those of some items that still exist, by their ids.
         ids: The ids of the gallery.
         pairs: The pairs.
         is_cosine: Whether lengths of embeddings do not matter.
-        at_once: How many items to get at once, if they are not all of one group.
+        at_once: How many items to get at once, unless one group has more.
 
     Returns:
         The groups, the largest first, equally large ones in the order of the gallery;
-        and the places of items that have gone, which are in no group, and join none.
+        and the places of items that are gone, which belong to no group.
     """
     groups, gone = [], [np.empty(0, np.int64)]
     for some in _together(_connected(pairs), at_once):
@@ -71,7 +71,7 @@ def groups_of(
 
 
 def _connected(pairs: Found) -> list[NDArray[np.int64]]:
-    """Return the items that pairs join, the largest group first, in rising order."""
+    """Return the items that pairs connect, the largest group first, each sorted."""
     members, places = np.unique(np.stack(pairs[:2]), return_inverse=True)
     roots = _roots(places.reshape(2, -1), len(members))
     order = np.argsort(roots, kind="stable")
@@ -83,7 +83,7 @@ def _connected(pairs: Found) -> list[NDArray[np.int64]]:
 def _together(
     parts: Sequence[NDArray[np.int64]], at_once: int
 ) -> Iterator[list[NDArray[np.int64]]]:
-    """Give parts in their order, so many at a time as are few items together."""
+    """Yield parts in their order, as many at a time as hold few items together."""
     some: list[NDArray[np.int64]] = []
     for part in parts:
         if some and sum(map(len, some)) + len(part) > at_once:
@@ -95,7 +95,11 @@ def _together(
 
 
 def _roots(ends: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Return for each item the lowest one that pairs lead to from it."""
+    """Return for each item the lowest one that pairs lead to from it.
+
+    `scipy.sparse.csgraph.connected_components` would do, but the library alone does not
+    install SciPy.
+    """
     roots = np.arange(count)
     while True:
         at = roots[ends]
@@ -116,7 +120,7 @@ def _from_medoid(
     total = rows.sum(axis=0, dtype=np.float64)
     sums = np.einsum("nd,d->n", rows, total)
     sums -= np.einsum("nd,nd->n", rows, rows, dtype=np.float64)
-    # Means fit float32, where members of equal sums tie: the first is the medoid.
+    # Means fit float32, in which equal sums tie: then the first is the medoid.
     medoid = int(np.argmax((sums / len(rows)).astype(np.float32)))
     scores = np.einsum("nd,d->n", rows, rows[medoid].astype(np.float64))
     others = np.delete(np.arange(len(rows)), medoid)

@@ -1,4 +1,4 @@
-"""Near-duplicates: items of a gallery that are nearly the same, and their groups."""
+"""Find near-duplicates: items of a gallery that are nearly equal, and their groups."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,12 +13,11 @@ from tfdml.index._interface import IndexStats, Items, SearchResult
 from tfdml.index._near_duplicate_groups import Found, among, groups_of
 from tfdml.index.rows import Columns, IdMap, Ids, check_attributes
 
-_AT_ONCE = 1_000  # items that are looked for in one search, as Milvus is asked
-_TIMES = 3  # that something is done again because items have gone meanwhile
+_TIMES = 3  # attempts where items are removed meanwhile
 
 
 class _Gallery(Protocol):
-    """What is needed of an index, as `tfdml.index.Index` has it."""
+    """The methods needed of a `tfdml.index.Index`."""
 
     @property
     def ids(self) -> NDArray[Any]: ...
@@ -53,20 +52,20 @@ class NearDuplicates:
     """What `near_duplicates` found.
 
     Attributes:
-        threshold: From which score on two items are a pair.
+        threshold: The lowest score of a pair.
         pairs: The pairs.
-        groups: Ids of the items that pairs join, directly or through others; the
-            largest group first, equally large ones in the order of the gallery. A group
-            begins with its medoid, the member whose scores with all the others have the
-            highest sum, and goes on with the members nearest to it.
+        groups: Ids of items that pairs connect, directly or through others; the largest
+            group first, equally large ones in the order of the gallery. A group starts
+            with its medoid, the member with the highest sum of scores with all others,
+            followed by the members nearest to it.
         least_scores: For each group, the lowest score of a member with the medoid. It
-            is below `threshold` where only other members lead from one to the other.
+            is below `threshold` if the two are only connected through other members.
         compared: How many items were compared.
-        complete: False if two items or more have `neighbors` others or more above the
-            threshold, or as many as the search gave of them, where it gave fewer. Then
-            pairs among such items may be missing, and what should be
-            one group may be several; what is in one group belongs together all the
-            same. More `neighbors` find the rest.
+        complete: False if at least two items have `neighbors` or more others above the
+            threshold, or as many as the search returned, if it returned fewer. Then
+            pairs among such items may be missing, and one group may appear as several;
+            members of one group belong together nevertheless. With more `neighbors`,
+            the rest is found.
     """
 
     threshold: float
@@ -83,32 +82,33 @@ def near_duplicates(
     threshold: float = 0.95,
     neighbors: int = 20,
     where: Where | None = None,
+    batch_size: int = 1_000,
 ) -> NearDuplicates:
     """Find the pairs of items whose similarity reaches a threshold, and their groups.
 
-    Each item is searched for in the index, and its nearest others that reach the
-    threshold are its near-duplicates. On an `ExactIndex` no pair is missed as long as
-    the result is `complete`. An approximate index misses what its search misses, but
-    a pair only if it misses it from both sides.
+    Each item is searched for in the index; its nearest others that reach the threshold
+    are its near-duplicates. With an `ExactIndex`, no pair is missed as long as the
+    result is `complete`. An approximate index misses what its search misses, but a pair
+    only if it is missed from both sides.
 
-    The gallery may change meanwhile: items that go are left out, those that come are
-    not looked for. Besides the result, at most `neighbors` pairs an item, memory holds
-    all ids, 1,000 queries, and the embeddings of one group, or of several small ones,
-    at a time. A `MilvusIndex` is asked for up to 1,000 items in one request: of a
-    million items, about 3,000 requests.
+    The gallery may change meanwhile: items that are removed are left out, those that
+    are added are not searched for. Besides the result, at most `neighbors` pairs per
+    item, memory holds all ids, one batch of queries, and the embeddings of one group,
+    or of several small ones, at a time.
 
     Args:
         index: Any `tfdml.index.Index`. To compare plain embeddings, pass
             `ExactIndex.build(embeddings)`.
-        threshold: The least score of a pair, float32. With `"cosine"` from -1 to 1,
-            default 0.95; which value means "the same picture" depends on the model. At
-            1, rounding hides equal items from approximate search: take 0.9999.
-        neighbors: How many others of each item are looked at, at least 1, default 20.
-        where: Compare only items whose attributes are as stated, see
-            `tfdml.index`. Default: all.
+        threshold: The lowest score of a pair, float32. With `"cosine"` from -1 to 1,
+            default 0.95; which value means "the same image" depends on the model. At 1,
+            rounding hides equal items from approximate search: use 0.9999.
+        neighbors: How many others are looked at per item, at least 1, default 20.
+        where: Compare only items that pass this filter, see `tfdml.index`. Default:
+            all.
+        batch_size: How many items are searched for at once, at least 1, default 1,000.
 
     Returns:
-        A `NearDuplicates`; without pairs where the gallery has fewer than two items.
+        A `NearDuplicates`; without pairs if the gallery has fewer than two items.
 
     Raises:
         ValueError: An argument is not as stated above.
@@ -121,6 +121,7 @@ def near_duplicates(
         ([('e', 'a', 'c'), ('b', 'd')], 4, True)
     """
     threshold, neighbors = finite("threshold", threshold), whole("neighbors", neighbors)
+    batch_size = whole("batch_size", batch_size)
     stats = index.stats()
     is_cosine = stats.metric == "cosine"
     if is_cosine and not -1 <= threshold <= 1:
@@ -129,7 +130,7 @@ def near_duplicates(
             f"Received: threshold={threshold}."
         )
     if where is not None:
-        index.count(where)  # refuses a filter that does not fit
+        index.count(where)  # raises on a filter that does not fit
     ids = index.ids
     rows = IdMap(ids)
     there = _There(index)
@@ -137,7 +138,7 @@ def near_duplicates(
     parts = [Found(none, none, np.empty(0, np.float32))]
     compared = full = 0
     least_seen = neighbors
-    for items in _batches(there, ids, where, stats.attributes):
+    for items in _batches(there, ids, batch_size, where, stats.attributes):
         compared += len(items.ids)
         for of_ids, found in _searched(index, items, neighbors + 1, where):
             near = rows.rows(found.ids.reshape(-1)).reshape(found.ids.shape)
@@ -150,14 +151,14 @@ def near_duplicates(
             seen = is_other.sum(axis=1)
             full += int(np.count_nonzero(above.sum(axis=1) == seen))
             least_seen = min(least_seen, int(seen.min()))
-            above &= near >= 0  # what came after `ids` was read is not looked for
+            above &= near >= 0  # added after `ids` was read
             query, place = np.nonzero(above)
             parts.append(Found(own[query], near[query, place], found.scores[above]))
     pairs = _distinct(parts)
     for _ in range(_TIMES):
-        groups, gone = groups_of(there.get, ids, pairs, is_cosine, _AT_ONCE)
+        groups, gone = groups_of(there.get, ids, pairs, is_cosine, batch_size)
         pairs = among(pairs, gone, inside=False)
-        if not len(gone):  # else others, of groups before, may have gone with them
+        if not len(gone):  # otherwise others, of earlier groups, may be gone too
             break
     return NearDuplicates(
         threshold,
@@ -170,7 +171,7 @@ def near_duplicates(
 
 
 class _There:
-    """Gets items, and leaves out those that have gone.
+    """Gets items, and leaves out those that were removed in the meantime.
 
     Args:
         index: Whose items they are.
@@ -178,13 +179,13 @@ class _There:
 
     def __init__(self, index: _Gallery) -> None:
         self._index = index
-        self._known: set[Any] | None = None  # ids that were there at the last reading
+        self._known: set[Any] | None = None  # ids at the last reading
 
     def get(self, ids: NDArray[Any]) -> Items:
-        """Get those of some items that are there.
+        """Return those of some items that still exist.
 
-        Where one is missing, all ids are read again, which tells of later requests
-        too, and takes a few requests where many are missing.
+        If one is missing, all ids are read again. That serves later requests too, and
+        takes few requests where many are missing.
         """
         for _ in range(_TIMES):
             if self._known is not None:
@@ -196,7 +197,7 @@ class _There:
         return self._halved(ids)
 
     def _halved(self, ids: NDArray[Any]) -> Items:
-        """As `get`, with fewer than two requests an item, whatever goes meanwhile."""
+        """Do as `get` does, in fewer than two requests per item in any case."""
         try:
             return self._index.get(ids)
         except KeyError:
@@ -211,11 +212,11 @@ class _There:
 
 
 def _batches(
-    there: _There, ids: NDArray[Any], where: Where | None, kinds: Any
+    there: _There, ids: NDArray[Any], size: int, where: Where | None, kinds: Any
 ) -> Iterator[Items]:
-    """Get the items that are still there and as the filter says, some at a time."""
-    for start in range(0, len(ids), _AT_ONCE):
-        items = there.get(ids[start : start + _AT_ONCE])
+    """Yield batches of the items that still exist and pass the filter."""
+    for start in range(0, len(ids), size):
+        items = there.get(ids[start : start + size])
         if where is not None:
             passed = _passed(items.attributes, where, kinds)
             attributes = [items.attributes[row] for row in np.flatnonzero(passed)]
@@ -227,10 +228,10 @@ def _batches(
 def _searched(
     index: _Gallery, items: Items, k: int, where: Where | None
 ) -> Iterator[tuple[NDArray[Any], SearchResult]]:
-    """Search for items, and give the ids of some and what was found for these.
+    """Search for items, and yield ids of some of them and what was found for these.
 
-    An item for which little is found cuts the hits of those in the same search. So it
-    is searched for apart from the others.
+    An item for which little is found limits the hits of the others in the same search.
+    So it is searched for on its own.
     """
     found = index.search(items.embeddings, k, where=where)
     width = found.ids.shape[1]
@@ -254,10 +255,10 @@ def _passed(
 
 
 def _distinct(parts: Sequence[Found]) -> Found:
-    """Join pairs found from either side, the best first."""
+    """Merge pairs found from both sides, the best first."""
     one, other, scores = (np.concatenate(side) for side in zip(*parts, strict=True))
     first, second = np.minimum(one, other), np.maximum(one, other)
-    # Rounding may part the scores of both sides: the higher one counts.
+    # Rounding may make the scores of both sides differ: the higher one counts.
     order = np.lexsort((-scores, second, first))
     first, second, scores = first[order], second[order], scores[order]
     is_new = np.ones(len(first), np.bool_)

@@ -1,4 +1,4 @@
-"""Recall as a contract: what an index is to find, and what it was seen to find."""
+"""Describe a recall: the one to be reached, and the one that was measured."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LEAST_QUERIES = 200
-"""So many queries of the caller's own are needed: half choose, half measure."""
+"""The fewest queries that a caller may give: half choose, half measure."""
 
 
 @dataclass(frozen=True)
@@ -17,13 +17,13 @@ class MeasuredRecall:
 
     Attributes:
         value: recall@k, the mean over the queries.
-        k: How many neighbours were asked for.
-        queries: How many queries were asked; 0 where all items are compared, which
-            finds every neighbour.
+        k: How many neighbors were searched for.
+        queries: How many queries were used; 0 if all items are compared, which finds
+            every neighbor.
         low: Lower end of the 95% interval.
         high: Upper end.
-        target: What was to be reached.
-        own_queries: Whether the caller gave the queries. If not, they are items.
+        target: The recall to be reached.
+        own_queries: Whether the queries are the caller's. If not, they are items.
     """
 
     value: float
@@ -40,7 +40,7 @@ class MeasuredRecall:
         return cls(1.0, 10, 0, 1.0, 1.0, target.value, target.queries is not None)
 
     def __str__(self) -> str:
-        """Say it in a line."""
+        """Return a line of text."""
         if not self.queries:
             return "recall 1 by comparing with all items"
         of = "queries of the caller" if self.own_queries else "items as queries"
@@ -52,12 +52,12 @@ class MeasuredRecall:
 
 @dataclass(frozen=True)
 class RecallTarget:
-    """What an index is built for, and built again for.
+    """The recall that an index is built and rebuilt for.
 
     Args:
         value: The recall@10 to be reached.
         queries: Those of the caller, checked float32 `[Q, D]`; None for items.
-        seed: Draws the queries.
+        seed: Seed of the drawing of queries.
     """
 
     value: float
@@ -70,9 +70,9 @@ def recall_interval(
 ) -> tuple[float, float]:
     """Return the interval of a mean recall.
 
-    It is Wilson's, of as many independent trials as would vary as much: the neighbours
-    of one query are found or missed together. Where all queries have the same recall,
-    each is one trial.
+    It is Wilson's, for as many independent trials as would have the same variance: the
+    neighbors of one query are found or missed together. If all queries have the same
+    recall, each is one trial.
 
     Args:
         recalls: Of each query, from 0 to 1, `[Q]`.
@@ -81,7 +81,7 @@ def recall_interval(
     mean, variance = float(recalls.mean()), float(recalls.var()) / len(recalls)
     trials = mean * (1 - mean) / variance if variance else len(recalls)
     square = quantile**2 / trials
-    centre = mean + square / 2
+    center = mean + square / 2
     half = math.sqrt(square * mean * (1 - mean) + square**2 / 4)
-    low, high = (centre - half) / (1 + square), (centre + half) / (1 + square)
+    low, high = (center - half) / (1 + square), (center + half) / (1 + square)
     return max(0.0, low), min(1.0, high)

@@ -1,4 +1,4 @@
-"""Looking through a saved index for whatever may be wrong with it."""
+"""Check everything about a saved index."""
 
 import os
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml._arguments import whole
-from tfdml.index.local import ExactIndex, LocalIndex
+from tfdml.index._load import LOCAL_CLASSES
+from tfdml.index.local import LocalIndex
 from tfdml.index.rows import Snapshot
-from tfdml.index.scann import ScannIndex
 from tfdml.index.storage import (
     IndexFileError,
     LogError,
@@ -24,11 +24,6 @@ from tfdml.index.storage import (
     saved_data,
 )
 
-LOCAL_CLASSES: dict[str, type[ExactIndex] | type[ScannIndex]] = {
-    "ExactIndex": ExactIndex,
-    "ScannIndex": ScannIndex,
-}
-"""The classes that hold their items themselves, by their names in the manifest."""
 _ROWS = 65_536  # that are looked at at once
 _FOUND = 0.9  # of the sample, where the search is approximate
 _TOLERANCE = 1e-3  # of scores, relative: ScaNN sums in float32
@@ -36,17 +31,17 @@ _TOLERANCE = 1e-3  # of scores, relative: ScaNN sums in float32
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What `verify_index` has found.
+    """The result of `verify_index`.
 
     Attributes:
         folder: The folder.
-        problems: What is wrong, a sentence each; empty for an intact index.
-        kind: The class, such as `"ScannIndex"`; "" where it cannot be told.
-        items: Items that can be found, the changes in the log made.
+        problems: What is wrong, one sentence each; empty for an intact index.
+        kind: The class, such as `"ScannIndex"`; "" if unknown.
+        items: Items that can be found, after the changes in the log.
         files: Files of data whose SHA-256 is right.
         bytes: Their size.
         changes: Changes in the log.
-        torn_bytes: At the end of the log, of a change that a kill has cut short before
+        torn_bytes: Bytes at the end of the log, of a change that was cut short before
             it was acknowledged; the next change overwrites them.
         tried: Items that were searched for.
         found: Those of them that were found, at least as near as they are.
@@ -69,7 +64,7 @@ class VerifyReport:
         return not self.problems
 
     def __str__(self) -> str:
-        """Say all of it, a line each."""
+        """Return all of it, one line each."""
         lines = [f"{self.folder}: {'intact' if self.ok else 'damaged'}"]
         lines += [f"  problem: {problem}" for problem in self.problems]
         if self.kind:
@@ -89,21 +84,21 @@ class VerifyReport:
 def verify_index(
     folder: str | os.PathLike[str], *, sample: int = 1000, seed: int = 0
 ) -> VerifyReport:
-    """Look through the index in a folder for whatever may be wrong with it.
+    """Check everything about the index in a folder.
 
-    The manifest, the size and SHA-256 of every file, and the log are checked, then,
-    where they are intact, what a load makes of them: whether ids repeat, embeddings are
-    finite, lengths agree, and a sample of items find themselves. Nothing is changed.
-    Of an approximate index, one item in ten may miss itself. Of a `MilvusIndex`, what
-    is in the folder is checked, and not the cluster.
+    The manifest, the size and SHA-256 of every file, and the log are checked. If they
+    are intact, the loaded index is checked too: ids must not repeat, embeddings must be
+    finite, lengths must agree, and a sample of items must find themselves. Nothing is
+    changed. With approximate search, one item in ten may miss itself. For a
+    `MilvusIndex`, the folder is checked, not the cluster.
 
     Args:
         folder: What `save` has written. Others may search and change it meanwhile.
         sample: How many items are searched for, at most; 0 for none.
-        seed: Draws them.
+        seed: Seed of the drawing of the sample.
 
     Returns:
-        A report. A damaged index raises nothing: it has `problems`.
+        A report. A damaged index does not raise: its report has `problems`.
     """
     sample = whole("sample", sample, least=0)
     seed = whole("seed", seed, least=0)
@@ -119,7 +114,7 @@ def verify_index(
 
 
 def _looked_at(folder: Path, sample: int, seed: int) -> dict[str, Any]:
-    """Look through what a folder holds now."""
+    """Check what a folder holds now."""
     found = _find_damage(folder)
     problems: list[str] = found["problems"]
     # What reads damaged files may end the process.
@@ -154,14 +149,16 @@ def _find_damage(folder: Path) -> dict[str, Any]:
         if found["kind"] in LOCAL_CLASSES:
             found |= _look_through_log(log_of(data), problems)
         elif found["kind"] != "MilvusIndex":
-            problems.append(f"{folder} holds a {found['kind']!r}, which is no index.")
+            problems.append(
+                f"{folder} holds a {found['kind']!r}, which is not an index."
+            )
     except (IndexFileError, LogError, OSError) as error:
         problems.append(str(error))
     return found
 
 
 def _sizes(data: Path, files: dict[str, Any], problems: list[str]) -> Iterator[int]:
-    """Give the size of each file that is as it was written."""
+    """Yield the size of each intact file."""
     for name, measured in files.items():
         try:
             if not isinstance(measured, dict):
@@ -180,8 +177,8 @@ def _look_through_log(log: Path, problems: list[str]) -> dict[str, int]:
     if torn and has_whole_length(log, log.stem, ends[-1]):
         problems.append(
             f"{log}: the change at byte {ends[-1]} has its length and not its content. "
-            "If the power failed while it was made, it was not acknowledged, and the "
-            "next change of the index removes it. Otherwise the disk has lost it: "
+            "If the power failed while it was written, it was not acknowledged, and "
+            "the next change of the index removes it. Otherwise the disk has lost it: "
             "restore the folder from a copy."
         )
     return {"changes": len(ends) - 1, "torn_bytes": torn}
@@ -202,14 +199,14 @@ def _look_into(
     return {"items": state.count, "tried": len(rows), "found": found}
 
 
-def _of_rows(state: Snapshot) -> Iterator[str]:
-    """Say what is wrong with ids and embeddings."""
+def _of_rows(state: Snapshot, at_once: int = _ROWS) -> Iterator[str]:
+    """Yield what is wrong with ids and embeddings."""
     ids = state.ids_of(np.flatnonzero(state.live))
     unique, counts = np.unique(ids, return_counts=True)
     for repeated in unique[counts > 1][:10].tolist():
-        yield f"The id {repeated!r} is there more than once."
-    for start in range(0, state.rows, _ROWS):
-        rows = np.arange(start, min(start + _ROWS, state.rows))
+        yield f"The id {repeated!r} occurs more than once."
+    for start in range(0, state.rows, at_once):
+        rows = np.arange(start, min(start + at_once, state.rows))
         embeddings = state.embeddings_of(rows[state.live[rows]])
         if not np.isfinite(embeddings).all():
             yield f"Embeddings from row {start} on are not finite."
@@ -222,13 +219,13 @@ def _count_found(
 ) -> int:
     """Search for items with their own embeddings, and count those that are found.
 
-    One is where the best hit is at least as near as the item itself: others may have
-    the same embedding, and by dot product longer ones are nearer.
+    An item is found if the best hit is at least as near as the item itself: others may
+    have the same embedding, and by dot product longer ones are nearer.
     """
     embeddings = state.embeddings_of(rows)
     queries, own = embeddings, np.ones(len(rows))
     if state.metric == "dot_product":
-        # Of another length, for which scores are numbers that float32 has.
+        # Scaled so that float32 can represent the scores.
         exact = embeddings.astype(np.float64)
         lengths = np.linalg.norm(exact, axis=1, keepdims=True) * _largest(state)
         queries = (exact / np.where(lengths > 0, lengths, 1)).astype(np.float32)
@@ -249,7 +246,7 @@ def _count_found(
 
 
 def _largest(state: Snapshot) -> float:
-    """Return the largest number of all embeddings, without sign, or near it."""
+    """Return about the largest absolute value in all embeddings."""
     found = [
         max(float(rows.max(initial=0)), -float(rows.min(initial=0)))
         for rows in (state.base_embeddings, state.tail_embeddings)

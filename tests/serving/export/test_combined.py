@@ -33,7 +33,7 @@ from tests.support.small_images import write_shapes
 from tfdml.export import SavedEmbedder, read_description
 from tfdml.images import encode_png, read_image
 from tfdml.index import ScannIndex
-from tfdml.index.scann import _searcher as scann_search
+from tfdml.index.scann._searcher import ScannLimits
 from tfdml.neighbors import nearest_neighbors
 
 pytest.importorskip("scann")
@@ -199,8 +199,8 @@ def gallery_of(folder, vectors, monkeypatch):
 
     Thresholds are lowered so that few rows are searched as many are.
     """
-    monkeypatch.setattr(scann_search, "_HASHING_FROM", 400)
-    monkeypatch.setattr(scann_search, "_TREE_ABOVE", 1000)
+    limits = ScannLimits(hashing_from=400, tree_above=1000)
+    monkeypatch.setattr(ScannIndex, "scann_limits", limits)
     paths = [f"a/{number}.png" for number in range(len(vectors))]
     fingerprint = model_fingerprint(folder / "models/shapes/3")
     index = ScannIndex.build(vectors, ids=paths, model_fingerprint=fingerprint)

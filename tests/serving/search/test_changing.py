@@ -20,7 +20,7 @@ from tests.support.search_fixtures import (
 )
 from tfdml.images import UnreadableImageError
 from tfdml.index import LockedError, ScannIndex
-from tfdml.index.local import _compaction as compaction
+from tfdml.index.local import Limits, LocalIndex
 from tfdml.index.storage import ChangeLog
 
 
@@ -274,7 +274,7 @@ def test_a_long_log_is_brought_into_the_index(folder, monkeypatch):
 
 def test_an_index_that_is_built_again_is_saved(folder, model, monkeypatch):
     # `index add` would else throw away what it has built.
-    monkeypatch.setattr(compaction, "_TAIL_LEAST", 3)
+    monkeypatch.setattr(LocalIndex, "limits", Limits(tail_least=3))
     for number in range(4):
         write_picture(folder / "more" / "new" / f"{number}.png", (9, 9, number * 50))
     add_images(folder / "index", folder / "more", model=model)
@@ -282,7 +282,7 @@ def test_an_index_that_is_built_again_is_saved(folder, model, monkeypatch):
     assert (found.count, found.details["added"]) == (13, 0)
     assert not found.details["save_is_due"]
     # Images that are removed are no less.
-    monkeypatch.setattr(compaction, "_TAIL_LEAST", 1)
+    monkeypatch.setattr(LocalIndex, "limits", Limits(tail_least=1))
     remove_images(folder / "index", [f"new/{number}.png" for number in range(4)])
     found = load_gallery(folder / "index")[0].stats()
     assert (found.count, found.details["removed"]) == (9, 0)

@@ -72,7 +72,7 @@ def test_integers_are_floats_beside_floats():
     assert check_attributes({"x": [1, 0.5]}, 2, {}) == {"x": ("number", [1.0, 0.5])}
     checked = check_attributes({"x": [1, None]}, 2, {"x": "number"})
     assert checked == {"x": ("number", [1.0, None])}
-    with pytest.raises(ValueError, match=r"holds floats, of which none equals"):
+    with pytest.raises(ValueError, match=r"must hold integers that a float rep"):
         check_attributes({"x": [2**53 + 1, 0.5]}, 2, {})
 
 
@@ -87,8 +87,8 @@ def test_attribute_without_a_value_is_none():
     [
         (["a", "b"], "`attributes` must be a dictionary.*list"),
         ("ab", "`attributes` must be a dictionary.*str"),
-        ({7: ["a", "b"]}, "`attributes` must be named by strings.*7"),
-        ({"": ["a", "b"]}, "`attributes` must be named by strings.*''"),
+        ({7: ["a", "b"]}, "`attributes` must have non-empty strings as names.*7"),
+        ({"": ["a", "b"]}, "`attributes` must have non-empty strings as names.*''"),
         ({"x": "ab"}, r"`attributes\['x'\]` must be a sequence.*'ab'"),
         ({"x": b"ab"}, r"`attributes\['x'\]` must be a sequence"),
         ({"x": None}, r"`attributes\['x'\]` must be a sequence.*None"),
@@ -102,7 +102,7 @@ def test_attribute_without_a_value_is_none():
         ({"x": [True, 1]}, "values of one kind.*boolean and integer"),
         ({"x": [1.0, True]}, "values of one kind.*boolean and number"),
         ({"x": [1, 2**63]}, "must fit int64"),
-        ({"x": [1.0, float("nan")]}, "must be finite; None stands for no value"),
+        ({"x": [1.0, float("nan")]}, "must be finite; use None"),
         ({"x": [1.0, np.float32(np.inf)]}, "must be finite"),
         ({"x": ["a", "b\0"]}, "must not contain the character NUL"),
         ({"x": ["a", "\udcff"]}, r"`attributes\['x'\]` must be valid Unicode"),
@@ -114,7 +114,7 @@ def test_attribute_without_a_value_is_none():
         ({"class": [1, 2]}, "values of one kind.*integer and string"),
         ({"count": [0.5, None]}, "the kind that the index has, integers"),
         ({"count": [0.5, 1]}, "the kind that the index has, integers"),
-        ({"price": [2**53 + 1, None]}, "holds floats, of which none equals"),
+        ({"price": [2**53 + 1, None]}, "must hold integers that a float rep"),
         ({"sold": [1, 0]}, "values of one kind.*boolean and integer"),
     ],
 )

@@ -1,5 +1,6 @@
 """Indexes that are built again, by themselves or when told, while they are in use."""
 
+import threading
 import weakref
 
 import numpy as np
@@ -9,13 +10,13 @@ from tests.support.index_examples import BOTH
 from tests.support.index_walk import Walk
 from tests.support.saved_indexes import items_of, run_python
 from tfdml.index import ExactIndex
-from tfdml.index.local import _compaction as compaction
+from tfdml.index.local import Limits, LocalIndex
 
 
 @pytest.fixture
 def eager(monkeypatch):
     """Have an index built again after a handful of changes."""
-    monkeypatch.setattr(compaction, "_TAIL_LEAST", 5)
+    monkeypatch.setattr(LocalIndex, "limits", Limits(tail_least=5))
 
 
 @BOTH
@@ -78,7 +79,7 @@ def test_save_goes_on_where_the_index_cannot_be_built_again(
     index.add(np.eye(3)[[0, 1, 2] * 2], range(10, 16))
     index.save(tmp_path)
     index.close()
-    assert "cannot be built again" in caplog.text
+    assert "cannot be rebuilt" in caplog.text
     assert not index.stats().details["save_is_due"]  # a try would fail again
     assert items_of(ExactIndex.load(tmp_path)) == items_of(index)
 
@@ -91,7 +92,7 @@ def test_index_is_built_again_once_searches_of_what_was_loaded_are_many(
     with index_class.build(np.empty((0, 3)), []) as index:
         index.save(tmp_path)
         index.add(np.eye(3)[[0, 1, 2] * 2], range(6))
-    monkeypatch.setattr(compaction, "_COMPARED", 40)
+    monkeypatch.setattr(LocalIndex, "limits", Limits(tail_least=5, compared=40))
     reader = index_class.load(tmp_path)
     expected = items_of(reader)
     for _ in range(4):  # as a program that ends soon
@@ -113,7 +114,7 @@ def test_index_is_built_again_once_searches_of_what_was_loaded_are_many(
 
 
 def test_searches_of_an_index_with_few_changes_build_nothing(monkeypatch):
-    monkeypatch.setattr(compaction, "_COMPARED", 0)
+    monkeypatch.setattr(LocalIndex, "limits", Limits(compared=0))
     index = ExactIndex.build(np.eye(3))
     index.add(np.eye(3), [3, 4, 5])
     for _ in range(5):
@@ -156,7 +157,7 @@ def test_index_that_cannot_be_built_again_goes_on(eager, monkeypatch, caplog):
         walk.index._guarded._compaction.wait()
     # At 6 rows more than were built of, and whenever these have doubled.
     assert tries == [9, 15, 27, 51]
-    assert "cannot be built again" in caplog.text
+    assert "cannot be rebuilt" in caplog.text
     walk.check()
     with pytest.raises(MemoryError):
         walk.index.compact()
@@ -172,7 +173,7 @@ def test_change_is_made_where_no_thread_can_be_started(eager, monkeypatch, caplo
     def fail(self):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(compaction.threading.Thread, "start", fail)
+    monkeypatch.setattr(threading.Thread, "start", fail)
     index.add(np.eye(3)[[0, 1, 2] * 3], range(3, 12))
     assert len(index) == 12
     assert "can't start new thread" in caplog.text

@@ -22,7 +22,7 @@ from tests.support.saved_indexes import (
     snapshot,
 )
 from tfdml.index import ExactIndex, IndexFileError, LockedError, ScannIndex, load_index
-from tfdml.index.rows import _growing as growing
+from tfdml.index.rows import _growing_array as growing
 from tfdml.index.rows import _table as table
 from tfdml.index.storage import _log as log
 
@@ -133,14 +133,14 @@ def test_changes_that_are_read_again_copy_the_marks_of_the_rows_once(
         saved.remove([number - number % 2])
         saved.add([[1, 2, 3]], [number - number % 2])
     saved.close()
-    copied, copies = growing.Growing.copied, []
+    copied, copies = growing.GrowingArray.copied, []
 
     def counted(self, size):
         copies.append(size)
         return copied(self, size)
 
     with monkeypatch.context() as patched:
-        patched.setattr(growing.Growing, "copied", counted)
+        patched.setattr(growing.GrowingArray, "copied", counted)
         assert items_of(load_index(folder)) == items_of(saved)
         assert len(copies) == 1
     # Those that search meanwhile see all of them at once.

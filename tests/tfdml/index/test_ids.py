@@ -81,7 +81,7 @@ BAD_IDS = [
     (7, r"`ids` must be a sequence of ids.*\[7\]"),
     (np.int64(7), r"`ids` must be a sequence of ids"),
     (np.array(7), r"`ids` must be a sequence of ids"),
-    ({"a", "b"}, r"`ids` must be in an order, which a set has not"),
+    ({"a", "b"}, r"`ids` must be an ordered sequence, not a set"),
 ]
 REPEATED = [
     (["a", "a"], r"`ids` must not repeat.*'a' 2 times"),

@@ -11,8 +11,7 @@ from tests.support.saved_indexes import use_method as make_scann_use
 from tfdml.index import ExactIndex, ScannIndex, SearchResult
 from tfdml.index.local import _exact as exact
 from tfdml.index.scann import _index as scann
-from tfdml.index.scann import _searcher as scann_search
-from tfdml.index.scann._searcher import choose_settings
+from tfdml.index.scann._searcher import ScannLimits, choose_settings
 from tfdml.neighbors import _exact as neighbors
 from tfdml.neighbors import nearest_neighbors
 
@@ -63,12 +62,12 @@ def test_asking_for_all_rows_returns_each_once(metric, method, use_method):
 
 
 @METHODS
-def test_blocks_of_queries_do_not_change_the_answer(method, use_method, monkeypatch):
+def test_blocks_of_queries_do_not_change_the_answer(method, use_method):
     use_method(method)
     gallery = clustered(400, 6, 15)
     index = ScannIndex.build(gallery)
     whole = index.search(gallery[:50], k=4)
-    monkeypatch.setattr(scann_search, "_BLOCK_CANDIDATES", 700)
+    index._table.snapshot.searcher.limits = ScannLimits(block_candidates=700)
     blocks = index.search(gallery[:50], k=4)
     np.testing.assert_array_equal(blocks.ids, whole.ids)
     np.testing.assert_array_equal(blocks.scores, whole.scores)

@@ -147,7 +147,7 @@ def test_flipped_bit_of_the_last_change_is_an_error(tmp_path):
         damaged = bytearray(whole)
         damaged[place] ^= 1 << place % 8
         path.write_bytes(damaged)
-        with pytest.raises(LogError, match=f"at byte {ends[1]}.*Cutting the file"):
+        with pytest.raises(LogError, match=f"at byte {ends[1]}.*Truncating the file"):
             list(read_log(path, NAME))
     path.write_bytes(whole[: ends[1]])  # as it says
     assert len(list(read_log(path, NAME))) == 1
@@ -168,7 +168,7 @@ def test_change_of_which_blocks_were_not_written_is_left_out_and_told(tmp_path, 
             ((_, only),) = read_log(path, NAME)
             assert only == ends[1]
             # Where the header is gone too, nobody knows how long it should be.
-            told = f"at byte {ends[1]} was not wholly written" in caplog.text
+            told = f"at byte {ends[1]} was not completely written" in caplog.text
             assert told == (start > ends[1])
     # Zeros that are no block were not left by the disk.
     path.write_bytes(whole[:5000] + bytes(3000) + whole[8000:])
@@ -254,7 +254,7 @@ def test_record_of_something_else_is_refused(values, tmp_path, monkeypatch):
         values = {**whole, "attributes": {}, **values}
     monkeypatch.setattr(log.json, "dumps", lambda *a, **o: json_text(values))
     write(path, change(ids=[1]) if "ids" in values else change())
-    with pytest.raises(LogError, match=f"{path} holds no change"):
+    with pytest.raises(LogError, match=f"{path} holds a record that is not a change"):
         list(read_log(path, NAME))
 
 
@@ -389,9 +389,9 @@ def test_log_of_another_index_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("foreign", "message"),
     [
-        (change(removed=["nobody"], dtype="U9"), "a removed id is not there"),
-        (change(ids=["c"], dtype="U9"), "an added id is there"),
-        (change(removed=["a"], ids=["c"], dtype="U9"), "an added id is there"),
+        (change(removed=["nobody"], dtype="U9"), "a removed id is missing"),
+        (change(ids=["c"], dtype="U9"), "an added id exists"),
+        (change(removed=["a"], ids=["c"], dtype="U9"), "an added id exists"),
         (change(ids=[7]), "the kind of its ids"),
         (
             change(ids=["n"], embeddings=np.ones((1, 4), np.float32), dtype="U9"),

@@ -1,5 +1,6 @@
 """The index in Milvus against the exact one, on milvus-lite."""
 
+import dataclasses
 import itertools
 import json
 import subprocess
@@ -23,6 +24,7 @@ from tfdml.index import (
     load_index,
 )
 from tfdml.index.milvus._filters import expression_of, key_of, name_of
+from tfdml.index.milvus._store import MilvusLimits
 
 pytest.importorskip("pymilvus")
 pytest.importorskip("milvus_lite")
@@ -161,11 +163,8 @@ def clusters():
 
 
 def test_query_of_which_little_is_found_gets_as_many_items_as_the_others(
-    build, clusters, monkeypatch
+    build, clusters
 ):
-    from tfdml.index.milvus import _search as milvus_search
-
-    monkeypatch.setattr(milvus_search, "_MOST_READ", 0)
     gallery, queries = clusters
     index = build(
         gallery,
@@ -173,10 +172,16 @@ def test_query_of_which_little_is_found_gets_as_many_items_as_the_others(
         index_parameters={"nlist": 2},
         search_parameters={"nprobe": 1},
     )
+    limit(index, compared=0)
     (answer,) = index._store.search(True, queries[1:], 10)
     assert len(answer) == 4  # what the list that Milvus looks into holds
     expected = ExactIndex.build(gallery).search(queries, k=10)
     assert_same(index.search(queries, k=10), expected)
+
+
+def limit(index, **limits):
+    """Give an index other limits of its requests."""
+    index._store = dataclasses.replace(index._store, limits=MilvusLimits(**limits))
 
 
 def cut(monkeypatch, index, most):
@@ -218,12 +223,10 @@ def test_items_that_milvus_never_finds_are_compared_with_here(
 def test_collection_too_large_to_be_read_gives_fewer_columns(
     build, clusters, monkeypatch
 ):
-    from tfdml.index.milvus import _search as milvus_search
-
     gallery, queries = clusters
     index = build(gallery)
     cut(monkeypatch, index, 3)
-    monkeypatch.setattr(milvus_search, "_MOST_READ", 63)
+    limit(index, compared=63)
     expected = ExactIndex.build(gallery).search(queries, k=3)
     assert_same(index.search(queries, k=10), expected)
 
@@ -272,13 +275,11 @@ def test_to_ask_widely_is_to_look_at_all_that_an_index_type_can(
     assert max(store._parameters(16_384, widely=True).values(), default=0) <= 32_768
 
 
-def test_many_queries_go_in_blocks(build, monkeypatch):
-    from tfdml.index.milvus import _search as milvus_search
-
+def test_many_queries_go_in_blocks(build):
     gallery, queries = points(50), points(23, seed=2)
     index = build(gallery)
     whole = index.search(queries, k=3)
-    monkeypatch.setattr(milvus_search, "_QUERIES", 5)
+    limit(index, queries=5)
     assert_same(index.search(queries, k=3), whole)
 
 
@@ -438,7 +439,7 @@ def test_unknown_attribute_or_kind_in_a_filter_is_refused(pair):
     index, _ = pair
     with pytest.raises(ValueError, match="must name attributes of the index"):
         index.search(points(1), where={"colour": "red"})
-    with pytest.raises(ValueError, match=r"must compare with .* integers"):
+    with pytest.raises(ValueError, match=r"must compare with integers"):
         index.count({"price": "3"})
     with pytest.raises(ValueError, match="valid Unicode"):
         index.count({"class": "\ud800"})
@@ -569,7 +570,7 @@ def test_change_that_cannot_be_taken_back_says_so(build, monkeypatch):
     failing(monkeypatch, index, "delete", at=1)
     with pytest.raises(ConnectionResetError) as caught:
         index.add(points(6), range(10, 16))
-    assert "could not be taken back" in caught.value.__notes__[0]
+    assert "could not be restored" in caught.value.__notes__[0]
 
 
 def failing(monkeypatch, index, method, *, at):
@@ -588,10 +589,8 @@ def failing(monkeypatch, index, method, *, at):
 
 
 def test_requests_stay_below_the_limit_of_bytes(build, monkeypatch):
-    from tfdml.index.milvus import _rows as milvus_rows
-
-    monkeypatch.setattr(milvus_rows, "MOST_BYTES", 300)
     index = build(points(20), [str(i) * 40 for i in range(20)])
+    limit(index, bytes_written=300)
     calls = failing(monkeypatch, index, "upsert", at=0)
     index.add(points(9), ["x" * 40 + str(i) for i in range(9)])
     assert [len(rows) for _, rows in calls] == [4, 4, 1]
@@ -601,10 +600,8 @@ def test_requests_stay_below_the_limit_of_bytes(build, monkeypatch):
 def test_answers_stay_below_the_limit_of_bytes_however_long_attributes_are(
     build, monkeypatch
 ):
-    from tfdml.index.milvus import _store as milvus_store
-
-    monkeypatch.setattr(milvus_store, "MOST_BYTES_READ", 4 * 2**16)
     index = build(points(7), attributes={"text": ["x" * 60_000] * 7})
+    limit(index, bytes_read=4 * 2**16)
     calls = failing(monkeypatch, index, "query", at=0)
     items = index.get(range(7))
     assert len(calls) == 3
@@ -753,7 +750,7 @@ def test_other_model_dimension_or_collection_is_refused(uri, build):
     client.alter_collection_properties(
         collection, properties={"tfdml.state": "building"}
     )
-    with pytest.raises(IndexFileError, match="must be finished"):
+    with pytest.raises(IndexFileError, match="must be complete"):
         MilvusIndex.connect(uri, collection)
 
 
@@ -876,7 +873,7 @@ def test_index_type_that_milvus_lite_only_pretends_to_have_is_refused(
         ({"model_fingerprint": 1}, "`model_fingerprint` must be a string"),
         ({"uri": ""}, "`uri` must be an address or a path"),
         ({"uri": "milvus"}, r"a path for milvus-lite that ends with \".db\""),
-        ({"uri": "no/such/folder/m.db"}, "a path in a folder that is there"),
+        ({"uri": "no/such/folder/m.db"}, "a path in an existing folder"),
         ({"ids": [1]}, "one id for each of the 3 rows"),
     ],
 )
@@ -1052,11 +1049,11 @@ def test_path_that_was_moved_is_named_with_what_to_do(build, tmp_path):
     old = tmp_path / "gone" / "a.db"
     rewrite_manifest(tmp_path / "index", uri=str(old))
     for load in (load_index, MilvusIndex.load):
-        with pytest.raises(IndexFileError, match=r"a\.db, where nothing is") as caught:
+        with pytest.raises(IndexFileError, match=r"a\.db, which does not") as caught:
             load(tmp_path / "index")
         assert "damaged" not in str(caught.value)
         assert "`MilvusIndex.connect`" in str(caught.value)
-    with pytest.raises(IndexFileError, match=r"a\.db, where nothing is"):
+    with pytest.raises(IndexFileError, match=r"a\.db, which does not"):
         MilvusIndex.connect(str(tmp_path / "a.db"), "c")
     assert not (tmp_path / "a.db").exists()
     index.save(tmp_path / "index")

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from tfdml.index import ExactIndex, Not, ScannIndex, SearchResult, near_duplicates
-from tfdml.index import _near_duplicates as module
 
 BOTH = pytest.mark.parametrize("index_class", [ExactIndex, ScannIndex])
 
@@ -59,15 +58,16 @@ def found_pairs(found):
 )
 @pytest.mark.parametrize("kind", ["string", "integer"])
 def test_pairs_and_groups_are_those_of_comparing_all(
-    index_class, metric, threshold, kind, monkeypatch
+    index_class, metric, threshold, kind
 ):
-    monkeypatch.setattr(module, "_AT_ONCE", 7)
     rows = families([1, 2, 3, 9, 5, 1, 4] * 2)
     ids = list(range(100, 100 + len(rows)))
     if kind == "string":
         ids = [f"{number}.png" for number in ids]
     index = index_class.build(rows, ids, metric=metric)
-    found = near_duplicates(index, threshold=threshold, neighbors=len(rows))
+    found = near_duplicates(
+        index, threshold=threshold, neighbors=len(rows), batch_size=7
+    )
     expected = all_pairs(rows, ids, threshold, metric)
     received = found_pairs(found)
     assert received.keys() == expected.keys()
@@ -171,7 +171,7 @@ def test_item_crowded_out_by_its_equals_has_no_more_pairs_than_others():
     assert found.groups == [tuple(range(10))]
 
 
-def test_higher_score_of_both_sides_counts(monkeypatch):
+def test_higher_score_of_both_sides_counts():
     # As rounding may have it in an approximate index.
     class Rounding(ExactIndex):
         calls = 0
@@ -181,9 +181,8 @@ def test_higher_score_of_both_sides_counts(monkeypatch):
             ids, scores = super().search(*arguments, **options)
             return SearchResult(ids, scores - (0.01 if self.calls in (1, 4) else 0))
 
-    monkeypatch.setattr(module, "_AT_ONCE", 1)
     index = Rounding.build(np.eye(2)[[0, 0, 1, 1]])
-    found = near_duplicates(index, threshold=0.98)
+    found = near_duplicates(index, threshold=0.98, batch_size=1)
     assert found_pairs(found) == {(0, 1): 1, (2, 3): 1}
 
 
@@ -196,8 +195,7 @@ def test_one_item_with_many_neighbors_is_found_from_the_others():
 
 
 @BOTH
-def test_filter_compares_only_what_it_lets_pass(index_class, monkeypatch):
-    monkeypatch.setattr(module, "_AT_ONCE", 5)
+def test_filter_compares_only_what_it_lets_pass(index_class):
     rows = families([6, 6, 6])
     classes = ["cat", "dog", None] * 6
     index = index_class.build(rows, attributes={"class": classes})
@@ -207,7 +205,7 @@ def test_filter_compares_only_what_it_lets_pass(index_class, monkeypatch):
         ({"class": ["cat", "dog"]}, {"cat", "dog"}),
         ({"class": "bird"}, set()),
     ):
-        found = near_duplicates(index, where=where)
+        found = near_duplicates(index, where=where, batch_size=5)
         chosen = [row for row, name in enumerate(classes) if name in kept]
         expected = all_pairs(rows[chosen], chosen, 0.95)
         assert found_pairs(found).keys() == expected.keys()
@@ -323,8 +321,7 @@ def test_items_removed_meanwhile_are_left_out(moment):
     assert list(found_pairs(found)) == [("a", "c")]
 
 
-def test_many_items_removed_meanwhile_are_left_out_in_one_run(monkeypatch):
-    monkeypatch.setattr(module, "_AT_ONCE", 16)
+def test_many_items_removed_meanwhile_are_left_out_in_one_run():
     rows = families([4] * 25, noise=0.01)
     index = Changing.build(rows)
     gone = np.random.default_rng(1).permutation(100)[:40].tolist()
@@ -332,7 +329,7 @@ def test_many_items_removed_meanwhile_are_left_out_in_one_run(monkeypatch):
     index.before_get = lambda index: (
         remove_once(*gone)(index) if next(calls) == 9 else None
     )
-    found = near_duplicates(index)
+    found = near_duplicates(index, batch_size=16)
     stay = [row for row in range(100) if row not in gone]
     assert found_pairs(found).keys() == all_pairs(rows[stay], stay, 0.95).keys()
     groups = connected(list(found_pairs(found)))
@@ -354,13 +351,12 @@ class Counting(Changing):
         return super().get(ids)
 
 
-def test_many_items_removed_at_once_take_few_requests(monkeypatch):
-    monkeypatch.setattr(module, "_AT_ONCE", 50)
+def test_many_items_removed_at_once_take_few_requests():
     rows = families([4] * 100, noise=0.01)
     index = Counting.build(rows)
     gone = np.random.default_rng(1).permutation(400)[:300].tolist()
     index.before_search = remove_once(*gone)
-    found = near_duplicates(index)
+    found = near_duplicates(index, batch_size=50)
     # All ids, 8 batches, 3 of groups; all ids and a batch once more, and the groups,
     # as items of the first batch have gone.
     assert index.asked <= 1 + 8 + 3 + 2 + 3
@@ -368,8 +364,7 @@ def test_many_items_removed_at_once_take_few_requests(monkeypatch):
     assert found_pairs(found).keys() == all_pairs(rows[stay], stay, 0.95).keys()
 
 
-def test_gallery_of_which_an_item_goes_at_each_request_comes_to_an_end(monkeypatch):
-    monkeypatch.setattr(module, "_AT_ONCE", 16)
+def test_gallery_of_which_an_item_goes_at_each_request_comes_to_an_end():
     rows = families([4] * 25, noise=0.01)
     index = Counting.build(rows)
     order = iter(np.random.default_rng(1).permutation(100).tolist())
@@ -379,7 +374,7 @@ def test_gallery_of_which_an_item_goes_at_each_request_comes_to_an_end(monkeypat
             index.remove([next(order)])
 
     index.before_get = remove_one
-    found = near_duplicates(index)
+    found = near_duplicates(index, batch_size=16)
     members = [member for group in found.groups for member in group]
     assert set(members) == set(found.pairs.first) | set(found.pairs.second)
     assert len(members) == len(set(members))
@@ -417,7 +412,7 @@ def test_items_of_which_the_search_gave_few_are_complete_only_if_it_was_enough(
     assert len(found.groups) == 6
 
 
-def test_item_of_which_the_search_gives_few_cuts_no_others(monkeypatch):
+def test_item_of_which_the_search_gives_few_cuts_no_others():
     class Poor(ExactIndex):
         def search(self, queries, k=10, **options):
             ids, scores = super().search(queries, k, **options)

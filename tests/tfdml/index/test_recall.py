@@ -43,7 +43,8 @@ def recall(index, queries, gallery, metric="cosine"):
 
 @pytest.fixture
 def measure_all_sizes(monkeypatch):
-    monkeypatch.setattr(scann_index, "_MEASURED_FROM", 400)
+    limits = searching.ScannLimits(measured_from=400)
+    monkeypatch.setattr(ScannIndex, "scann_limits", limits)
 
 
 # What is promised
@@ -82,23 +83,27 @@ def test_without_clusters_the_promise_is_kept_without_a_tree():
     assert recall(index, queries, gallery) > 0.985
 
 
-def test_target_that_no_setting_reaches_gives_exact_search_and_says_so(
-    measure_all_sizes, monkeypatch
-):
-    monkeypatch.setattr(tuning, "_REORDERS", (11,))
-    gallery, queries = drawn(3_000, 64, 3_000, spread=1.0)
-    index = ScannIndex.build(gallery, target_recall=0.999)
-    assert index.settings.method == "exact"
-    assert "No setting reached recall@10 0.999" in index.settings.reason
-    assert "by tree" in index.settings.reason
-    assert "by hashing" in index.settings.reason
-    assert recall(index, queries, gallery) == 1
-    assert index.recall == MeasuredRecall(1.0, 10, 0, 1.0, 1.0, 0.999, False)
+def searcher_for(gallery, target, **measures):
+    return tuning.searcher_for_target(
+        gallery, unit=True, target=RecallTarget(target, None, 0), **measures
+    )
 
 
-def test_reason_names_setting_recall_and_gain(measure_all_sizes, monkeypatch):
-    monkeypatch.setattr(tuning, "_costs", costs_of(exact=2.0, others=0.5))
-    index = ScannIndex.build(drawn(2_000, 8, 40)[0], target_recall=0.9)
+def test_target_that_no_setting_reaches_gives_exact_search_and_says_so():
+    gallery, _ = drawn(3_000, 64, 3_000, spread=1.0)
+    searcher = searcher_for(gallery, 0.999, reorders=(11,))
+    assert searcher.settings.method == "exact"
+    reason = searcher.settings.reason
+    assert "No setting reached recall@10 0.999" in reason
+    assert "by tree" in reason
+    assert "by hashing" in reason
+    assert searcher.recall == MeasuredRecall(1.0, 10, 0, 1.0, 1.0, 0.999, False)
+
+
+def test_reason_names_setting_recall_and_gain():
+    index = searcher_for(
+        drawn(2_000, 8, 40)[0], 0.9, costs=costs_of(exact=2.0, others=0.5)
+    )
     settings = index.settings
     assert settings.method == "tree"
     part = f"{settings.leaves_to_search} of {settings.leaves} leaves"
@@ -106,6 +111,11 @@ def test_reason_names_setting_recall_and_gain(measure_all_sizes, monkeypatch):
     assert f"{settings.reorder} items exactly" in settings.reason
     assert f"{index.recall.value:.4f}" in settings.reason
     assert "0.25 of the time" in settings.reason
+
+
+def with_cores(monkeypatch, count):
+    """Let this process think that it may use so many cores."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(count))
 
 
 def costs_of(exact, others):
@@ -116,23 +126,17 @@ def costs_of(exact, others):
     return costs
 
 
-def test_setting_that_takes_longer_than_exact_search_is_not_taken(
-    measure_all_sizes, monkeypatch
-):
-    monkeypatch.setattr(tuning, "_costs", costs_of(exact=1.0, others=1.5))
-    index = ScannIndex.build(drawn(2_000, 8, 40)[0], target_recall=0.9)
+def test_setting_that_takes_longer_than_exact_search_is_not_taken():
+    costs = costs_of(exact=1.0, others=1.5)
+    index = searcher_for(drawn(2_000, 8, 40)[0], 0.9, costs=costs)
     assert index.settings.method == "exact"
 
 
-def test_setting_that_other_queries_find_short_is_not_taken(
-    measure_all_sizes, monkeypatch
-):
-    monkeypatch.setattr(tuning, "_costs", costs_of(exact=2.0, others=0.5))
-    right = tuning.recalls_of
+def test_setting_that_other_queries_find_short_is_not_taken(monkeypatch):
     asked = []
 
     def recalls_of(searcher, sample):
-        recalls = right(searcher, sample)
+        recalls = tuning.recalls_of(searcher, sample)
         settings = searcher.settings
         # One thread searches while choosing, as many as there are when measuring.
         if searcher.threads != 1 and settings.method == "tree":
@@ -140,9 +144,13 @@ def test_setting_that_other_queries_find_short_is_not_taken(
             return recalls * 0.5 if len(asked) == 1 else recalls
         return recalls
 
-    monkeypatch.setattr(searching, "_cores", lambda: 2)
-    monkeypatch.setattr(tuning, "recalls_of", recalls_of)
-    index = ScannIndex.build(drawn(2_000, 8, 40)[0], target_recall=0.9)
+    with_cores(monkeypatch, 2)
+    index = searcher_for(
+        drawn(2_000, 8, 40)[0],
+        0.9,
+        costs=costs_of(exact=2.0, others=0.5),
+        recalls=recalls_of,
+    )
     assert index.recall.value >= 0.9
     assert len(asked) == 2
     assert (index.settings.leaves_to_search, index.settings.reorder) == (
@@ -318,7 +326,7 @@ def test_queries_that_choose_and_that_measure_differ_and_follow_from_the_seed():
 
     def rows(seed):
         target = RecallTarget(0.9, None, seed)
-        made = tuning._Tuning(gallery, True, target)
+        made = tuning._Tuning(gallery, True, target, None, None, ())
         return made._choosing.own, made._measuring.own
 
     choosing, measuring = rows(0)
@@ -405,7 +413,7 @@ def test_more_queries_than_are_measured_with_are_not_kept():
         ({"queries": np.zeros((200, 3))}, "`queries` must not have a row of zeros"),
         (
             {"queries": np.ones((200, 3)), "target_recall": None},
-            "`queries` need a `target_recall`",
+            "`queries` must come with a `target_recall`",
         ),
     ],
 )
@@ -503,7 +511,7 @@ class RecordingScann:
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 64])
 def test_scann_never_gets_0_threads_or_batches_of_0(cores, monkeypatch):
-    monkeypatch.setattr(searching, "_cores", lambda: cores)
+    with_cores(monkeypatch, cores)
     scann = RecordingScann()
     settings = searching.exact_settings("")
     searcher = searching.ScannSearcher(scann, settings, unit=True, scale=1.0)
@@ -517,7 +525,7 @@ def test_scann_never_gets_0_threads_or_batches_of_0(cores, monkeypatch):
 
 
 def test_several_threads_answer_like_one(monkeypatch):
-    monkeypatch.setattr(searching, "_cores", lambda: 3)
+    with_cores(monkeypatch, 3)
     gallery, queries = drawn(2_000, 16, 100)
     searcher = poor_searcher(gallery)
     rows, scores = searcher.nearest(queries, 10)
@@ -576,8 +584,8 @@ def test_forked_process_searches_too():
         import os
         import signal
         import numpy as np
-        from tfdml.index import ScannIndex, scann_search
-        scann_search._cores = lambda: 4
+        from tfdml.index import ScannIndex
+        os.sched_getaffinity = lambda pid: range(4)
         rows = np.random.default_rng(0).normal(size=(500, 8))
         index = ScannIndex.build(rows)
         before = index.search(rows, 3).ids

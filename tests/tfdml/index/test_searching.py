@@ -6,6 +6,7 @@ import pytest
 from tests.support.index_examples import BOTH
 from tests.support.saved_indexes import use_method
 from tfdml.index import ExactIndex, ScannIndex
+from tfdml.index.local import Limits
 from tfdml.index.local import _searching as searching
 from tfdml.index.rows import Snapshot, banned_rows
 from tfdml.neighbors import ExactSearcher, nearest_neighbors
@@ -67,9 +68,8 @@ def test_searchers_are_asked_for_more_until_all_have_enough(
     method, where, exclude, on, expected, calls, monkeypatch
 ):
     use_method(method, monkeypatch.setattr)
-    monkeypatch.setattr(searching, "_FEW_ROWS", 60)
-    monkeypatch.setattr(searching, "_ON", on)
     index = ScannIndex.build(directions(400), attributes=LEFT_OUT)
+    index.limits = Limits(few_rows=60, on=on)
     assert index.settings.method == method
     queries = [0, 100]
     result = index.search(directions(400)[queries], 5, where=where, exclude=exclude)
@@ -99,11 +99,11 @@ def test_query_that_gets_all_there_is_for_it_is_not_searched_on(index_class, cal
     assert calls == ["searched"]
 
 
-def test_many_queries_are_searched_in_blocks(monkeypatch):
+def test_many_queries_are_searched_in_blocks():
     index = ExactIndex.build(directions(400), attributes=LEFT_OUT)
     own = [[row, (row + 1) % 400] for row in ROWS.tolist()]
     whole = index.search(directions(400), 3, where={"one in 8": False}, exclude=own)
-    monkeypatch.setattr(searching, "_BLOCK_FOUND", 50)
+    index.limits = Limits(block_found=50)
     blocks = index.search(directions(400), 3, where={"one in 8": False}, exclude=own)
     assert blocks.ids.tolist() == whole.ids.tolist()
     np.testing.assert_array_equal(blocks.scores, whole.scores)
@@ -169,7 +169,6 @@ def test_excluded_ids_are_not_returned(exclude, expected):
 
 @pytest.mark.parametrize("index_class", [ExactIndex, ScannIndex])
 def test_few_rows_at_a_time_are_copied_to_be_compared_with(index_class, monkeypatch):
-    monkeypatch.setattr(searching, "_BLOCK_NUMBERS", 2 * 7)
     copied = []
     right = Snapshot.embeddings_of
 
@@ -181,6 +180,7 @@ def test_few_rows_at_a_time_are_copied_to_be_compared_with(index_class, monkeypa
     rows = directions(40)[[*range(40), *range(40)]]  # each is there twice
     allowed = [row % 3 == 0 for row in range(80)]
     index = index_class.build(rows[:60], attributes={"allowed": allowed[:60]})
+    index.limits = Limits(block_numbers=2 * 7)
     index.add(rows[60:], range(60, 80), {"allowed": allowed[60:]})
     exclude = [[0, 3], [], [39], [6, 9, 60, 63]]
     found = index.search(rows[:4], 25, where={"allowed": True}, exclude=exclude)

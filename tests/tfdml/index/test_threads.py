@@ -8,9 +8,8 @@ import pytest
 
 from tests.support.index_examples import BOTH, assert_finds
 from tfdml.index import ExactIndex, Not, SearchResult
-from tfdml.index.local import _compaction as compaction
+from tfdml.index.local import Limits, LocalIndex
 from tfdml.index.local import _index as local
-from tfdml.index.local import _searching as searching
 
 DIMENSION = 4
 CONDITIONS = {
@@ -181,8 +180,7 @@ def run_readers(recorded, changes, answers):
 @pytest.fixture
 def eager(monkeypatch):
     """Have an index built again, and searched, as if it were a large one."""
-    monkeypatch.setattr(compaction, "_TAIL_LEAST", 5)
-    monkeypatch.setattr(searching, "_FEW_ROWS", 3)
+    monkeypatch.setattr(LocalIndex, "limits", Limits(tail_least=5, few_rows=3))
 
 
 @BOTH

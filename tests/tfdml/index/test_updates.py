@@ -10,16 +10,14 @@ from tests.support.index_examples import BOTH, METRICS
 from tests.support.index_walk import Walk
 from tfdml.index import ExactIndex
 from tfdml.index import _checks as given
-from tfdml.index.local import _searching as searching
+from tfdml.index.local import Limits, LocalIndex
 
 
 @pytest.fixture
 def fewer_shortcuts(monkeypatch):
     """Have small galleries searched like large ones: by asking for more than enough."""
-    monkeypatch.setattr(searching, "_FEW_ROWS", 2)
-    monkeypatch.setattr(searching, "_FEWEST_SHARE", 50)
-    monkeypatch.setattr(searching, "_SPARE", 0.1)
-    monkeypatch.setattr(searching, "_ON", 2)
+    limits = Limits(few_rows=2, fewest_share=50, spare=0.1, on=2)
+    monkeypatch.setattr(LocalIndex, "limits", limits)
 
 
 @BOTH

@@ -1,6 +1,7 @@
-"""The indexes in the memory of this process."""
+"""Hold indexes in the memory of this process."""
 
 from tfdml.index.local._exact import ExactIndex
 from tfdml.index.local._index import LocalIndex
+from tfdml.index.local._limits import Limits
 
-__all__ = ["ExactIndex", "LocalIndex"]
+__all__ = ["ExactIndex", "Limits", "LocalIndex"]

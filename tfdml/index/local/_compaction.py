@@ -1,42 +1,36 @@
-"""Building an index again in the background, once enough of it has changed."""
+"""Rebuild an index in the background once enough of it has changed."""
 
 import logging
 import threading
 from collections.abc import Callable
 
+from tfdml.index.local._limits import Limits
 from tfdml.index.rows import Snapshot
 
 _LOGGER = logging.getLogger(__name__)
 
-# Of rows added since the last build, a share of all; comparing with a row costs about
-# as much as a search of a hundred thousand does.
-_TAIL_SHARE = 20
-_TAIL_LEAST = 2_000
-_TAIL_MOST = 20_000
-_REMOVED_SHARE = 5
-# Comparisons with such rows for each row that there is: building takes as long, so an
-# index that is only searched has not lost more than that when it is built again, and
-# a program that searches a little does not wait for it.
-_COMPARED = 5_000
-
 
 class Compaction:
-    """Has an index built again in a thread when it is worth it.
+    """Rebuilds an index in a thread when that is worthwhile.
 
     A program that ends waits for it: a thread that is stopped inside ScaNN could crash
-    it. After a failure, searches and changes go on with what there is; the next try
-    comes when twice as much has changed.
+    the program. After a failure, searches and changes go on with the old searcher; the
+    next attempt comes when twice as much has changed.
+
+    Args:
+        limits: When it is worthwhile.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
         self._thread: threading.Thread | None = None
         self._failed_with = 0
         self._compared = 0
         self._starting = threading.Lock()
 
     def is_due(self, state: Snapshot) -> bool:
-        """Whether enough has changed, more than at the last failure."""
-        return _is_worthwhile(state) and _changed(state) >= 2 * self._failed_with
+        """Return whether enough has changed, and more than at the last failure."""
+        return self._is_worthwhile(state) and _changed(state) >= 2 * self._failed_with
 
     def searched(
         self,
@@ -45,7 +39,7 @@ class Compaction:
         latest: Callable[[], Snapshot],
         compact: Callable[[], None],
     ) -> None:
-        """Consider it, if searches have been slower for long.
+        """Consider a rebuild if searches have been slower for long.
 
         Args:
             state: What was searched.
@@ -54,18 +48,18 @@ class Compaction:
             compact: As in `consider`.
         """
         self._compared += queries * _changed(state)
-        if self._compared > _COMPARED * state.rows:
+        if self._compared > self._limits.compared * state.rows:
             self._compared = 0
             self.consider(latest, compact)
 
     def consider(
         self, latest: Callable[[], Snapshot], compact: Callable[[], None]
     ) -> None:
-        """Start, if enough has changed and no other runs.
+        """Start a rebuild if enough has changed and none is running.
 
         Args:
             latest: Returns what the index holds.
-            compact: Builds it again. Neither is kept: an index that nobody holds goes
+            compact: Rebuilds it. Neither is kept: an index without references is freed
                 at once, and its lock with it.
         """
         state = latest()
@@ -82,12 +76,12 @@ class Compaction:
             try:
                 thread.start()
             except RuntimeError as error:  # too many threads, or the program ends
-                _LOGGER.warning("The index cannot be built again now: %s.", error)
+                _LOGGER.warning("The index cannot be rebuilt now: %s.", error)
             else:
                 self._thread = thread
 
     def run(self, latest: Callable[[], Snapshot], compact: Callable[[], None]) -> None:
-        """Have it built again at once, if enough has changed; see `consider`."""
+        """Rebuild at once if enough has changed; see `consider`."""
         self.wait()
         state = latest()
         if self.is_due(state):
@@ -102,25 +96,27 @@ class Compaction:
         try:
             compact()
             # Much may have changed meanwhile, and no further change may follow.
-            while _is_worthwhile(latest()):
+            while self._is_worthwhile(latest()):
                 compact()
         except Exception:
             self._failed_with = changed
-            _LOGGER.exception("The index cannot be built again, and stays as it is.")
+            _LOGGER.exception("The index cannot be rebuilt, and stays as it is.")
         else:
             self._failed_with = 0
 
     def wait(self) -> None:
-        """Wait for one that is running."""
+        """Wait for a rebuild that is running."""
         if self._thread is not None:
             self._thread.join()
+
+    def _is_worthwhile(self, state: Snapshot) -> bool:
+        limits = self._limits
+        tail, removed = state.rows - state.base, state.rows - state.count
+        most = max(limits.tail_least, state.base // limits.tail_share)
+        return tail > min(most, limits.tail_most) or (
+            limits.removed_share * removed > max(state.rows, limits.tail_least)
+        )
 
 
 def _changed(state: Snapshot) -> int:
     return (state.rows - state.base) + (state.rows - state.count)
-
-
-def _is_worthwhile(state: Snapshot) -> bool:
-    tail, removed = state.rows - state.base, state.rows - state.count
-    most = min(max(_TAIL_LEAST, state.base // _TAIL_SHARE), _TAIL_MOST)
-    return tail > most or _REMOVED_SHARE * removed > max(state.rows, _TAIL_LEAST)

@@ -1,4 +1,4 @@
-"""The index that compares every query with every item."""
+"""Compare every query with every item."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,8 +16,8 @@ from tfdml.neighbors import ExactSearcher
 class ExactIndex(LocalIndex):
     """An index that compares every query with every item.
 
-    It answers like `tfdml.neighbors.nearest_neighbors`, to the last bit: items of
-    equal score come in the order of the gallery. It needs NumPy alone.
+    Its answers equal those of `tfdml.neighbors.nearest_neighbors` to the last bit:
+    items of equal score come in the order of the gallery. It needs NumPy alone.
 
     Example:
         >>> import numpy as np
@@ -48,13 +48,13 @@ class ExactIndex(LocalIndex):
         Args:
             embeddings: The gallery, `[N, D]` with `D` at least 1, real and finite, of
                 any float or integer dtype; read as float32 and copied. `N` may be 0.
-            ids: One for each row, all strings or all integers, none twice.
-                Default: 0 to N - 1.
+            ids: One per row, all strings or all integers, without repetition. Default:
+                0 to N - 1.
             attributes: See `Index.add`. Default: none.
-            metric: `"cosine"` (default; lengths do not matter, rows of zeros are
-                refused) or `"dot_product"`.
-            model_fingerprint: Names the model that made the embeddings. It is saved
-                with the index, so that `load` can refuse another model's.
+            metric: `"cosine"` (default; lengths do not matter, rows of zeros raise) or
+                `"dot_product"`.
+            model_fingerprint: Identifies the model that made the embeddings. It is
+                saved with the index, so that `load` can reject another model's.
             embed: See `Index`.
 
         Returns:

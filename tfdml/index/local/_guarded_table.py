@@ -1,8 +1,8 @@
-"""A table that is changed, saved and built again while others search it.
+"""Change, save and rebuild a table while others search it.
 
-A change is on the disk before it is made, where the index has a folder. Rows that were
-added are compared with until they are many enough; then a thread builds a new searcher
-of all rows, and switches.
+If the index has a folder, a change is on the disk before it is made. Added rows are
+compared with one by one until there are enough of them; then a thread builds a new
+searcher of all rows, and switches.
 """
 
 import os
@@ -16,33 +16,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml.index.local._compaction import Compaction
-from tfdml.index.local._durable import Durable
-from tfdml.index.local._replay import check_fits
+from tfdml.index.local._limits import Limits
+from tfdml.index.local._saved_folder import SavedFolder
 from tfdml.index.rows import Checked, IdMap, Snapshot, Table, kind_of
-from tfdml.index.storage import Change
+from tfdml.index.storage import Change, LogError
 
 BuildAgain = Callable[[NDArray[np.float32], Any], Any]
-"""Returns the like of a searcher, None if there was none, for other rows."""
+"""Rebuilds the searcher for other rows; it is None if there was none."""
 
 
 class GuardedTable:
-    """The table of an index, and what keeps apart those that use it.
+    """The table of an index, and the locks of those that use it.
 
     Args:
         table: What it holds to begin with.
         dimension: That of its embeddings.
+        limits: When it is built again.
     """
 
-    def __init__(self, table: Table, dimension: int) -> None:
+    def __init__(self, table: Table, dimension: int, limits: Limits) -> None:
         self._table = table
         self._dimension = dimension
-        self._durable = Durable()
-        # One changes at a time, and holds it long: for the disk, and while saving.
+        self._saved = SavedFolder()
+        # Only one thread changes the index; held long, for the disk and while saving.
         self._writing = threading.RLock()
-        # Held for moments: ids lead to rows of the snapshot that is there.
+        # Held for moments: ids lead to rows of the current snapshot.
         self._switch = threading.Lock()
         self._compacting = threading.Lock()
-        self._compaction = Compaction()
+        self._compaction = Compaction(limits)
         self._is_rebuilt = False
 
     @property
@@ -53,12 +54,12 @@ class GuardedTable:
     @property
     def folder(self) -> str | None:
         """The folder, None as long as the index was not saved."""
-        return self._durable.folder
+        return self._saved.folder
 
     @property
     def log_bytes(self) -> int:
         """The size of the log, as far as it counts."""
-        return self._durable.log_bytes
+        return self._saved.log_bytes
 
     @property
     def save_is_due(self) -> bool:
@@ -73,25 +74,25 @@ class GuardedTable:
 
     @contextmanager
     def changing(self) -> Iterator[Table]:
-        """Keep other changes out, also those of other processes; see `Durable.lock`."""
+        """Keep other changes out, also by other processes; see `SavedFolder.lock`."""
         with self._writing:
-            self._durable.lock(self._replay)
+            self._saved.lock(self._replay)
             yield self._table
 
     def change(self, change: Change, compact: Callable[[], None]) -> None:
-        """Make a change for good: on the disk first, where the index has a folder.
+        """Make a change durable and visible: on the disk first, if there is a folder.
 
         Args:
             change: The change, made under `changing`.
             compact: Calls `compact`; it is called in a thread, if enough has changed.
 
         Raises:
-            OSError: It cannot be written, and is not made.
+            OSError: It cannot be written, and was not made.
         """
         if not len(change.ids) and not len(change.removed):
             return
         before = self._table.snapshot
-        self._durable.make(
+        self._saved.make(
             change, self._apply, lambda: self._table.snapshot is not before
         )
         self._compaction.consider(self._latest, compact)
@@ -99,7 +100,7 @@ class GuardedTable:
     def searched(
         self, state: Snapshot, queries: int, compact: Callable[[], None]
     ) -> None:
-        """Note a search; after many of added rows, the index is built again.
+        """Count a search; after many searches of added rows, the index is rebuilt.
 
         Args:
             state: What was searched.
@@ -112,12 +113,12 @@ class GuardedTable:
         return self._table.snapshot
 
     def _replay(self, changes: Iterable[Change]) -> None:
-        """Make changes that the log holds; those that search see all at once."""
+        """Apply the changes of the log; searches see all of them at once."""
         with self._switch:
             table = self._table
             try:
                 for change in changes:
-                    check_fits(change, table, self._dimension)
+                    _check_fits(change, table, self._dimension)
                     table = _of_kind(change.ids, table)
                     table.stage(*_rows_of(change, table))
             finally:
@@ -131,7 +132,7 @@ class GuardedTable:
             self._table = table
 
     def compact(self, build_again: BuildAgain) -> None:
-        """Build the searcher again, of all items and without the removed ones."""
+        """Rebuild the searcher, of all items and without the removed ones."""
         with self._compacting:
             table = self._table
             old = table.snapshot
@@ -159,31 +160,31 @@ class GuardedTable:
         """Save to a folder, in which each change is logged from then on.
 
         Args:
-            folder: See `Durable.save`.
+            folder: See `SavedFolder.save`.
             describe: Returns what the manifest says of the table.
             write: Writes the table's files into an empty folder.
             compact: Calls `compact`, if enough has changed: else each load would find
                 an index that has to be built again.
         """
         with self._writing:
-            self._durable.catch_up(folder, self._replay)
+            self._saved.catch_up(folder, self._replay)
         # Others may search and change it meanwhile.
         self._compaction.run(self._latest, compact)
         with self._writing:
-            self._durable.catch_up(folder, self._replay)
+            self._saved.catch_up(folder, self._replay)
             table = self._table
-            self._durable.save(folder, describe(table), lambda data: write(table, data))
+            self._saved.save(folder, describe(table), lambda data: write(table, data))
             self._is_rebuilt = False
 
     def opened(self, data: Path) -> None:
-        """Take the folder that the table was read from; see `Durable.opened`."""
-        self._durable.opened(data, self._replay)
+        """Attach the folder that the table was read from; see `SavedFolder.opened`."""
+        self._saved.opened(data, self._replay)
 
     def close(self) -> None:
-        """Wait for a searcher that is being built, and let go of the log."""
+        """Wait for a searcher that is being built, and release the log."""
         self._compaction.wait()
         with self._writing:
-            self._durable.close()
+            self._saved.close()
 
 
 def _of_kind(ids: NDArray[Any], table: Table) -> Table:
@@ -197,6 +198,41 @@ def _of_kind(ids: NDArray[Any], table: Table) -> Table:
 def _rows_of(
     change: Change, table: Table
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[Any], Checked]:
-    """Return what `Table.replace` wants to know of a change."""
+    """Return the arguments of `Table.replace` for a change."""
     removed = table.rows_of(change.removed)
     return removed, change.embeddings, change.ids, change.attributes
+
+
+def _check_fits(change: Change, table: Table, dimension: int) -> None:
+    """Check that a change can have been made to a table.
+
+    Removing a row that does not exist would remove the last one; adding an id twice
+    would leave a row that cannot be removed.
+
+    Args:
+        change: The next one in the log.
+        table: The table that it is about to be made to.
+        dimension: That of the index.
+
+    Raises:
+        LogError: It does not fit.
+    """
+    ids = change.ids if len(change.ids) else change.removed
+    known = table.kinds
+    kinds = {name: kind for name, (kind, _) in change.attributes.items()}
+    fits = {
+        "the dimension of its embeddings": change.embeddings.shape[1] == dimension,
+        "an embedding that is not finite": np.isfinite(change.embeddings).all(),
+        "the kind of its ids": table.kind in (None, kind_of(ids)),
+        "the kind of an attribute": all(
+            known.get(name, kind) == kind for name, kind in kinds.items()
+        ),
+    }
+    for what, fit in fits.items():
+        if not fit:
+            raise LogError(f"it holds a change that does not fit: {what}")
+    if (table.rows_of(change.removed) < 0).any():
+        raise LogError("it holds a change that does not fit: a removed id is missing")
+    there = table.rows_of(change.ids) >= 0
+    if not np.isin(change.ids[there], change.removed).all():
+        raise LogError("it holds a change that does not fit: an added id exists")

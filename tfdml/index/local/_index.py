@@ -1,4 +1,4 @@
-"""Indexes in memory: what exact and ScaNN search have in common.
+"""Implement what exact and ScaNN search have in common.
 
 A search takes the newest snapshot and goes on with it; a change makes the next one, so
 neither waits for the other.
@@ -27,6 +27,7 @@ from tfdml.index._checks import (
 from tfdml.index._filters import Where, matching
 from tfdml.index._interface import Embed, Index, IndexStats, Items, Metric, SearchResult
 from tfdml.index.local._guarded_table import GuardedTable
+from tfdml.index.local._limits import Limits
 from tfdml.index.local._searching import nearest
 from tfdml.index.rows import (
     Columns,
@@ -55,11 +56,13 @@ class LocalIndex(Index):
     """Ids, attributes, checks, changes and files of an index in memory.
 
     Attributes:
-        notes: What the caller wants saved with the index, in JSON types; `save` writes
-            it, `load` restores it.
+        notes: Values of the caller in JSON types, which `save` writes and `load`
+            restores.
+        limits: At which sizes searches and compaction take another way.
     """
 
     notes: dict[str, Any]
+    limits: ClassVar[Limits] = Limits()
     _takes_norms: ClassVar[bool] = False  # whether its searcher can be told them
 
     def __init__(
@@ -70,7 +73,7 @@ class LocalIndex(Index):
         model_fingerprint: str,
         embed: Embed | None,
     ) -> None:
-        self._guarded = GuardedTable(table, dimension)
+        self._guarded = GuardedTable(table, dimension, self.limits)
         self._dimension = dimension
         self._metric: Metric = metric
         self._model_fingerprint = model_fingerprint
@@ -202,7 +205,7 @@ class LocalIndex(Index):
             held = matching(where, state.columns, state.rows)
             passed = held if passed is None else held & passed
         known = {"norms": norms} if self._takes_norms else {}
-        rows, scores = nearest(state, checked, k, passed, banned, **known)
+        rows, scores = nearest(state, checked, k, passed, banned, self.limits, **known)
         self._guarded.searched(state, len(checked), self.compact)
         return SearchResult(state.ids_of(rows), scores)
 
@@ -275,7 +278,7 @@ class LocalIndex(Index):
 
     @property
     def model_fingerprint(self) -> str:
-        """What `build` was told of the model, or an empty string."""
+        """The fingerprint given to `build`, or an empty string."""
         return self._model_fingerprint
 
     @property
@@ -285,7 +288,7 @@ class LocalIndex(Index):
         return state.ids_of(np.flatnonzero(state.live))
 
     def ids_where(self, where: Where) -> NDArray[Any]:
-        """Return the ids of the items that a filter lets pass.
+        """Return the ids of the items that pass a filter.
 
         Args:
             where: As in `search`.
@@ -304,8 +307,8 @@ class LocalIndex(Index):
         """See `Index.stats`.
 
         `details` has `added` and `removed`, rows since the last build, `log_bytes`, and
-        what the class adds. `save_is_due` tells whether a `save` would make the next
-        load faster: it was built again since the last one, or is worth it.
+        what the class adds. `save_is_due` is whether a `save` would make the next load
+        faster: the index was rebuilt since the last save, or should be.
         """
         state = self._table.snapshot
         details = {
@@ -325,14 +328,14 @@ class LocalIndex(Index):
             details | self._describe(state.searcher),
         )
 
-    # Building again
+    # Rebuilding
 
     def compact(self) -> None:
-        """Build the searcher again, of all items and without the removed ones.
+        """Rebuild the searcher, of all items and without the removed ones.
 
-        Changes that add or remove many do so by themselves, in a thread, as do many
-        searches of an index that was loaded with such changes. Searches and changes go
-        on meanwhile.
+        This happens automatically, in a thread, after many items were added or removed,
+        and after many searches of an index that was loaded with such changes. Searches
+        and changes go on meanwhile.
         """
         self._guarded.compact(self._build_again)
 
@@ -341,17 +344,17 @@ class LocalIndex(Index):
     def save(self, folder: str | os.PathLike[str]) -> None:
         """See `Index.save`.
 
-        From then on each change is written to a log in the folder before it is made:
-        when `add`, `update` or `remove` has returned, `load` finds the change, whatever
+        From then on, each change is written to a log in the folder before it is made:
+        once `add`, `update` or `remove` has returned, `load` finds the change, whatever
         happens to the process. The folder may be moved and copied.
 
-        After many changes the index is built again first, as `compact` does.
+        After many changes the index is rebuilt first, as by `compact`.
 
         Raises:
-            LockedError: Another process, or another index, changes the folder.
-            IndexFileError: Also if it is the folder that the index is of, and another
-                index was saved to it since: what that one holds would be lost.
-            TypeError: `notes` is no dictionary, or holds what JSON has not.
+            LockedError: Another process, or another index, is changing the folder.
+            IndexFileError: Also if another index was saved since to the folder that
+                this one comes from: its changes would be lost.
+            TypeError: `notes` is not a dictionary of JSON values.
             ValueError: `notes` holds a number that is not finite.
         """
         check_notes(self.notes)
@@ -385,22 +388,22 @@ class LocalIndex(Index):
     ) -> Self:
         """Load an index of this class; every file is checked against its SHA-256.
 
-        Changes since it was saved are made again. The first change that is made to the
-        index locks the folder, until it is closed.
+        Changes since it was saved are applied. The first further change locks the
+        folder until the index is closed.
 
         Args:
             folder: What `save` has written, also after a move or as a copy.
-            model_fingerprint: That of the model which will embed the queries. If it
-                is given, an index of another model's embeddings is refused.
+            model_fingerprint: That of the model that will embed the queries. If given,
+                an index of another model's embeddings is rejected.
             embed: See `Index`.
 
         Returns:
             The index.
 
         Raises:
-            IndexFileError: No index, a damaged one, or not the one asked for.
-            ImportError: `ScannIndex` where ScaNN cannot be imported.
-            ValueError: `model_fingerprint` is no string, or `embed` no function.
+            IndexFileError: The folder holds no index, a damaged one, or another one.
+            ImportError: ScaNN cannot be imported, for a `ScannIndex`.
+            ValueError: `model_fingerprint` is not a string, or `embed` not a function.
         """
         check_load(model_fingerprint, embed)
         restore = partial(
@@ -438,7 +441,7 @@ class LocalIndex(Index):
         """See `Index.close`. Waits for a searcher that is being built."""
         self._guarded.close()
 
-    # What finds neighbours
+    # The searcher
 
     @classmethod
     @abstractmethod
@@ -449,14 +452,14 @@ class LocalIndex(Index):
 
     @abstractmethod
     def _build_again(self, gallery: NDArray[np.float32], searcher: Any) -> Any:
-        """Return the like of a searcher, None if there was none, for other rows."""
+        """Rebuild the searcher for other rows; it is None if there was none."""
 
     @abstractmethod
     def _write(self, searcher: Any, data: Path) -> None:
-        """Write what a load needs beside the rows; the searcher is None without any."""
+        """Write what a load needs besides rows; the searcher is None without any."""
 
     def _describe(self, searcher: Any) -> dict[str, Any]:
-        """Return what `_read` needs beside files, and what `stats` shows."""
+        """Return what `_read` needs besides files, and what `stats` shows."""
         return {}
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Searching a snapshot: its first rows by their searcher, the tail by comparing.
+"""Search a snapshot: its first rows by their searcher, the tail by comparing.
 
 Searchers know neither of removed rows nor of filters. So they are asked for more than
 is wanted; where only few rows may be returned, these are compared with instead.
@@ -11,17 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfdml.index.local._limits import Limits
 from tfdml.index.rows import Snapshot, leaving_out_alike
 from tfdml.neighbors import ExactSearcher
-
-# Copying rows to compare with them takes longer than to search as many.
-_FEW_SHARE = 2  # of fewer rows than one in so many, where they are also few,
-_FEW_ROWS = 20_000
-_FEWEST_SHARE = 20  # and of fewer than one in so many, all are compared with
-_SPARE = 2  # times the rows that are expected to be left out
-_ON = 16  # times as many are asked for, where the first were too few
-_BLOCK_FOUND = 2**22  # rows and scores held at once: 48 MiB
-_BLOCK_NUMBERS = 2**24  # of embeddings that are copied at once: 64 MiB
 
 Found = tuple[NDArray[np.int64], NDArray[np.float32]]
 """Rows and scores `[Q, k]`, best first; where there are fewer, -1 and -inf follow."""
@@ -33,6 +25,7 @@ def nearest(
     k: int,
     passed: NDArray[np.bool_] | None,
     banned: NDArray[np.int64] | None,
+    limits: Limits,
     **known: NDArray[np.float64],
 ) -> Found:
     """Find the nearest rows that may be returned.
@@ -44,6 +37,7 @@ def nearest(
         passed: Which rows any query may return, `[N]`; None for all.
         banned: Pairs of a query and a row that it must not return, `[2, P]`, none
             twice, the queries in rising order. None for none.
+        limits: When rows are compared with instead of searched for.
         known: What the searcher of the base need not work out again.
 
     Returns:
@@ -65,7 +59,7 @@ def nearest(
             return found
         banned = np.empty((2, 0), np.int64)
     parts = [
-        _of_part(state, part, queries, k, allowed, banned)
+        _of_part(state, part, queries, k, allowed, banned, limits)
         for part in (slice(0, state.base), slice(state.base, state.rows))
         if allowed[part].any()
     ]
@@ -91,38 +85,41 @@ def _of_part(
     k: int,
     allowed: NDArray[np.bool_],
     banned: NDArray[np.int64],
+    limits: Limits,
 ) -> Found:
     """Search the base or the tail, of which some row may be returned."""
     own = allowed[part]
     count = int(np.count_nonzero(own))
     banned = _in_range(banned, part.start, part.stop)
     banned = banned[:, allowed[banned[1]]]
-    if _are_few(count, len(own)):
+    if _are_few(count, len(own), limits):
         rows = part.start + np.flatnonzero(own)
-        return _among(state, rows, queries, k, banned)
+        return _among(state, rows, queries, k, banned, limits)
     is_tail = part.start == state.base
     searcher = state.tail_searcher if is_tail else state.searcher
     reachable = np.minimum(k, count - _counts(banned, len(queries)))
 
-    found = _searched(searcher, part.start, own, queries, k, banned)
+    found = _searched(searcher, part.start, own, queries, k, banned, limits)
     short = _short(found, reachable)
     if len(short):
         its = _of_queries(banned, short)
         found[0][short], found[1][short] = _searched(
-            searcher, part.start, own, queries[short], k, its, times=_ON
+            searcher, part.start, own, queries[short], k, its, limits, times=limits.on
         )
         short = _short(found, reachable)
     if len(short):  # all that they may be given is far away
         rows = part.start + np.flatnonzero(own)
         its = _of_queries(banned, short)
-        found[0][short], found[1][short] = _among(state, rows, queries[short], k, its)
+        found[0][short], found[1][short] = _among(
+            state, rows, queries[short], k, its, limits
+        )
     return found
 
 
-def _are_few(count: int, size: int) -> bool:
-    """Whether comparing with `count` of `size` rows is faster than searching all."""
-    return count * _FEWEST_SHARE <= size or (
-        count <= _FEW_ROWS and count * _FEW_SHARE <= size
+def _are_few(count: int, size: int, limits: Limits) -> bool:
+    """Return whether comparing with `count` of `size` rows is the faster way."""
+    return count * limits.fewest_share <= size or (
+        count <= limits.few_rows and count * limits.few_share <= size
     )
 
 
@@ -137,16 +134,17 @@ def _among(
     queries: NDArray[np.float32],
     k: int,
     banned: NDArray[np.int64],
+    limits: Limits,
 ) -> Found:
     """Compare with some rows, in rising order, of which not all are copied at once."""
-    step = max(1, _BLOCK_NUMBERS // queries.shape[1])
+    step = max(1, limits.block_numbers // queries.shape[1])
     best: list[Found] = []
     for start in range(0, len(rows), step):
         some = rows[start : start + step]
         searcher = ExactSearcher(state.embeddings_of(some), state.metric)  # type: ignore[arg-type]
         its = _in_range(banned, some[0], some[-1] + 1)
         every = np.ones(len(some), np.bool_)
-        best.append(_searched(searcher, some, every, queries, k, its))
+        best.append(_searched(searcher, some, every, queries, k, its, limits))
         best = [_best(best, k)]
     return best[0]
 
@@ -158,6 +156,7 @@ def _searched(
     queries: NDArray[np.float32],
     k: int,
     banned: NDArray[np.int64],
+    limits: Limits,
     *,
     times: int = 1,
 ) -> Found:
@@ -170,6 +169,7 @@ def _searched(
         queries: As in `nearest`.
         k: As in `nearest`.
         banned: As in `nearest`.
+        limits: As in `nearest`.
         times: How many times as many to search for.
     """
     size, count = len(allowed), int(np.count_nonzero(allowed))
@@ -179,9 +179,9 @@ def _searched(
     scores = np.empty((len(queries), wanted), np.float32)
     for alike, most in leaving_out_alike(_counts(banned, len(queries))):
         fetch = wanted + most
-        fetch += min(left_out, 4 + math.ceil(_SPARE * fetch * left_out / count))
+        fetch += min(left_out, 4 + math.ceil(limits.spare * fetch * left_out / count))
         fetch = min(size, times * fetch)
-        step = max(1, _BLOCK_FOUND // fetch)
+        step = max(1, limits.block_found // fetch)
         for start in range(0, len(alike), step):
             block = alike[start : start + step]
             places, near = searcher.nearest(queries[block], fetch)

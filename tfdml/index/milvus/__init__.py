@@ -1,4 +1,4 @@
-"""The index that is a collection in Milvus."""
+"""Search and change a collection in Milvus."""
 
 from tfdml.index.milvus._index import MilvusIndex
 

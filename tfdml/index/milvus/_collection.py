@@ -1,4 +1,4 @@
-"""What a Milvus collection is: its schema, its index, and what tfdml notes in it."""
+"""Create and describe a Milvus collection: schema, index and tfdml's own notes."""
 
 import json
 from collections.abc import Mapping
@@ -147,8 +147,8 @@ def read_facts(client: Any, collection: str, place: str, timeout: float) -> Fact
         )
     if properties.get(_STATE) != "ready":
         raise IndexFileError(
-            f"`collection` must be finished. Received: {collection!r}, whose `build` "
-            "goes on, or was killed: then drop it and build again."
+            f"`collection` must be complete. Received: {collection!r}, whose `build` "
+            "is still running, or was killed: then drop it and build again."
         )
     facts = Facts(**noted)
     index = client.describe_index(collection, EMBEDDING, timeout=timeout) or {}

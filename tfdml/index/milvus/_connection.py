@@ -1,4 +1,4 @@
-"""Connections to Milvus: an address of a cluster, or a path for milvus-lite."""
+"""Connect to Milvus by the address of a cluster, or a path for milvus-lite."""
 
 import os
 import re
@@ -18,7 +18,7 @@ _COLLECTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 
 
 def check_collection(collection: str) -> None:
-    """Refuse what cannot be the name of a collection.
+    """Check the name of a collection.
 
     Raises:
         ValueError: It is no word of letters, digits and underscores.
@@ -26,12 +26,12 @@ def check_collection(collection: str) -> None:
     if not isinstance(collection, str) or not _COLLECTION.fullmatch(collection):
         raise ValueError(
             "`collection` must be a word of up to 255 letters, digits and underscores "
-            f"that does not begin with a digit. Received: {collection!r}."
+            f"that does not start with a digit. Received: {collection!r}."
         )
 
 
 def check_is_there(uri: str) -> None:
-    """Refuse a path at which milvus-lite would make a new, empty database.
+    """Check that a path exists: milvus-lite would make a new, empty database.
 
     Raises:
         IndexFileError: Nothing is there.
@@ -40,9 +40,9 @@ def check_is_there(uri: str) -> None:
     if is_path and not Path(uri).exists():
         raise IndexFileError(
             "`uri` must be where milvus-lite keeps the collection. Received: "
-            f"{place_of(uri)}, where nothing is. If it was moved, open its new path "
-            "with `MilvusIndex.connect`, and `save` to the folder of the index again. "
-            "`build` makes a new one."
+            f"{place_of(uri)}, which does not exist. If it was moved, open its new "
+            "path with `MilvusIndex.connect`, and `save` to the folder of the index "
+            "again. `build` makes a new one."
         )
 
 
@@ -103,7 +103,7 @@ def disconnect(client: Any) -> None:
 
 
 def is_lite(client: Any) -> bool:
-    """Tell whether milvus-lite is at the other end."""
+    """Return whether milvus-lite is at the other end."""
     return str(client.get_server_version()).startswith("milvus_lite")
 
 
@@ -132,5 +132,5 @@ def _check_uri(uri: str) -> None:
         )
     if not Path(uri).absolute().parent.is_dir():
         raise ValueError(
-            f"`uri` must be a path in a folder that is there. Received: {uri!r}."
+            f"`uri` must be a path in an existing folder. Received: {uri!r}."
         )

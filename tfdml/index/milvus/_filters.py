@@ -1,7 +1,7 @@
-r"""Filters in the expression language of Milvus.
+r"""Translate filters into the expression language of Milvus.
 
 Attributes are keys of one JSON field. Milvus takes such a key apart at brackets and
-quotes, so a name that is not a plain word is spelt in hexadecimal digits: `key_of`.
+quotes, so a name that is not a plain word is spelled in hexadecimal digits: `key_of`.
 
 Strings stand in double quotes with five escapes: \\ \" \n \r \t. All else stands for
 itself, in the grammar of the server (`Plan.g4`, whose strings Go's `strconv.Unquote`
@@ -30,7 +30,7 @@ SMALLEST = -(2**63)
 
 _LARGEST = 2**63 - 1
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SPELT = "hex__"
+_SPELLED = "hex__"
 _ESCAPES = str.maketrans(
     {"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t"}
 )
@@ -38,17 +38,17 @@ _ESCAPES = str.maketrans(
 
 def key_of(name: str) -> str:
     """Return the key of an attribute: the name itself where that is a plain word."""
-    if _PLAIN.fullmatch(name) and not name.startswith(_SPELT):
+    if _PLAIN.fullmatch(name) and not name.startswith(_SPELLED):
         return name
-    return _SPELT + name.encode().hex()
+    return _SPELLED + name.encode().hex()
 
 
 def name_of(key: str) -> str:
     """Return the name of the attribute with a key."""
-    if not key.startswith(_SPELT):
+    if not key.startswith(_SPELLED):
         return key
     try:
-        return bytes.fromhex(key.removeprefix(_SPELT)).decode()
+        return bytes.fromhex(key.removeprefix(_SPELLED)).decode()
     except ValueError:  # of some other program
         return key
 
@@ -128,7 +128,7 @@ def _plain(value: Any) -> Any:
 
 
 def _can_equal(value: Any, kind: str) -> bool:
-    """Tell whether an attribute of a kind can have a value at all."""
+    """Return whether an attribute of a kind can have a value at all."""
     if kind == "integer":
         return bool(SMALLEST < value <= _LARGEST and value == int(value))
     if kind == "number":
@@ -187,7 +187,6 @@ def _literal(value: Any) -> str:
         value.encode()
     except UnicodeEncodeError:  # in a filter: ids have been checked
         raise ValueError(
-            "`where` must hold valid Unicode, which Milvus can be asked for. "
-            f"Received: {value!r}."
+            f"`where` must hold valid Unicode, as Milvus requires. Received: {value!r}."
         ) from None
     return f'"{value.translate(_ESCAPES)}"'

@@ -1,4 +1,4 @@
-"""The index that is a collection in Milvus, for more than one machine can hold."""
+"""Search a collection in Milvus, for galleries that one machine cannot hold."""
 
 import os
 import threading
@@ -57,32 +57,35 @@ _SEARCH_PARAMETERS: dict[str, dict[str, int]] = {"HNSW": {"ef": 128}}
 class MilvusIndex(Index):
     """A collection in Milvus: on a cluster by its address, or embedded by a path.
 
-    It answers and refuses like the other indexes. What is its own:
+    It answers and raises like the other indexes, with these differences:
 
-    - Milvus finds approximately, as its index type has it. The recall that `ScannIndex`
-      measured says nothing of it. A query for which it finds fewer items than there
-      are is asked again, more widely, and then compared with all items that may be
-      returned, if they are at most 100,000. Of more, there may be fewer columns than
-      `k`. Items of equal score come in any order.
-    - `k`, with the ids to exclude from one query alone, is at most 16,384.
-    - Each change is on Milvus' disks when the method returns, and with the consistency
+    - Milvus searches approximately, depending on the index type. The recall measured
+      by `ScannIndex` does not apply. A query that gets fewer items than exist is asked
+      again, more widely, and then compared with all items that may be returned, if
+      they are at most 100,000. If they are more, there may be fewer columns than `k`.
+      Items of equal score come in any order.
+    - `k` plus the ids excluded for one query alone is at most 16,384.
+    - `ids` asks for `batch_size` of them at a time, and returns them in ascending
+      order. Of items added or removed meanwhile, some may be included.
+      `near_duplicates` sends about three requests per batch.
+    - Each change is on Milvus' disks when the method returns. With the consistency
       `"Strong"`, the default, every client finds it from then on.
-    - Several programs may change a collection, but not the same items at one time:
-      Milvus has no transactions. That ids are new, or there, is looked up before they
-      are written. Of two programs that add one id at the same moment, both succeed, and
-      the item of the later one stays. While a change goes on, searches see part of it.
-      If the server fails in the middle of `add` or `update`, what was written is taken
-      back, as far as the server can be reached; `remove` may have removed some. A
-      program that is killed leaves what it has written.
-    - Attributes are keys of one JSON field, of at most 65,535 bytes an item. A filter
+    - Several programs may change a collection, but not the same items at the same
+      time: Milvus has no transactions. Whether ids exist is checked before they are
+      written. If two programs add one id at the same moment, both succeed, and the
+      later item stays. During a change, searches see part of it. If the server fails
+      during `add` or `update`, the change is undone as far as the server can be
+      reached; `remove` may have removed some items. A program that is killed leaves
+      what it has written.
+    - Attributes are keys of one JSON field, of at most 65,535 bytes per item. A filter
       on a large collection is faster with an index on its key, which Milvus can make.
-    - Milvus keeps its data itself: `save` writes where that is, and nothing else.
+    - Milvus keeps its data itself: `save` writes where they are, and nothing else.
 
-    Errors of the server, other than what `Index` states, are
+    Errors of the server, other than those stated by `Index`, are
     `pymilvus.MilvusException`.
 
-    A path opens milvus-lite, which serves one process, until that ends, compares in
-    Python and is meant for tests and for a few thousand items.
+    A path opens milvus-lite, which serves one process at a time, compares in Python
+    and is meant for tests and for a few thousand items.
 
     Example:
         >>> import tempfile
@@ -106,7 +109,7 @@ class MilvusIndex(Index):
     def __init__(
         self, store: Store, uri: str, database: str, embed: Embed | None
     ) -> None:
-        """Take an open collection; use `build` or `connect`."""
+        """Wrap an open collection; use `build` or `connect`."""
         self._store = store
         self._facts = store.facts
         self._uri = place_of(uri)
@@ -143,14 +146,14 @@ class MilvusIndex(Index):
     ) -> Self:
         """Make a new collection of a gallery.
 
-        On an error, the collection is dropped again. One whose `build` was killed is
-        refused by `connect`.
+        On an error, the collection is dropped again. `connect` rejects one whose
+        `build` was killed.
 
         Args:
             embeddings: The gallery, as in `ExactIndex.build`.
-            ids: One for each row, all strings or all integers, none twice. Default: 0
-                to N - 1. The kind stays: for an empty collection of strings pass
-                `np.empty(0, str)`.
+            ids: One per row, all strings or all integers, without repetition. Default:
+                0 to N - 1. The kind cannot change: for an empty collection of strings
+                pass `np.empty(0, str)`.
             attributes: See `Index.add`. Default: none.
             uri: The address of the cluster, such as "http://milvus:19530" or
                 "https://...", or for milvus-lite a path that ends with ".db", in a
@@ -164,15 +167,15 @@ class MilvusIndex(Index):
             index_parameters: What it is built with. Default: of HNSW M 16 and
                 efConstruction 200; of others, Milvus' own.
             search_parameters: What it is searched with. Default: of HNSW ef 128; of
-                others, Milvus' own. They are noted in the collection.
+                others, Milvus' own. They are recorded in the collection.
             metric: `"cosine"` or `"dot_product"`.
             model_fingerprint: Names the model that made the embeddings, so that
                 `connect` can refuse another model's.
             embed: See `Index`.
             consistency: `"Strong"` (default), `"Session"`, `"Bounded"` or
-                `"Eventually"`: how new the data is that a search sees. The checks of
-                changes are always strong.
-            batch_size: Most items in one request, at least 1; fewer where they are
+                `"Eventually"`: how recent the data is that a search sees. The checks
+                before changes are always strong.
+            batch_size: The most items in one request, at least 1; fewer if they are
                 large.
             timeout: As in `connect`.
 
@@ -181,7 +184,7 @@ class MilvusIndex(Index):
 
         Raises:
             ValueError: A shape, dtype, value, id, attribute or setting is not as stated
-                above, or the collection is there already.
+                above, or the collection exists already.
             ImportError: pymilvus, or for a path milvus-lite, is not installed.
             LockedError: Another process has the path open.
             ConnectionError: The server does not answer, or refuses the token.
@@ -248,14 +251,14 @@ class MilvusIndex(Index):
         Args:
             uri: As in `build`.
             collection: Its name.
-            token: `"user:password"` or an API key. Default: what the environment
-                variable MILVUS_TOKEN has, or none.
+            token: `"user:password"` or an API key. Default: the environment variable
+                MILVUS_TOKEN, or none.
             database: The database of the cluster that it is in. Default: Milvus' own.
-            dimension: If it is given, a collection of another is refused.
-            model_fingerprint: That of the model which will embed the queries. If it is
-                given, a collection of another model's embeddings is refused.
+            dimension: If given, a collection of another dimension is rejected.
+            model_fingerprint: That of the model that will embed the queries. If given,
+                a collection of another model's embeddings is rejected.
             embed: See `Index`.
-            search_parameters: What to search with. Default: those noted by `build`.
+            search_parameters: What to search with. Default: those recorded by `build`.
             consistency: As in `build`. Default: that of `build`.
             batch_size: As in `build`.
             timeout: Seconds to wait for each answer of the server, above 0.
@@ -264,8 +267,8 @@ class MilvusIndex(Index):
             The index.
 
         Raises:
-            IndexFileError: There is no such collection, or nothing at the path, `build`
-                has not made it, or it is of another dimension or model.
+            IndexFileError: The collection or the path does not exist, `build` has not
+                made it, or it is of another dimension or model.
             ValueError: A setting is not as stated above.
             ImportError: pymilvus, or for a path milvus-lite, is not installed.
             LockedError: Another process has the path open.
@@ -297,7 +300,7 @@ class MilvusIndex(Index):
         ids: Ids,
         attributes: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
-        """See `Index.add`, and `MilvusIndex` for what can fail in the middle."""
+        """See `Index.add`, and `MilvusIndex` for failures of the server."""
         gallery = self._checked_rows("embeddings", embeddings)
         checked = check_milvus_ids(ids, kind=self._facts.ids)
         check_count(checked, len(gallery))
@@ -319,7 +322,7 @@ class MilvusIndex(Index):
         embeddings: ArrayLike | None = None,
         attributes: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
-        """See `Index.update`, and `MilvusIndex` for what can fail in the middle."""
+        """See `Index.update`, and `MilvusIndex` for failures of the server."""
         if embeddings is None and attributes is None:
             raise ValueError(
                 "`update` must be given `embeddings` or `attributes` to replace."
@@ -345,7 +348,7 @@ class MilvusIndex(Index):
             self._store.replace(rows, make_rows(*old))
 
     def remove(self, ids: Ids) -> None:
-        """See `Index.remove`, and `MilvusIndex` for what can fail in the middle."""
+        """See `Index.remove`, and `MilvusIndex` for failures of the server."""
         checked = check_milvus_ids(ids, kind=self._facts.ids)
         with self._writing:
             _refuse_missing(checked, self._store.read(checked))
@@ -414,7 +417,7 @@ class MilvusIndex(Index):
         found = np.array(
             list(self._store.ids()), np.int64 if self._facts.ids == "integer" else str
         )
-        # None twice, even where another program has inserted one again.
+        # Without repetition, even if another program has inserted one again.
         return np.unique(found)
 
     def get(self, ids: Ids) -> Items:
@@ -459,7 +462,7 @@ class MilvusIndex(Index):
 
     @property
     def model_fingerprint(self) -> str:
-        """What `build` was told of the model, or an empty string."""
+        """The fingerprint given to `build`, or an empty string."""
         return self._facts.model_fingerprint
 
     def stats(self) -> IndexStats:
@@ -491,15 +494,15 @@ class MilvusIndex(Index):
     # Files
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write where the collection is, so that `load` connects to it again.
+        """Write where the collection is, so that `load` can connect to it again.
 
         The items stay in Milvus, which writes every change to its own disks: this is
-        no backup, and a later `load` finds them as they are then. The folder may be
-        moved and copied; it holds the address without user and password, and no token.
-        The path of milvus-lite is written as an absolute one.
+        not a backup, and a later `load` finds them as they are then. The folder may be
+        moved and copied. It holds the address without user and password, and no token.
+        The path of milvus-lite is written as an absolute path.
 
         Raises:
-            IndexFileError: The folder holds something else than an index.
+            IndexFileError: The folder holds something other than an index.
             OSError: The file cannot be written.
         """
         description = {
@@ -522,7 +525,7 @@ class MilvusIndex(Index):
         embed: Embed | None = None,
         token: str | None = None,
     ) -> Self:
-        """Connect to the collection that `save` has noted.
+        """Connect to the collection that `save` has recorded.
 
         Args:
             folder: What `save` has written, also after a move or as a copy.
@@ -531,8 +534,8 @@ class MilvusIndex(Index):
             token: As in `connect`.
 
         Raises:
-            IndexFileError: No such folder, or nothing at the path of milvus-lite, or
-                the collection is not the one that was saved any more: of another
+            IndexFileError: The folder, or the path of milvus-lite, does not exist, or
+                the collection is no longer the one that was saved: it is of another
                 dimension, metric or model.
             ImportError: As `connect`, as are the other errors.
         """

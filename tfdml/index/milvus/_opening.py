@@ -1,4 +1,4 @@
-"""Making a collection in Milvus and filling it, and opening one that is there."""
+"""Create and fill a collection in Milvus, or open an existing one."""
 
 import json
 from collections.abc import Mapping
@@ -172,6 +172,6 @@ def _check_type(client: Any, facts: Facts) -> None:
     if is_lite(client) and facts.index_type not in LITE_TYPES:
         raise ValueError(
             f"`index_type` must be one of {', '.join(LITE_TYPES)} on milvus-lite, "
-            "which takes others without a word and compares with every item. "
+            "which accepts others silently and compares with every item. "
             f"Received: {facts.index_type!r}."
         )

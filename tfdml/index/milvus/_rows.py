@@ -1,4 +1,4 @@
-"""Items as rows of a Milvus collection, and how many go into one request."""
+"""Turn items into rows of a Milvus collection, and rows into requests."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,12 +10,6 @@ from numpy.typing import NDArray
 from tfdml.index.milvus._collection import EMBEDDING
 from tfdml.index.milvus._filters import ATTRIBUTES, ID, SMALLEST, key_of, name_of
 from tfdml.index.rows import TYPES, Checked, Ids, Scalar, check_ids
-
-MOST_BYTES = 2**24
-"""In one request. Milvus takes 64 MiB; the encoding needs more than values do."""
-
-MOST_BYTES_READ = 5 * 2**24
-"""In one answer, where all attributes are as long as can be. Milvus gives 100 MiB."""
 
 LONGEST_ATTRIBUTES = 65_535
 """Bytes of an item's attributes as JSON, which Milvus takes."""
@@ -64,7 +58,7 @@ def check_milvus_ids(
     checked = check_ids(ids, kind=kind, may_repeat=may_repeat)
     if checked.dtype.kind != "U" and (checked == SMALLEST).any():
         raise ValueError(
-            "`ids` must be above -2**63, which Milvus cannot be asked for. "
+            "`ids` must be above -2**63, which cannot be queried in Milvus. "
             f"Received: {SMALLEST}."
         )
     return checked
@@ -110,14 +104,14 @@ def _checked_length(values: Mapping[str, Scalar]) -> int:
     for key, value in values.items():
         if value == SMALLEST and isinstance(value, int):
             raise ValueError(
-                f"`attributes[{name_of(key)!r}]` must be above -2**63, which Milvus "
-                f"cannot be asked for. Received: {value}."
+                f"`attributes[{name_of(key)!r}]` must be above -2**63, which "
+                f"cannot be queried in Milvus. Received: {value}."
             )
     length = len(json.dumps(values, ensure_ascii=False).encode())
     if length > LONGEST_ATTRIBUTES:
         raise ValueError(
             f"`attributes` of one item must have at most {LONGEST_ATTRIBUTES} bytes "
-            f"as JSON, what Milvus takes. Received: {length} bytes."
+            f"as JSON, Milvus' limit. Received: {length} bytes."
         )
     return length
 
@@ -141,17 +135,14 @@ def of_kinds(
     }
 
 
-def batches(
-    sizes: NDArray[np.int64], rows: int, most: int | None = None
-) -> Iterator[slice]:
+def batches(sizes: NDArray[np.int64], rows: int, most: int) -> Iterator[slice]:
     """Split rows into requests.
 
     Args:
         sizes: The bytes of each row.
-        rows: How many go into one request, at most.
-        most: How many bytes do. Default: those that Milvus takes.
+        rows: The most rows in one request.
+        most: The most bytes.
     """
-    most = MOST_BYTES if most is None else most
     first, total = 0, 0
     for row, size in enumerate(sizes.tolist()):
         if row > first and (row - first == rows or total + size > most):

@@ -1,4 +1,4 @@
-"""One search in Milvus: requests that it takes, answers as arrays.
+"""Search in Milvus: send the requests, and return the answers as arrays.
 
 Milvus looks at part of a collection, as its index type has it, and where that holds
 fewer items than were asked for, it returns these alone. As an answer for several
@@ -21,8 +21,6 @@ from tfdml.neighbors import ExactSearcher
 
 _MOST = 16_384  # hits of one query
 _HITS = 200_000  # in one answer, of all its queries
-_QUERIES = 1_000
-_MOST_READ = 100_000  # items that are read, to compare with them here
 
 _Hits = Sequence[Mapping[str, Any]]
 """Items that were found for a query, the best first: their id and distance."""
@@ -56,8 +54,8 @@ def nearest(
     most = max(map(len, own), default=0)
     if k + most > _MOST:
         raise ValueError(
-            f"`k`, with the ids to exclude from one query alone, must be at most "
-            f"{_MOST}, what Milvus returns. Received: k={k} and {most} ids."
+            f"`k` plus the ids excluded for one query alone must be at most {_MOST}, "
+            f"which is what Milvus returns. Received: k={k} and {most} ids."
         )
     found: list[_Hits] = [()] * len(queries)
     left = list(range(len(queries)))
@@ -71,7 +69,7 @@ def nearest(
         left = [query for query in left if len(found[query]) < (count or 0)]
         if not left:
             break
-    if left and count and count <= _MOST_READ:
+    if left and count and count <= store.limits.compared:
         limits = {query: k + len(own[query]) for query in left}
         for query, hits in _compare(store, expression, queries, limits):
             found[query] = hits
@@ -95,7 +93,7 @@ def _ask(
     counts = np.array([len(own[query]) for query in numbers], np.int64)
     for places, most in leaving_out_alike(counts):
         limit = k + most
-        step = max(1, min(_QUERIES, _HITS // limit))
+        step = max(1, min(store.limits.queries, _HITS // limit))
         for first in range(0, len(places), step):
             part = [numbers[place] for place in places[first : first + step]]
             answers = store.search(expression, queries[part], limit, widely=widely)
@@ -150,8 +148,8 @@ def _as_arrays(found: Sequence[_Hits], k: int, kind: str) -> SearchResult:
     )
     if not np.isfinite(result.scores).all():
         raise ValueError(
-            "`queries` must not have a dot product with an item that is too large for "
-            "float32, and the collection must not have a NaN that another program "
-            "wrote. Milvus returned a score that is not finite."
+            "Milvus returned a score that is not finite: a dot product is too large "
+            "for float32, or another program has written a NaN to the collection. "
+            "Scale the embeddings down."
         )
     return result

@@ -1,4 +1,4 @@
-"""The requests that an index makes of a Milvus collection, in batches."""
+"""Send the requests of an index to a Milvus collection, in batches."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +11,6 @@ from tfdml.index.milvus._collection import EMBEDDING, METRICS, Facts
 from tfdml.index.milvus._filters import ATTRIBUTES, ID, ids_after, ids_expression
 from tfdml.index.milvus._rows import (
     LONGEST_ATTRIBUTES,
-    MOST_BYTES,
-    MOST_BYTES_READ,
     Rows,
     batches,
     size_of_ids,
@@ -35,6 +33,26 @@ _MOST_ON_GPU = 2_048  # lists that are looked into
 
 
 @dataclass(frozen=True)
+class MilvusLimits:
+    """How much goes into one request or answer.
+
+    Attributes:
+        bytes_written: Bytes of a request. Milvus takes 64 MiB; the encoding needs more
+            than the values do.
+        bytes_read: Bytes of an answer, where all attributes are as long as they may be.
+            Milvus gives 100 MiB.
+        queries: Queries of one search.
+        compared: Items that are read to be compared with here, where Milvus does not
+            find enough.
+    """
+
+    bytes_written: int = 2**24
+    bytes_read: int = 5 * 2**24
+    queries: int = 1_000
+    compared: int = 100_000
+
+
+@dataclass(frozen=True)
 class Store:
     """An open collection.
 
@@ -46,6 +64,7 @@ class Store:
         consistency: That of searches; writes are checked with "Strong".
         batch_size: Most items in one request.
         timeout: Seconds to wait for an answer.
+        limits: How much goes into one request.
     """
 
     client: Any
@@ -55,6 +74,7 @@ class Store:
     consistency: str
     batch_size: int
     timeout: float
+    limits: MilvusLimits = MilvusLimits()
 
     def read(
         self, ids: NDArray[Any], fields: Sequence[str] = (ID,)
@@ -63,10 +83,10 @@ class Store:
         sizes = size_of_ids(ids)
         if EMBEDDING in fields:
             sizes += 4 * self.facts.dimension
-        most = MOST_BYTES
+        most = self.limits.bytes_written
         if ATTRIBUTES in fields:  # nobody knows how long they are
             sizes += LONGEST_ATTRIBUTES
-            most = MOST_BYTES_READ
+            most = self.limits.bytes_read
         found = {}
         for part in batches(sizes, self.batch_size, most):
             rows = self.client.query(
@@ -80,7 +100,7 @@ class Store:
         return found
 
     def ids(self) -> Iterator[str | int]:
-        """Give the ids of all items, in rising order."""
+        """Yield the ids of all items in ascending order."""
         for rows in self.pages(True, [ID]):
             for row in rows:
                 yield row[ID]
@@ -88,12 +108,14 @@ class Store:
     def pages(
         self, expression: str | bool, fields: Sequence[str]
     ) -> Iterator[Sequence[Mapping[str, Any]]]:
-        """Give the items of which an expression holds, in rising order of their ids."""
+        """Yield the items that match an expression, in ascending order of their ids."""
         if expression is False:
             return
         conditions = [] if expression is True else [expression]
         size = 4 * self.facts.dimension if EMBEDDING in fields else 1
-        limit = max(1, min(self.batch_size, _MOST_ROWS, MOST_BYTES // size))
+        limit = max(
+            1, min(self.batch_size, _MOST_ROWS, self.limits.bytes_written // size)
+        )
         # pymilvus' own iterator leaves out the id "", and fails on quotes in ids.
         after: list[str] = []
         while True:
@@ -112,16 +134,19 @@ class Store:
             yield rows
             after = [ids_after(rows[-1][ID])]
 
+    def _batches(self, sizes: NDArray[np.int64]) -> Iterator[slice]:
+        return batches(sizes, self.batch_size, self.limits.bytes_written)
+
     def fill(self, rows: Rows) -> None:
         """Write the items of a new collection."""
-        for part in batches(rows.sizes, self.batch_size):
+        for part in self._batches(rows.sizes):
             self.client.insert(self.collection, rows.values(part), timeout=self.timeout)
 
     def add(self, rows: Rows) -> None:
         """Write new items; on an error, remove those that were written."""
         written = 0
         try:
-            for part in batches(rows.sizes, self.batch_size):
+            for part in self._batches(rows.sizes):
                 written = part.stop
                 self._upsert(rows, part)
         except BaseException as error:
@@ -132,7 +157,7 @@ class Store:
         """Write items that are there; on an error, write the old ones again."""
         written = 0
         try:
-            for part in batches(rows.sizes, self.batch_size):
+            for part in self._batches(rows.sizes):
                 written = part.stop
                 self._upsert(rows, part)
         except BaseException as error:
@@ -140,7 +165,7 @@ class Store:
             raise
 
     def _write_again(self, old: Rows, written: int) -> None:
-        for part in batches(old.sizes[:written], self.batch_size):
+        for part in self._batches(old.sizes[:written]):
             self._upsert(old, part)
 
     def _upsert(self, rows: Rows, part: slice) -> None:
@@ -150,7 +175,7 @@ class Store:
 
     def delete(self, ids: NDArray[Any]) -> None:
         """Remove items."""
-        for part in batches(size_of_ids(ids), self.batch_size):
+        for part in self._batches(size_of_ids(ids)):
             self.client.delete(
                 self.collection,
                 filter=ids_expression(ids[part].tolist()),
@@ -220,11 +245,11 @@ class Store:
 
 
 def _undo(error: BaseException, undo: Callable[[], None]) -> None:
-    """Take back half a change; where that fails too, say so with the error."""
+    """Undo half a change; if that fails too, add it to the error."""
     try:
         undo()
     except Exception as second:
         error.add_note(
-            "What was written could not be taken back either: some of the items are "
-            f"changed, the others are not. {type(second).__name__}: {second}"
+            "The items that were written could not be restored either: some of them "
+            f"are changed, the others are not. {type(second).__name__}: {second}"
         )

@@ -1,4 +1,4 @@
-"""The items of an index in memory: ids, attributes, embeddings."""
+"""Hold the items of an index in memory: ids, attributes and embeddings."""
 
 from tfdml.index.rows._attributes import Checked, Column, Columns, check_attributes
 from tfdml.index.rows._column_view import TYPES, ColumnView, Scalar

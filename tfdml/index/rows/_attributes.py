@@ -1,4 +1,4 @@
-"""Attributes of items: one column a name, each of one kind of value.
+"""Check and store attributes: one column per name, each of one kind of value.
 
 A column grows at its end only, so a search that began before sees what it was. Strings
 are kept once each, and rows hold their numbers.
@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml.index._text import check_text
 from tfdml.index.rows._column_view import TYPES, ColumnView, Scalar
-from tfdml.index.rows._growing import Growing
+from tfdml.index.rows._growing_array import GrowingArray
+from tfdml.index.rows._ids import check_text
 
 Checked = Mapping[str, tuple[str, list[Scalar | None]]]
 """Kind and values of attributes by name, as `check_attributes` returns them."""
@@ -46,13 +46,13 @@ def check_attributes(
     checked: dict[str, tuple[str, list[Scalar | None]]] = {}
     if attributes is not None and not isinstance(attributes, Mapping):
         raise ValueError(
-            "`attributes` must be a dictionary of sequences by the name of the "
-            f"attribute. Received: {type(attributes).__name__}."
+            "`attributes` must be a dictionary from names to sequences of values. "
+            f"Received: {type(attributes).__name__}."
         )
     for name, given in (attributes or {}).items():
         if not isinstance(name, str) or not name:
             raise ValueError(
-                f"`attributes` must be named by strings that are not empty. "
+                f"`attributes` must have non-empty strings as names. "
                 f"Received: {name!r}."
             )
         check_text("A name in `attributes`", name)
@@ -89,7 +89,7 @@ def _kind(name: str, values: list[Any], known: str | None) -> str | None:
     if known == "integer" and found == {"number"}:
         raise ValueError(
             f"`attributes[{name!r}]` must hold values of the kind that the index has, "
-            "integers. Received: floats. Build the index with floats to have them."
+            "integers. Received: floats. Build the index with floats to allow them."
         )
     if known is not None:
         found.add(known)
@@ -112,7 +112,7 @@ def _kind_of(name: str, value: object) -> str:
         if np.isfinite(value):
             return "number"
         raise ValueError(
-            f"`attributes[{name!r}]` must be finite; None stands for no value. "
+            f"`attributes[{name!r}]` must be finite; use None for a missing value. "
             f"Received: {value}."
         )
     if isinstance(value, str):
@@ -129,8 +129,8 @@ def _converted(name: str, kind: str, values: list[Any]) -> list[Scalar | None]:
     for value, new in zip(values, converted, strict=True):
         if kind == "number" and new != value:
             raise ValueError(
-                f"`attributes[{name!r}]` holds floats, of which none equals this "
-                f"integer. Received: {value}."
+                f"`attributes[{name!r}]` must hold integers that a float represents "
+                f"exactly, beside floats. Received: {value}."
             )
     return converted
 
@@ -145,8 +145,8 @@ class Column:
 
     def __init__(self, kind: str, rows: int = 0) -> None:
         self.kind = kind
-        self._values = Growing(np.zeros(rows, _DTYPES[kind]))
-        self._known = Growing(np.zeros(rows, np.bool_))
+        self._values = GrowingArray(np.zeros(rows, _DTYPES[kind]))
+        self._known = GrowingArray(np.zeros(rows, np.bool_))
         self._words: list[str] = []
         self._codes: dict[str, int] = {}
 
@@ -156,8 +156,8 @@ class Column:
     ) -> "Column":
         """Make a column of what `view` showed."""
         column = cls(kind)
-        column._values = Growing(values)
-        column._known = Growing(known)
+        column._values = GrowingArray(values)
+        column._known = GrowingArray(known)
         column._words = words
         column._codes = {word: code for code, word in enumerate(words)}
         return column

@@ -1,4 +1,4 @@
-"""The values of one attribute at one moment, and which rows fulfil a condition."""
+"""View the values of one attribute at one moment, and test conditions on them."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

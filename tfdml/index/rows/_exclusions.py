@@ -1,4 +1,4 @@
-"""The ids that a search must not return: of all queries alike, or of each one."""
+"""Exclude ids from a search: for all queries alike, or for each one."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -65,7 +65,7 @@ def banned_rows(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
         rows: The rows of each query, -1 for an id that is not there.
 
     Returns:
-        int64 `[2, P]`: queries in rising order, and their rows, none twice.
+        int64 `[2, P]`: queries in rising order, and their rows, without repetition.
     """
     there = [np.unique(own[own >= 0]) for own in rows]
     counts = np.array([len(own) for own in there], np.int64)
@@ -77,9 +77,9 @@ def banned_rows(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
 def leaving_out_alike(
     counts: NDArray[np.int64],
 ) -> Iterator[tuple[NDArray[np.int64], int]]:
-    """Give queries that must leave out about as many, and the most that one must.
+    """Yield queries that leave out about as many rows, and the most of one of them.
 
-    So that one which must leave out many does not have all the others search for more.
+    So a query that leaves out many does not make all the others search for more.
 
     Args:
         counts: How many each query must leave out, `[Q]`.

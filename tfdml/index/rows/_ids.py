@@ -1,12 +1,10 @@
-"""Ids of items: strings or integers, and in which row each of them stands."""
+"""Check ids, strings or integers, and map each to its row."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from tfdml.index._text import check_text
 
 LONGEST_ID = 1_024
 """Characters: in arrays of strings, each takes as much memory as the longest."""
@@ -56,7 +54,7 @@ def check_ids(
 def _listed(ids: Any, name: str) -> list[Any]:
     if isinstance(ids, set | frozenset):
         raise ValueError(
-            f"`{name}` must be in an order, which a set has not. Pass a list."
+            f"`{name}` must be an ordered sequence, not a set. Pass a list."
         )
     values = ids.tolist() if isinstance(ids, np.ndarray) else ids
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
@@ -67,7 +65,7 @@ def _listed(ids: Any, name: str) -> list[Any]:
     values = list(values)
     if any(isinstance(value, list | tuple | np.ndarray) for value in values):
         raise ValueError(
-            f"`{name}` must be a flat sequence of ids. Received: sequences in it."
+            f"`{name}` must be a flat sequence of ids. Received: nested sequences."
         )
     return values
 
@@ -82,7 +80,7 @@ def _as_array(values: list[Any], name: str, kind: str | None) -> NDArray[Any]:
         if longest > LONGEST_ID:
             raise ValueError(
                 f"`{name}` must have at most {LONGEST_ID:,} characters each. "
-                f"Received: one of {longest:,}. Take a shorter name, or its hash."
+                f"Received: one of {longest:,}. Use a shorter name, or its hash."
             )
         return np.array(values, dtype=np.str_)
     if all(
@@ -94,7 +92,7 @@ def _as_array(values: list[Any], name: str, kind: str | None) -> NDArray[Any]:
             return np.array([int(value) for value in values], dtype=np.int64)
         except OverflowError:
             raise ValueError(
-                f"`{name}` must fit int64; pass larger as strings."
+                f"`{name}` must fit int64; pass larger numbers as strings."
             ) from None
     kinds = sorted({type(value).__name__ for value in values})
     raise ValueError(
@@ -102,8 +100,32 @@ def _as_array(values: list[Any], name: str, kind: str | None) -> NDArray[Any]:
     )
 
 
+def check_text(name: str, value: str) -> None:
+    """Check that a string can be stored without a change.
+
+    Args:
+        name: What it is, for the error, such as "`ids`".
+        value: The string.
+
+    Raises:
+        ValueError: It has a NUL, or half of a surrogate pair, which UTF-8 has not.
+    """
+    # NumPy drops NULs at the end: "a" and "a\0" would become the same.
+    if "\0" in value:
+        raise ValueError(
+            f"{name} must not contain the character NUL. Received: {value!r}."
+        )
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{name} must be valid Unicode. Received: {value!r}, with half of a "
+            "surrogate pair, as in the name of a file that is not UTF-8."
+        ) from None
+
+
 def check_widths(ids: NDArray[Any], *there: NDArray[Any]) -> None:
-    """Refuse ids of which a few are so much longer than the others that memory is lost.
+    """Check that no few ids are so long that they cost the others much memory.
 
     Args:
         ids: Checked ids that come.
@@ -122,10 +144,10 @@ def check_widths(ids: NDArray[Any], *there: NDArray[Any]) -> None:
         waste += 4 * (len(ids) * longest - characters)
     if waste > _MOST_WASTE:
         raise ValueError(
-            "`ids` must not have few that are far longer than the others: in memory, "
-            f"each takes as much as the longest. Received: one of {longest:,} "
-            f"characters, for which {others + len(ids):,} ids would take "
-            f"{waste / 1e9:.1f} GB more. Take a shorter name, or its hash."
+            "`ids` must be of similar length: in memory, each takes as much as the "
+            f"longest. Received: one of {longest:,} characters, for which "
+            f"{others + len(ids):,} ids would take {waste / 1e9:.1f} GB more. Use a "
+            "shorter name, or its hash."
         )
 
 
@@ -141,7 +163,7 @@ class IdMap:
     knows. An id that is added again stands for its new row.
 
     Args:
-        ids: Ids of the rows 0 to N - 1, none twice.
+        ids: Ids of the rows 0 to N - 1, without repetition.
     """
 
     def __init__(self, ids: NDArray[Any]) -> None:
@@ -150,19 +172,19 @@ class IdMap:
         self._added: dict[str | int, int] = {}
 
     def sort(self) -> NDArray[np.int64]:
-        """Sort the gallery's own ids, which the first call of `rows` else waits for."""
+        """Sort the gallery's own ids, so that the first call of `rows` need not."""
         if self._order is None:
             self._order = np.argsort(self.ids, kind="stable")
         return self._order
 
     def append(self, ids: NDArray[Any], first_row: int) -> None:
-        """Take up the ids of the rows from `first_row` on."""
+        """Add the ids of the rows from `first_row` on."""
         self._added.update(
             zip(ids.tolist(), range(first_row, first_row + len(ids)), strict=True)
         )
 
     def reset(self, ids: NDArray[Any]) -> None:
-        """Forget all that were added, and take up these, which were added first."""
+        """Forget all added ids, and start again with these, the first to be added."""
         self._added = {}
         self.append(ids, len(self.ids))
 

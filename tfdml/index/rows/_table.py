@@ -1,4 +1,4 @@
-"""The items of an index in memory: rows that are added, and marked when removed.
+"""Hold the rows of an index: new ones are added, removed ones are marked.
 
 The first rows, the base, are those that a searcher was built of. The others, the tail,
 were added since. One thread changes a table at a time. Any number of others read a
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tfdml.index.rows._attributes import Checked, Column, Columns
 from tfdml.index.rows._column_view import ColumnView
-from tfdml.index.rows._growing import Growing
+from tfdml.index.rows._growing_array import GrowingArray
 from tfdml.index.rows._ids import IdMap, kind_of
 from tfdml.neighbors import ExactSearcher
 
@@ -111,9 +111,9 @@ class Table:
     ) -> None:
         self.snapshot = self._newest = snapshot
         self._columns = columns
-        self._live = self._shown = Growing(snapshot.live)
-        self._embeddings = Growing(snapshot.tail_embeddings)
-        self._ids = Growing(snapshot.tail_ids)
+        self._live = self._shown = GrowingArray(snapshot.live)
+        self._embeddings = GrowingArray(snapshot.tail_embeddings)
+        self._ids = GrowingArray(snapshot.tail_ids)
         self._map = IdMap(snapshot.base_ids) if base_rows is None else base_rows
         self._map.reset(snapshot.tail_ids)
 

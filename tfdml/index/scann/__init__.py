@@ -1,4 +1,4 @@
-"""The index that searches with ScaNN."""
+"""Search with ScaNN."""
 
 from tfdml.index.scann._index import ScannIndex
 from tfdml.index.scann._searcher import ScannSettings, tree_training

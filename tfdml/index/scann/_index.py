@@ -1,10 +1,10 @@
-"""The index that searches with ScaNN."""
+"""Search with ScaNN."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from numbers import Real
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,10 +15,9 @@ from tfdml.index._interface import Embed, Metric
 from tfdml.index._recall import LEAST_QUERIES, MeasuredRecall, RecallTarget
 from tfdml.index.local import LocalIndex
 from tfdml.index.rows import Ids
-from tfdml.index.scann._searcher import ScannSearcher, ScannSettings
+from tfdml.index.scann._searcher import ScannLimits, ScannSearcher, ScannSettings
 from tfdml.index.scann._tuning import searcher_for_target
 
-_MEASURED_FROM = 20_000  # below, comparing with all is as fast as anything
 _MOST_QUERIES = 2_000
 _QUERIES = "target_queries.npy"
 
@@ -26,22 +25,22 @@ _QUERIES = "target_queries.npy"
 class ScannIndex(LocalIndex):
     """An index that searches with ScaNN, for galleries of up to millions of rows.
 
-    Below 20,000 rows it compares with all of them. Above, it is built for a recall:
-    of the settings that reach it, the fastest is taken, by measuring on items of the
-    gallery. The choice of neighbours is then approximate; `recall` says how many of
-    the true ones are found, `settings` how and why. Where no setting reaches the
-    target, as in high dimensions without clusters, it compares with all rows. Their
-    scores are exact in any case. Rows of equal score come in any order.
+    Below 20,000 rows it compares with all of them. From there on, it is built for a
+    recall: of the settings that reach it, measured with items of the gallery, the
+    fastest is used. The choice of neighbors is then approximate; `recall` says how
+    many of the true ones are found, `settings` how and why. If no setting reaches the
+    target, as in high dimensions without clusters, it compares with all rows. Scores
+    are exact in any case. Rows of equal score come in any order.
 
-    Added rows are compared with one by one until the index is built again, for the
-    same recall, which `compact` does, and many changes by themselves.
+    Added rows are compared with one by one until the index is rebuilt for the same
+    recall: by `compact`, or automatically after many changes.
 
-    What is measured is recall@10. For `k` above 10, as many times more rows are scored
-    exactly; recall@k was not measured then.
+    The recall measured is recall@10. For `k` above 10, proportionally more rows are
+    scored exactly; recall@k is not measured.
 
     The gallery must fit in memory. ScaNN trains its codes on random samples, so two
-    builds of one gallery may differ in a few neighbours. It reads its files in C++:
-    load a folder only if you trust its writer.
+    builds of one gallery may differ in a few neighbors. It reads its files in C++:
+    only load folders whose writer you trust.
 
     Example:
         >>> import numpy as np
@@ -53,6 +52,7 @@ class ScannIndex(LocalIndex):
         ([['right', 'between']], 'exact')
     """
 
+    scann_limits: ClassVar[ScannLimits] = ScannLimits()
     _takes_norms = True
     _target: RecallTarget | None = None
 
@@ -80,12 +80,12 @@ class ScannIndex(LocalIndex):
             model_fingerprint: Names the model that made the embeddings.
             embed: See `Index`.
             target_recall: The share of the 10 nearest rows that a search must find,
-                above 0 and below 1. None chooses by the size of the gallery alone,
-                and measures nothing.
-            queries: What to measure with, `[Q, D]`, at least 200, of which 2,000 are
-                drawn if there are more; saved with the index. Default: rows of the
-                gallery, each of which is then not a neighbour of itself.
-            seed: Draws what is measured with.
+                above 0 and below 1. None chooses by the size of the gallery alone and
+                measures nothing.
+            queries: What to measure with, `[Q, D]`, at least 200; of more than 2,000,
+                as many are drawn. They are saved with the index. Default: rows of the
+                gallery, none of which counts as a neighbor of itself.
+            seed: Seed of the drawing.
 
         Returns:
             The index.
@@ -111,21 +111,21 @@ class ScannIndex(LocalIndex):
 
     @property
     def settings(self) -> ScannSettings | None:
-        """How this index searches, and why; None as long as it has only added rows."""
+        """How this index searches, and why; None as long as all its rows were added."""
         searcher = self._table.snapshot.searcher
         return None if searcher is None else searcher.settings
 
     @property
     def recall(self) -> MeasuredRecall | None:
-        """What was measured at the last build.
+        """The recall measured at the last build.
 
-        None where nothing was: as long as it has only added rows, and without a target.
+        None without a target, and as long as all rows were added.
         """
         searcher = self._table.snapshot.searcher
         return None if searcher is None else searcher.recall
 
     def __str__(self) -> str:
-        """Say what it holds and how it searches."""
+        """Return a line on what it holds and how it searches."""
         said = f"ScannIndex of {self.count()} items, dimension {self.dimension}"
         if self.settings is not None:
             said += f", {self.settings.method}"
@@ -138,9 +138,9 @@ class ScannIndex(LocalIndex):
         target: RecallTarget | None = options["target"]
         unit = metric == "cosine"
         if target is None:
-            return ScannSearcher.build(gallery, unit=unit)
+            return ScannSearcher.build(gallery, unit=unit, limits=cls.scann_limits)
         _check_dimension(target.queries, gallery.shape[1])
-        if len(gallery) >= _MEASURED_FROM:
+        if len(gallery) >= cls.scann_limits.measured_from:
             return searcher_for_target(gallery, unit=unit, target=target)
         searcher = ScannSearcher.build(gallery, unit=unit)
         found_all = MeasuredRecall.of_exact(target)
@@ -206,13 +206,15 @@ def _checked_target(
 ) -> RecallTarget | None:
     if value is None:
         if queries is not None:
-            raise ValueError("`queries` need a `target_recall` to be measured with.")
+            raise ValueError(
+                "`queries` must come with a `target_recall` to be measured for."
+            )
         return None
     number = isinstance(value, Real) and not isinstance(value, bool)
     if not number or not 0 < value < 1:
         raise ValueError(
             "`target_recall` must be above 0 and below 1, or None. Received: "
-            f"target_recall={value!r}. For all neighbours use `ExactIndex`."
+            f"target_recall={value!r}. To find all neighbors, use `ExactIndex`."
         )
     seed = whole("seed", seed, least=0)
     if queries is None:
@@ -220,8 +222,8 @@ def _checked_target(
     checked = as_embeddings("queries", queries, unit=metric == "cosine")
     if len(checked) < LEAST_QUERIES:
         raise ValueError(
-            f"`queries` must have at least {LEAST_QUERIES} rows: fewer say little of "
-            f"the recall. Received: {len(checked)}."
+            f"`queries` must have at least {LEAST_QUERIES} rows: fewer say little "
+            f"about the recall. Received: {len(checked)}."
         )
     # A copy, and no more than are measured with.
     drawn = np.random.default_rng(seed).permutation(len(checked))[:_MOST_QUERIES]

@@ -1,4 +1,4 @@
-"""ScaNN, given only what it handles: its settings, and its limits in one place.
+"""Call ScaNN with what it can handle: its settings and limits in one place.
 
 On unchecked input the library (1.4.2) ends the process or answers with wrong ids.
 `tfdml.index` checks values, shapes and `k`; this file takes care of what depends on
@@ -19,13 +19,8 @@ from tfdml._embeddings import row_norms
 from tfdml.index._recall import MeasuredRecall
 
 REORDER_K = 10
-"""The number of neighbours that `ScannSettings.reorder` is for."""
+"""The number of neighbors that `ScannSettings.reorder` is for."""
 
-# From ScaNN's own advice (docs/algorithms.md) and measurements: below the first,
-# comparing with all is as fast as anything; up to the second, a tree saves little
-# time and lost half of the true neighbours of 60,000 weakly clustered embeddings.
-_HASHING_FROM = 20_000
-_TREE_ABOVE = 100_000
 _REORDER = 100
 # Leaves for each square root of the rows, and rows that train each. By default ScaNN
 # trains all leaves with 100,000 rows, and drops those that got less than 50. So, of
@@ -37,8 +32,31 @@ _LEAST_TRAINING_ROWS = 100_000
 _TRAINING_ROUNDS = 8
 # Queries in a call from which on several threads answer them.
 _WORTH_THREADS = 16
-# Candidates held at once: 64 MiB of ids and scores.
-_BLOCK_CANDIDATES = 2**23
+
+
+@dataclass(frozen=True)
+class ScannLimits:
+    """Sizes at which a `ScannIndex` searches in another way.
+
+    From ScaNN's own advice (docs/algorithms.md) and measurements: below the first,
+    comparing with all rows is as fast as anything; up to the second, a tree saves
+    little time, and lost half of the true neighbors of 60,000 weakly clustered
+    embeddings.
+
+    Attributes:
+        hashing_from: Rows from which codes are compared, if no recall is asked for.
+        tree_above: Rows above which a tree is searched, if no recall is asked for.
+        measured_from: Rows from which settings are chosen by the recall they reach.
+        block_candidates: Candidates held at once: 64 MiB of ids and scores.
+    """
+
+    hashing_from: int = 20_000
+    tree_above: int = 100_000
+    measured_from: int = 20_000
+    block_candidates: int = 2**23
+
+
+LIMITS = ScannLimits()
 
 
 @dataclass(frozen=True)
@@ -54,9 +72,9 @@ class ScannSettings:
         anisotropic_threshold: Cosine above which ScaNN's hashing keeps scores sharp.
         leaves: Parts of the gallery; 0 without a tree.
         leaves_to_search: Parts that a query looks into; more for a large `k`.
-        spherical: Whether the centres of the parts have unit length.
+        spherical: Whether the centers of the parts have unit length.
         reorder: How many rows, by their codes, are scored again exactly for up to 10
-            neighbours; for more, as many times more. 0 without hashing.
+            neighbors; for more, as many times more. 0 without hashing.
     """
 
     method: Literal["exact", "hashing", "tree"]
@@ -69,26 +87,28 @@ class ScannSettings:
     reorder: int = 0
 
     def candidates(self, k: int, rows: int) -> int:
-        """Return how many of the rows are scored exactly for `k` neighbours."""
+        """Return how many of the rows are scored exactly for `k` neighbors."""
         if self.method == "exact":
             return k
         wanted = max(k, self.reorder, math.ceil(self.reorder * k / REORDER_K))
         return min(wanted, rows)
 
     def leaves_for(self, k: int, rows: int) -> int:
-        """Return how many leaves are searched for `k` neighbours: enough for all."""
+        """Return how many leaves are searched for `k` neighbors: enough for all."""
         share = math.ceil(self.leaves * self.candidates(k, rows) / rows)
         return max(self.leaves_to_search, share)
 
 
-def choose_settings(rows: int, *, unit: bool) -> ScannSettings:
+def choose_settings(
+    rows: int, *, unit: bool, limits: ScannLimits = LIMITS
+) -> ScannSettings:
     """Choose settings for a gallery of `rows` rows, of unit length or not."""
-    if rows < _HASHING_FROM:
-        return exact_settings(f"{rows} rows are fewer than {_HASHING_FROM}.")
-    if rows <= _TREE_ABOVE:
-        reason = f"{rows} rows are from {_HASHING_FROM} to {_TREE_ABOVE}."
-        return hashing_settings(reason)
-    return tree_settings(rows, f"{rows} rows are more than {_TREE_ABOVE}.", unit=unit)
+    first, last = limits.hashing_from, limits.tree_above
+    if rows < first:
+        return exact_settings(f"{rows} rows are fewer than {first}.")
+    if rows <= last:
+        return hashing_settings(f"{rows} rows are from {first} to {last}.")
+    return tree_settings(rows, f"{rows} rows are more than {last}.", unit=unit)
 
 
 def exact_settings(reason: str) -> ScannSettings:
@@ -166,8 +186,10 @@ class ScannSearcher:
         scale: float,
         threads: int | None = None,
         recall: MeasuredRecall | None = None,
+        limits: ScannLimits = LIMITS,
     ) -> None:
         self.settings = settings
+        self.limits = limits
         self.recall = recall
         self.scale = scale
         self.threads = _cores() if threads is None else threads
@@ -181,14 +203,17 @@ class ScannSearcher:
             searcher.set_num_threads(self.threads - 1)
 
     @classmethod
-    def build(cls, gallery: NDArray[np.float32], *, unit: bool) -> Self:
+    def build(
+        cls, gallery: NDArray[np.float32], *, unit: bool, limits: ScannLimits = LIMITS
+    ) -> Self:
         """Build with the settings that suit the gallery's size.
 
         Args:
             gallery: Embeddings `[N, D]`, finite, `N` at least 1; not modified.
             unit: Whether to search by cosine. If not, by inner product.
+            limits: What depends on the size.
         """
-        settings = choose_settings(len(gallery), unit=unit)
+        settings = choose_settings(len(gallery), unit=unit, limits=limits)
         return cls.of_rows(PreparedRows(gallery, unit=unit), settings)
 
     @classmethod
@@ -359,14 +384,14 @@ class ScannSearcher:
         return step, settings
 
     def _asked_for(self, k: int, own: int = 0) -> tuple[int, dict[str, int]]:
-        """As `_asked`, with `own` rows more than it takes to find `k`."""
+        """Do as `_asked` does, with `own` more rows than it takes to find `k`."""
         candidates = min(self.settings.candidates(k, self._rows) + own, self._rows)
         settings = {"final_num_neighbors": k + own}
         if self.settings.method != "exact":
             settings["pre_reorder_num_neighbors"] = candidates
         if self.settings.method == "tree":
             settings["leaves_to_search"] = self.settings.leaves_for(k, self._rows)
-        return max(1, _BLOCK_CANDIDATES // candidates), settings
+        return max(1, self.limits.block_candidates // candidates), settings
 
     def _call(
         self, queries: NDArray[np.float32], settings: dict[str, int]

@@ -1,4 +1,4 @@
-"""Settings of ScaNN that were measured to reach a recall.
+"""Choose settings of ScaNN that reach a recall, by measuring.
 
 Items of the gallery, themselves left out, are searched for exactly and then with one
 setting after the other. The fastest setting that reaches the target is measured again,
@@ -7,7 +7,7 @@ with other items, and that is what an index says of itself.
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -39,12 +39,12 @@ _TIE = 1e-6
 
 
 class _Sample(NamedTuple):
-    """Queries and their true neighbours.
+    """Queries and their true neighbors.
 
     Attributes:
         queries: float32 `[Q, D]`.
         own: The row that each query is, `[Q]`; None where they are the caller's.
-        rows: The true neighbours `[Q, 10]`.
+        rows: The true neighbors `[Q, 10]`.
         worst: The scores of the last of them `[Q]`.
     """
 
@@ -59,6 +59,13 @@ class _Sample(NamedTuple):
         return _Sample(self.queries[part], own, self.rows[part], self.worst[part])
 
 
+Costs = Callable[[Sequence[ScannSearcher], NDArray[np.float32], int], list[float]]
+"""Returns what a query costs each searcher, measured in some rounds."""
+
+Recalls = Callable[[ScannSearcher, _Sample], NDArray[np.float64]]
+"""Returns the recall of each query of a sample."""
+
+
 class _Tried(NamedTuple):
     """What became of a setting: its recall, and its CPU seconds for a query."""
 
@@ -68,7 +75,13 @@ class _Tried(NamedTuple):
 
 
 def searcher_for_target(
-    gallery: NDArray[np.float32], *, unit: bool, target: RecallTarget
+    gallery: NDArray[np.float32],
+    *,
+    unit: bool,
+    target: RecallTarget,
+    costs: "Costs | None" = None,
+    recalls: "Recalls | None" = None,
+    reorders: Sequence[int] = _REORDERS,
 ) -> ScannSearcher:
     """Build the fastest searcher that reaches a recall.
 
@@ -76,35 +89,39 @@ def searcher_for_target(
         gallery: Embeddings `[N, D]`, finite, with more than 20 rows; not modified.
         unit: Whether to search by cosine. If not, by inner product.
         target: What is to be reached.
+        costs: Measures what searches cost. Default: `cpu_seconds`.
+        recalls: Measures the recall of each query. Default: `recalls_of`.
+        reorders: How many rows to try to score again exactly, in falling order.
 
     Returns:
         The searcher; `settings.reason` says why it is as it is, `recall` what was
         measured. It is exact where no setting reaches the target.
     """
-    return _Tuning(gallery, unit, target).result()
+    measures = costs or cpu_seconds, recalls or recalls_of
+    return _Tuning(gallery, unit, target, *measures, reorders).result()
 
 
 def recalls_of(searcher: ScannSearcher, sample: _Sample) -> NDArray[np.float64]:
     """Return the recall@10 of each query, `[Q]`; ties with the last count as found."""
-    rows, scores = _neighbours(searcher, sample.queries, sample.own)
+    rows, scores = _neighbors(searcher, sample.queries, sample.own)
     found = (rows[:, :, None] == sample.rows[:, None, :]).any(axis=2)
     worst = sample.worst[:, None]
     found |= scores >= worst - _TIE * np.abs(worst)
     return found.mean(axis=1)
 
 
-def _neighbours(
+def _neighbors(
     searcher: ScannSearcher,
     queries: NDArray[np.float32],
     own: NDArray[np.int64] | None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Search for 10 neighbours, the queries themselves left out."""
+    """Search for 10 neighbors, the queries themselves left out."""
     if own is None:
         return searcher.nearest(queries, _K)
     return searcher.nearest_others(queries, own, _K)
 
 
-def _costs(
+def cpu_seconds(
     searchers: Sequence[ScannSearcher], queries: NDArray[np.float32], rounds: int
 ) -> list[float]:
     """Return the CPU seconds of a query for each, the mean of in a batch and alone.
@@ -143,8 +160,15 @@ class _Tuning:
     """One build for a target: the samples, and what was tried."""
 
     def __init__(
-        self, gallery: NDArray[np.float32], unit: bool, target: RecallTarget
+        self,
+        gallery: NDArray[np.float32],
+        unit: bool,
+        target: RecallTarget,
+        costs: "Costs",
+        recalls: "Recalls",
+        reorders: Sequence[int],
     ) -> None:
+        self._costs, self._recalls, self._reorders = costs, recalls, reorders
         self._gallery = gallery
         self._unit = unit
         self._target = target
@@ -160,11 +184,11 @@ class _Tuning:
         used = [one.settings.leaves_to_search / one.settings.leaves for one in found]
         if min(used, default=1) > _MOST_LEAVES:  # without a tree it may be faster
             found += self._reaching(hashing_settings(""))
-        costs = _costs(found, self._choosing.queries, _ROUNDS)
-        (exact,) = _costs([self._exact], self._choosing.queries, 1)
+        costs = self._costs(found, self._choosing.queries, _ROUNDS)
+        (exact,) = self._costs([self._exact], self._choosing.queries, 1)
         for place in np.argsort(costs, kind="stable"):
             searcher, cost = found[place], costs[place]
-            recalls = recalls_of(searcher, self._measuring)
+            recalls = self._recalls(searcher, self._measuring)
             if recalls.mean() < self._target.value or cost >= exact:
                 continue
             reason = self._success(searcher.settings, recalls, cost / exact)
@@ -184,7 +208,7 @@ class _Tuning:
         for part in (drawn[:count], drawn[count:]):
             own = part if given is None else None
             queries = (self._gallery if given is None else given)[part]
-            true, scores = _neighbours(self._exact, queries, own)
+            true, scores = _neighbors(self._exact, queries, own)
             samples.append(_Sample(queries, own, true, scores[:, -1]))
         return samples
 
@@ -198,7 +222,7 @@ class _Tuning:
         rows, steps = len(self._gallery), _leaves_to_try(settings.leaves)
         first, fastest = 0, math.inf
         found: list[tuple[float, ScannSettings]] = []
-        for reorder in _REORDERS:
+        for reorder in self._reorders:
             asked = replace(settings, leaves_to_search=1, reorder=reorder)
             least = asked.leaves_for(_K, rows)  # the leaves must hold so many
             before = -math.inf
@@ -233,11 +257,11 @@ class _Tuning:
         """Measure with the queries that choose, or few where these show it to fail."""
         method = searcher.settings.method
         sample, start = self._choosing, time.thread_time()
-        recalls = recalls_of(searcher, sample.part(slice(_FEW)))
+        recalls = self._recalls(searcher, sample.part(slice(_FEW)))
         seconds = (time.thread_time() - start) / len(recalls)
         rest = sample.part(slice(_FEW, None))
         if len(rest.queries) and recall_interval(recalls)[1] >= self._target.value:
-            recalls = np.concatenate([recalls, recalls_of(searcher, rest)])
+            recalls = np.concatenate([recalls, self._recalls(searcher, rest)])
         recall = float(recalls.mean())
         self._most[method] = max(self._most.get(method, 0.0), recall)
         reached = recall_interval(recalls, _ONE_SIDED)[0] >= self._target.value
@@ -252,7 +276,7 @@ class _Tuning:
             how = f"searching {part} and {how}"
         return (
             f"Of the settings that reach recall@{_K} {self._target.value:g} it is the "
-            f"fastest: {how} found {recalls.mean():.4f} of the neighbours, and takes "
+            f"fastest: {how} found {recalls.mean():.4f} of the neighbors, and takes "
             f"{share:.2g} of the time of comparing with all {len(self._gallery)} items."
         )
 

@@ -1,4 +1,4 @@
-"""The folder of a saved index: manifest, files, change log."""
+"""Store an index in a folder: manifest, files and change log."""
 
 from tfdml.index.storage._files import (
     check_destination,

@@ -1,10 +1,10 @@
-"""The folder of a saved index: replaced as a whole, and checked before it is read.
+"""Replace the folder of a saved index as a whole, and check it before it is read.
 
 The data files of one save lie in a subfolder of their own. `manifest.json` names
 that subfolder and the size and SHA-256 of each file in it. Renaming a new manifest
 over the old one is the only step that changes what the folder holds, so a save that
-is killed anywhere leaves the index of before. Changes since the save are in a file
-beside the subfolder, with its name and `.log` (`tfdml.index.storage`).
+is killed at any point leaves the old index. Changes since the save are in a file beside
+the subfolder, with its name and `.log`.
 """
 
 import json
@@ -33,7 +33,7 @@ from tfdml.index.storage._manifest import (
 
 # With the file that locks it, where there is one.
 _LOG = re.compile(rf"({DATA.pattern})\.log(\.lock)?")
-# What reading files that are whole, and were not written by `write_version`, raises.
+# Raised by reading files that are whole but were not written by `write_version`.
 _UNFIT = (
     ArithmeticError,
     AttributeError,
@@ -49,13 +49,13 @@ T = TypeVar("T")
 
 
 def check_destination(folder: str | os.PathLike[str]) -> None:
-    """Make sure that `write_version` may write to a folder.
+    """Check that `write_version` may write to a folder.
 
     Args:
-        folder: Made if it is missing.
+        folder: May be missing.
 
     Raises:
-        IndexFileError: The folder holds something else than an index.
+        IndexFileError: The folder holds something other than an index.
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
@@ -65,7 +65,7 @@ def check_destination(folder: str | os.PathLike[str]) -> None:
 
 
 def check_unlocked(folder: str | os.PathLike[str]) -> None:
-    """Make sure that nobody is changing the index in a folder, if it holds one.
+    """Check that nobody is changing the index in a folder, if it holds one.
 
     Raises:
         LockedError: Somebody is.
@@ -96,25 +96,25 @@ def write_version(
     *,
     own: int | None = None,
 ) -> Path:
-    """Make a folder hold an index, new or in the place of the one that it holds.
+    """Write an index to a folder, in place of the one that it holds, if any.
 
     Processes that save to the same folder wait for each other.
 
     Args:
-        folder: Made if it is missing. If not, it must be empty or hold an index.
+        folder: Created if missing. Otherwise it must be empty or hold an index.
         description: What the index is, in JSON types; `read_version` returns it.
-        write: Writes the data files into the empty folder that it is given, and
-            beside it, if any, the file that `log_of` names.
+        write: Writes the data files into the empty folder that it is given, and the
+            file that `log_of` names beside it, if there is to be one.
         own: The handle of the log that the caller has locked. The log of any other
-            index in the folder is locked meanwhile: nobody's changes are lost.
+            index in the folder is locked meanwhile, so that no changes are lost.
 
     Returns:
         The folder of the data files.
 
     Raises:
         IndexFileError: The folder holds something else.
-        LockedError: Somebody else changes the index in the folder.
-        OSError: The files cannot be written; the index of before is unharmed.
+        LockedError: Somebody else is changing the index in the folder.
+        OSError: The files cannot be written; the old index is unharmed.
     """
     check_destination(folder)
     folder = Path(folder)
@@ -145,14 +145,14 @@ def read_version(
 
     Args:
         folder: A folder that `write_version` has written, here or elsewhere.
-        read: Makes the index of the manifest and the folder of the data files.
+        read: Builds the index from the manifest and the folder of the data files.
 
     Returns:
         What `read` returns.
 
     Raises:
-        IndexFileError: No index, one of another format version, or one with a
-            missing or altered file.
+        IndexFileError: The folder holds no index, one of another format version, or
+            one with a missing or altered file.
     """
     folder = Path(folder)
     while True:
@@ -169,7 +169,7 @@ def read_version(
             if isinstance(error, IndexFileError) or not isinstance(error, _UNFIT):
                 raise
             raise IndexFileError(
-                f"The index is damaged: the files in {folder} do not fit each other "
+                f"The index is damaged: the files in {folder} do not match each other "
                 f"({type(error).__name__}: {error}). Build it again."
             ) from error
 
@@ -177,8 +177,8 @@ def read_version(
 def _refuse_foreign(folder: Path) -> None:
     if (folder / MANIFEST).exists():
         known = is_manifest(folder / MANIFEST)
-    else:  # nothing, or the leavings of a first save that was killed
-        # The manifest may have appeared meanwhile; whoever saves looks again.
+    else:  # empty, or the remains of a first save that was killed
+        # The manifest may have appeared meanwhile; a save checks again.
         known = all(
             path.name in (MANIFEST, NEW_MANIFEST)
             or DATA.fullmatch(path.name)
@@ -193,7 +193,7 @@ def _refuse_foreign(folder: Path) -> None:
 
 
 def _remove_unused(folder: Path) -> None:
-    """Remove the leavings of saves; those that cannot be are in nobody's way."""
+    """Remove the remains of saves; those that cannot be removed do no harm."""
     manifest = folder / MANIFEST
     with suppress(OSError):
         used = json.loads(manifest.read_bytes())["data"] if manifest.exists() else None
@@ -210,7 +210,7 @@ def _remove_unused(folder: Path) -> None:
 def _unchanged(folder: Path, own: int | None) -> Iterator[None]:
     """Keep others from changing the index that a folder holds."""
     lock = None
-    # What is damaged, or of another version, takes no changes.
+    # A damaged index, or one of another version, takes no changes.
     with suppress(IndexFileError, FileNotFoundError):
         log = log_of(saved_data(folder))
         # The folder may have been moved, or be named in another way.

@@ -1,4 +1,4 @@
-"""The manifest of a saved index: what it is, and the SHA-256 of each of its files."""
+"""Write and check the manifest: what an index is, and the SHA-256 of its files."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ from typing import Any
 MANIFEST = "manifest.json"
 NEW_MANIFEST = "manifest.json.new"
 DATA = re.compile(r"data-[0-9a-f]{16}")
-"""What the folder of the data files is named like."""
+"""The name of the folder of the data files."""
 
 _FORMAT = "tfdml-index"
 _VERSION = 2
@@ -19,30 +19,28 @@ _FILE = re.compile(r"[A-Za-z0-9_]+\.(npy|pb|pbtxt)")
 
 
 class IndexFileError(ValueError):
-    """A folder does not hold the index that was asked for, or not an intact one."""
+    """A folder does not hold the requested index, or not an intact one."""
 
 
 def check_notes(notes: object) -> None:
-    """Refuse notes of a caller that a load could not restore.
+    """Check that a load could restore the notes of a caller.
 
     Raises:
-        TypeError: They are no dictionary, or hold what JSON does not have.
+        TypeError: They are not a dictionary of JSON values.
         ValueError: They hold a number that is not finite, or themselves.
     """
     if not isinstance(notes, dict):
         raise TypeError(
-            "`notes` must be a dictionary of values that JSON has. "
+            "`notes` must be a dictionary of JSON values. "
             f"Received: {reprlib.repr(notes)}."
         )
     try:
         _encoded(notes)
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(
-            f"`notes` must hold values that JSON has. Received: {error}."
-        ) from error
+        raise kind(f"`notes` must hold JSON values. Received: {error}.") from error
     except RecursionError:
-        raise ValueError("`notes` must not be nested as deeply.") from None
+        raise ValueError("`notes` must not be nested so deeply.") from None
 
 
 def write_manifest(path: Path, description: dict[str, Any]) -> None:
@@ -54,11 +52,11 @@ def write_manifest(path: Path, description: dict[str, Any]) -> None:
             its data as `data`, and what `measure` returns of each file as `files`.
 
     Raises:
-        TypeError: It has something that JSON does not have.
-        ValueError: It has a number that is not finite.
+        TypeError: It holds something other than JSON values.
+        ValueError: It holds a number that is not finite.
     """
     manifest = {"format": _FORMAT, "format_version": _VERSION, **description}
-    # As a load will read it: keys of `notes` that were numbers are strings then.
+    # As a load will read it: numeric keys of `notes` become strings.
     manifest = json.loads(_encoded(manifest))
     manifest["sha256"] = _digest(manifest)
     path.write_bytes(_encoded(manifest, indent=2))
@@ -68,7 +66,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Read and check the manifest in a folder.
 
     Raises:
-        IndexFileError: There is none, a damaged one, or one of another version.
+        IndexFileError: It is missing, damaged or of another version.
     """
     path = folder / MANIFEST
     try:
@@ -78,7 +76,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise IndexFileError(f"{path} is damaged: it is not JSON.") from error
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
-        raise IndexFileError(f"`folder` holds no index: {path} is of something else.")
+        raise IndexFileError(
+            f"`folder` holds no index: {path} describes another thing."
+        )
     version = manifest.get("format_version")
     if version != _VERSION:
         raise IndexFileError(
@@ -87,7 +87,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         )
     try:
         is_whole = manifest.pop("sha256", None) == _digest(manifest)
-    except ValueError:  # NaN, which JSON does not have
+    except ValueError:  # NaN, which is not JSON
         is_whole = False
     if not is_whole:
         raise IndexFileError(f"{path} is damaged: it does not match its own SHA-256.")
@@ -100,7 +100,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def is_manifest(path: Path) -> bool:
-    """Tell whether a file looks like a manifest, of whichever version."""
+    """Return whether a file looks like a manifest, of any version."""
     try:
         manifest = json.loads(path.read_bytes())
         return manifest["format"] == _FORMAT and isinstance(manifest["data"], str)
@@ -109,10 +109,10 @@ def is_manifest(path: Path) -> bool:
 
 
 def check_file(path: Path, measured: dict[str, Any]) -> None:
-    """Compare a file with what `measure` returned of it.
+    """Compare a file with what `measure` returned for it.
 
     Raises:
-        IndexFileError: It is another one, or missing.
+        IndexFileError: It is different or missing.
     """
     try:
         found = measure(path)
@@ -138,6 +138,6 @@ def _digest(manifest: dict[str, Any]) -> str:
 
 
 def _encoded(manifest: dict[str, Any], **options: Any) -> bytes:
-    # Escapes would make one character of two surrogates that stand alone.
+    # Escapes would join two lone surrogates into one character.
     text = json.dumps(manifest, ensure_ascii=False, allow_nan=False, **options)
     return text.encode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""The rows of an index as files: what a save writes and a load reads."""
+"""Write the rows of an index to files, and read them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -102,7 +102,7 @@ def read_table(manifest: dict[str, Any], data: Path, read: ReadSearcher) -> Tabl
     for name, fit in fits.items():
         if not fit:
             raise IndexFileError(
-                f"The index is damaged: {data / name}.npy does not fit the others. "
+                f"The index is damaged: {data / name}.npy does not match the others. "
                 "Build it again."
             )
     count = int(np.count_nonzero(live))

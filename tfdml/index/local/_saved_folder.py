@@ -1,4 +1,4 @@
-"""An index and its folder: what is saved, and the log of the changes since."""
+"""Keep the folder of an index: what was saved, and the log of changes since."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -22,24 +22,24 @@ Apply = Callable[[Change], None]
 Replay = Callable[[Iterable[Change]], None]
 
 
-class Durable:
-    """The folder of an index, if it has one, and the log of what is changed."""
+class SavedFolder:
+    """The folder of an index, if it has one, and the log of its changes."""
 
     def __init__(self) -> None:
         self._data: Path | None = None
         self._end = 0
         self._log: ChangeLog | None = None
-        # Data and end of a save that has failed, maybe after the data were valid.
+        # Data and end of a save that failed, perhaps after the data became valid.
         self._unsure: tuple[Path, int] | None = None
 
     @property
     def folder(self) -> str | None:
-        """The folder, None as long as the index was not saved."""
+        """The folder; None until the index is saved."""
         return None if self._data is None else str(self._data.parent)
 
     @property
     def log_bytes(self) -> int:
-        """The size of the log, as far as it counts."""
+        """The size of the log, without the rest of an unfinished change."""
         return self._end
 
     def save(
@@ -48,7 +48,7 @@ class Durable:
         description: dict[str, Any],
         write: Callable[[Path], None],
     ) -> None:
-        """Write an index, and begin a new log; see `write_version`."""
+        """Write an index, and start a new log; see `write_version`."""
         end = 0
 
         def write_all(data: Path) -> None:
@@ -63,13 +63,13 @@ class Durable:
         self.close()
 
     def opened(self, data: Path, replay: Replay) -> None:
-        """Take a folder that the index was read from, and make the changes since.
+        """Attach a folder that the index was read from, and apply the changes since.
 
         Raises:
             IndexFileError: The log is damaged.
         """
         self._data = data.absolute()
-        # Without a change to read, the first one is written here.
+        # Where the first change goes if there is none to read.
         self._end = start_of(data.name)
         self._catch_up(replay)
 
@@ -88,17 +88,17 @@ class Durable:
     def _changes_since(self, data: Path) -> Iterator[Change]:
         for change, end in read_log(log_of(data), data.name, self._end):
             yield change
-            self._end = end  # whoever asks for the next has made this one
+            self._end = end  # whoever asks for the next one has applied this one
 
     def catch_up(self, folder: str | os.PathLike[str], replay: Replay) -> None:
-        """Before a save to the folder that the index is of: lock it, as `lock` does.
+        """Lock the folder before a save, if it is the one of the index; see `lock`.
 
-        What others have added to it since it was loaded would be lost otherwise. A
-        folder that holds no index any more is of no one, and saved to anew.
+        Otherwise, what others have added to it since it was loaded would be lost. A
+        folder that no longer holds an index belongs to nobody and is saved to anew.
 
         Raises:
             IndexFileError: Another index was saved to the folder meanwhile.
-            LockedError: Somebody else changes it.
+            LockedError: Somebody else is changing it.
             OSError: The log cannot be written.
         """
         if self._data is None or not _is_same(Path(folder), self._data.parent):
@@ -119,13 +119,13 @@ class Durable:
         self.lock(replay)
 
     def lock(self, replay: Replay) -> None:
-        """Keep everybody else from changing the folder, from now on.
+        """Keep everybody else from changing the folder from now on.
 
-        Changes that others have made since the index was loaded are made here too.
+        Changes that others have made since the index was loaded are applied here too.
 
         Raises:
-            LockedError: Somebody else changes it.
-            IndexFileError: Somebody has replaced, moved or removed the index.
+            LockedError: Somebody else is changing it.
+            IndexFileError: The index was replaced, moved or removed.
             OSError: The log cannot be written.
         """
         if self._data is None:
@@ -135,7 +135,7 @@ class Durable:
                 self._log.check(self._end)
             except LogError as error:
                 raise self._gone(
-                    "Save it again to keep it, to another folder if this one is there."
+                    "Save it again to keep it, to another folder if this one exists."
                 ) from error
             return
         gone = self._gone("Load it again.")
@@ -149,7 +149,7 @@ class Durable:
             if log.size() < self._end:  # an earlier copy of the folder
                 raise gone
             self._catch_up(replay)
-            log.cut(self._end)  # the rest of a change that was killed
+            log.cut(self._end)  # the rest of a change whose process was killed
         except BaseException:
             log.close()
             raise
@@ -162,12 +162,12 @@ class Durable:
         )
 
     def make(self, change: Change, apply: Apply, made: Callable[[], bool]) -> None:
-        """Make a change: on the disk first, and on neither on an error.
+        """Make a change on the disk and then in memory, or on an error, in neither.
 
         Args:
             change: The change; `lock` was called before.
             apply: Makes it in memory.
-            made: Tells whether it is made there. An interrupt may come at any moment.
+            made: Returns whether it was made there. An interrupt may come at any time.
 
         Raises:
             OSError: It could not be written.
@@ -192,11 +192,11 @@ class Durable:
         try:
             self._log.cut(self._end)
         except OSError:
-            # Nobody knows what is on the disk: the next change reads it, or fails too.
+            # It is unknown what is on the disk: the next change reads it, or fails too.
             self.close()
 
     def close(self) -> None:
-        """Let go of the log."""
+        """Release the log."""
         if self._log is not None:
             log, self._log = self._log, None
             log.close()
@@ -205,5 +205,5 @@ class Durable:
 def _is_same(one: Path, other: Path) -> bool:
     try:
         return one.samefile(other)
-    except OSError:  # one of them is gone, or was moved
+    except OSError:  # one of them was removed or moved
         return False

@@ -1,4 +1,4 @@
-"""An array that grows at its end, while others read its beginning."""
+"""Grow an array at its end while others read its beginning."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Growing:
+class GrowingArray:
     """Rows that are added in amortised constant time, by one thread at a time.
 
     It does not know how many rows count: who writes says where. So rows of a change
@@ -42,9 +42,9 @@ class Growing:
         view.flags.writeable = False
         return view
 
-    def copied(self, size: int) -> "Growing":
+    def copied(self, size: int) -> "GrowingArray":
         """Return the first rows as an array of its own, with room for a few more."""
-        copy = Growing(self._rows[:0])
+        copy = GrowingArray(self._rows[:0])
         copy._rows = np.empty((size + 64, *self._rows.shape[1:]), self._rows.dtype)
         copy._rows[:size] = self._rows[:size]
         return copy
