@@ -1,4 +1,4 @@
-// The access token, where the service asks for one, and pictures that need it.
+// The access token, if the service requires one, and images that need it.
 
 import { byId } from "./elements.js";
 
@@ -9,7 +9,7 @@ let asking = null;
 let answers = 0;
 let wasGiven = false;
 
-// Some browsers are set to refuse all storage; then the token is asked for each time.
+// Some browsers refuse all storage; then the page asks for the token each time.
 function stored() {
   try {
     return sessionStorage.getItem(KEY);
@@ -22,15 +22,16 @@ export function authorization() {
   return token ? { authorization: `Bearer ${token}` } : {};
 }
 
-// How often the question for the token was answered, or put away, so far.
+// How often the question for the token was answered or dismissed so far.
 export function answersSoFar() {
   return answers;
 }
 
 // Ask for the token, once for all requests that wait for it.
 //
-// `reason` is what the service said, `before` the answers when the request was sent: one
-// that was on its way meanwhile asks no more. False comes back where none was given.
+// `reason` is the error of the service; `before` is the number of answers when the request
+// was sent: a request sent before the last answer does not ask again. Resolves to false if
+// no token was given.
 export function askForToken(reason, before) {
   if (before !== answers) return Promise.resolve(wasGiven);
   asking ??= new Promise((resolve) => {
@@ -60,23 +61,23 @@ function keep(given) {
   }
 }
 
-// Show a picture of the service. An <img> sends no token, so with one it is fetched
-// here, when it comes into view; `isHidden` is for pictures that are only drawn.
-export function showPicture(image, url, { isHidden = false } = {}) {
-  showNoPicture(image);
+// Show an image of the service. An <img> sends no token, so with a token the image is
+// fetched here when it comes into view; `isHidden` is for images that are only drawn.
+export function showImage(image, url, { isHidden = false } = {}) {
+  clearImage(image);
   if (!token || url.startsWith("blob:")) {
     image.src = url;
   } else if (isHidden) {
-    fetchPicture(image, url);
+    fetchImage(image, url);
   } else {
     image.dataset.url = url;
     observer.observe(image);
   }
 }
 
-// Browsers keep the picture before until the next one is there, and a request that is
-// on its way would put its picture in the place of a later one.
-export function showNoPicture(image) {
+// Browsers keep the previous image until the next one has loaded, and a pending request
+// would replace a later image.
+export function clearImage(image) {
   observer.unobserve(image);
   requests.get(image)?.abort();
   image.removeAttribute("src");
@@ -88,11 +89,11 @@ const observer = new IntersectionObserver((changes) => {
   for (const { target, isIntersecting } of changes) {
     if (!isIntersecting) continue;
     observer.unobserve(target);
-    fetchPicture(target, target.dataset.url);
+    fetchImage(target, target.dataset.url);
   }
 }, { rootMargin: "300px" });
 
-async function fetchPicture(image, url) {
+async function fetchImage(image, url) {
   const request = new AbortController();
   const { signal } = request;
   requests.set(image, request);

@@ -1,14 +1,15 @@
-// Adding images to the gallery: several at once, each with its own fate.
+// Adding images to the gallery: several at once, each of which may fail.
 
 import { addressOf } from "./routes.js";
-import { byId, button, element, plural, remember, say } from "./elements.js";
+import { remember } from "./cards.js";
+import { byId, button, element, plural, say } from "./elements.js";
 import { gallery, mainIndex, reloadGallery } from "./gallery.js";
 import { ask } from "./server.js";
 import { forgetSamples } from "./start.js";
 
 export const titleId = "adding-title";
 
-// What was chosen stays, with what became of it, until it is cleared.
+// The chosen images and their results stay until the page is closed.
 const entries = [];
 let isRunning = false;
 let news = [""];
@@ -23,7 +24,7 @@ export async function show() {
   update();
 }
 
-// Other views have the line above the answers for themselves.
+// Keeps the news for this view while another one uses the status line.
 function tell(...given) {
   news = given;
   if (!byId("adding").hidden) say(...news);
@@ -35,7 +36,7 @@ export function chooseFiles(files) {
     const entry = { file, name, state: "waiting", url: URL.createObjectURL(file) };
     entry.note = element("span", "add-note muted");
     entry.actions = element("span", "add-actions");
-    entry.item = element("li", "add-item", picture(entry),
+    entry.item = element("li", "add-item", thumbnail(entry),
       element("span", "add-name", name), entry.note, entry.actions);
     entries.push(entry);
     byId("add-list").append(entry.item);
@@ -44,7 +45,7 @@ export function chooseFiles(files) {
   update();
 }
 
-function picture({ url }) {
+function thumbnail({ url }) {
   const image = element("img");
   image.src = url;
   image.alt = "";
@@ -55,7 +56,7 @@ function picture({ url }) {
 function describe(entry) {
   const { note, actions, item } = entry;
   item.dataset.state = entry.state;
-  const texts = { waiting: "waiting", sending: "being added …", failed: entry.error };
+  const texts = { waiting: "waiting", sending: "adding …", failed: entry.error };
   note.textContent = texts[entry.state] ?? `added${entry.class ? ` as ${entry.class}` : ""}`;
   const made = [];
   if (entry.state === "done") {
@@ -64,14 +65,14 @@ function describe(entry) {
     link.setAttribute("aria-label", `Search with ${entry.name}`);
     made.push(link);
   } else if (entry.state !== "sending") {
-    const leave = button("Leave out", "small-button", () => leaveOut(entry));
-    leave.setAttribute("aria-label", `Leave out ${entry.name}`);
-    made.push(leave);
+    const drop = button("Discard", "small-button", () => discard(entry));
+    drop.setAttribute("aria-label", `Discard ${entry.name}`);
+    made.push(drop);
   }
   actions.replaceChildren(...made);
 }
 
-function leaveOut(entry) {
+function discard(entry) {
   entries.splice(entries.indexOf(entry), 1);
   URL.revokeObjectURL(entry.url);
   const next = entry.item.nextElementSibling ?? entry.item.previousElementSibling;
@@ -90,11 +91,11 @@ function update() {
   byId("add-start").textContent = isRunning ? "Adding …"
     : `${isRetry ? "Try again with" : "Add"} ${count ? plural(count, "image") : ""}`.trim();
   if (!isRunning && !entries.length) {
-    say(`New images can be found at once. There are ${plural(mainIndex().images, "image")} now.`);
+    say(`New images can be found right away. The gallery has ${plural(mainIndex().images, "image")}.`);
   }
 }
 
-// One after the other: the order stays, and the first failure does not stop the rest.
+// One after the other, so that their order stays; a failure does not stop the rest.
 async function addAll() {
   const batch = open();
   const name = byId("add-class").value.trim();
@@ -119,7 +120,7 @@ async function addAll() {
   update();
   if (added) {
     forgetSamples();
-    await reloadGallery().catch(() => {});  // they were added; the counts come later
+    await reloadGallery().catch(() => {});  // the images are added; the counts come later
   }
   report(added, failed);
 }
@@ -127,12 +128,12 @@ async function addAll() {
 function report(added, failed) {
   if (!failed) tell(`${plural(added, "image")} added.`);
   else {
-    tell(`${plural(failed, "image")} could not be added, see the list. ${added} added.`,
+    tell(`${plural(failed, "image")} could not be added; see the list. ${added} added.`,
       "warning");
   }
 }
 
-// Of those that were not left out since the adding began.
+// Counts the images that were not discarded meanwhile.
 function showProgress(batch) {
   const kept = batch.filter(isKept);
   const done = kept.filter(({ state }) => state !== "waiting").length;
@@ -147,7 +148,7 @@ async function addOne(entry, name) {
   try {
     const most = gallery.info.max_upload_bytes;
     if (entry.file.size > most) {
-      throw new Error(`This file is too large; at most ${most / 1e6} MB are taken.`);
+      throw new Error(`This file is too large. At most ${most / 1e6} MB are allowed.`);
     }
     const form = new FormData();
     form.append("image", entry.file, entry.name);

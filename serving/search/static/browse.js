@@ -1,6 +1,7 @@
-// The gallery, page by page, and of one class where that is asked for.
+// The gallery, page by page, with a filter.
 
-import { byId, element, imageCard, number, plural, say } from "./elements.js";
+import { imageCard } from "./cards.js";
+import { byId, element, number, plural, say } from "./elements.js";
 import { showFilters, whereInWords } from "./filters.js";
 import { dropItem, removeButton } from "./removing.js";
 import { addressOf, go, whereOf } from "./routes.js";
@@ -51,7 +52,7 @@ function describe({ total, images }, offset, where) {
   const what = `${plural(total, "image")}${filter ? ` with ${filter}` : ""}`;
   if (!total && filter) return `No image has ${filter}.`;
   if (!total) return "There are no images in this gallery yet.";
-  if (!images.length) return `This page is beyond the last of ${what}.`;
+  if (!images.length) return `This page is past the last of ${what}.`;
   if (images.length === total) return `${what}.`;
   return `${number.format(offset + 1)} to ${number.format(offset + images.length)} of ${what}.`;
 }

@@ -1,6 +1,6 @@
-// Colours and names of the clusters of the map.
+// Colors and names of the clusters of the map.
 
-const GOLDEN_ANGLE = 137.508;  // neighbouring numbers get colours far apart
+const GOLDEN_ANGLE = 137.508;  // neighboring numbers get distant colors
 
 // `lightness` is a percentage, or the CSS variable that has it.
 export function clusterColor(cluster, lightness) {

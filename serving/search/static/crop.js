@@ -1,6 +1,6 @@
 // Choosing a region of the query, by mouse, touch or keyboard.
 
-import { showPicture } from "./access.js";
+import { showImage } from "./access.js";
 import { byId } from "./elements.js";
 
 const LEAST = 0.05;
@@ -11,14 +11,14 @@ let box = START;
 let finish = null;
 let drag = null;
 
-// Open the dialog; `onChosen` gets the region, or null for the whole picture.
+// Open the dialog; `onChosen` gets the region, or null for the whole image.
 export function openCrop(query, onChosen) {
   finish = onChosen;
   const image = byId("crop-image");
   byId("crop-error").hidden = true;
   byId("crop-search").disabled = true;
   image.alt = `Query image ${query.name}`;
-  showPicture(image, query.picture, { isHidden: true });
+  showImage(image, query.large, { isHidden: true });
   place(query.crop ?? START);
   byId("crop-dialog").showModal();
   byId("crop-box").focus();
@@ -29,7 +29,7 @@ function close(region) {
   if (region !== undefined) finish(region);
 }
 
-// Keep the box inside the picture and large enough, show it and say where it is.
+// Keep the box inside the image and large enough, show it and describe it.
 function place({ left, top, width, height }) {
   const wide = Math.min(1, Math.max(LEAST, width));
   const high = Math.min(1, Math.max(LEAST, height));
@@ -41,7 +41,7 @@ function place({ left, top, width, height }) {
   };
   const percent = {};
   for (const side of Object.keys(box)) {
-    percent[side] = `${Math.round(100 * box[side])} %`;
+    percent[side] = `${Math.round(100 * box[side])}%`;
     byId("crop-stage").style.setProperty(`--${side}`, `${100 * box[side]}%`);
   }
   byId("crop-numbers").textContent = `Left ${percent.left}, top ${percent.top}, `
@@ -57,7 +57,7 @@ function pointAt(event) {
   };
 }
 
-// What a drag does depends on where it begins: a corner, the region, or outside of it.
+// A drag that begins at a corner resizes, inside the region moves, outside draws anew.
 function beginDrag(event) {
   if (event.button !== 0 || drag) return;
   event.preventDefault();
@@ -119,8 +119,8 @@ export function listenToCrop() {
     byId("crop-search").disabled = false;
   });
   image.addEventListener("error", () => {
-    byId("crop-error").textContent = "The browser cannot show this picture, "
-      + "so no region of it can be chosen.";
+    byId("crop-error").textContent = "This browser cannot show the image, "
+      + "so you cannot choose a region.";
     byId("crop-error").hidden = false;
   });
   stage.addEventListener("pointerdown", beginDrag);

@@ -1,15 +1,16 @@
 // Groups of images that are nearly the same.
 
-import { byId, element, imageCard, number, plural, say } from "./elements.js";
+import { imageCard } from "./cards.js";
+import { byId, element, number, plural, say } from "./elements.js";
 import { removeButton } from "./removing.js";
 import { addressOf, replaceAddress } from "./routes.js";
 import { ask, withParameters } from "./server.js";
 
 const USUAL = 0.95;
-const LEAST = 0.5;  // that the service compares with
+const LEAST = 0.5;  // the least that the service accepts
 const GROUPS = 24;
-const MOST = 100;   // groups that the service tells at once
-const WAIT = 300;   // milliseconds until the slider is at rest
+const MOST = 100;   // groups in one answer of the service
+const WAIT = 300;   // milliseconds until the slider counts as set
 
 export const titleId = "duplicating-title";
 
@@ -56,23 +57,23 @@ async function load() {
 
 function describe({ groups, group_count: all, images, threshold, complete }) {
   const among = plural(images, "image");
-  if (images < 2) return "There are no two images in this gallery.";
+  if (images < 2) return "This gallery has fewer than two images.";
   if (!groups.length) {
-    return `No two of ${among} are alike by ${threshold.toFixed(3)} or more. `
-      + "Move the slider to the left to see more.";
+    return `No two of ${among} have a similarity of at least ${threshold.toFixed(3)}. `
+      + "Move the slider left to see more.";
   }
   const count = groups.reduce((sum, group) => sum + group.count, 0);
-  const shown = groups.length < all ? `The ${plural(groups.length, "largest group")} of `
-    + `${number.format(all)}` : plural(all, "group");
+  const shown = groups.length < all ? `The ${number.format(groups.length)} largest of `
+    + plural(all, "group") : plural(all, "group");
   const more = complete ? "" : " Some images have so many near-duplicates that a group "
-    + "may be shown in parts.";
+    + "may be split.";
   return `${shown}, with ${number.format(count)} of ${among}.${more}`;
 }
 
 function groupItem({ similarity, count, images }) {
-  const part = images.length < count ? `, ${images.length} of them here` : "";
+  const part = images.length < count ? ` (${images.length} shown)` : "";
   const name = element("h2", "",
-    `${plural(count, "image")}${part}, alike to the first by ${similarity.toFixed(3)} or more`);
+    `${plural(count, "image")}${part}, similarity to the first at least ${similarity.toFixed(3)}`);
   const list = element("ul", "strip", ...images.map((image) => {
     const item = element("li", "with-remove", imageCard(image));
     item.append(...removeButton(image, () => afterRemoval(item, image)));
@@ -81,7 +82,7 @@ function groupItem({ similarity, count, images }) {
   return element("li", "group", name, list);
 }
 
-// A group of one is none any more.
+// A group of one is not a group.
 function afterRemoval(item, image) {
   const group = item.closest(".group");
   const next = item.nextElementSibling ?? item.previousElementSibling;
@@ -97,7 +98,7 @@ function afterRemoval(item, image) {
 export function listenToDuplicates(report) {
   const slider = byId("threshold");
   slider.addEventListener("input", () => {
-    if (!current.signal) return;  // the gallery is not there yet
+    if (!current.signal) return;  // the gallery is not loaded yet
     current.threshold = Number(slider.value);
     current.limit = GROUPS;
     showThreshold(current.threshold);

@@ -1,11 +1,11 @@
-// Choosing by attributes: a box for each attribute that has few values.
+// Filtering by attributes: a control for each attribute with few values.
 
 import { element, number } from "./elements.js";
 import { gallery, mainIndex } from "./gallery.js";
 
 const MOST_OPTIONS = 200;
 
-// Fill `place` with the boxes; `onChange` gets the new filter.
+// Fill `place` with the controls; `onChange` receives the new filter.
 export function showFilters(place, where, onChange) {
   const controls = filterable().map((name) =>
     control(place.id, name, where[name], (value) => {
@@ -28,7 +28,7 @@ export function whereInWords(where) {
 function filterable() {
   const names = Object.keys(gallery.values)
     .filter((name) => Object.keys(gallery.values[name]).length > 1);
-  // The service lists no values of an attribute that has very many.
+  // The service does not list the values of an attribute that has very many.
   const hasClasses = mainIndex().classes > 1;
   return hasClasses && !names.includes("class") ? ["class", ...names] : names;
 }
@@ -51,7 +51,7 @@ function choice(values, chosen) {
   for (const [value, count] of values.sort(byName)) {
     select.append(new Option(`${value} (${number.format(count)})`, value));
   }
-  // A link may ask for a value that is no longer there: it is shown, not dropped.
+  // A link may name a value that is gone: it is shown, not dropped.
   if (typeof chosen === "string" && !values.some(([value]) => value === chosen)) {
     select.append(new Option(chosen, chosen));
   }

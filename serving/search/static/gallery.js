@@ -1,4 +1,4 @@
-// What the service says of its galleries, and the lines at the foot of the page.
+// The service's description of its galleries, and the facts in the footer.
 
 import { byId, element, number, plural } from "./elements.js";
 import { ask } from "./server.js";
@@ -13,7 +13,7 @@ export const indexNamed = (name) => gallery.info.indexes.find((index) => index.n
 let loading = null;
 let latest = 0;
 
-// Ask once for what `gallery` holds; all views wait for it.
+// Load `gallery` once; all views wait for it.
 export function loadGallery() {
   loading ??= load().catch((error) => {
     loading = null;  // the next view asks again
@@ -30,11 +30,11 @@ export function reloadGallery() {
 
 async function load() {
   const turn = ++latest;
-  // Without the values that it can be filtered by, the gallery is searched all the same.
+  // Without the values to filter by, the gallery can still be searched.
   const stats = ask("api/stats").catch(() => ({}));
   const info = await ask("api/info");
   const { values = {} } = await stats;
-  if (turn !== latest) return;  // asked once more meanwhile: that answer is the newer one
+  if (turn !== latest) return;  // a newer answer has been requested
   Object.assign(gallery, { info, values });
   showFacts();
   const classes = Object.keys(gallery.values.class ?? {});
@@ -47,15 +47,15 @@ function factsOf(index) {
     ["Classes", number.format(index.classes)],
     ["Model", `${index.model.name}, version ${index.model.version}`],
     ["Index", `ScaNN, ${index.method} search${recallText(index)}`],
-    ["Embedding", plural(index.dimension, "number")],
+    ["Embedding", plural(index.dimension, "dimension")],
   ];
   if (index.calibration) {
-    facts.push(["Match", `from a similarity of ${index.calibration.threshold.toFixed(3)} on`]);
+    facts.push(["Match", `similarity of at least ${index.calibration.threshold.toFixed(3)}`]);
   }
   return facts;
 }
 
-// How much of exact search an index finds, where that was measured.
+// The share of exact search that an index finds, if it was measured.
 export function recallText({ recall }) {
   return recall ? `, recall@${recall.k} ${recall.value.toFixed(3)}` : "";
 }
@@ -70,7 +70,7 @@ function showFacts() {
   }));
   const size = plural(mainIndex().images, "image");
   byId("intro-text").textContent = mainIndex().images
-    ? `Give a picture and see the most similar of ${size}.`
+    ? `Choose an image to see the most similar of ${size}.`
     : "There are no images in this gallery yet.";
   byId("nav-add").hidden = !info.can_edit;
   byId("by-url").hidden = !info.can_fetch;

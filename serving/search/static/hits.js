@@ -1,9 +1,10 @@
-// The cards of the nearest images, and what they say in a sentence.
+// The cards of the nearest images, and their summary in a sentence.
 
-import { element, fileName, linkToSimilar, number, plural, tile, title } from "./elements.js";
+import { linkToSimilar, tile } from "./cards.js";
+import { element, fileName, number, plural, title } from "./elements.js";
 import { whereInWords } from "./filters.js";
 
-// As few digits, 3 or more, as show each hit that is no match below the threshold.
+// The fewest digits, at least 3, that show each hit that is not a match below the threshold.
 function digitsOf({ hits, threshold }) {
   const weak = hits.filter((hit) => hit.match === false);
   let digits = 3;
@@ -43,19 +44,19 @@ function hitCard(hit, reply, digits, { others, links }) {
   const score = element("b", "", hit.similarity.toFixed(digits));
   const similarity = element("span", "card-score",
     element("span", "", "similarity", score), meter(hit.similarity, threshold));
-  const picture = tile(hit, `Image ${fileName(hit.id)}`);
+  const shown = tile(hit, `Image ${fileName(hit.id)}`);
   const rank = others?.get(hit.id);
-  if (rank !== undefined) picture.append(element("span", "both", `in both, ${rank} there`));
-  const card = linkToSimilar(hit, { ...links, from: reply.index }, picture,
+  if (rank !== undefined) shown.append(element("span", "both", `in both, ${rank} there`));
+  const card = linkToSimilar(hit, { ...links, from: reply.index }, shown,
     element("span", "card-text", name, similarity));
   if (hit.match === false) card.classList.add("weak");
   return element("li", "", card);
 }
 
-// Cards in order. With a calibration: what matches, a line, and what is only near.
+// Cards in order; with a calibration, a line divides matches from the rest.
 //
-// `others`: ids and ranks of the other column, to mark those that both have.
-// `links`: options of the address that a card leads to.
+// `others`: ids and ranks in the other column, to mark hits in both.
+// `links`: options of the address that a card links to.
 export function hitList(reply, { others, links }) {
   const { hits, match, threshold } = reply;
   const digits = digitsOf(reply);
@@ -63,11 +64,11 @@ export function hitList(reply, { others, links }) {
   const first = hits.findIndex((hit) => hit.match === false);
   if (first < 0) return cards;
   const divider = match
-    ? element("li", "divider", `Below ${threshold.toFixed(digits)}: near, but no match`)
+    ? element("li", "divider", `Below ${threshold.toFixed(digits)}: similar, but not a match`)
     : element("li", "divider no-match",
-      element("strong", "", "Nothing here is similar enough."),
-      ` A match needs a similarity of ${threshold.toFixed(digits)}, the nearest `
-      + `image has ${hits[0].similarity.toFixed(digits)}. These are the nearest all the same:`);
+      element("strong", "", "No image is similar enough."),
+      ` A match needs a similarity of ${threshold.toFixed(digits)}; the nearest `
+      + `image has ${hits[0].similarity.toFixed(digits)}. The nearest images are:`);
   return [...cards.slice(0, first), divider, ...cards.slice(first)];
 }
 
@@ -80,7 +81,7 @@ function ordinal(value) {
   return value + ending[new Intl.PluralRules("en", { type: "ordinal" }).select(value)];
 }
 
-// What was found, in words.
+// The summary of an answer.
 export function summary({ hits, query, match, seconds }, { images, where }) {
   const time = `${number.format(Math.max(1, Math.round(1000 * seconds)))} ms`;
   const filter = whereInWords(where);
@@ -89,8 +90,9 @@ export function summary({ hits, query, match, seconds }, { images, where }) {
     return filter ? `No${other} image has ${filter}.` : `There is no${other} image in the gallery.`;
   }
   const among = filter ? `images with ${filter}` : `${number.format(images)} images`;
+  const nearest = hits.length > 1 ? `The ${hits.length} nearest` : "The nearest";
   let text = match === false ? `No match among ${among}, searched in ${time}.`
-    : `${hits.length} nearest of ${among}, found in ${time}.`;
+    : `${nearest} of ${among}, found in ${time}.`;
   if (match) {
     const matches = hits.filter((hit) => hit.match).length;
     text += ` ${matches} ${matches > 1 ? "are matches" : "is a match"}.`;
@@ -98,12 +100,12 @@ export function summary({ hits, query, match, seconds }, { images, where }) {
   if (query?.class) {
     const same = hits.filter((hit) => hit.class === query.class).length;
     text += ` ${same || "None"} of ${match === false ? "the nearest" : "them"} `
-      + `${same > 1 ? "are" : "is"} of the same class.`;
+      + `${same === 1 ? "has" : "have"} the class of the query.`;
   }
   return text;
 }
 
-// How much two answers agree, in words.
+// The agreement of two answers.
 export function agreement([first, second]) {
   const ranks = ranksOf(second);
   const shared = first.hits.filter((hit) => ranks.has(hit.id)).length;

@@ -1,12 +1,12 @@
-// Ways in for pictures: chosen, taken with the camera, pasted, dropped, by address.
+// Receiving images: chosen, from the camera, pasted, dropped or by address.
 
 import { byId } from "./elements.js";
 import { gallery } from "./gallery.js";
 import { keepUpload } from "./query.js";
 import { addressOf, go, readRoute } from "./routes.js";
 
-// `onFilesToAdd` gets what is dropped or pasted in the view that adds images.
-export function listenForPictures(onFilesToAdd) {
+// `onFilesToAdd` receives what is dropped or pasted in the view that adds images.
+export function listenForImages(onFilesToAdd) {
   const take = (files) => {
     const given = [...files];
     if (!given.length) return;
@@ -26,7 +26,7 @@ export function listenForPictures(onFilesToAdd) {
   document.addEventListener("paste", (event) => take(event.clipboardData.files));
   byId("by-url").addEventListener("submit", (event) => {
     event.preventDefault();
-    const given = byId("picture-url").value.trim();
+    const given = byId("image-url").value.trim();
     if (given) go(addressOf("url", given));
   });
   listenForDrops(take);
@@ -37,7 +37,7 @@ function searchWith(file) {
 }
 
 function listenForDrops(take) {
-  let depth = 0;  // dragenter and dragleave come for each element on the way
+  let depth = 0;  // each element on the way fires dragenter and dragleave
   const veil = (visible) => { byId("veil").hidden = !visible; };
   const hasFiles = (event) => event.dataTransfer.types.includes("Files");
   document.addEventListener("dragenter", (event) => {

@@ -1,13 +1,13 @@
-// The view of the gallery as a map: loading it, its clusters as lists, and choosing.
+// The map of the gallery: loading it, listing its clusters, and choosing an image.
 
 import { clusterColor, clusterName } from "./clusters.js";
-import { byId, element, fileName, linkToSimilar, number, plural, remember, say, tile, title }
-  from "./elements.js";
+import { linkToSimilar, remember, tile } from "./cards.js";
+import { byId, element, fileName, number, plural, say, title } from "./elements.js";
 import { listenToPlot, showPoints } from "./plot.js";
 import { addressOf, go } from "./routes.js";
 import { askWithStatus, pause } from "./server.js";
 
-const WAIT = 1000;  // milliseconds between two questions whether the map is ready
+const WAIT = 1000;  // milliseconds between two requests for the map
 const SHOWN = 48;   // images of a cluster in its list before "show more"
 
 export const titleId = "mapping-title";
@@ -28,7 +28,7 @@ async function fetchMap(signal) {
   for (;;) {
     const { reply, status } = await askWithStatus("api/map", { signal });
     if (status !== 202) return reply;
-    say("The map is being computed. It appears here when it is ready …", "busy");
+    say("The map is being computed and will appear here …", "busy");
     await pause(WAIT, signal);
   }
 }
@@ -39,7 +39,7 @@ function describe(shown, total, method, current) {
   const part = shown < total ? `${number.format(shown)} of ${all}, chosen at random` : all;
   const laidOut = `${part}, laid out by ${method}.`;
   return current ? laidOut
-    : `${laidOut} The gallery has changed since: come back in a minute for a newer map.`;
+    : `${laidOut} The gallery has changed since. Come back in a minute for a new map.`;
 }
 
 function showClusters(points) {
@@ -57,7 +57,7 @@ function grouped(points) {
   return members;
 }
 
-// The images of a cluster are put in when it is opened: a map may have thousands.
+// The images of a cluster are added when it is opened: a map may have thousands.
 function clusterPart(cluster, images) {
   const mark = element("i", "cluster-mark");
   mark.style.setProperty("--cluster", clusterColor(cluster, "var(--cluster-light)"));
@@ -85,14 +85,14 @@ function listItem(image) {
   return element("li", "", linkToSimilar(image, {}, tile(image, alt, { later: true })));
 }
 
-// How many, and the class that most of them have.
+// The number of images, and their most frequent class.
 function clusterText(images) {
   const counts = new Map();
   for (const image of images) {
     if (image.class) counts.set(image.class, (counts.get(image.class) ?? 0) + 1);
   }
   const [most] = [...counts].sort(([, a], [, b]) => b - a);
-  const share = most ? `, ${Math.round(100 * most[1] / images.length)} % ${most[0]}` : "";
+  const share = most ? `, ${Math.round(100 * most[1] / images.length)}% ${most[0]}` : "";
   return `${plural(images.length, "image")}${share}`;
 }
 

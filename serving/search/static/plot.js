@@ -1,4 +1,4 @@
-// The map itself: moving, zooming and choosing, by mouse, touch and keyboard.
+// The canvas of the map: moving, zooming and choosing, by mouse, touch and keyboard.
 
 import { clusterName } from "./clusters.js";
 import { byId, fileName } from "./elements.js";
@@ -6,7 +6,7 @@ import { draw, forgetDrawing, thumbnailAt } from "./plot_drawing.js";
 
 const DEEPEST = 100;
 const MARGIN = 36;      // pixels around the map, so that no thumbnail is cut
-const REACH = 22;       // pixels from a point that still choose it
+const REACH = 22;       // pixels from a point that still select it
 const CLICK_SLIP = 5;   // pixels that a click may move
 const STEP = 0.15;      // of the visible part, for each arrow key
 const WHOLE = { scale: 1, left: 0, top: 0 };
@@ -22,7 +22,7 @@ let choose = null;
 
 const canvas = () => byId("canvas");
 
-// Show other points; the part in view stays where they are the same as before.
+// Show other points; the view stays if they are the same as before.
 export function showPoints(given) {
   const places = given.map(({ id, x, y }) => `${id} ${x} ${y}`).join("\n");
   if (places !== shown) {
@@ -71,7 +71,7 @@ function redraw() {
 
 const middle = () => ({ x: size.width / 2, y: size.height / 2 });
 
-// Zoom so that what is at one place on the screen comes to another, or stays there.
+// Zoom so that the point at one place on the screen moves to another, or stays there.
 function zoom(factor, to = middle(), from = to) {
   const scale = Math.min(DEEPEST, Math.max(1, view.scale * factor));
   const start = (begin, length, before, after) =>
@@ -95,7 +95,7 @@ function setView(scale, left, top) {
   redraw();
 }
 
-// Which point is at a place of the screen: a thumbnail there, else the nearest.
+// The point at a place on the screen: the thumbnail there, else the nearest.
 function pointAt({ x, y }) {
   return thumbnailAt(x, y) ?? nearest(x, y, REACH);
 }
@@ -182,7 +182,7 @@ function onPointerMove(event) {
 
 function onPointerUp(event) {
   if (!pointers.has(event.pointerId)) return;
-  // A busy page may hear of the two ends of a drag alone.
+  // A busy page may receive only the two ends of a drag.
   if (event.type === "pointerup") onPointerMove(event);
   pointers.delete(event.pointerId);
   if (pointers.size || slip > CLICK_SLIP || event.type !== "pointerup") return;
@@ -191,7 +191,7 @@ function onPointerUp(event) {
 }
 
 function onWheel(event) {
-  // At the whole map, scrolling on moves the page, not the map.
+  // At the whole map, scrolling out moves the page, not the map.
   if (event.deltaY > 0 && view.scale === 1) return;
   event.preventDefault();
   const lines = event.deltaMode === 1 ? 16 : 1;
@@ -199,7 +199,7 @@ function onWheel(event) {
   zoom(Math.exp(-event.deltaY * lines / 300), placeOf(event));
 }
 
-// `onChosen` gets the point that was clicked.
+// `onChosen` receives the point that was clicked.
 export function listenToPlot(onChosen) {
   choose = onChosen;
   const plot = canvas();

@@ -1,6 +1,6 @@
 // Drawing the map: a dot for each image, thumbnails where there is room, clusters.
 
-import { showPicture } from "./access.js";
+import { showImage } from "./access.js";
 import { clusterColor } from "./clusters.js";
 
 const THUMBNAIL = 46;   // pixels, at least
@@ -10,7 +10,7 @@ const MOST_LABELS = 60;
 
 let chosen = [];         // by level of zoom: the points that have room for a thumbnail
 let shown = [];          // thumbnails on the screen, with their rectangles
-const pictures = new Map();
+const thumbnails = new Map();
 let fetching = 0;
 
 export function forgetDrawing() {
@@ -18,7 +18,7 @@ export function forgetDrawing() {
   shown = [];
 }
 
-// The thumbnail at a place of the screen, the topmost; null where there is none.
+// The topmost thumbnail at a place on the screen; null if there is none.
 export function thumbnailAt(x, y) {
   const hit = shown.findLast(({ left, top, side }) =>
     x >= left && x <= left + side && y >= top && y <= top + side);
@@ -26,7 +26,7 @@ export function thumbnailAt(x, y) {
 }
 
 // Points that can show a thumbnail at 2^level without covering another; those of the
-// level above come first, so that a thumbnail stays while one zooms in.
+// level above come first, so that a thumbnail stays while zooming in.
 function chosenAt(level, { points, size, margin }) {
   if (chosen[level]) return chosen[level];
   const before = level > 0 ? chosenAt(level - 1, { points, size, margin }) : [];
@@ -59,15 +59,15 @@ function isFree(point, column, row, cells, wide, high) {
   return true;
 }
 
-// The picture of a point once it is there; it is fetched where it is not.
-function pictureOf(point, redraw) {
-  const known = pictures.get(point.id);
+// The thumbnail of a point, or null until it has been fetched.
+function imageOf(point, redraw) {
+  const known = thumbnails.get(point.id);
   if (known) return known.isReady ? known.image : null;
   if (fetching >= AT_ONCE) return null;
   fetching += 1;
   const entry = { image: new Image(), isReady: false };
-  pictures.set(point.id, entry);
-  if (pictures.size > KEPT) pictures.delete(pictures.keys().next().value);
+  thumbnails.set(point.id, entry);
+  if (thumbnails.size > KEPT) thumbnails.delete(thumbnails.keys().next().value);
   const done = (isReady) => {
     fetching -= 1;
     entry.isReady = isReady;
@@ -75,7 +75,7 @@ function pictureOf(point, redraw) {
   };
   entry.image.onload = () => done(true);
   entry.image.onerror = () => done(false);
-  showPicture(entry.image, point.url, { isHidden: true });
+  showImage(entry.image, point.url, { isHidden: true });
   return null;
 }
 
@@ -120,13 +120,13 @@ function drawThumbnails(pen, scene, isVisible, color, redraw) {
   for (const point of chosenAt(level, scene)) {
     const place = scene.onScreen(point);
     if (!isVisible(place)) continue;
-    const picture = pictureOf(point, redraw);
-    if (!picture) continue;
-    shown.push({ point, ...drawPicture(pen, picture, place, THUMBNAIL, color(point)) });
+    const image = imageOf(point, redraw);
+    if (!image) continue;
+    shown.push({ point, ...drawThumbnail(pen, image, place, THUMBNAIL, color(point)) });
   }
 }
 
-function drawPicture(pen, picture, { x, y }, side, edge) {
+function drawThumbnail(pen, image, { x, y }, side, edge) {
   const [left, top] = [x - side / 2, y - side / 2];
   pen.fillStyle = "#fff";
   pen.strokeStyle = edge;
@@ -136,9 +136,9 @@ function drawPicture(pen, picture, { x, y }, side, edge) {
   pen.fill();
   pen.stroke();
   const inner = side - 8;
-  const shrink = inner / Math.max(picture.naturalWidth, picture.naturalHeight, 1);
-  const [wide, high] = [picture.naturalWidth * shrink, picture.naturalHeight * shrink];
-  pen.drawImage(picture, x - wide / 2, y - high / 2, wide, high);
+  const shrink = inner / Math.max(image.naturalWidth, image.naturalHeight, 1);
+  const [wide, high] = [image.naturalWidth * shrink, image.naturalHeight * shrink];
+  pen.drawImage(image, x - wide / 2, y - high / 2, wide, high);
   return { left, top, side };
 }
 
@@ -183,11 +183,11 @@ function drawCross(pen, { width, height }, colors) {
   pen.stroke();
 }
 
-// The marked image stands out, with its thumbnail where it had no room before.
+// The marked image stands out, with its thumbnail even if it had no room before.
 function drawMarked(pen, point, place, view, colors, redraw) {
-  const picture = pictureOf(point, redraw);
-  if (picture) {
-    drawPicture(pen, picture, place, 1.7 * THUMBNAIL, colors.accent);
+  const image = imageOf(point, redraw);
+  if (image) {
+    drawThumbnail(pen, image, place, 1.7 * THUMBNAIL, colors.accent);
     return;
   }
   pen.strokeStyle = colors.accent;

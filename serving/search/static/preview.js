@@ -1,6 +1,6 @@
-// The query beside its hits: the picture, its region, and what can be done with it.
+// The query beside its hits: its image, its region and its actions.
 
-import { showNoPicture, showPicture } from "./access.js";
+import { clearImage, showImage } from "./access.js";
 import { openCrop } from "./crop.js";
 import { button, byId, title } from "./elements.js";
 import { gallery } from "./gallery.js";
@@ -14,20 +14,20 @@ export function hidePreview() {
   byId("preview").hidden = true;
 }
 
-// Show a query. `item` is what the service says of an image of the gallery.
+// Show a query. `item` is the service's description of an image of the gallery.
 export function showPreview(query, route, item = null) {
   const image = byId("preview-image");
   const shown = item ?? (query.kind === "like" ? query : null);
   const name = shown?.class ? title(shown) : query.name;
   const url = item?.url ?? query.url;
-  byId("preview").classList.toggle("without-picture", url === undefined);
+  byId("preview").classList.toggle("without-image", url === undefined);
   image.alt = `Query image ${query.name}`;
-  if (url === undefined) showNoPicture(image);
-  else if (image.dataset.shown !== url) showPicture(image, url);
+  if (url === undefined) clearImage(image);
+  else if (image.dataset.shown !== url) showImage(image, url);
   image.dataset.shown = url ?? "";
   byId("preview-title").textContent = name;
   const note = shown?.class ? query.name : NOTES[query.kind];
-  byId("preview-note").textContent = query.crop ? `${note}, a region of it` : note;
+  byId("preview-note").textContent = query.crop ? `${note} (region)` : note;
   showRegion(query.crop);
   byId("preview-actions").replaceChildren(...actions(query, route, shown));
   byId("preview").hidden = false;
@@ -46,15 +46,15 @@ function actions(query, route, item) {
   const made = [];
   const searchRegion = (crop) => go(addressOf(route.view, route.argument,
     { ...route.options, crop: cropText(crop) }));
-  // A picture elsewhere cannot be shown: the page loads nothing from other servers.
+  // An image elsewhere cannot be shown: the page loads nothing from other servers.
   if (query.kind !== "url") {
     made.push(button(query.crop ? "Change region" : "Choose a region", "small-button",
       () => openCrop(query, searchRegion)));
   }
   if (query.crop) {
-    made.push(button("Whole picture", "small-button", () => searchRegion(null)));
+    made.push(button("Whole image", "small-button", () => searchRegion(null)));
   }
-  // What is removed goes from the first index; another may have the same id.
+  // Images are removed from the first index; another index may have the same id.
   const isOfFirst = [undefined, gallery.info.indexes[0].name].includes(route.options.index);
   if (query.kind === "like" && gallery.info.can_edit && isOfFirst) {
     const remove = button("Remove", "small-button", () =>
@@ -64,7 +64,7 @@ function actions(query, route, item) {
   return made;
 }
 
-// The frame around the picture has the picture's shape, so that the region fits it.
+// The frame has the shape of the image, so that the region fits it.
 export function listenToPreview() {
   const image = byId("preview-image");
   image.addEventListener("load", () => {
@@ -77,7 +77,7 @@ export function listenToPreview() {
   giveFocusBack("remove-dialog", ":last-child");
 }
 
-// The button that opened a dialog was replaced if the search ended meanwhile.
+// The button that opened a dialog is replaced if the search ends meanwhile.
 function giveFocusBack(id, place) {
   const dialog = byId(id);
   dialog.addEventListener("close", () => {

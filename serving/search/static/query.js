@@ -1,49 +1,50 @@
-// What is searched with: an image of the gallery, a picture given here, or an address.
+// The query: an image of the gallery, an image chosen here, or an address.
 
-import { fileName, knownImage } from "./elements.js";
+import { knownImage } from "./cards.js";
+import { fileName } from "./elements.js";
 import { gallery, mainIndex } from "./gallery.js";
 import { whereOf } from "./routes.js";
 import { ask, sendJson, whereText } from "./server.js";
 
-// Kept until the page is closed, so that "back" finds earlier pictures again.
+// Kept until the page is closed, so that "back" finds earlier images again.
 const uploads = [];
 
-// Keep a picture; returns its number, the argument of the route.
+// Keep an image; returns its number, the argument of the route.
 export function keepUpload(file) {
   const name = file.name || "Pasted image";
   return uploads.push({ file, name, url: URL.createObjectURL(file) }) - 1;
 }
 
-// The query of a route: kind, what it is, its region and its filter.
+// The query of a route: its kind, image, region and filter.
 export function readQuery(route) {
   const common = { crop: readCrop(route.options.crop), where: whereOf(route) };
   if (route.view === "like") {
     const id = route.argument;
-    return { kind: "like", id, name: fileName(id), ...picturesOf(id), ...common };
+    return { kind: "like", id, name: fileName(id), ...addressesOf(id), ...common };
   }
   if (route.view === "url") {
     return { kind: "url", address: route.argument, name: route.argument, ...common };
   }
   const upload = uploads[Number(route.argument)];
   if (!upload) {
-    throw new Error("This picture was given before the page was loaded anew. "
-      + "Choose it once more.");
+    throw new Error("This image was chosen before the page was reloaded. "
+      + "Choose it again.");
   }
-  return { kind: "upload", ...upload, picture: upload.url, ...common };
+  return { kind: "upload", ...upload, large: upload.url, ...common };
 }
 
-function picturesOf(id) {
+function addressesOf(id) {
   const known = knownImage(id);
   const index = known?.index ?? mainIndex().name;
   const place = new URLSearchParams({ id, index });
   return {
     class: known?.image.class,
     url: known?.image.url ?? `images?${place}`,
-    picture: `pictures?${place}`,
+    large: `pictures?${place}`,
   };
 }
 
-// Four fractions: left, top, width, height. Anything else is the whole picture.
+// Four fractions: left, top, width, height. Anything else is the whole image.
 function readCrop(text) {
   const numbers = (text ?? "").split(",").map(Number);
   return numbers.length === 4 && numbers.every(Number.isFinite)
@@ -72,7 +73,7 @@ export async function search(query, { k, index, signal }) {
 async function searchFile({ file, name }, choices, signal) {
   const most = gallery.info.max_upload_bytes;
   if (file.size > most) {
-    throw new Error(`${name}: This file is too large; at most ${most / 1e6} MB are taken.`);
+    throw new Error(`${name}: This file is too large. At most ${most / 1e6} MB are allowed.`);
   }
   const form = new FormData();
   form.append("image", file, name);

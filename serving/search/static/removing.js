@@ -1,6 +1,6 @@
-// Taking an image out of the gallery, after a question.
+// Removing an image from the gallery, after confirmation.
 
-import { showPicture } from "./access.js";
+import { showImage } from "./access.js";
 import { button, byId, say } from "./elements.js";
 import { gallery, reloadGallery } from "./gallery.js";
 import { showAnew } from "./routes.js";
@@ -9,7 +9,7 @@ import { ask, withParameters } from "./server.js";
 
 let asked = null;
 
-// A button for a card of an image; none where the gallery cannot be changed.
+// A button for the card of an image; none if the gallery cannot be changed.
 export function removeButton(image, onRemoved) {
   if (!gallery.info.can_edit) return [];
   const made = button("Remove", "card-remove", () =>
@@ -18,10 +18,10 @@ export function removeButton(image, onRemoved) {
   return [made];
 }
 
-// `from` is the button that was pressed; `onRemoved` takes the image out of its view.
+// `from` is the button that was pressed; `onRemoved` removes the image from its view.
 export function askToRemove(image, { from, onRemoved }) {
   asked = { image, from, onRemoved };
-  showPicture(byId("remove-image"), image.url, { isHidden: true });
+  showImage(byId("remove-image"), image.url, { isHidden: true });
   byId("remove-name").textContent = image.id;
   byId("remove-error").hidden = true;
   setBusy(false);
@@ -48,13 +48,13 @@ async function remove() {
   if (isOpen(question)) byId("remove-dialog").close();
   forgetSamples();
   const reloading = reloadGallery();
-  // The view may have been left, or be shown anew as it was before the removal.
+  // The view may have been left, or shown again as it was before the removal.
   if (from.checkVisibility()) onRemoved();
   else showAnew();
-  await reloading.catch(() => {});  // it was removed; the counts come later
+  await reloading.catch(() => {});  // the image is removed; the counts come later
 }
 
-// The dialog may have been closed while the request ran, and ask of another image now.
+// The dialog may have been closed during the request, and now show another image.
 const isOpen = (question) => byId("remove-dialog").open && asked === question;
 
 function tellFailure(question, { message }) {
@@ -67,12 +67,12 @@ function tellFailure(question, { message }) {
   setBusy(false);
 }
 
-// A removal that runs can no longer be taken back.
+// A removal that has begun cannot be canceled.
 function stayWhileBusy(event) {
   if (byId("remove-confirm").disabled) event.preventDefault();
 }
 
-// Take a card out of a list; the focus goes to its neighbour, or to the heading.
+// Remove a card from a list; the focus moves to its neighbor, or to the heading.
 export function dropItem(item, heading) {
   const next = item.nextElementSibling ?? item.previousElementSibling;
   item.remove();

@@ -1,4 +1,4 @@
-// The view of the hits of one query, in one index or two side by side.
+// The hits of a query, in one index or in two side by side.
 
 import { button, byId, element, say } from "./elements.js";
 import { showFilters } from "./filters.js";
@@ -100,7 +100,7 @@ function columnHead(index) {
     element("p", "muted", `${name}, version ${version}${recallText(index)}`)];
 }
 
-// Where the columns are one below the other, the second is far away.
+// With the columns one below the other, the second is far away.
 function linkToNext(index) {
   return button(`Go to ${index.name}`, "small-button to-next", (event) => {
     const next = event.target.closest(".column").nextElementSibling.querySelector("h2");
@@ -110,6 +110,6 @@ function linkToNext(index) {
 }
 
 function comparison(replies) {
-  return replies.includes(null) ? "Only one of the indexes gave an answer."
+  return replies.includes(null) ? "Only one of the indexes answered."
     : agreement(replies);
 }

@@ -1,9 +1,9 @@
-// The address says what is shown, so that back, forward, reload and links work:
+// The address determines the view, so that back, forward, reload and links work:
 //
-//   #start                  choose a picture, or take one of a random sample
+//   #start                  choose an image, or one of a random sample
 //   #like/ID                images like one of the gallery
-//   #upload/NUMBER          images like a picture given since the page was loaded
-//   #url/ADDRESS            images like a picture elsewhere
+//   #upload/NUMBER          images like one chosen since the page was loaded
+//   #url/ADDRESS            images like one at an address
 //   #browse                 the gallery, page by page
 //   #map, #duplicates, #add
 //
@@ -25,7 +25,7 @@ function decoded(text) {
   try {
     return decodeURIComponent(text);
   } catch {
-    return text;  // not written by this page; the service says what is wrong with it
+    return text;  // not written by this page; the service will refuse it
   }
 }
 
@@ -41,7 +41,7 @@ export function addressOf(view, argument = "", options = {}) {
   return `#${path}${given.size ? `?${given}` : ""}`;
 }
 
-// The filter in a route; one that nobody can read lets everything pass.
+// The filter in a route; an unreadable one matches everything.
 export function whereOf(route) {
   try {
     const where = JSON.parse(route.options.where ?? "{}");
@@ -54,16 +54,16 @@ export function whereOf(route) {
 export function go(address) {
   const before = location.href;
   location.hash = address;
-  // Asked for again, such as a search that failed: the browser does not tell of that.
+  // The same address again, such as after a failed search, fires no event.
   if (location.href === before) showAnew();
 }
 
-// Show the view once more that is shown already.
+// Show the current view again.
 export function showAnew() {
   window.dispatchEvent(new Event("hashchange"));
 }
 
-// Another address for what is shown already: no step for "back".
+// Change the address of the current view, without a step for "back".
 export function replaceAddress(address) {
   history.replaceState(history.state, "", address);
 }

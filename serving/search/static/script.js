@@ -1,4 +1,4 @@
-// The page: shows the view that the address names, and keeps places for "back".
+// The page: show the view of the address, and keep the places for "back".
 
 import * as adding from "./adding.js";
 import * as browse from "./browse.js";
@@ -6,7 +6,7 @@ import { listenToCrop } from "./crop.js";
 import * as duplicates from "./duplicates.js";
 import { byId, say } from "./elements.js";
 import { loadGallery } from "./gallery.js";
-import { listenForPictures } from "./intake.js";
+import { listenForImages } from "./intake.js";
 import * as map from "./map.js";
 import { listenToPreview } from "./preview.js";
 import { listenToRemoving } from "./removing.js";
@@ -14,7 +14,7 @@ import * as results from "./results.js";
 import { readRoute } from "./routes.js";
 import * as start from "./start.js";
 
-// What each view shows: its module, and the parts of the page that belong to it.
+// The module of each view, and the parts of the page that belong to it.
 const VIEWS = {
   start: { module: start, parts: ["query", "samples"], name: "" },
   results: { module: results, parts: ["query", "results"], name: "Hits" },
@@ -25,14 +25,14 @@ const VIEWS = {
 };
 const PARTS = new Set(Object.values(VIEWS).flatMap(({ parts }) => parts));
 
-// Where one was in each entry of the history: scrolled so far, and at which link.
+// The scroll position and the focused link in each entry of the history.
 const places = new Map();
 let entry = null;
 let isSettled = false;
 let leaving = new AbortController();
 
 async function follow({ isFirst = false, isSame = false } = {}) {
-  // A view that is left while it loads keeps the place that it was to come to.
+  // A view that is left while it loads keeps the place that it would restore.
   if (isSettled) rememberPlace();
   isSettled = false;
   closeDialogs();
@@ -67,7 +67,7 @@ async function follow({ isFirst = false, isSame = false } = {}) {
   }
 }
 
-// They belong to the view that is left.
+// The dialogs belong to the view that is left.
 function closeDialogs() {
   for (const dialog of ["crop-dialog", "remove-dialog"]) byId(dialog).close();
 }
@@ -93,8 +93,8 @@ function rememberPlace() {
   });
 }
 
-// "Back" comes to the same place and link, and who chose in a box of the view is still
-// there; elsewhere one begins at the heading.
+// "Back" restores the place and the link; a control that was used keeps the focus; any
+// other view begins at its heading.
 function settle({ place, control, isFirst, isSame, titleId }) {
   const link = place?.href && document.querySelector(`main a[href="${CSS.escape(place.href)}"]`);
   const target = (control && byId(control)) || link || (isFirst ? null : byId(titleId));
@@ -106,7 +106,7 @@ function settle({ place, control, isFirst, isSame, titleId }) {
 
 function begin() {
   history.scrollRestoration = "manual";
-  listenForPictures(adding.chooseFiles);
+  listenForImages(adding.chooseFiles);
   listenToPreview();
   listenToCrop();
   listenToRemoving();

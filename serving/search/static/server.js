@@ -15,7 +15,7 @@ export async function askWithStatus(path, options = {}) {
       { ...options, headers: { ...options.headers, ...authorization() } });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Error("The search page's server cannot be reached. Is it still running?");
+    throw new Error("The server of this page cannot be reached. Is it still running?");
   }
   let reply = null;
   try {
@@ -33,7 +33,7 @@ export async function askWithStatus(path, options = {}) {
   return { reply, status: response.status };
 }
 
-// `path` with those parameters that have a value.
+// `path` with the parameters that have a value.
 export function withParameters(path, parameters) {
   const given = Object.entries(parameters)
     .filter(([, value]) => value !== undefined && value !== null && value !== "");
@@ -49,7 +49,7 @@ export function sendJson(path, body, options = {}) {
   });
 }
 
-// A filter as the service reads it; nothing where it lets everything pass.
+// A filter as JSON; undefined if it matches everything.
 export function whereText(where) {
   return where && Object.keys(where).length ? JSON.stringify(where) : undefined;
 }

@@ -1,6 +1,7 @@
-// The first view: choose a picture, or take one of a random sample.
+// The first view: choose an image, or one of a random sample.
 
-import { byId, element, fileName, linkToSimilar, say, tile, title } from "./elements.js";
+import { linkToSimilar, tile } from "./cards.js";
+import { byId, element, fileName, say, title } from "./elements.js";
 import { mainIndex } from "./gallery.js";
 import { showAnew } from "./routes.js";
 import { ask, withParameters } from "./server.js";
@@ -14,7 +15,7 @@ let isLoaded = false;
 export async function show(route, signal) {
   say("");
   byId("preview").hidden = true;
-  // Those that were shown stay, so that "back" comes to what was left.
+  // The sample stays, so that "back" restores the view.
   if (!isLoaded) await loadSamples(signal);
 }
 

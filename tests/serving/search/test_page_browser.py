@@ -59,7 +59,7 @@ def test_an_upload_shows_the_nearest_with_class_and_similarity(page, tmp_path):
         expect(cards.nth(row).locator(".card-class")).to_have_text("blue")
     expect(cards.first.locator("b")).to_have_text(re.compile(r"^(0\.99\d|1\.000)$"))
     expect(cards.first.locator("img")).to_have_attribute("alt", re.compile("clear.png"))
-    expect(status(page)).to_contain_text("9 nearest of 9 images")
+    expect(status(page)).to_contain_text("The 9 nearest of 9 images")
     expect(page.locator("#preview-title")).to_have_text("sky.png")
     preview = page.locator("#preview-image")
     assert (
@@ -78,7 +78,7 @@ def test_an_image_of_the_gallery_searches_and_back_returns(page):
     first.click()
     cards = page.locator(".hits .card")
     expect(cards).to_have_count(8)
-    expect(status(page)).to_contain_text("2 of them are of the same class")
+    expect(status(page)).to_contain_text("2 of them have the class of the query")
     expect(page.locator(".hits .same")).to_have_count(2)
     titles = hit_ids(page)
     assert title not in titles
@@ -114,7 +114,7 @@ def test_a_file_above_the_limit_is_refused_before_it_is_sent(page, tmp_path):
     sent = []
     page.on("request", lambda request: sent.append(request.method))
     upload(page, big)
-    expect(status(page)).to_contain_text("at most 0.1 MB")
+    expect(status(page)).to_contain_text("At most 0.1 MB")
     assert "POST" not in sent
 
 
@@ -188,7 +188,7 @@ def test_an_image_that_a_reload_lost_is_asked_for_again(page, tmp_path):
     upload(page, write_picture(tmp_path / "sky.png", (10, 10, 250)))
     expect(page.locator(".hits .card")).to_have_count(9)
     page.reload()
-    expect(status(page)).to_contain_text("Choose it once more.")
+    expect(status(page)).to_contain_text("Choose it again.")
     expect(page.locator("#file")).to_be_attached()
     expect(page.locator("#preview")).to_be_hidden()
 
@@ -236,7 +236,7 @@ def test_hits_can_be_of_one_class_only(page, tmp_path):
     classes.select_option("green")
     expect(page.locator(".hits .card")).to_have_count(3)
     expect(page.locator(".hits .card-class")).to_have_text(["green"] * 3)
-    expect(status(page)).to_contain_text("3 nearest of images with class “green”")
+    expect(status(page)).to_contain_text("The 3 nearest of images with class “green”")
     expect(classes).to_be_focused()
     page.locator(".hits .card").first.click()
     expect(page.locator(".hits .card")).to_have_count(2)

@@ -63,7 +63,7 @@ def are_loaded(images):
 
 def test_a_gallery_behind_a_token_asks_for_it_and_shows_its_images(browser, guarded):
     with visiting(browser, guarded) as page:
-        dialog = page.get_by_role("dialog", name="This gallery asks for a token")
+        dialog = page.get_by_role("dialog", name="This gallery requires a token")
         expect(page.get_by_label("Access token")).to_be_focused()
         page.keyboard.type("one-that-is-not-valid")
         page.keyboard.press("Enter")

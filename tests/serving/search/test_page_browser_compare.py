@@ -53,8 +53,8 @@ def test_both_indexes_are_described_and_answer_side_by_side(page, tmp_path):
     expect(columns.locator("h2")).to_have_text(["index", "reddish"])
     expect(columns.nth(0)).to_contain_text("colors, version 1")
     expect(columns.nth(1)).to_contain_text("reddish, version 1")
-    expect(columns.nth(0)).to_contain_text("9 nearest of 9 images")
-    expect(columns.nth(1)).to_contain_text("7 nearest of 7 images")
+    expect(columns.nth(0)).to_contain_text("The 9 nearest of 9 images")
+    expect(columns.nth(1)).to_contain_text("The 7 nearest of 7 images")
     boxes = [columns.nth(place).bounding_box() for place in (0, 1)]
     assert boxes[0]["y"] == boxes[1]["y"]
     assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]

@@ -67,7 +67,7 @@ def drag(page, start, end):
 def numbers(page):
     """Left, top, width and height in percent, as they are told."""
     text = page.locator("#crop-numbers").inner_text()
-    form = r"Left (\d+) %, top (\d+) %, width (\d+) %, height (\d+) %"
+    form = r"Left (\d+)%, top (\d+)%, width (\d+)%, height (\d+)%"
     return [int(number) for number in re.fullmatch(form, text).groups()]
 
 
@@ -79,7 +79,7 @@ def test_a_new_region_is_drawn_with_the_mouse_and_searched_with(page):
     drag(page, (0.98, 0.05), (0.6, 0.95))
     assert numbers(page) == pytest.approx([60, 5, 38, 90], abs=1)
     page.locator("#crop-search").click()
-    expect(page.locator("#preview-note")).to_have_text("your image, a region of it")
+    expect(page.locator("#preview-note")).to_have_text("your image (region)")
     expect(first_class(page)).to_have_text("blue")
     expect(page.locator("#preview-region")).to_be_visible()
     region = page.locator("#preview-region").bounding_box()
@@ -90,7 +90,7 @@ def test_a_new_region_is_drawn_with_the_mouse_and_searched_with(page):
     expect(page.locator("#preview-note")).to_have_text("your image")
     expect(page.locator("#preview-region")).to_be_hidden()
     page.go_back()
-    expect(page.locator("#preview-note")).to_have_text("your image, a region of it")
+    expect(page.locator("#preview-note")).to_have_text("your image (region)")
     expect(first_class(page)).to_have_text("blue")
 
 
@@ -163,7 +163,7 @@ def test_a_region_of_an_image_of_the_gallery_outlives_a_reload(browser, address)
         with page.expect_request("**/api/search") as sent:
             page.locator("#crop-search").click()
         assert sent.value.post_data_json["crop"] == "0.13,0.15,0.7,0.7"
-        expect(page.locator("#preview-note")).to_have_text("clear.png, a region of it")
+        expect(page.locator("#preview-note")).to_have_text("clear.png (region)")
         page.reload()
         expect(page.locator("#preview-region")).to_be_visible()
         expect(first_class(page)).to_have_text("red")
@@ -183,7 +183,7 @@ def test_an_image_that_the_browser_cannot_show_has_no_region(
         upload(page, file)
         expect(first_class(page)).to_have_text("green")
         page.get_by_role("button", name="Choose a region").click()
-        expect(page.get_by_role("alert")).to_contain_text("cannot show this image")
+        expect(page.get_by_role("alert")).to_contain_text("cannot show the image")
         expect(page.locator("#crop-search")).to_be_disabled()
         page.locator("#crop-cancel").click()
         expect(page.locator("#crop-dialog")).to_be_hidden()

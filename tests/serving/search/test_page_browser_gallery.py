@@ -94,7 +94,7 @@ def test_one_class_is_browsed_alone_and_an_image_of_it_searched_with(page):
 
 def test_an_address_beyond_the_gallery_says_so(page):
     page.goto(page.url.split("#")[0] + "#browse?page=1000")
-    expect(status(page)).to_have_text("This page is beyond the last of 100 images.")
+    expect(status(page)).to_have_text("This page is past the last of 100 images.")
     page.get_by_role("link", name="Previous").click()
     expect(status(page)).to_have_text("97 to 100 of 100 images.")
     where = json.dumps({"class": "gone"})
@@ -175,13 +175,15 @@ def test_near_duplicates_are_shown_in_groups(page):
 def test_the_threshold_is_moved_with_the_keyboard_and_kept_in_the_address(page):
     page.goto(page.url.split("#")[0] + "#duplicates")
     expect(status(page)).to_contain_text("100 images")
-    slider = page.get_by_label("Alike by at least")
+    slider = page.get_by_label("Minimum similarity")
     expect(slider).to_have_value("0.95")
     slider.focus()
     for _ in range(10):
         page.keyboard.press("ArrowRight")
     expect(page.locator("#threshold-value")).to_have_text("1.000")
-    expect(status(page)).to_contain_text("No two of 100 images are alike by 1.000")
+    expect(status(page)).to_contain_text(
+        "No two of 100 images have a similarity of at least 1.000"
+    )
     expect(slider).to_be_focused()
     page.reload()
     expect(slider).to_have_value("1")
@@ -206,10 +208,10 @@ def test_more_groups_are_shown_when_asked_for(browser, address):
     answers = {"**/api/duplicates?*": answer}
     with visiting(browser, address, start="#duplicates", answers=answers) as page:
         expect(page.locator(".group")).to_have_count(24)
-        expect(status(page)).to_contain_text("The 24 largest groups of 60, with 196")
-        expect(status(page)).to_contain_text("may be shown in parts")
+        expect(status(page)).to_contain_text("The 24 largest of 60 groups, with 196")
+        expect(status(page)).to_contain_text("may be split")
         expect(page.locator(".group h2").first).to_have_text(
-            "150 images, 2 of them here, alike to the first by 0.970 or more"
+            "150 images (2 shown), similarity to the first at least 0.970"
         )
         page.get_by_role("button", name="Show more groups").click()
         expect(page.locator(".group")).to_have_count(60)

@@ -236,10 +236,10 @@ def test_clusters_are_listed_for_those_who_cannot_see_the_map(page):
     clusters = page.locator("#clusters .cluster")
     expect(clusters.locator("summary")).to_have_text(
         [
-            "Cluster 02 images, 100 % red",
-            "Cluster 12 images, 100 % green",
-            "Cluster 21 image, 100 % blue",
-            "In no cluster1 image, 100 % blue",
+            "Cluster 02 images, 100% red",
+            "Cluster 12 images, 100% green",
+            "Cluster 21 image, 100% blue",
+            "In no cluster1 image, 100% blue",
         ]
     )
     expect(page.locator("#clusters img")).to_have_count(0)

@@ -38,11 +38,11 @@ def page(browser, calibrated, width):
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_matches_stand_above_a_divider_and_the_rest_below(page, tmp_path):
-    expect(page.locator("#facts")).to_contain_text("from a similarity of 0.900 on")
+    expect(page.locator("#facts")).to_contain_text("similarity of at least 0.900")
     upload(page, write_picture(tmp_path / "sky.png", (0, 0, 200)))
     items = page.locator(".hits > li")
     expect(items).to_have_count(10)
-    expect(items.nth(2)).to_have_text("Below 0.900: near, but no match")
+    expect(items.nth(2)).to_have_text("Below 0.900: similar, but not a match")
     weak = items.evaluate_all("all => all.map(li => !!li.querySelector('.weak'))")
     assert weak == [False] * 3 + [True] * 7
     expect(page.locator("#results-title")).to_have_text("Nearest images")
@@ -57,9 +57,9 @@ def test_query_without_a_match_is_told_so_before_the_nearest(page, tmp_path):
     expect(page.get_by_role("heading", name="No match")).to_be_visible()
     expect(status(page)).to_contain_text("No match among 9 images")
     first = page.locator(".hits > li").first
-    expect(first).to_contain_text("Nothing here is similar enough.")
+    expect(first).to_contain_text("No image is similar enough.")
     expect(first).to_contain_text(
-        "needs a similarity of 0.900, the nearest image has 0.8"
+        "needs a similarity of 0.900; the nearest image has 0.8"
     )
     expect(page.locator(".hits .card.weak")).to_have_count(9)
     assert has_no_horizontal_scrolling(page)
@@ -76,17 +76,17 @@ def test_query_without_a_match_is_told_so_before_the_nearest(page, tmp_path):
             0.7482,
             [0.7479, 0.51],
             False,
-            "needs a similarity of 0.7482, the nearest image has 0.7479.",
+            "needs a similarity of 0.7482; the nearest image has 0.7479.",
             ["0.7479", "0.5100"],
         ),
         (
             0.748201,
             [0.748204, 0.748199],
             True,
-            "Below 0.748201: near, but no match",
+            "Below 0.748201: similar, but not a match",
             ["0.748204", "0.748199"],
         ),
-        (0.748, [0.7486, 0.7474], True, "Below 0.748: near", ["0.749", "0.747"]),
+        (0.748, [0.7486, 0.7474], True, "Below 0.748: similar", ["0.749", "0.747"]),
     ],
 )
 def test_digits_tell_what_matches_from_what_does_not(

@@ -152,7 +152,7 @@ def test_what_is_left_out_while_others_are_sent_is_not_added(
         page.set_input_files("#add-files", files)
         with page.expect_request("**/api/images"):
             page.get_by_role("button", name="Add 2 images").click()
-        page.get_by_role("button", name="Leave out sun.png").click()
+        page.get_by_role("button", name="Discard sun.png").click()
         held.let_go()
         expect(status(page)).to_have_text("1 image added.")
         expect(page.locator("#add-list .add-note")).to_have_text(["added"])
