@@ -318,7 +318,7 @@ CASES = [
     # Its dense triplets would take minutes a call at B = 4,096.
     Case(
         "ContinuousTripletLoss(threshold=50)",  # of distances around 64
-        _on_poses(lambda: tl.ContinuousTripletLoss(0.2, 50.0)),
+        _on_poses(lambda: tl.ContinuousTripletLoss(0.2, threshold=50.0)),
         sorts=True,
     ),
     Case("ProxyAnchorLoss", _on_proxies(tl.ProxyAnchorLoss), pml="ProxyAnchorLoss"),

@@ -125,7 +125,7 @@ def test_model_of_layers_embeds_and_is_measured(batches, outputs):
 @pytest.mark.parametrize("name", ["memory", "workers"])
 def test_model_with_a_class_of_its_own_trains_on(batches, outputs, name):
     model = keras.saving.load_model(SAVED / f"keras/{name}.keras")
-    expected = {"memory": models.CrossBatchMemory, "workers": losses.MultiWorkerModel}
+    expected = {"memory": models.CrossBatchMemory, "workers": models.MultiWorkerModel}
     assert type(model) is expected[name]
     inputs, labels = batches["inputs"], batches["labels"]
     assert_close(model.predict(inputs, **EXACTLY), outputs[name])

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+
 
 def above_zero(name: str, value: float) -> float:
     """Return a number that must be above 0 and finite."""
@@ -50,6 +52,13 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> Any:
             f"`{name}` must be one of {', '.join(choices)}. Received: {name}={value!r}."
         )
     return value
+
+
+def boolean(name: str, value: bool) -> bool:
+    """Return a value that must be True or False; 1, 0 and words do not count."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r}.")
+    return bool(value)
 
 
 def _is_whole(value: Any) -> bool:

@@ -1,17 +1,17 @@
-"""The losses of tensorflow-addons under their old names, with its conventions.
+"""Offer the losses of tensorflow-addons under their old names and arguments.
 
 A model saved with a loss of tensorflow-addons ("Addons>TripletSemiHardLoss" and so on)
-loads once this module is imported. docs/migration.md says where tensorflow-addons was
-wrong and these losses differ.
+loads after `import tfdml`. docs/migration.md lists the errors of tensorflow-addons that
+these losses do not repeat.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
 
-from tfdml._arguments import at_least_zero
+from tfdml._arguments import at_least_zero, boolean
 from tfdml.losses import (
     HardTripletLoss,
     LiftedStructureLoss,
@@ -43,44 +43,37 @@ _METRICS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class _AddonsLoss(MetricLoss):
-    """A loss whose old configurations load: its reduction was called none."""
+    """A loss that also loads from the configurations of tensorflow-addons."""
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "_AddonsLoss":
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """Build the loss, also from a file that tensorflow-addons wrote.
 
-        Its losses gave the mean themselves and said `reduction="none"`; here the mean
-        over the batch is Keras' reduction.
+        Its losses computed the mean themselves and stored `reduction="none"`; here the
+        mean over the batch is Keras' reduction.
         """
-        config = dict(config)
         if config.get("reduction") in ("none", "auto"):
-            config["reduction"] = "sum_over_batch_size"
-        metric = config.get("distance_metric")
-        if isinstance(metric, dict):
-            config["distance_metric"] = keras.saving.deserialize_keras_object(metric)
-        return cls(**config)
+            config = {**config, "reduction": "sum_over_batch_size"}
+        return super().from_config(config)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
         config = super().get_config()
-        # Only a file of tensorflow-addons says "none".
+        # "none" is what tensorflow-addons stored.
         reduction = config["reduction"]
         return {**config, "reduction": None if reduction == "none" else reduction}
 
 
 class _TripletLoss(_AddonsLoss):
-    """A triplet loss on the distances that a metric gives."""
+    """A triplet loss on distances that are given by their name or a function."""
 
     def __init__(
         self,
-        margin: float,
-        distance_metric: str | Callable[[Tensor], Tensor],
-        *,
-        reduction: str | None,
-        name: str,
-        dtype: str | None,
+        margin: float = 1.0,
+        distance_metric: str | Callable[[Tensor], Tensor] = "L2",
+        **kwargs: Any,
     ) -> None:
-        super().__init__(reduction=reduction, name=name, dtype=dtype)
+        super().__init__(**kwargs)
         if not callable(distance_metric) and distance_metric not in _METRICS:
             raise ValueError(
                 f"`distance_metric` must be one of {', '.join(_METRICS)}, or a "
@@ -95,20 +88,8 @@ class _TripletLoss(_AddonsLoss):
             return self.distance_metric(embeddings)
         return _METRICS[self.distance_metric](embeddings)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        metric: Any = self.distance_metric
-        if callable(metric):
-            metric = keras.saving.serialize_keras_object(metric)
-        return {
-            **super().get_config(),
-            "margin": self.margin,
-            "distance_metric": metric,
-        }
 
-
-@keras.saving.register_keras_serializable(package="Addons")
-class TripletSemiHardLoss(_TripletLoss):
+class TripletSemiHardLoss(_TripletLoss, package="Addons"):
     """Triplet loss of each positive pair with its semi-hard negative.
 
     The rule and the formula are those of `tfdml.losses.SemiHardTripletLoss`, in
@@ -116,13 +97,13 @@ class TripletSemiHardLoss(_TripletLoss):
 
     Args:
         margin: By how much the negative must be farther, at least 0.
-        distance_metric: `"L2"` (Euclidean), `"squared-L2"`, both of the embeddings as
-            they are; `"angular"` (1 - cosine similarity, no angle); or a function of
-            the embeddings `[B, dimension]` to their distances `[B, B]`. A model
-            saved with a function needs it registered with Keras.
+        distance_metric: `"L2"` (Euclidean) or `"squared-L2"`, both without
+            normalization; `"angular"` (1 - cosine similarity, not an angle); or a
+            function of the embeddings `[B, dimension]` to their distances `[B, B]`. A
+            model saved with a function needs it registered with Keras.
         name: Name of the loss.
-        reduction: As in `keras.losses.Loss`; tensorflow-addons ignored it.
-        dtype: Type that the loss is computed in.
+        **kwargs: `reduction` and `dtype`, as in `keras.losses.Loss`; tensorflow-addons
+            ignored `reduction`.
 
     Raises:
         ValueError: An argument is out of range.
@@ -139,17 +120,10 @@ class TripletSemiHardLoss(_TripletLoss):
         margin: float = 1.0,
         distance_metric: str | Callable[[Tensor], Tensor] = "L2",
         name: str | None = None,
-        *,
-        reduction: str | None = "sum_over_batch_size",
-        dtype: str | None = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(
-            margin,
-            distance_metric,
-            reduction=reduction,
-            name=name or "triplet_semihard_loss",
-            dtype=dtype,
-        )
+        name = name or "triplet_semihard_loss"
+        super().__init__(margin, distance_metric, name=name, **kwargs)
         self._rule = SemiHardTripletLoss(margin, dtype=self.dtype)
 
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
@@ -157,8 +131,7 @@ class TripletSemiHardLoss(_TripletLoss):
         return self._rule.pair_loss(self._distances(embeddings), *label_masks(labels))
 
 
-@keras.saving.register_keras_serializable(package="Addons")
-class TripletHardLoss(_TripletLoss):
+class TripletHardLoss(_TripletLoss, package="Addons"):
     """Triplet loss of the farthest positive and the nearest negative of each anchor.
 
     Over all B anchors: L = 1/B sum max(0, max_p D_ap - min_n D_an + margin), and with
@@ -170,8 +143,8 @@ class TripletHardLoss(_TripletLoss):
         soft: Whether the hinge is replaced by the soft plus, which has no margin.
         distance_metric: As in `TripletSemiHardLoss`.
         name: Name of the loss.
-        reduction: As in `keras.losses.Loss`; tensorflow-addons ignored it.
-        dtype: Type that the loss is computed in.
+        **kwargs: `reduction` and `dtype`, as in `keras.losses.Loss`; tensorflow-addons
+            ignored `reduction`.
 
     Raises:
         ValueError: An argument is out of range.
@@ -189,33 +162,21 @@ class TripletHardLoss(_TripletLoss):
         soft: bool = False,
         distance_metric: str | Callable[[Tensor], Tensor] = "L2",
         name: str | None = None,
-        *,
-        reduction: str | None = "sum_over_batch_size",
-        dtype: str | None = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(
-            margin,
-            distance_metric,
-            reduction=reduction,
-            name=name or "triplet_hard_loss",
-            dtype=dtype,
-        )
-        self.soft: bool = bool(soft)
-        self._rule = HardTripletLoss(0.0 if soft else margin, soft, dtype=self.dtype)
+        super().__init__(margin, distance_metric, name=name, **kwargs)
+        self.soft: bool = boolean("soft", soft)
+        margin = 0.0 if soft else margin
+        self._rule = HardTripletLoss(margin, soft=soft, dtype=self.dtype)
 
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
         """Compute the loss of each anchor, `[B]`."""
         distances = self._distances(embeddings)
         return self._rule.anchor_losses(distances, *label_masks(labels))[0]
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        return {**super().get_config(), "soft": self.soft}
 
-
-@keras.saving.register_keras_serializable(package="Addons")
-class LiftedStructLoss(_AddonsLoss):
-    """Lifted structure loss of embeddings as they are, not normalised.
+class LiftedStructLoss(_AddonsLoss, package="Addons"):
+    """Lifted structure loss of embeddings that are not normalized.
 
     The formula is that of `tfdml.losses.LiftedStructureLoss(normalize=False)`, in
     O(B^2) memory. A batch without positives, or without negatives, has the loss 0.
@@ -223,8 +184,8 @@ class LiftedStructLoss(_AddonsLoss):
     Args:
         margin: By how much negatives should be farther, above 0.
         name: Name of the loss.
-        reduction: As in `keras.losses.Loss`; tensorflow-addons ignored it.
-        dtype: Type that the loss is computed in.
+        **kwargs: `reduction` and `dtype`, as in `keras.losses.Loss`; tensorflow-addons
+            ignored `reduction`.
 
     Raises:
         ValueError: An argument is out of range.
@@ -240,12 +201,9 @@ class LiftedStructLoss(_AddonsLoss):
         self,
         margin: float = 1.0,
         name: str | None = None,
-        *,
-        reduction: str | None = "sum_over_batch_size",
-        dtype: str | None = None,
+        **kwargs: Any,
     ) -> None:
-        name = name or "lifted_struct_loss"
-        super().__init__(reduction=reduction, name=name, dtype=dtype)
+        super().__init__(name=name, **kwargs)
         self._rule = LiftedStructureLoss(margin, normalize=False, dtype=self.dtype)
 
     @property
@@ -257,13 +215,8 @@ class LiftedStructLoss(_AddonsLoss):
         """Compute the share of each anchor, `[B]`."""
         return self._rule.call(labels, embeddings)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        return {**super().get_config(), "margin": self.margin}
 
-
-@keras.saving.register_keras_serializable(package="Addons")
-class NpairsLoss(_AddonsLoss):
+class NpairsLoss(_AddonsLoss, package="Addons"):
     """Cross entropy of a ready-made matrix of similarities against equal labels.
 
     With S the model's output, similarities of B anchors (rows) with B positives
@@ -272,13 +225,12 @@ class NpairsLoss(_AddonsLoss):
 
         L = -1/B sum_i 1/C_i sum_(j: y_j = y_i) log(e^S_ij / sum_k e^S_ik)
 
-    No item is left out as itself: row i and column i are two images. There is no L2
-    term.
+    No pair is left out: row i and column i are two images. There is no L2 term.
 
     Args:
         name: Name of the loss.
-        reduction: As in `keras.losses.Loss`; tensorflow-addons ignored it.
-        dtype: Type that the loss is computed in.
+        **kwargs: `reduction` and `dtype`, as in `keras.losses.Loss`; tensorflow-addons
+            ignored `reduction`.
 
     Example:
         >>> loss = NpairsLoss()
@@ -286,21 +238,14 @@ class NpairsLoss(_AddonsLoss):
         0.127
     """
 
-    def __init__(
-        self,
-        name: str | None = None,
-        *,
-        reduction: str | None = "sum_over_batch_size",
-        dtype: str | None = None,
-    ) -> None:
-        name = name or "npairs_loss"
-        super().__init__(reduction=reduction, name=name, dtype=dtype)
+    def __init__(self, name: str | None = None, **kwargs: Any) -> None:
+        super().__init__(name=name, **kwargs)
 
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
         """Compute the cross entropy of each row, `[B]`.
 
         Raises:
-            ValueError: The output is no square matrix.
+            ValueError: The output is not a square matrix.
         """
         rows, columns = embeddings.shape
         if None not in (rows, columns) and rows != columns:
@@ -319,15 +264,15 @@ class NpairsLoss(_AddonsLoss):
 class ContrastiveLoss(keras.losses.Loss):
     """Contrastive loss of ready-made distances of pairs.
 
-    With d the distance of a pair, y = 1 if its two items are alike and 0 if not:
+    With d the distance of a pair, y = 1 for a positive pair and 0 for a negative pair:
 
         L = y d^2 + (1 - y) max(0, margin - d)^2
 
-    (In Keras' siamese example 1 means unlike.) For labels and embeddings see
+    (In Keras' siamese example 1 means a negative pair.) For labels and embeddings see
     `tfdml.losses.ContrastiveLoss`.
 
     Args:
-        margin: Distance that unlike items should keep, at least 0.
+        margin: Distance that negative pairs should keep, at least 0.
         reduction: As in `keras.losses.Loss`.
         name: Name of the loss.
         dtype: Type that the loss is computed in.
@@ -357,7 +302,7 @@ class ContrastiveLoss(keras.losses.Loss):
         """Compute the loss of each pair.
 
         Args:
-            y_true: 1 for alike, 0 for unlike, `[B]` or `[B, 1]`.
+            y_true: 1 for positive pairs, 0 for negative ones, `[B]` or `[B, 1]`.
             y_pred: Distances, `[B]` or `[B, 1]`.
 
         Returns:

@@ -100,10 +100,13 @@ ENTRIES = {
     "AngularLoss": Entry(losses.AngularLoss()),
     "AngularLoss-wide": Entry(losses.AngularLoss(75.0)),
     "AngularTripletLoss": Entry(losses.AngularTripletLoss(20.0)),
-    "AngularTripletLoss-active": Entry(losses.AngularTripletLoss(20.0, "active")),
+    "AngularTripletLoss-active": Entry(
+        losses.AngularTripletLoss(20.0, average="active")
+    ),
     "ArcFaceLoss": Entry(losses.ArcFaceLoss(), **_proxy),
     "BalancedContrastiveLoss": Entry(
-        losses.BalancedContrastiveLoss(COUNTS, 2, 3), **_counted
+        losses.BalancedContrastiveLoss(COUNTS, images_per_class=2, classes_per_batch=3),
+        **_counted,
     ),
     "BinomialDevianceLoss": Entry(losses.BinomialDevianceLoss(), costs_without=BOTH),
     "BinomialDevianceLoss-pairs": Entry(
@@ -115,7 +118,7 @@ ENTRIES = {
     ),
     # Labels are whole numbers, so that only equal ones are within the threshold.
     "ContinuousTripletLoss-threshold": Entry(
-        losses.ContinuousTripletLoss(0.2, 0.5), ids="scale"
+        losses.ContinuousTripletLoss(0.2, threshold=0.5), ids="scale"
     ),
     "ContrastiveLoss": Entry(losses.ContrastiveLoss(), costs_without=BOTH),
     "ContrastiveLoss-raw": Entry(
@@ -132,7 +135,8 @@ ENTRIES = {
     "GeneralizedLiftedStructureLoss": Entry(losses.GeneralizedLiftedStructureLoss()),
     "HardTripletLoss": Entry(losses.HardTripletLoss()),
     "HardTripletLoss-soft": Entry(
-        losses.HardTripletLoss(0.0, True, "euclidean", normalize=False), **_raw
+        losses.HardTripletLoss(0.0, soft=True, distance="euclidean", normalize=False),
+        **_raw,
     ),
     "HistogramLoss": Entry(losses.HistogramLoss()),
     "LearnedMarginLoss": Entry(
@@ -164,7 +168,7 @@ ENTRIES = {
     ),
     "ProxyAnchorLoss": Entry(losses.ProxyAnchorLoss(), **_proxy),
     "ProxyAnchorLoss-present": Entry(
-        losses.ProxyAnchorLoss(16.0, 0.2, "with_negatives"), **_proxy
+        losses.ProxyAnchorLoss(16.0, margin=0.2, normalizer="with_negatives"), **_proxy
     ),
     "ProxyNCALoss": Entry(losses.ProxyNCALoss(), **_proxy),
     "ProxyNCALoss-softmax": Entry(
@@ -185,9 +189,12 @@ ENTRIES = {
     "TopKPrecisionLoss": Entry(losses.TopKPrecisionLoss()),
     "TopKPrecisionLoss-2": Entry(losses.TopKPrecisionLoss(k=2, margin=0.3)),
     "TripletLoss": Entry(losses.TripletLoss()),
-    "TripletLoss-active": Entry(losses.TripletLoss(0.3, "cosine", average="active")),
+    "TripletLoss-active": Entry(
+        losses.TripletLoss(0.3, distance="cosine", average="active")
+    ),
     "WeightedContrastiveLoss": Entry(
-        losses.WeightedContrastiveLoss(COUNTS, 2, 3), **_counted
+        losses.WeightedContrastiveLoss(COUNTS, images_per_class=2, classes_per_batch=3),
+        **_counted,
     ),
     "tfa.LiftedStructLoss": Entry(tfa.LiftedStructLoss(), **_raw),
     "tfa.NpairsLoss": Entry(

@@ -15,7 +15,8 @@ import numpy as np
 
 from tests.support.distributed_model import BATCH, LOSSES, data, embedder, weights_of
 from tfdml.batch_designs import BatchSequence, GroupBatches
-from tfdml.losses import AcrossReplicas, MultiWorkerModel
+from tfdml.losses import AcrossReplicas
+from tfdml.models import MultiWorkerModel
 
 BACKEND = keras.backend.backend()
 # The first has no positive in a share of the batch, the second needs the square matrix.

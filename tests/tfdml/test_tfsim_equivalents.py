@@ -145,14 +145,14 @@ def test_lone_anchors_add_loss_to_hard_triplets_there(case):
 )
 def test_semi_hard_triplets_are_equal_with_two_images_a_class(case):
     distance, margin = case["arguments"]["distance"], case["arguments"]["margin"]
-    assert_equals(case, SemiHardTripletLoss(margin, distance, dtype="float64"))
+    assert_equals(case, SemiHardTripletLoss(margin, distance=distance, dtype="float64"))
 
 
 def test_semi_hard_triplets_differ_with_more_images_a_class():
     """Here every positive has its triplet, there the farthest of an anchor alone."""
     chosen = cases("TripletLoss", ["balanced"], **SEMI_HARD, margin=0.2)
     (case,) = (p.values[0] for p in chosen)
-    value = SemiHardTripletLoss(0.2, "cosine")(*batch_of("balanced"))
+    value = SemiHardTripletLoss(0.2, distance="cosine")(*batch_of("balanced"))
     assert float(value) != pytest.approx(case["value"], rel=1e-2)
 
 
@@ -259,7 +259,7 @@ def test_circle_loss_there_parts_positives_from_negatives(case):
         return ops.sum(values) / len(labels)
 
     assert_equals(case, function)
-    ours = float(CircleLoss(scale, margin)(*batch_of(case["batch"])))
+    ours = float(CircleLoss(scale, margin=margin)(*batch_of(case["batch"])))
     assert ours < case["value"]
 
 

@@ -1,48 +1,53 @@
 """Losses for `model.compile(loss=...)`: labels and embeddings of a batch go in."""
 
-from tfdml.losses._across_replicas import AcrossReplicas, MultiWorkerModel
-from tfdml.losses._angular import AngularLoss, AngularTripletLoss, MultiClassAngularLoss
-from tfdml.losses._average_precision import FastAPLoss, SmoothAPLoss
+from tfdml.losses._across_replicas import AcrossReplicas
+from tfdml.losses._angular import AngularLoss
+from tfdml.losses._angular_triplet import AngularTripletLoss
+from tfdml.losses._arc_face import ArcFaceLoss
+from tfdml.losses._balanced_contrastive import BalancedContrastiveLoss
 from tfdml.losses._base import MetricLoss, PairLoss
+from tfdml.losses._binomial_deviance import BinomialDevianceLoss
 from tfdml.losses._circle import CircleLoss
-from tfdml.losses._continuous import ContinuousLoss, LogRatioLoss
+from tfdml.losses._continuous_base import ContinuousLoss
 from tfdml.losses._continuous_triplet import ContinuousTripletLoss
-from tfdml.losses._contrastive import ContrastiveLoss, CosineContrastiveLoss
-from tfdml.losses._distance_weighted import (
-    DistanceWeightedMarginLoss,
-    DistanceWeightedTripletLoss,
-)
+from tfdml.losses._contrastive import ContrastiveLoss
+from tfdml.losses._cos_face import CosFaceLoss
+from tfdml.losses._cosine_contrastive import CosineContrastiveLoss
+from tfdml.losses._cosine_lifted_structure import CosineLiftedStructureLoss
+from tfdml.losses._distance_weighted_margin import DistanceWeightedMarginLoss
+from tfdml.losses._distance_weighted_triplet import DistanceWeightedTripletLoss
+from tfdml.losses._fast_ap import FastAPLoss
+from tfdml.losses._generalized_lifted_structure import GeneralizedLiftedStructureLoss
+from tfdml.losses._hard_triplet import HardTripletLoss
 from tfdml.losses._histogram import HistogramLoss
-from tfdml.losses._lifted import (
-    CosineLiftedStructureLoss,
-    GeneralizedLiftedStructureLoss,
-    LiftedStructureLoss,
-)
-from tfdml.losses._margin import LearnedMarginLoss, MarginLoss
-from tfdml.losses._margin_softmax import ArcFaceLoss, CosFaceLoss
-from tfdml.losses._n_pair import MultiClassNPairLoss, NPairLoss
+from tfdml.losses._learned_margin import LearnedMarginLoss
+from tfdml.losses._lifted_structure import LiftedStructureLoss
+from tfdml.losses._log_ratio import LogRatioLoss
+from tfdml.losses._margin import MarginLoss
+from tfdml.losses._multi_class_angular import MultiClassAngularLoss
+from tfdml.losses._multi_class_n_pair import MultiClassNPairLoss
+from tfdml.losses._multi_similarity import MultiSimilarityLoss
+from tfdml.losses._n_pair import NPairLoss
+from tfdml.losses._nca import NCALoss
+from tfdml.losses._nt_xent import NTXentLoss
 from tfdml.losses._pair_weighted import PairWeightedLoss, binlifted_weights
 from tfdml.losses._pair_weights import pair_weights, weighted_pairs
-from tfdml.losses._proxy import ProxyAnchorLoss, ProxyLoss
-from tfdml.losses._proxy_softmax import ProxyNCALoss, SoftTripleLoss
+from tfdml.losses._proxy_anchor import ProxyAnchorLoss
+from tfdml.losses._proxy_base import ProxyLoss
+from tfdml.losses._proxy_nca import ProxyNCALoss
 from tfdml.losses._query_gallery import (
     check_pairwise,
     gallery_masks,
     query_gallery_loss,
 )
-from tfdml.losses._similarity import BinomialDevianceLoss, MultiSimilarityLoss
-from tfdml.losses._softmax import NCALoss, NTXentLoss, SupervisedContrastiveLoss
+from tfdml.losses._semi_hard_triplet import SemiHardTripletLoss
+from tfdml.losses._semi_hard_window_triplet import SemiHardWindowTripletLoss
+from tfdml.losses._smooth_ap import SmoothAPLoss
+from tfdml.losses._soft_triple import SoftTripleLoss
+from tfdml.losses._supervised_contrastive import SupervisedContrastiveLoss
 from tfdml.losses._topk_precision import TopKPrecisionLoss, precision_loss
-from tfdml.losses._triplet import (
-    HardTripletLoss,
-    SemiHardTripletLoss,
-    SemiHardWindowTripletLoss,
-    TripletLoss,
-)
-from tfdml.losses._weighted_contrastive import (
-    BalancedContrastiveLoss,
-    WeightedContrastiveLoss,
-)
+from tfdml.losses._triplet import TripletLoss
+from tfdml.losses._weighted_contrastive import WeightedContrastiveLoss
 
 __all__ = [
     "AcrossReplicas",
@@ -72,7 +77,6 @@ __all__ = [
     "MultiClassAngularLoss",
     "MultiClassNPairLoss",
     "MultiSimilarityLoss",
-    "MultiWorkerModel",
     "NCALoss",
     "NPairLoss",
     "NTXentLoss",

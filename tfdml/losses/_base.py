@@ -1,7 +1,9 @@
-"""What every loss of the library shares: integer labels, per-anchor values."""
+"""Define the base classes of the losses: integer labels, one value per anchor."""
 
+import inspect
+import re
 from abc import abstractmethod
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -12,6 +14,7 @@ from tfdml.ops import (
     cosine_similarities,
     label_masks,
     refuse_mask,
+    without_autograph,
 )
 
 
@@ -22,24 +25,53 @@ class _Reduction(keras.losses.Loss):
         return y_pred
 
 
+class _ConstructorSignature:
+    """The signature of a class, with the arguments of its parents for `**kwargs`."""
+
+    def __get__(self, instance: Any, owner: type) -> inspect.Signature:
+        if instance is not None:
+            raise AttributeError("An instance has the signature of its `__call__`.")
+        parameters: dict[str, inspect.Parameter] = {}
+        constructors = [
+            vars(cls)["__init__"] for cls in owner.__mro__ if "__init__" in vars(cls)
+        ]
+        for constructor in constructors:
+            _, *own = inspect.signature(constructor).parameters.values()
+            takes_more = bool(own) and own[-1].kind is own[-1].VAR_KEYWORD
+            for parameter in own[:-1] if takes_more else own:
+                if constructor is not constructors[0]:
+                    parameter = parameter.replace(kind=parameter.KEYWORD_ONLY)
+                parameters.setdefault(parameter.name, parameter)
+            if not takes_more:
+                break
+        return inspect.Signature(list(parameters.values()))
+
+
 class MetricLoss(keras.losses.Loss):
-    """A loss over the labels and embeddings of a batch, one value an anchor.
+    """A loss over the labels and embeddings of a batch, one value per anchor.
 
     Keras casts the labels that it hands to a loss to the loss's float type, where
     different classes become one: 256 and 257 in bfloat16, 2^24 and 2^24 + 1 in
     float32. Here labels keep the type they come in. A subclass writes
-    `call(labels, embeddings)` and returns one value an anchor, scaled so that the
+    `call(labels, embeddings)` and returns one value per anchor, scaled so that the
     mean over the batch is the published value. (Keras scales a scalar wrongly under
     `tf.distribute`.)
 
     A NaN in an embedding makes the value of its anchor NaN, and so the mean, even where
-    the loss compares that item with none. A mask on the embeddings, as a
+    the loss compares that item with no other. A mask on the embeddings, as a
     `keras.layers.Masking` on `[batch, dimension]` gives, is refused: leave masked rows
     out of the batch, as a pair with one of them would still count.
 
+    A subclass needs no `get_config` and no registration. `get_config` reads each
+    argument of the constructor from the attribute of the same name, or of that name
+    with a leading underscore; `**kwargs` stands for the arguments of the parent class.
+    Functions and losses among them are serialized by Keras, which knows the class as
+    "Custom>Name", or as "my_package>Name" with
+    `class Name(PairLoss, package="my_package")`.
+
     Args:
         reduction: As in Keras: `"sum_over_batch_size"` is the mean over anchors.
-        name: Name of the loss.
+        name: Name of the loss. Defaults to the name of the class in snake case.
         dtype: Type that the loss is computed in. Defaults to `keras.config.floatx()`,
             also in a mixed-precision model.
     """
@@ -51,9 +83,22 @@ class MetricLoss(keras.losses.Loss):
         name: str | None = None,
         dtype: str | None = None,
     ) -> None:
+        name = name or _snake_case(type(self).__name__)
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         self._reduce = _Reduction(reduction=reduction, dtype=self.dtype)
 
+    __signature__ = _ConstructorSignature()
+
+    def __init_subclass__(cls, *, package: str | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if package is None:
+            is_own = cls.__module__.partition(".")[0] == "tfdml"
+            package = "tfdml" if is_own else "Custom"
+        # A private class is a base of others and is not saved itself.
+        if not cls.__name__.startswith("_"):
+            keras.saving.register_keras_serializable(package)(cls)
+
+    @without_autograph
     def __call__(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> Tensor:
@@ -69,17 +114,17 @@ class MetricLoss(keras.losses.Loss):
             Scalar, or `[B]` with `reduction=None`.
 
         Raises:
-            ValueError: The shapes do not fit, a label is no whole number, or the
+            ValueError: The shapes do not fit, a label is not a whole number, or the
                 embeddings carry a mask.
         """
         refuse_mask(y_pred)
         labels, embeddings = self.checked(y_true, y_pred)
         with keras.name_scope(self.name):
             values = self.call(labels, embeddings)
-            # Maxima, sorts and masks of pairs may pass a NaN over.
+            # Maxima, sorts and masks of pairs may hide a NaN.
             axes = tuple(range(1, len(embeddings.shape)))
-            broken = ops.any(ops.isnan(embeddings), axis=axes)
-            values = ops.where(broken, float("nan"), values)
+            has_nan = ops.any(ops.isnan(embeddings), axis=axes)
+            values = ops.where(has_nan, float("nan"), values)
             return self._reduce(values, values, sample_weight=sample_weight)
 
     def checked(self, y_true: Tensor, y_pred: Tensor) -> tuple[Tensor, Tensor]:
@@ -95,24 +140,66 @@ class MetricLoss(keras.losses.Loss):
         """Compute one loss per anchor, `[B]`."""
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor, the type included."""
-        return {**super().get_config(), "dtype": self.dtype}
+        """Return the arguments of the constructor.
+
+        Raises:
+            AttributeError: The class does not override `get_config`, and an argument
+                has no attribute of its name.
+        """
+        config = {}
+        for name in inspect.signature(type(self)).parameters:
+            for attribute in (name, f"_{name}"):
+                if hasattr(self, attribute):
+                    config[name] = _serialized(getattr(self, attribute))
+                    break
+            else:
+                if type(self).get_config is MetricLoss.get_config:
+                    raise AttributeError(
+                        f"{type(self).__name__} must have an attribute `{name}`, from "
+                        "which `get_config` reads that argument of the constructor."
+                    )
+        return config
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Build the loss from the dictionary that `get_config` returns."""
+        return cls(**{name: _deserialized(value) for name, value in config.items()})
 
 
 class PairLoss(MetricLoss):
-    """A loss that is a function of the scores of all pairs alone.
+    """A loss that depends on the scores of all pairs alone.
 
     Scores are cosine similarities; a subclass that works on something else, such as
     distances, overrides `scores`. It writes one pure method, `pair_loss`. By General
     Pair Weighting (Wang et al., Multi-Similarity Loss with General Pair Weighting for
     Deep Metric Learning, CVPR 2019) this form covers the pair-based losses, and its
     gradient with respect to a score is the weight of that pair.
+
+    Attributes:
+        is_pairwise: Whether `pair_loss` is the whole loss, so that it also applies to
+            a memory or to a query and a gallery set. False in a subclass that
+            overrides `call`, unless it says otherwise.
+
+    Example:
+        >>> class MeanDifference(PairLoss):
+        ...     def __init__(self, weight=1.0, **kwargs):
+        ...         super().__init__(**kwargs)
+        ...         self.weight = weight
+        ...
+        ...     def pair_loss(self, scores, positives, negatives):
+        ...         costs = ops.where(positives, -scores, 0)
+        ...         costs = ops.where(negatives, scores, costs)
+        ...         return self.weight * ops.sum(costs, axis=1)
+        >>> MeanDifference(2.0).get_config()["weight"]
+        2.0
     """
 
-    @property
-    def is_pairwise(self) -> bool:
-        """Whether `pair_loss` is the whole loss, so that it serves other sets too."""
-        return type(self).call is PairLoss.call
+    is_pairwise: bool = True
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "call" in vars(cls) and "is_pairwise" not in vars(cls):
+            cls.is_pairwise = False
 
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
         """Compare the batch with itself, each item left out of its own gallery."""
@@ -136,3 +223,21 @@ class PairLoss(MetricLoss):
         Returns:
             Float tensor `[A]`.
         """
+
+
+def _serialized(value: Any) -> Any:
+    """Return a function or a loss in the form of Keras, other values as they are."""
+    return keras.saving.serialize_keras_object(value) if callable(value) else value
+
+
+def _deserialized(value: Any) -> Any:
+    """Return the value that `_serialized` was given."""
+    if isinstance(value, dict) and "class_name" in value:
+        return keras.saving.deserialize_keras_object(value)
+    return value
+
+
+def _snake_case(name: str) -> str:
+    """Write the name of a class as Keras writes it, such as "nt_xent_loss"."""
+    name = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", name)
+    return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()

@@ -1,8 +1,7 @@
-"""Circle loss: pairs weigh by how far they are from their optimum."""
+"""Compute the circle loss."""
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from tfdml._arguments import above_zero, fraction
@@ -10,9 +9,8 @@ from tfdml.losses._base import PairLoss
 from tfdml.ops import Tensor, masked_logsumexp, softplus
 
 
-@keras.saving.register_keras_serializable(package="tfdml")
 class CircleLoss(PairLoss):
-    """Circle loss: a softmax of all pairs, each at a pace of its own.
+    """Circle loss: a softmax of all pairs, each weighted by its distance to an optimum.
 
     With S the cosine similarity, gamma a scale and m a margin, the loss of an anchor is
 
@@ -21,9 +19,9 @@ class CircleLoss(PairLoss):
 
         a_n = max(0, S_n + m),    a_p = max(0, 1 + m - S_p)
 
-    where a_n and a_p are constants for the gradient: how far a pair is from its
-    optimum sets its pace. The loss of the batch is the mean over its anchors. An anchor
-    without positives or without negatives adds 0.
+    where a_n and a_p have no gradient: they scale the gradient of a pair by its
+    distance from the optimum. The loss of the batch is the mean over its anchors. An
+    anchor without positives or without negatives adds 0.
 
     `keras.losses.Circle` has the same value, but it differentiates a_n and a_p too,
     merges labels above 2^24 (above 256 in bfloat16) and needs unit vectors.
@@ -31,9 +29,7 @@ class CircleLoss(PairLoss):
     Args:
         scale: gamma, above 0. 80 in the paper for image retrieval.
         margin: m, at least 0 and below 1. 0.4 in the paper for image retrieval.
-        reduction: As in `keras.losses.Loss`.
-        name: Name of the loss.
-        dtype: Type that the loss is computed in.
+        **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
 
     Raises:
         ValueError: `scale` or `margin` is out of range.
@@ -50,27 +46,17 @@ class CircleLoss(PairLoss):
     """
 
     def __init__(
-        self,
-        scale: float = 80.0,
-        margin: float = 0.4,
-        *,
-        reduction: str | None = "sum_over_batch_size",
-        name: str | None = "circle_loss",
-        dtype: str | None = None,
+        self, scale: float = 80.0, *, margin: float = 0.4, **kwargs: Any
     ) -> None:
-        super().__init__(reduction=reduction, name=name, dtype=dtype)
+        super().__init__(**kwargs)
         self.scale: float = above_zero("scale", scale)
         self.margin: float = fraction("margin", margin)
 
     def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Compute the loss of each anchor. See `PairLoss.pair_loss`."""
-        constant = ops.stop_gradient(scores)
-        right = ops.relu(1 + self.margin - constant) * (1 - self.margin - scores)
-        wrong = ops.relu(constant + self.margin) * (scores - self.margin)
-        right = masked_logsumexp(self.scale * right, positives)
-        wrong = masked_logsumexp(self.scale * wrong, negatives)
-        return softplus(right + wrong)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        return {**super().get_config(), "scale": self.scale, "margin": self.margin}
+        fixed = ops.stop_gradient(scores)
+        pos = ops.relu(1 + self.margin - fixed) * (1 - self.margin - scores)
+        neg = ops.relu(fixed + self.margin) * (scores - self.margin)
+        pos = masked_logsumexp(self.scale * pos, positives)
+        neg = masked_logsumexp(self.scale * neg, negatives)
+        return softplus(pos + neg)

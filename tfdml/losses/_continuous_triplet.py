@@ -1,23 +1,21 @@
-"""The triplet loss for labels that are no classes: dense triplets, or a threshold."""
+"""Compute the triplet loss on continuous labels."""
 
 import math
 from collections.abc import Callable
 from typing import Any
 
-import keras
 from keras import ops
 
 from tfdml._arguments import at_least_zero
-from tfdml.losses._continuous import ContinuousLoss, other_items
-from tfdml.losses._distance_base import Distance, at_least_float32, mean_over
+from tfdml.losses._continuous_base import ContinuousLoss, other_items
+from tfdml.losses._distance_base import Distance
 from tfdml.losses._triplet import TripletLoss
-from tfdml.ops import Tensor, ranks, while_loop
+from tfdml.ops import Tensor, at_least_float32, ranks, scale_to_mean, while_loop
 
 _COLUMNS = 8
-"""How many items are compared with all others in one step."""
+"""Number of items that are compared with all others in one step."""
 
 
-@keras.saving.register_keras_serializable(package="tfdml")
 class ContinuousTripletLoss(ContinuousLoss):
     """Triplet loss on labels that have a distance, over all triplets of the batch.
 
@@ -30,9 +28,9 @@ class ContinuousTripletLoss(ContinuousLoss):
 
         L = 1/T sum max(0, D(f_a, f_i) - D(f_a, f_j) + margin)
 
-    These are the two baselines that the log-ratio loss is compared with. They know
-    which item should be nearer but not by how much; with a threshold the items on one
-    side of it are alike, as in a class.
+    These are the two baselines that the log-ratio loss is compared with. They use which
+    item should be nearer, but not by how much; with a threshold the items on one side
+    of it are equivalent, as in a class.
 
     No triplet is listed: the count of the triplets above 0 that each pair is in gives
     value and gradient exactly, in O(B^2) memory. Dense triplets take O(B^3) time, those
@@ -55,9 +53,7 @@ class ContinuousTripletLoss(ContinuousLoss):
         distance: D between embeddings: `"squared_euclidean"`, `"euclidean"`, or
             `"cosine"`, which is 1 - cosine similarity.
         normalize: Whether embeddings are scaled to unit length first, as in the paper.
-        reduction: As in `keras.losses.Loss`.
-        name: Name of the loss.
-        dtype: Type that the loss is computed in.
+        **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
 
     Raises:
         ValueError: An argument is out of range, or a matrix of label distances is not
@@ -79,17 +75,20 @@ class ContinuousTripletLoss(ContinuousLoss):
     def __init__(
         self,
         margin: float = 0.03,
+        *,
         threshold: float | None = None,
         label_distance: str | Callable[[Tensor, Tensor], Tensor] = "squared_euclidean",
         distance: Distance = "squared_euclidean",
         normalize: bool = True,
-        *,
-        reduction: str | None = "sum_over_batch_size",
-        name: str | None = "continuous_triplet_loss",
-        dtype: str | None = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(label_distance, reduction=reduction, name=name, dtype=dtype)
-        self.triplet_loss = TripletLoss(margin, distance, normalize, dtype=dtype)
+        super().__init__(label_distance, **kwargs)
+        self.triplet_loss = TripletLoss(
+            margin, distance=distance, normalize=normalize, dtype=self.dtype
+        )
+        self.margin: float = self.triplet_loss.margin
+        self.distance: Distance = self.triplet_loss.distance
+        self.normalize: bool = self.triplet_loss.normalize
         if threshold is not None:
             threshold = at_least_zero("threshold", threshold)
         self.threshold: float | None = threshold
@@ -100,32 +99,22 @@ class ContinuousTripletLoss(ContinuousLoss):
         distances, scale = self.label_distances(labels, embeddings)
         others = other_items(embeddings)
         if self.threshold is None:
-            values = _dense_loss(scores, distances, others, self.triplet_loss.margin)
+            values = _dense_loss(scores, distances, others, self.margin)
         else:
             threshold = _scaled(self.threshold, scale)
             near = ops.logical_and(others, distances <= threshold)
             far = ops.logical_and(others, distances > threshold)
             values = self.triplet_loss.pair_loss(scores, near, far)
-        # A NaN is in no triplet, and must not go unseen.
-        sound = ops.logical_or(distances >= 0, ops.logical_not(others))
-        return ops.where(ops.all(sound, axis=1), values, float("nan"))
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        return {
-            **super().get_config(),
-            "margin": self.triplet_loss.margin,
-            "threshold": self.threshold,
-            "distance": self.triplet_loss.distance,
-            "normalize": self.triplet_loss.normalize,
-        }
+        # A NaN is in no triplet, and must show in the loss.
+        is_valid = ops.logical_or(distances >= 0, ops.logical_not(others))
+        return ops.where(ops.all(is_valid, axis=1), values, float("nan"))
 
 
 def _scaled(threshold: float, scale: Tensor | float) -> Tensor | float:
     """Divide a threshold by the square of a scale, exactly.
 
-    Its power of two is divided by its root: labels whose squares are beyond float32
-    have a threshold that is.
+    The division is done in two steps, as the threshold of labels whose squares are
+    beyond float32 is beyond float32 too.
     """
     root = 2.0 ** (math.frexp(threshold)[1] // 2)
     return threshold / root / root * (root / scale) * (root / scale)
@@ -136,14 +125,14 @@ def _dense_loss(
 ) -> Tensor:
     """Compute the share of each anchor in the mean over all dense triplets, `[B]`."""
     scores = at_least_float32(scores)
-    # An item is nearer than none to itself, and farther than none.
+    # An anchor itself is neither the nearer nor the farther item of a triplet.
     near = ops.where(others, distances, float("inf"))
     far = ops.where(others, distances, -float("inf"))
     as_near, as_far = _counts_above_zero(ops.stop_gradient(scores), near, far, margin)
     hinges = ops.sum((as_near - as_far) * scores, axis=1)
     hinges = hinges + margin * ops.sum(as_near, axis=1)
     nearer = ranks(ops.sort(near, axis=1), far)
-    return mean_over(hinges, ops.sum(ops.cast(nearer, scores.dtype)))
+    return scale_to_mean(hinges, ops.sum(ops.cast(nearer, scores.dtype)))
 
 
 def _counts_above_zero(
@@ -151,37 +140,40 @@ def _counts_above_zero(
 ) -> tuple[Tensor, Tensor]:
     """Count the triplets above 0 that each pair is in.
 
-    Each item in turn is the partner of all others: O(B^3) time.
+    Each item in turn is compared with all others: O(B^3) time.
 
     Args:
         scores: D(f_a, f_i), `[B, B]`.
-        near: D(y_a, y_i), `[B, B]`; infinity where i is not to be the nearer item.
-        far: The same; minus infinity where it is not to be the farther one.
+        near: D(y_a, y_i), `[B, B]`; infinity where i must not be the nearer item.
+        far: The same; minus infinity where it must not be the farther one.
         margin: By how much the farther item must be farther.
 
     Returns:
-        Constants `[B, B]`: how often it is the nearer item, and how often the farther.
+        Constants `[B, B]`: how often an item is the nearer one, and the farther one.
     """
     rows = ops.shape(scores)[0]
     fill = [[0, -rows % _COLUMNS], [0, 0]]
     columns = [
-        ops.pad(ops.transpose(x), fill, constant_values=none)
-        for x, none in ((scores, 0.0), (near, float("inf")), (far, -float("inf")))
+        ops.pad(ops.transpose(x), fill, constant_values=value)
+        for x, value in ((scores, 0.0), (near, float("inf")), (far, -float("inf")))
     ]
 
-    def step(place: Tensor, as_near: Tensor, as_far: Tensor) -> tuple[Tensor, ...]:
+    def step(position: Tensor, as_near: Tensor, as_far: Tensor) -> tuple[Tensor, ...]:
         for column in range(_COLUMNS):
             score, nearer, farther = (
-                ops.expand_dims(ops.take(x, place + column, axis=0), 1) for x in columns
+                ops.expand_dims(ops.take(x, position + column, axis=0), 1)
+                for x in columns
             )
             is_near = ops.logical_and(near < farther, score < scores + margin)
             is_far = ops.logical_and(nearer < far, scores < score + margin)
             as_near = as_near + ops.cast(is_near, scores.dtype)
             as_far = as_far + ops.cast(is_far, scores.dtype)
-        return place + _COLUMNS, as_near, as_far
+        return position + _COLUMNS, as_near, as_far
 
     none = ops.zeros_like(scores)
     _, as_near, as_far = while_loop(
-        lambda place, *counts: place < rows, step, (ops.zeros((), "int32"), none, none)
+        lambda position, *counts: position < rows,
+        step,
+        (ops.zeros((), "int32"), none, none),
     )
     return ops.stop_gradient(as_near), ops.stop_gradient(as_far)

@@ -1,29 +1,27 @@
-"""Histogram loss: the overlap of the similarities of positives and negatives."""
+"""Compute the histogram loss."""
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from tfdml.losses._base import PairLoss
-from tfdml.ops import Tensor, pair_histograms
+from tfdml.ops import Tensor, count, pair_histograms, scale_to_mean
 
 
-@keras.saving.register_keras_serializable(package="tfdml")
 class HistogramLoss(PairLoss):
     """Histogram loss: how often a negative pair is more similar than a positive one.
 
-    The similarities of the positive pairs and of the negative pairs of the batch are
-    counted in histograms h+ and h- with nodes t_1 = -1, t_2 = -1 + Delta, ..., t_R = 1.
+    The similarities of the positive and of the negative pairs of the batch are counted
+    in histograms h+ and h- with nodes t_1 = -1, t_2 = -1 + Delta, ..., t_R = 1.
     A similarity between two nodes is shared between them by its distance from each.
     The loss estimates the probability that a random negative pair is more similar than
     a random positive pair:
 
         L = sum over r of h-_r (sum over q <= r of h+_q)
 
-    from 0 to 1, with no other parameter than Delta. The value of an anchor is the part
-    that its positive pairs have in L, times the number of anchors, so that the mean
-    over the batch is L. An anchor without positives adds 0; without any positive or
+    from 0 to 1; Delta is its only parameter. The value of an anchor is the share of its
+    positive pairs in L, times the number of anchors, so that the mean over the batch is
+    L. An anchor without positives adds 0; without any positive or
     any negative pair in the batch the loss is 0.
 
     Each similarity is put into two bins: O(B^2 + R) operations, and B x R memory
@@ -33,9 +31,7 @@ class HistogramLoss(PairLoss):
     Args:
         bin_width: Delta, above 0 and at most 1; 2 must be a multiple of it. 0.01 to
             0.04 in the paper; a small batch needs wider bins.
-        reduction: As in `keras.losses.Loss`.
-        name: Name of the loss.
-        dtype: Type that the loss is computed in.
+        **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
 
     Raises:
         ValueError: `bin_width` is out of range or does not divide 2.
@@ -54,12 +50,9 @@ class HistogramLoss(PairLoss):
     def __init__(
         self,
         bin_width: float = 0.02,
-        *,
-        reduction: str | None = "sum_over_batch_size",
-        name: str | None = "histogram_loss",
-        dtype: str | None = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(reduction=reduction, name=name, dtype=dtype)
+        super().__init__(**kwargs)
         if not 0 < bin_width <= 1:
             raise ValueError(
                 "`bin_width` must be above 0 and at most 1. "
@@ -68,28 +61,18 @@ class HistogramLoss(PairLoss):
         self._intervals: int = round(2 / bin_width)
         if abs(self._intervals * bin_width - 2) > 1e-6:
             raise ValueError(
-                "2 must be a multiple of `bin_width`, so that nodes stand at -1 and 1. "
+                "`bin_width` must divide 2, so that there are nodes at -1 and 1. "
                 f"Received: bin_width={bin_width}."
             )
         self.bin_width: float = float(bin_width)
 
     def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """Compute the part of each anchor in the loss. See `PairLoss.pair_loss`."""
-        anchors = ops.shape(scores)[0]
+        """Compute the share of each anchor, `[A]`. See `PairLoss.pair_loss`."""
         counts = pair_histograms(scores, positives, negatives, self._intervals)
-        right, wrong = counts[:, 0], ops.sum(counts[:, 1], axis=0)
+        pos, neg = counts[:, 0], ops.sum(counts[:, 1], axis=0)
         # The share of negatives at a node or above it.
-        above = ops.flip(ops.cumsum(ops.flip(wrong, axis=0)), axis=0)
-        above = above / ops.maximum(_number(negatives, above), 1)
-        right = right * (
-            ops.cast(anchors, right.dtype) / ops.maximum(_number(positives, right), 1)
-        )
-        return ops.cast(ops.sum(right * above, axis=1), scores.dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        return {**super().get_config(), "bin_width": self.bin_width}
-
-
-def _number(mask: Tensor, like: Tensor) -> Tensor:
-    return ops.cast(ops.sum(ops.cast(mask, "int32")), like.dtype)
+        above = ops.flip(ops.cumsum(ops.flip(neg, axis=0)), axis=0)
+        above = above / ops.maximum(count(negatives, above.dtype), 1)
+        values = ops.sum(pos * above, axis=1)
+        values = scale_to_mean(values, count(positives, values.dtype))
+        return ops.cast(values, scores.dtype)

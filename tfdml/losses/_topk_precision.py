@@ -1,8 +1,7 @@
-"""Losses on the ranking itself: top-k precision."""
+"""Compute the top-k precision loss."""
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from tfdml._arguments import at_least_zero, whole
@@ -13,17 +12,17 @@ from tfdml.ops import Tensor, top_scores
 def precision_loss(
     scores: Tensor, positives: Tensor, negatives: Tensor, k: int
 ) -> Tensor:
-    """Count the negatives among the k retrieved, the loss that Precision@k is.
+    """Count the negatives among the k retrieved items: k times 1 - Precision@k.
 
-    l_Prec@k is k * (1 - Precision@k) where there are k candidates. Exactly k are
-    retrieved, and on ties positives stand first. (Eq. 3 read literally, with >=,
+    With at least k candidates, l_Prec@k is k * (1 - Precision@k). Exactly k items are
+    retrieved, and on ties positives rank first. (Eq. 3 read literally, with >=,
     retrieves more than k on ties, and the theorems of the paper fail.)
 
     Args:
         scores: Float tensor `[A, G]`.
         positives: Boolean tensor `[A, G]`.
         negatives: Boolean tensor `[A, G]`.
-        k: How many are retrieved, at least 1.
+        k: Number of retrieved items, at least 1.
 
     Returns:
         int32 tensor `[A]` of values from 0 to `k`.
@@ -31,17 +30,16 @@ def precision_loss(
     Reference:
         Lu et al., Sampling Wisely, ICCV 2019, Eq. 3.
     """
-    right, has_right = top_scores(scores, positives, k)
-    wrong, has_wrong = top_scores(scores, negatives, k)
-    # The q-th negative is retrieved unless k + 1 - q positives stand before it.
-    kept_out = ops.logical_and(has_right, right >= ops.flip(wrong, axis=1))
-    retrieved = ops.logical_and(ops.flip(has_wrong, axis=1), ops.logical_not(kept_out))
+    pos, has_pos = top_scores(scores, positives, k)
+    neg, has_neg = top_scores(scores, negatives, k)
+    # The q-th negative is retrieved unless k + 1 - q positives rank before it.
+    is_beaten = ops.logical_and(has_pos, pos >= ops.flip(neg, axis=1))
+    retrieved = ops.logical_and(ops.flip(has_neg, axis=1), ops.logical_not(is_beaten))
     return ops.sum(ops.cast(retrieved, "int32"), axis=1)
 
 
-@keras.saving.register_keras_serializable(package="tfdml")
 class TopKPrecisionLoss(PairLoss):
-    """Top-k precision loss: how far wrong items stand before right ones in the top k.
+    """Top-k precision loss: how far negatives rank before positives in the top k.
 
     Each item of the batch is a query in turn, all others are its candidates. With
     s^ = s + gamma for negatives and s^ = s for positives, let K be the k candidates
@@ -59,19 +57,17 @@ class TopKPrecisionLoss(PairLoss):
     The number of terms above 0 is |P| = |N|: see `misplaced_pairs`.
 
     A query without positives or without negatives adds 0, and so does one with fewer
-    than k candidates, if they are too few to keep a positive out. On ties positives
-    stand first. The published Algorithm 1 sums over the queries (`reduction="sum"`);
+    than k candidates, if they are too few to displace a positive. On ties positives
+    rank first. The published Algorithm 1 sums over the queries (`reduction="sum"`);
     the default is the mean.
 
     Args:
-        k: How many retrieved items count, at least 1. With fewer than k positives a
-            query leaves its nearest negatives free, as many as positives lack: choose
-            k well below the positives that a query has in a batch.
-        margin: gamma, by how much a positive must lead, at least 0, in units of
-            cosine similarity. Between 0.05 and 0.2 in the paper's code.
-        reduction: As in `keras.losses.Loss`.
-        name: Name of the loss.
-        dtype: Type that the loss is computed in.
+        k: Number of retrieved items, at least 1. If a query has only P < k positives,
+            its k - P nearest negatives cost nothing: choose k well below the number of
+            positives per query in a batch.
+        margin: gamma, by how much a positive must be more similar than a negative, at
+            least 0, in units of cosine similarity. 0.05 to 0.2 in the paper's code.
+        **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
 
     Raises:
         ValueError: `k` or `margin` is out of range.
@@ -84,20 +80,12 @@ class TopKPrecisionLoss(PairLoss):
 
     Reference:
         Lu, Xu, Zhang, Yao and Tao, Sampling Wisely: Deep Image Embedding by Top-k
-        Precision Optimization, ICCV 2019. The authors' published code optimises
+        Precision Optimization, ICCV 2019. The authors' published code optimizes
         another function (see docs/losses/top-k-precision.md).
     """
 
-    def __init__(
-        self,
-        k: int = 5,
-        margin: float = 0.1,
-        *,
-        reduction: str | None = "sum_over_batch_size",
-        name: str | None = "topk_precision_loss",
-        dtype: str | None = None,
-    ) -> None:
-        super().__init__(reduction=reduction, name=name, dtype=dtype)
+    def __init__(self, k: int = 5, *, margin: float = 0.1, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.k: int = whole("k", k)
         self.margin: float = at_least_zero("margin", margin)
 
@@ -119,13 +107,10 @@ class TopKPrecisionLoss(PairLoss):
         return ops.sum(ops.cast(gaps > 0, "int32"), axis=1)
 
     def _gaps(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """n_{k+1-q} - p_q for q = 1..k, and 0 where either is missing."""
-        right, has_right = top_scores(scores, positives, self.k)
-        wrong, has_wrong = top_scores(scores + self.margin, negatives, self.k)
-        both = ops.logical_and(has_right, ops.flip(has_wrong, axis=1))
-        # Mask before the difference: (-inf) - (-inf) would be NaN.
-        return ops.where(both, ops.flip(wrong, axis=1), 0) - ops.where(both, right, 0)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        return {**super().get_config(), "k": self.k, "margin": self.margin}
+        """Compute n_{k+1-q} - p_q for q = 1..k, and 0 where either is missing."""
+        pos, has_pos = top_scores(scores, positives, self.k)
+        neg, has_neg = top_scores(scores + self.margin, negatives, self.k)
+        has_both = ops.logical_and(has_pos, ops.flip(has_neg, axis=1))
+        # Masked before the difference: (-inf) - (-inf) would be NaN.
+        neg = ops.where(has_both, ops.flip(neg, axis=1), 0)
+        return neg - ops.where(has_both, pos, 0)

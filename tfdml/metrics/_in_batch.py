@@ -316,7 +316,7 @@ class MisplacedPairs(keras.metrics.Mean):
     ) -> None:
         super().__init__(name=name, dtype=dtype)
         self._direction = "down"
-        self._loss = TopKPrecisionLoss(k, margin)
+        self._loss = TopKPrecisionLoss(k, margin=margin)
 
     def update_state(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None

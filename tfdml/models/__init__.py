@@ -1,6 +1,12 @@
-"""Embedders, and what wraps a model for training."""
+"""Embedders, and models that wrap one for training."""
 
 from tfdml.models._cross_batch_memory import CrossBatchMemory
 from tfdml.models._embedder import build_embedder, load_embedder
+from tfdml.models._multi_worker import MultiWorkerModel
 
-__all__ = ["CrossBatchMemory", "build_embedder", "load_embedder"]
+__all__ = [
+    "CrossBatchMemory",
+    "MultiWorkerModel",
+    "build_embedder",
+    "load_embedder",
+]

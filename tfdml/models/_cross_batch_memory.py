@@ -75,9 +75,9 @@ class CrossBatchMemory(keras.Model):
         super().__init__(**kwargs)
         if _replicas() > 1:
             raise ValueError(
-                "A memory must see every batch whole, which no replica of "
-                "tf.distribute does. Use one replica, or tfdml.losses._across_replicas."
-                f"AcrossReplicas without a memory. Received: {_replicas()} replicas."
+                "A memory needs whole batches, of which a replica of tf.distribute has "
+                "only a share. Use one replica, or tfdml.losses.AcrossReplicas without "
+                f"a memory. Received: {_replicas()} replicas."
             )
         self.embedder = embedder
         self.size = whole("size", size)

@@ -3,13 +3,14 @@
 from tfdml._devices import has_gpu
 from tfdml.ops._angular_sums import (
     hinge_costs,
+    pair_signs,
     soft_costs,
     sums_by_product,
     sums_by_rows,
     sums_in_turn,
 )
 from tfdml.ops._batches import checked_batch, checked_labels, is_traced, refuse_mask
-from tfdml.ops._control_flow import cond, while_loop
+from tfdml.ops._control_flow import cond, while_loop, without_autograph
 from tfdml.ops._histograms import pair_histograms
 from tfdml.ops._label_distances import (
     caption_distance,
@@ -18,8 +19,9 @@ from tfdml.ops._label_distances import (
 )
 from tfdml.ops._pairs import (
     Tensor,
-    anchors_per_pair,
+    at_least_float32,
     cosine_similarities,
+    count,
     euclidean_distances,
     label_masks,
     masked_logsumexp,
@@ -28,6 +30,8 @@ from tfdml.ops._pairs import (
     masked_min,
     products,
     same_labels,
+    scale_to_mean,
+    softmax_costs,
     softplus,
     squared_distances,
     top_scores,
@@ -39,18 +43,19 @@ from tfdml.ops._triplets import (
     hinge_weights,
     next_above,
     ranks,
-    row_count,
     semi_hard_weights,
+    weighted_hinges,
 )
 
 __all__ = [
     "Tensor",
-    "anchors_per_pair",
+    "at_least_float32",
     "caption_distance",
     "checked_batch",
     "checked_labels",
     "cond",
     "cosine_similarities",
+    "count",
     "each_positive",
     "euclidean_distances",
     "has_gpu",
@@ -64,14 +69,16 @@ __all__ = [
     "masked_min",
     "next_above",
     "pair_histograms",
+    "pair_signs",
     "products",
     "ranks",
     "refuse_mask",
-    "row_count",
     "same_labels",
+    "scale_to_mean",
     "segmentation_distance",
     "semi_hard_weights",
     "soft_costs",
+    "softmax_costs",
     "softplus",
     "squared_distances",
     "squared_label_distance",
@@ -80,6 +87,8 @@ __all__ = [
     "sums_in_turn",
     "top_scores",
     "unit_rows",
+    "weighted_hinges",
     "while_loop",
     "wide",
+    "without_autograph",
 ]

@@ -1,12 +1,14 @@
-"""Branches and loops that run on every backend, compiled or not."""
+"""Run branches and loops on every backend, compiled or not."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 from keras import ops
 
 from tfdml.ops._pairs import Tensor
+
+F = TypeVar("F", bound=Callable)
 
 
 def cond(condition: Tensor, if_true: Callable, if_false: Callable) -> Any:
@@ -23,6 +25,20 @@ def while_loop(condition: Callable, body: Callable, state: tuple[Any, ...]) -> A
             state = body(*state)
         return state
     return ops.while_loop(condition, body, state)
+
+
+def without_autograph(function: F) -> F:
+    """Keep AutoGraph from rewriting a function, and all that it calls.
+
+    In a `tf.function` of the user AutoGraph would translate the Python code of a loss,
+    which has no branch on the value of a tensor, and would warn of each construct that
+    it cannot translate. Keras leaves AutoGraph out of `fit` in the same way.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return function
+    import tensorflow as tf
+
+    return tf.autograph.experimental.do_not_convert(function)
 
 
 def _is_known(*values: Tensor) -> bool:

@@ -104,28 +104,51 @@ def masked_min(x: Tensor, mask: Tensor, empty: float = 0.0) -> Tensor:
 
 def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
     """Return the mean of the masked values of each row `[A]`, 0 where there is none."""
-    kind = wide(x.dtype)
-    count = ops.sum(ops.cast(mask, "int32"), axis=1, keepdims=True)
-    share = ops.cast(1 / ops.cast(ops.maximum(count, 1), kind), x.dtype)
+    counts = ops.expand_dims(count(mask, x.dtype, axis=1), 1)
+    share = ops.cast(1 / ops.maximum(counts, 1), x.dtype)
     return ops.sum(ops.where(mask, x, 0) * share, axis=1)
 
 
-def anchors_per_pair(mask: Tensor, dtype: str) -> Tensor:
-    """Divide the number of anchors by the number of pairs in a mask.
-
-    A sum over the pairs of each anchor, times this, has the mean over all pairs as its
-    mean over the anchors.
+def count(mask: Tensor, dtype: Any, axis: int | None = None) -> Tensor:
+    """Count the True values of a mask.
 
     Args:
-        mask: Boolean tensor `[A, G]`.
-        dtype: Float type of the result.
+        mask: Boolean tensor `[A]` or `[A, G]`.
+        dtype: Float type of the numbers that are divided by the count.
+        axis: 1 to count per row of `[A, G]`; None for the whole mask.
 
     Returns:
-        Scalar; A where the mask is empty.
+        Scalar, or `[A]`, in float32 or float64: half precision cannot count, as adding
+        1 to 256 gives 256 in bfloat16.
     """
     kind = wide(dtype)
-    pairs = ops.maximum(ops.sum(ops.cast(mask, "int32")), 1)
-    return ops.cast(ops.cast(ops.shape(mask)[0], kind) / ops.cast(pairs, kind), dtype)
+    counts = ops.sum(ops.cast(mask, kind), axis=-1)
+    if axis is None and len(mask.shape) == 2:
+        # A float32 is exact for a row but not for a sum above 2^24.
+        return ops.cast(ops.sum(ops.cast(counts, "int32")), kind)
+    return counts
+
+
+def scale_to_mean(values: Tensor, total: Tensor) -> Tensor:
+    """Scale values `[A]` so that their mean over anchors is their sum over a total.
+
+    Args:
+        values: Float tensor `[A]`.
+        total: How many things the sum is over, scalar, such as a `count` of pairs.
+
+    Returns:
+        Tensor `[A]`: values times A / total, 0 if the total is 0.
+    """
+    kind = wide(values.dtype)
+    anchors = ops.cast(ops.shape(values)[0], kind)
+    is_empty = ops.equal(total, 0)
+    scale = anchors / ops.cast(ops.where(is_empty, 1, total), kind)
+    return values * ops.cast(ops.where(is_empty, 0, scale), values.dtype)
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Widen half precision, which cannot hold the counts of a large batch."""
+    return ops.cast(x, wide(x.dtype))
 
 
 def masked_logsumexp(x: Tensor, mask: Tensor, axis: int = 1) -> Tensor:
@@ -148,6 +171,25 @@ def masked_logsumexp(x: Tensor, mask: Tensor, axis: int = 1) -> Tensor:
     total = ops.sum(ops.exp(shifted), axis=axis, keepdims=True)
     log = ops.log(ops.where(found, total, ops.ones_like(total))) + largest
     return ops.squeeze(ops.where(found, log, -float("inf")), axis=axis)
+
+
+def softmax_costs(logits: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+    """Compute the cross-entropy of each positive against the negatives of its anchor.
+
+    Args:
+        logits: Float tensor `[A, G]`.
+        positives: Boolean tensor `[A, G]`.
+        negatives: Boolean tensor `[A, G]`.
+
+    Returns:
+        Tensor `[A]`, the sum over the pairs of an anchor times (anchors / pairs): its
+        mean over the anchors is the mean over the pairs.
+    """
+    negative_logits = ops.expand_dims(masked_logsumexp(logits, negatives), 1)
+    # Masked before the difference: other entries may be any number.
+    values = softplus(negative_logits - ops.where(positives, logits, 0))
+    values = ops.sum(ops.where(positives, values, 0), axis=1)
+    return scale_to_mean(values, count(positives, values.dtype))
 
 
 def softplus(x: Tensor) -> Tensor:

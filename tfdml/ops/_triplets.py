@@ -1,4 +1,4 @@
-"""Counts of the triplets that each pair is in, in O(B^2) memory.
+"""Count the triplets that each pair is in, in O(B^2) memory.
 
 A sum of hinges over triplets, sum max(0, D_ap - D_an + margin), is linear in the
 distances as long as no hinge changes side: its gradient with respect to D_ap is the
@@ -6,7 +6,7 @@ number of negatives that violate the pair, and with respect to D_an minus the nu
 positives that do. The functions here give these numbers as weights. A loss is then
 sum(weights * D), exact in value and gradient, and no triplet is ever listed.
 
-Two ways lead to the same weights. With few positives an anchor, each of their
+There are two ways to compute the weights. With few positives per anchor, each of their
 distances is compared with the whole row in turn: O(B^2 P). With many, rows are sorted
 and every distance is looked up by bisection: O(B^2 log B).
 """
@@ -16,10 +16,10 @@ from collections.abc import Callable
 from keras import ops
 
 from tfdml.ops._control_flow import cond, while_loop
-from tfdml.ops._pairs import Tensor, masked_max
+from tfdml.ops._pairs import Tensor, count, masked_max
 
 FEW_POSITIVES = 256
-"""Up to so many positives of an anchor, comparing in turn is the faster way."""
+"""Up to this number of positives per anchor, comparing in turn is faster."""
 
 
 def hinge_weights(
@@ -31,7 +31,7 @@ def hinge_weights(
     window: bool = False,
     shares: Tensor | None = None,
 ) -> Tensor:
-    """Weigh each pair by its triplets (a, p, n) with D_an < D_ap + margin.
+    """Weight each pair by its triplets (a, p, n) with D_an < D_ap + margin.
 
     Args:
         distances: Float tensor `[A, G]`.
@@ -67,19 +67,20 @@ def _hinges_in_turn(
     window: bool,
 ) -> Tensor:
     infinity = float("inf")
-    right = ops.where(positives, distances, -infinity)
-    wrong = ops.where(negatives, distances, infinity)
+    positive_distances = ops.where(positives, distances, -infinity)
+    negative_distances = ops.where(negatives, distances, infinity)
 
-    def step(threshold: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        here = ops.expand_dims(threshold, 1)
-        at = ops.equal(right, here)
-        inside = wrong < here + margin
+    def step(distance: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        distance = ops.expand_dims(distance, 1)
+        is_positive = ops.equal(positive_distances, distance)
+        violates = negative_distances < distance + margin
         if window:
-            inside = ops.logical_and(inside, wrong > here)
-        share = ops.where(inside, shares, 0)
+            violates = ops.logical_and(violates, negative_distances > distance)
+        share = ops.where(violates, shares, 0)
         total = ops.sum(share, axis=1, keepdims=True)
-        weights = weights + ops.where(at, total, 0) - share * row_count(at, weights)
-        return next_above(right, here), weights
+        ties = _row_counts(is_positive, weights.dtype)
+        weights = weights + ops.where(is_positive, total, 0) - share * ties
+        return next_above(positive_distances, distance), weights
 
     return each_positive(step, distances, positives, ops.zeros_like(distances))
 
@@ -93,33 +94,54 @@ def _hinges_by_bisection(
     window: bool,
 ) -> Tensor:
     infinity = float("inf")
-    wrong = ops.where(negatives, distances, infinity)
-    order = ops.argsort(wrong, axis=1)
-    wrong = ops.take_along_axis(wrong, order, axis=1)
+    negative_distances = ops.where(negatives, distances, infinity)
+    order = ops.argsort(negative_distances, axis=1)
+    negative_distances = ops.take_along_axis(negative_distances, order, axis=1)
     sums = ops.cumsum(ops.take_along_axis(shares, order, axis=1), axis=1)
     sums = ops.pad(sums, [[0, 0], [1, 0]])
-    right = ops.sort(ops.where(positives, distances, infinity), axis=1)
+    positive_distances = ops.sort(ops.where(positives, distances, infinity), axis=1)
 
-    total = ops.take_along_axis(sums, ranks(wrong, distances + margin), axis=1)
+    violating = ranks(negative_distances, distances + margin)
+    total = ops.take_along_axis(sums, violating, axis=1)
     if window:
-        upper = ranks(right, distances)
-        beyond = ranks(wrong, distances, ties=True)
+        upper = ranks(positive_distances, distances)
+        below = ranks(negative_distances, distances, ties=True)
         # With margin 0 and ties the window would have a negative width.
-        total = ops.relu(total - ops.take_along_axis(sums, beyond, axis=1))
+        total = ops.relu(total - ops.take_along_axis(sums, below, axis=1))
     else:
         upper = ops.sum(ops.cast(positives, "int32"), axis=1, keepdims=True)
-    found = upper - ranks(right + margin, distances, ties=True)
-    found = ops.cast(ops.maximum(found, 0), distances.dtype)
-    return ops.where(positives, total, 0) - shares * found
+    violated = upper - ranks(positive_distances + margin, distances, ties=True)
+    violated = ops.cast(ops.maximum(violated, 0), distances.dtype)
+    return ops.where(positives, total, 0) - shares * violated
+
+
+def weighted_hinges(
+    distances: Tensor, positives: Tensor, weights: Tensor, margin: float
+) -> tuple[Tensor, Tensor]:
+    """Sum the hinges of each anchor's triplets, given the weights of its pairs.
+
+    Args:
+        distances: Float tensor `[A, G]`.
+        positives: Boolean tensor `[A, G]`.
+        weights: Weights `[A, G]` of `hinge_weights` or `semi_hard_weights`.
+        margin: Added to D_ap.
+
+    Returns:
+        Sum of D_ap - D_an + margin over the triplets of each anchor, `[A]`, and the
+        number of these triplets, `[A]`.
+    """
+    active = ops.sum(ops.where(positives, weights, 0), axis=1)
+    # Pairs of weight 0 stay in the sum, so that a NaN among them shows.
+    return ops.sum(weights * distances, axis=1) + margin * active, active
 
 
 def semi_hard_weights(
     distances: Tensor, positives: Tensor, negatives: Tensor, margin: float
 ) -> Tensor:
-    """Weigh each pair by its semi-hard triplets with D_an < D_ap + margin.
+    """Weight each pair by its semi-hard triplets with D_an < D_ap + margin.
 
-    A positive meets one negative: the nearest with D_an > D_ap, else the farthest.
-    Where several negatives are at that distance, they share the weight equally.
+    A positive is compared with one negative: the nearest with D_an > D_ap, else the
+    farthest. Negatives at equal distances share the weight equally.
 
     Args:
         distances: Float tensor `[A, G]`.
@@ -145,21 +167,22 @@ def _semi_hard_in_turn(
     distances: Tensor, positives: Tensor, negatives: Tensor, margin: float
 ) -> Tensor:
     infinity = float("inf")
-    right = ops.where(positives, distances, -infinity)
-    wrong = ops.where(negatives, distances, infinity)
+    positive_distances = ops.where(positives, distances, -infinity)
+    negative_distances = ops.where(negatives, distances, infinity)
     farthest = _farthest(distances, negatives)
 
-    def step(threshold: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        here = ops.expand_dims(threshold, 1)
-        at = ops.equal(right, here)
-        nearest = ops.expand_dims(next_above(wrong, here), 1)
+    def step(distance: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        distance = ops.expand_dims(distance, 1)
+        is_positive = ops.equal(positive_distances, distance)
+        nearest = ops.expand_dims(next_above(negative_distances, distance), 1)
         chosen = ops.where(nearest < infinity, nearest, farthest)
-        active = ops.cast(chosen < here + margin, weights.dtype)
-        selected = ops.equal(wrong, chosen)
-        share = active * row_count(at, weights)
-        share = share / ops.maximum(row_count(selected, weights), 1)
-        weights = weights + ops.where(at, active, 0) - ops.where(selected, share, 0)
-        return next_above(right, here), weights
+        active = ops.cast(chosen < distance + margin, weights.dtype)
+        is_negative = ops.equal(negative_distances, chosen)
+        share = active * _row_counts(is_positive, weights.dtype)
+        share = share / ops.maximum(_row_counts(is_negative, weights.dtype), 1)
+        weights = weights + ops.where(is_positive, active, 0)
+        weights = weights - ops.where(is_negative, share, 0)
+        return next_above(positive_distances, distance), weights
 
     return each_positive(step, distances, positives, ops.zeros_like(distances))
 
@@ -168,27 +191,30 @@ def _semi_hard_by_bisection(
     distances: Tensor, positives: Tensor, negatives: Tensor, margin: float
 ) -> Tensor:
     infinity = float("inf")
-    right = ops.sort(ops.where(positives, distances, infinity), axis=1)
-    wrong = ops.sort(ops.where(negatives, distances, infinity), axis=1)
+    positive_distances = ops.sort(ops.where(positives, distances, infinity), axis=1)
+    negative_distances = ops.sort(ops.where(negatives, distances, infinity), axis=1)
     farthest = _farthest(distances, negatives)
-    ends = [[0, 0], [1, 1]]
-    wrong_or_none = ops.pad(wrong, ends, constant_values=infinity)
-    before, through = ranks(wrong, distances), ranks(wrong, distances, ties=True)
+    padded = ops.pad(negative_distances, [[0, 0], [1, 1]], constant_values=infinity)
+    below = ranks(negative_distances, distances)
+    through = ranks(negative_distances, distances, ties=True)
 
-    nearest = ops.take_along_axis(wrong_or_none, through + 1, axis=1)
+    nearest = ops.take_along_axis(padded, through + 1, axis=1)
     chosen = ops.where(nearest < infinity, nearest, farthest)
     active = ops.logical_and(positives, chosen < distances + margin)
 
-    # A negative is met by the positives between it and the negative before it, the
+    # A negative is chosen by the positives between it and the next nearer negative, the
     # farthest one also by all beyond it; of these, by those that it is too near to.
-    previous = ops.take_along_axis(wrong_or_none, before, axis=1)
-    lower = ops.where(before > 0, ranks(right, previous), 0)
-    lower = ops.maximum(lower, ranks(right + margin, distances, ties=True))
-    count = ops.sum(ops.cast(positives, "int32"), axis=1, keepdims=True)
-    upper = ops.where(ops.equal(distances, farthest), count, ranks(right, distances))
-    met = ops.cast(ops.maximum(upper - lower, 0), distances.dtype)
-    met = met / ops.cast(ops.maximum(through - before, 1), distances.dtype)
-    return ops.cast(active, distances.dtype) - ops.where(negatives, met, 0)
+    previous = ops.take_along_axis(padded, below, axis=1)
+    lower = ops.where(below > 0, ranks(positive_distances, previous), 0)
+    too_near = ranks(positive_distances + margin, distances, ties=True)
+    lower = ops.maximum(lower, too_near)
+    total = ops.sum(ops.cast(positives, "int32"), axis=1, keepdims=True)
+    upper = ranks(positive_distances, distances)
+    upper = ops.where(ops.equal(distances, farthest), total, upper)
+    chosen_by = ops.cast(ops.maximum(upper - lower, 0), distances.dtype)
+    ties = ops.cast(ops.maximum(through - below, 1), distances.dtype)
+    shared = ops.where(negatives, chosen_by / ties, 0)
+    return ops.cast(active, distances.dtype) - shared
 
 
 def ranks(rows: Tensor, values: Tensor, *, ties: bool = False) -> Tensor:
@@ -222,7 +248,7 @@ def ranks(rows: Tensor, values: Tensor, *, ties: bool = False) -> Tensor:
 
 
 def _few(positives: Tensor) -> Tensor:
-    """Whether no anchor has many positives."""
+    """Return whether every anchor has few positives."""
     counts = ops.sum(ops.cast(positives, "int32"), axis=1)
     return ops.all(counts <= FEW_POSITIVES)
 
@@ -233,17 +259,17 @@ def each_positive(
     positives: Tensor,
     start: Tensor,
 ) -> Tensor:
-    """Take the positives of all rows by ascending value, equal values together.
+    """Visit the positives of all rows by ascending value, equal values together.
 
     Args:
         step: Maps the value taken in each row, `[A]` (infinity where none is left), and
-            what there is so far, to the next value and what there is then.
+            the total so far to the next value and the new total.
         values: Float tensor `[A, G]`.
         positives: Boolean tensor `[A, G]`.
-        start: What there is before the first step.
+        start: The total before the first step.
 
     Returns:
-        What there is after the last step.
+        The total after the last step.
     """
     infinity = float("inf")
     first = ops.min(ops.where(positives, values, infinity), axis=1)
@@ -258,11 +284,11 @@ def next_above(x: Tensor, threshold: Tensor) -> Tensor:
 
 
 def _farthest(distances: Tensor, negatives: Tensor) -> Tensor:
-    """Return the largest distance to a negative `[A, 1]`; infinity if there is none."""
+    """Return the largest distance to a negative `[A, 1]`; infinity if none."""
     farthest = masked_max(distances, negatives, float("inf"))
     return ops.expand_dims(farthest, 1)
 
 
-def row_count(mask: Tensor, like: Tensor) -> Tensor:
-    """Count each row's True values, `[A, 1]`, in the type of `like`."""
-    return ops.sum(ops.cast(mask, like.dtype), axis=1, keepdims=True)
+def _row_counts(mask: Tensor, dtype: str) -> Tensor:
+    """Count each row's True values, `[A, 1]`."""
+    return ops.cast(ops.expand_dims(count(mask, dtype, axis=1), 1), dtype)

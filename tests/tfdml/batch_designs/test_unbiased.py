@@ -139,9 +139,13 @@ COUNTS = {4: 3, 7: 2, 8: 1, 9: 3}
 def test_weighted_loss_of_the_group_design_is_unbiased(balance):
     options = {"margin": MARGIN, "dtype": "float64"}
     if balance is None:
-        loss = WeightedContrastiveLoss(COUNTS, 2, 2, **options)
+        loss = WeightedContrastiveLoss(
+            COUNTS, images_per_class=2, classes_per_batch=2, **options
+        )
     else:
-        loss = BalancedContrastiveLoss(COUNTS, 2, 2, balance=balance, **options)
+        loss = BalancedContrastiveLoss(
+            COUNTS, images_per_class=2, classes_per_batch=2, balance=balance, **options
+        )
     # Batches that differ in order alone have the same loss.
     found = defaultdict(Fraction)
     for batch, probability in group_outcomes().items():

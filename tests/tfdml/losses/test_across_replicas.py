@@ -12,7 +12,8 @@ import pytest
 
 from tests.support.autodiff import BACKEND
 from tests.support.distributed_model import BATCH, data, embedder, weights_of
-from tfdml.losses import AcrossReplicas, MultiWorkerModel, TopKPrecisionLoss
+from tfdml.losses import AcrossReplicas, TopKPrecisionLoss
+from tfdml.models import MultiWorkerModel
 
 pytestmark = [
     pytest.mark.backend,

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.backend, pytest.mark.slow]
 def way(request, monkeypatch):
     """Each of the two ways to the sums, whatever the number of partners."""
     rows = {"in turn": 0, "by product": 10**6}[request.param]
-    monkeypatch.setattr(tfdml.losses._angular, "ROWS_A_PARTNER", rows)
+    monkeypatch.setattr(tfdml.losses._angular, "ROWS_PER_PARTNER", rows)
 
 
 def unit_batch(seed):
@@ -56,7 +56,7 @@ def test_multi_class_angular_loss_equals_the_golden_numbers(case, dtype, compile
 def test_angular_triplet_loss_equals_the_golden_numbers(case, dtype, compiled):
     params, labels = case["params"], np.array(case["inputs"]["y"])
     average = "active" if params["reduction"] == "mean_active" else "valid"
-    loss = AngularTripletLoss(params["alpha_deg"], average, dtype=dtype)
+    loss = AngularTripletLoss(params["alpha_deg"], average=average, dtype=dtype)
     check(case, lambda **x: loss(labels, x["X"]), dtype, compiled=compiled)
 
 
@@ -134,7 +134,7 @@ def test_angular_triplet_without_a_triplet_above_zero_has_no_gradient():
     labels = np.array([0, 0, 1, 1])
     x = np.array([[1, 0], [1, 0.1], [-1, 0], [-1, 0.1]], dtype="float32")
     for average in ("valid", "active"):
-        loss = AngularTripletLoss(45.0, average)
+        loss = AngularTripletLoss(45.0, average=average)
         value, gradient = value_and_gradient(lambda x, loss=loss: loss(labels, x), x)
         assert value == 0
         assert not gradient.any()
@@ -161,7 +161,7 @@ def test_angular_loss_keeps_its_digits_at_the_largest_angle(angle):
 
 
 def test_angular_loss_by_product_beyond_its_range_is_an_upper_bound(monkeypatch):
-    monkeypatch.setattr(tfdml.losses._angular, "ROWS_A_PARTNER", 10**6)
+    monkeypatch.setattr(tfdml.losses._angular, "ROWS_PER_PARTNER", 10**6)
     x = np.array([[1, 0], [-1, 0], [1, 1e-3], [-1, 1e-3]], dtype="float32")
     labels = np.array([0, 0, 1, 2])
     t = math.tan(math.radians(85.0)) ** 2
@@ -172,7 +172,7 @@ def test_angular_loss_by_product_beyond_its_range_is_an_upper_bound(monkeypatch)
 
 
 def test_angular_loss_in_turn_is_exact_at_any_angle(monkeypatch):
-    monkeypatch.setattr(tfdml.losses._angular, "ROWS_A_PARTNER", 0)
+    monkeypatch.setattr(tfdml.losses._angular, "ROWS_PER_PARTNER", 0)
     x = np.array([[1, 0], [-1, 0], [1, 1e-3], [-1, 1e-3]], dtype="float32")
     labels = np.array([0, 0, 1, 2])
     t = math.tan(math.radians(85.0)) ** 2
@@ -186,7 +186,7 @@ def test_rows_in_turn_and_their_product_agree_on_hard_batches(case, loss, monkey
     labels, x = hard_batch(case, Entry(loss))
     results = []
     for rows in (0, 10**6):
-        monkeypatch.setattr(tfdml.losses._angular, "ROWS_A_PARTNER", rows)
+        monkeypatch.setattr(tfdml.losses._angular, "ROWS_PER_PARTNER", rows)
         results.append(value_and_gradient(lambda x: loss(labels, x), x))
     (value, gradient), (expected, other) = results
     assert np.isfinite(value)
@@ -205,10 +205,10 @@ def test_nan_comes_to_light_whichever_way():
 
 
 @pytest.mark.parametrize(
-    "loss", [AngularTripletLoss(20.0, "active"), AngularLoss(75.0)]
+    "loss", [AngularTripletLoss(20.0, average="active"), AngularLoss(75.0)]
 )
 def test_batch_of_one_row_is_0(loss, monkeypatch):
-    monkeypatch.setattr(tfdml.losses._angular, "ROWS_A_PARTNER", 0)
+    monkeypatch.setattr(tfdml.losses._angular, "ROWS_PER_PARTNER", 0)
     x = np.array([[0.6, 0.8]], dtype="float32")
     value, gradient = value_and_gradient(
         lambda x: ops.sum(loss.call(ops.convert_to_tensor([3]), x)), x

@@ -62,7 +62,7 @@ def batch():
 @pytest.mark.parametrize("compiled", JIT)
 def test_value_and_gradient_equal_the_loop_over_triplets(batch, threshold, compiled):
     labels, embeddings = batch
-    loss = ContinuousTripletLoss(0.3, threshold, dtype="float64")
+    loss = ContinuousTripletLoss(0.3, threshold=threshold, dtype="float64")
     value, gradient = value_and_gradient(
         lambda x: loss(labels, x), embeddings, compiled=compiled
     )
@@ -75,7 +75,7 @@ def test_value_and_gradient_equal_the_loop_over_triplets(batch, threshold, compi
 @both_ways
 def test_batches_of_all_sizes_equal_the_loop(threshold):
     random = np.random.default_rng(2)
-    loss = ContinuousTripletLoss(0.1, threshold, dtype="float64")
+    loss = ContinuousTripletLoss(0.1, threshold=threshold, dtype="float64")
     for rows in (1, 3, 8, 17):
         labels, x = random.integers(0, 5, size=rows), random.normal(size=(rows, 4))
         expected = naive_loss(x, squared(labels), 0.1, threshold)
@@ -100,7 +100,7 @@ def test_classes_far_apart_make_it_the_triplet_loss(distance, normalize):
     classes, x = random.integers(0, 3, size=12), random.normal(size=(12, 4))
     other = {"distance": distance, "normalize": normalize, "dtype": "float64"}
     expected = TripletLoss(0.5, reduction=None, **other)(classes, x)
-    binary = ContinuousTripletLoss(0.5, 1.0, reduction=None, **other)
+    binary = ContinuousTripletLoss(0.5, threshold=1.0, reduction=None, **other)
     received = binary(100.0 * classes[:, None], x)
     np.testing.assert_array_equal(
         ops.convert_to_numpy(received), ops.convert_to_numpy(expected)
@@ -124,8 +124,12 @@ def test_label_distances_may_be_a_matrix_or_a_function(batch, threshold):
     targets = np.maximum(labels - labels[:, None], 0)
     expected = naive_loss(embeddings, targets, 0.3, threshold)
     assert expected != naive_loss(embeddings, targets.T, 0.3, threshold)
-    own = ContinuousTripletLoss(0.3, threshold, how_much_larger, dtype="float64")
-    matrix = ContinuousTripletLoss(0.3, threshold, "precomputed", dtype="float64")
+    own = ContinuousTripletLoss(
+        0.3, threshold=threshold, label_distance=how_much_larger, dtype="float64"
+    )
+    matrix = ContinuousTripletLoss(
+        0.3, threshold=threshold, label_distance="precomputed", dtype="float64"
+    )
     np.fill_diagonal(targets, np.nan)  # which does not count
     assert float(own(labels, embeddings)) == pytest.approx(expected, rel=1e-12)
     assert float(matrix(targets, embeddings)) == pytest.approx(expected, rel=1e-12)
@@ -140,7 +144,7 @@ def test_label_distances_may_be_a_matrix_or_a_function(batch, threshold):
 )
 def test_label_at_the_threshold_is_near(threshold, anchors):
     labels, x = np.array([0.0, 3.0, 4.0]), np.eye(3)
-    loss = ContinuousTripletLoss(0.25, threshold, reduction=None)
+    loss = ContinuousTripletLoss(0.25, threshold=threshold, reduction=None)
     values = ops.convert_to_numpy(loss(labels, x))
     # All hinges are the margin; two anchors share the mean of three.
     np.testing.assert_allclose(values, np.array(anchors) * 0.25 * 3 / 2, rtol=1e-6)
@@ -151,12 +155,16 @@ def test_label_at_the_threshold_is_near(threshold, anchors):
 def test_unit_of_the_labels_changes_nothing(batch, threshold, power):
     """Also where the squares of labels are no numbers of float32."""
     labels, embeddings = batch[0].astype("float32"), batch[1]
-    expected = float(ContinuousTripletLoss(0.3, threshold)(labels, embeddings))
+    expected = float(
+        ContinuousTripletLoss(0.3, threshold=threshold)(labels, embeddings)
+    )
     unit = 2.0**power
     if threshold is not None:
         threshold *= unit**2
     scaled = labels * np.float32(unit)
-    received = float(ContinuousTripletLoss(0.3, threshold)(scaled, embeddings))
+    received = float(
+        ContinuousTripletLoss(0.3, threshold=threshold)(scaled, embeddings)
+    )
     assert received == expected > 0
 
 
@@ -179,8 +187,10 @@ def test_large_whole_labels_keep_their_differences(batch, kind):
 @both_ways
 def test_half_precision_labels_and_embeddings_are_near(batch, threshold):
     labels, embeddings = batch[0] + 300, batch[1].astype("float16")  # 300^2 > 65504
-    expected = float(ContinuousTripletLoss(0.3, threshold)(labels, embeddings))
-    half = ContinuousTripletLoss(0.3, threshold, dtype="float16")
+    expected = float(
+        ContinuousTripletLoss(0.3, threshold=threshold)(labels, embeddings)
+    )
+    half = ContinuousTripletLoss(0.3, threshold=threshold, dtype="float16")
     received = float(half(labels.astype("float16"), embeddings))
     assert received == pytest.approx(expected, rel=0.02)
 
@@ -196,7 +206,7 @@ def test_half_precision_labels_and_embeddings_are_near(batch, threshold):
 )
 def test_batch_without_a_triplet_costs_nothing(threshold, labels):
     x = np.random.default_rng(0).normal(size=(6, 3))
-    loss = ContinuousTripletLoss(0.3, threshold, dtype="float64")
+    loss = ContinuousTripletLoss(0.3, threshold=threshold, dtype="float64")
     value, gradient = value_and_gradient(lambda x: loss(labels, x), x)
     assert value == 0
     assert not gradient.any()
@@ -241,7 +251,13 @@ def test_negative_label_distances_are_refused_and_nan_where_compiled(batch, thre
 
 
 def test_config_round_trip_keeps_a_function_and_the_threshold():
-    loss = ContinuousTripletLoss(0.2, 2, how_much_larger, "euclidean", normalize=False)
+    loss = ContinuousTripletLoss(
+        0.2,
+        threshold=2,
+        label_distance=how_much_larger,
+        distance="euclidean",
+        normalize=False,
+    )
     again = ContinuousTripletLoss.from_config(loss.get_config())
     assert again.get_config() == loss.get_config()
     assert again.label_distance is how_much_larger

@@ -210,7 +210,14 @@ def test_balanced_contrastive_loss_equals_a_naive_loop(seed):
                 eta = 5 / (classes - 1) * (a - 1) / b
                 total += (chance / drawn) ** power * eta * max(0, 2 - distance) ** 2
     loss = BalancedContrastiveLoss(
-        counts, m, n, balance=5, margin=2, power=power, normalize=False, dtype="float64"
+        counts,
+        images_per_class=m,
+        classes_per_batch=n,
+        balance=5,
+        margin=2,
+        power=power,
+        normalize=False,
+        dtype="float64",
     )
     assert float(loss(labels, embeddings)) == pytest.approx(total / 72, abs=1e-6)
 
@@ -247,9 +254,14 @@ def test_counts_are_found_by_labels_of_any_size(offset, classes):
     labels, embeddings = random_batch(2)
     names = {i: offset + 3 * i for i in range(classes)}
     counts = {names[i]: 4 + 5 * i for i in reversed(range(classes))}
-    named = BalancedContrastiveLoss(counts, 2, 3, dtype="float64")
+    named = BalancedContrastiveLoss(
+        counts, images_per_class=2, classes_per_batch=3, dtype="float64"
+    )
     plain = BalancedContrastiveLoss(
-        [4 + 5 * i for i in range(classes)], 2, 3, dtype="float64"
+        [4 + 5 * i for i in range(classes)],
+        images_per_class=2,
+        classes_per_batch=3,
+        dtype="float64",
     )
     large = np.array([names[i] for i in labels])
     assert float(named(large, embeddings)) == float(plain(labels, embeddings))
@@ -312,14 +324,8 @@ def test_threshold_that_is_no_similarity_is_refused(threshold):
         (([3, 4], 2), r"give both or neither.*images_per_class=2"),
         (([3, 4], 1, 2), r"`images_per_class` must be at least 2.*=1"),
         (([3, 4], 2, 1), r"`classes_per_batch` must be at least 2.*=1"),
-        (
-            ([3, 4], 2, 2, {"positive_probability": 0.5}),
-            r"`positive_probability` describes another design.*=0.5, images_.*=2",
-        ),
-        (
-            ([3, 4], None, None, {"positive_probability": 1.5}),
-            r"`positive_probability` must be from 0 to 1.*=1.5",
-        ),
+        (([3, 4], 2, 2, 0.5), r"`positive_probability` must be None with .*=0.5.*=2"),
+        (([3, 4], None, None, 1.5), r"`positive_probability` must be from 0 .*=1.5"),
         (([],), r"`class_counts` must be .*integers|images in some class"),
         (([0, 0],), r"`class_counts` must be at least 0, with images.*\[0, 0\]"),
         (([3, -4],), r"`class_counts` must be at least 0, with images.*-4"),
@@ -329,11 +335,11 @@ def test_threshold_that_is_no_similarity_is_refused(threshold):
         (([[3, 4]],), r"`class_counts` must be a mapping.*\(1, 2\)"),
     ],
 )
-def test_wrong_counts_and_designs_are_refused(arguments, message):
-    is_options = isinstance(arguments[-1], dict) and len(arguments) > 1
-    options = arguments[-1] if is_options else {}
+def test_invalid_counts_and_designs_are_refused(arguments, message):
+    counts, *design = arguments
+    names = ("images_per_class", "classes_per_batch", "positive_probability")
     with pytest.raises(ValueError, match=message):
-        WeightedContrastiveLoss(*arguments[: len(arguments) - is_options], **options)
+        WeightedContrastiveLoss(counts, **dict(zip(names, design, strict=False)))
 
 
 def test_wrong_power_and_balance_are_refused():

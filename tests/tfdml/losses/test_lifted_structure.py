@@ -45,7 +45,10 @@ def test_generalized_lifted_loss_equals_the_golden_numbers(case, dtype, compiled
 def test_cosine_lifted_loss_equals_the_golden_numbers(case, dtype, compiled):
     params, labels = case["params"], np.array(case["inputs"]["y"])
     loss = CosineLiftedStructureLoss(
-        params["lam"], params["alpha"], params["beta"], dtype=dtype
+        params["lam"],
+        positive_scale=params["alpha"],
+        negative_scale=params["beta"],
+        dtype=dtype,
     )
     check(case, lambda **x: loss(labels, x["X"]), dtype, compiled=compiled)
 
@@ -98,7 +101,9 @@ def test_generalized_lifted_losses_equal_naive_loops(seed):
         on_similarity.append(max(0, value))
     loss = GeneralizedLiftedStructureLoss(0.7, dtype="float64")
     assert float(loss(labels, x)) == pytest.approx(np.mean(on_distance), rel=1e-9)
-    loss = CosineLiftedStructureLoss(0.4, 2, 5, dtype="float64")
+    loss = CosineLiftedStructureLoss(
+        0.4, positive_scale=2, negative_scale=5, dtype="float64"
+    )
     assert float(loss(labels, x)) == pytest.approx(np.mean(on_similarity), rel=1e-9)
 
 

@@ -42,7 +42,7 @@ def test_loss_and_gradient_equal_the_golden_numbers(case, dtype, compiled):
     targets = np.array(case["inputs"]["Dy"])
     epsilon = case["params"].get("eps", 0.0) if case["params"]["zero"] == "eps" else 0.0
     targets = targets + epsilon
-    loss = LogRatioLoss("precomputed", epsilon, reduction=None, dtype=dtype)
+    loss = LogRatioLoss("precomputed", epsilon=epsilon, reduction=None, dtype=dtype)
     listed = (targets != 0) & ~np.eye(len(targets), dtype=bool)
     check(
         case,
@@ -58,7 +58,7 @@ def test_authors_code_is_a_quarter_for_the_first_anchor(case):
     unsquared = np.array(case["inputs"]["gt_dist"]) + case["params"]["eps"]
     targets = np.ones((len(embeddings), len(embeddings)))
     targets[0, 1:] = unsquared**2
-    loss = LogRatioLoss("precomputed", 0.0, reduction=None, dtype="float64")
+    loss = LogRatioLoss("precomputed", epsilon=0.0, reduction=None, dtype="float64")
     first = float(numpy(loss(targets, embeddings))[0])
     # The code adds 1e-4 / dimension to D, and 1e-6 to its root.
     assert first / 4 == pytest.approx(case["expected"]["loss"], rel=1e-3)
@@ -108,7 +108,7 @@ def test_loss_of_poses_equals_the_loop_over_triplets(batch, epsilon):
     assert received == pytest.approx(expected, rel=1e-4)
     shaped = poses.reshape(12, 3, 1)
     assert float(exact(shaped, embeddings)) == float(exact(poses, embeddings))
-    matrix = LogRatioLoss("precomputed", epsilon, dtype="float64")
+    matrix = LogRatioLoss("precomputed", epsilon=epsilon, dtype="float64")
     assert float(matrix(squared(poses), embeddings)) == pytest.approx(expected)
 
 
@@ -116,7 +116,7 @@ def test_duplicates_that_are_left_out_with_epsilon_zero():
     # Whole numbers: the distance of the duplicate is exactly 0.
     embeddings = np.array([[0, 0], [0, 0], [4, 0], [0, 8]], "float64") - [[1, 2]]
     targets = squared(np.array([[0.0], [1.0], [3.0], [7.0]]))
-    loss = LogRatioLoss("precomputed", 0.0, dtype="float64")
+    loss = LogRatioLoss("precomputed", epsilon=0.0, dtype="float64")
     expected = naive_loss(embeddings, targets, 0.0)
     assert float(loss(targets, embeddings)) == pytest.approx(expected, rel=1e-9)
 

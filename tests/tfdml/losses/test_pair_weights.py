@@ -94,9 +94,9 @@ def test_weights_of_multi_similarity_equal_the_closed_form(case, mined):
         pytest.skip("mining at exact ties")
     loss = MultiSimilarityLoss(
         params["alpha"],
-        params["beta"],
-        params["lam"],
-        params["eps"],
+        negative_scale=params["beta"],
+        threshold=params["lam"],
+        epsilon=params["eps"],
         mining=mined == "weights_mined",
         dtype="float64",
     )
@@ -293,7 +293,9 @@ def test_binlifted_weights_stay_finite_at_any_scale():
 def test_loss_from_weights_has_just_these_weights(compiled):
     labels, x = random_batch()
     positives, negatives = masks_of(labels)
-    loss = PairWeightedLoss(binlifted_weights, {"beta": 10.0}, dtype="float64")
+    loss = PairWeightedLoss(
+        binlifted_weights, arguments={"beta": 10.0}, dtype="float64"
+    )
     inputs = tensors(cosines(x), positives, negatives)
     expected = numpy(binlifted_weights(*inputs, beta=10.0))
     _, gradient = value_and_gradient(
@@ -335,7 +337,7 @@ def test_loss_from_weights_is_the_signed_sum_of_similarities():
 
 
 def test_weights_may_be_named_as_they_are_registered():
-    loss = PairWeightedLoss("tfdml>binlifted_weights", {"beta": 10.0})
+    loss = PairWeightedLoss("tfdml>binlifted_weights", arguments={"beta": 10.0})
     assert loss.weight_function is binlifted_weights
     assert PairWeightedLoss.from_config(loss.get_config()).arguments == {"beta": 10.0}
     with pytest.raises(ValueError, match=r"is registered .* Received: 'binlifted'"):

@@ -26,7 +26,9 @@ pytestmark = [pytest.mark.backend, pytest.mark.slow]
 def test_proxy_anchor_equals_the_golden_numbers(case, dtype, compiled):
     params = case["params"]
     normalizer = {"all": "all", "nonempty": "with_negatives"}[params["neg_normalizer"]]
-    loss = ProxyAnchorLoss(params["alpha"], params["delta"], normalizer, dtype=dtype)
+    loss = ProxyAnchorLoss(
+        params["alpha"], margin=params["delta"], normalizer=normalizer, dtype=dtype
+    )
     labels = np.array(case["inputs"]["y"])
     check(
         case,
@@ -42,8 +44,8 @@ def test_proxy_nca_equals_the_golden_numbers(case, dtype, compiled):
     scale = (params["scale_x"] * params["scale_p"]) ** 0.5
     loss = ProxyNCALoss(
         scale,
-        params["include_positive"],
-        params["smoothing"],
+        include_positive=params["include_positive"],
+        smoothing=params["smoothing"],
         dtype=dtype,
         reduction="sum" if params["reduction"] == "sum" else "sum_over_batch_size",
     )
@@ -60,7 +62,9 @@ def test_proxy_nca_equals_the_golden_numbers(case, dtype, compiled):
 @variants("soft_triple")
 def test_soft_triple_equals_the_golden_numbers(case, dtype, compiled):
     params = case["params"]
-    loss = SoftTripleLoss(params["la"], params["gamma"], params["margin"], dtype=dtype)
+    loss = SoftTripleLoss(
+        params["la"], temperature=params["gamma"], margin=params["margin"], dtype=dtype
+    )
     penalty = CenterRegularizer(params["tau"])
     labels = np.array(case["inputs"]["y"])
 
@@ -104,7 +108,7 @@ def test_arc_face_adds_the_margin_to_the_angle(batch, margin):
             return np.cos(angle + margin)
         return cosine - margin * np.sin(margin)
 
-    loss = ArcFaceLoss(8.0, margin, reduction=None, dtype="float64")
+    loss = ArcFaceLoss(8.0, margin=margin, reduction=None, dtype="float64")
     expected = naive_softmax_loss(batch[1], batch[0], 8.0, own)
     np.testing.assert_allclose(ops.convert_to_numpy(loss(*batch)), expected, atol=1e-6)
 
@@ -112,14 +116,14 @@ def test_arc_face_adds_the_margin_to_the_angle(batch, margin):
 def test_arc_face_falls_as_the_embedding_comes_nearer():
     angles = np.linspace(np.pi, 0, 500)
     similarities = np.stack([np.cos(angles), np.zeros(500)], axis=1)
-    loss = ArcFaceLoss(8.0, 0.5, reduction=None, dtype="float64")
+    loss = ArcFaceLoss(8.0, margin=0.5, reduction=None, dtype="float64")
     values = ops.convert_to_numpy(loss(np.zeros(500, int), similarities))
     assert np.all(np.diff(values) < 0)
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.35])
 def test_cos_face_takes_the_margin_off_the_cosine(batch, margin):
-    loss = CosFaceLoss(8.0, margin, reduction=None, dtype="float64")
+    loss = CosFaceLoss(8.0, margin=margin, reduction=None, dtype="float64")
     expected = naive_softmax_loss(batch[1], batch[0], 8.0, lambda c: c - margin)
     np.testing.assert_allclose(ops.convert_to_numpy(loss(*batch)), expected, atol=1e-9)
 
@@ -159,7 +163,7 @@ def test_proxy_anchor_shares_each_proxys_loss_among_its_anchors(batch):
     similarities = batch[1]
     labels = np.array([0] * 7 + [1] * 1 + [3] * 5 + [2] * 3)
     positive, negative = naive_proxy_anchor_terms(similarities, labels, 4.0, 0.1)
-    loss = ProxyAnchorLoss(4.0, 0.1, reduction=None, dtype="float64")
+    loss = ProxyAnchorLoss(4.0, margin=0.1, reduction=None, dtype="float64")
     values = ops.convert_to_numpy(loss(labels, similarities))
     sizes = np.bincount(labels)
     expected = [
@@ -175,7 +179,7 @@ def test_normalizers_of_proxy_anchor_differ_for_a_single_class_alone(batch):
     proxies = similarities.shape[1]
 
     def value(normalizer, labels):
-        loss = ProxyAnchorLoss(4.0, 0.1, normalizer, dtype="float64")
+        loss = ProxyAnchorLoss(4.0, margin=0.1, normalizer=normalizer, dtype="float64")
         return float(loss(labels, similarities))
 
     assert value("all", labels) == value("with_negatives", labels)
@@ -188,7 +192,7 @@ def test_normalizers_of_proxy_anchor_differ_for_a_single_class_alone(batch):
 
 LOSSES = [
     ProxyAnchorLoss(),
-    ProxyAnchorLoss(16.0, 0.2, "with_negatives"),
+    ProxyAnchorLoss(16.0, margin=0.2, normalizer="with_negatives"),
     ProxyNCALoss(),
     ProxyNCALoss(include_positive=True, smoothing=0.1),
     SoftTripleLoss(),

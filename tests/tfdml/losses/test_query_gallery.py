@@ -63,7 +63,7 @@ def test_queries_against_a_gallery_equal_one_query_at_a_time():
 
 def test_set_against_itself_counts_each_item_as_its_own_positive():
     labels, x = random_batch()
-    loss = TopKPrecisionLoss(1, 0.0, dtype="float64")
+    loss = TopKPrecisionLoss(1, margin=0.0, dtype="float64")
     assert numpy(query_gallery_loss(loss, labels, x, labels, x)).max() < 1e-12
     assert numpy(loss(labels, x)) > 0
 

@@ -16,7 +16,10 @@ pytestmark = [pytest.mark.backend, pytest.mark.slow]
 def test_binomial_deviance_loss_equals_the_golden_numbers(case, dtype, compiled):
     params, labels = case["params"], np.array(case["inputs"]["y"])
     loss = BinomialDevianceLoss(
-        params["alpha"], params["beta"], params["lam"], dtype=dtype
+        params["alpha"],
+        negative_scale=params["beta"],
+        threshold=params["lam"],
+        dtype=dtype,
     )
     scale = len(labels) if params["reduction"] == "sum" else 1
     check(case, lambda **x: scale * loss(labels, x["X"]), dtype, compiled=compiled)
@@ -27,8 +30,8 @@ def test_deviance_over_the_batch_equals_the_golden_numbers(case, dtype, compiled
     params, labels = case["params"], np.array(case["inputs"]["y"])
     loss = BinomialDevianceLoss(
         params["alpha"],
-        params["alpha"] * params["cost"],
-        params["beta"],
+        negative_scale=params["alpha"] * params["cost"],
+        threshold=params["beta"],
         per_anchor=False,
         dtype=dtype,
     )
@@ -38,10 +41,10 @@ def test_deviance_over_the_batch_equals_the_golden_numbers(case, dtype, compiled
 def multi_similarity(params, dtype):
     return MultiSimilarityLoss(
         params["alpha"],
-        params["beta"],
-        params["lam"],
-        params["eps"],
-        params["mining"],
+        negative_scale=params["beta"],
+        threshold=params["lam"],
+        epsilon=params["eps"],
+        mining=params["mining"],
         dtype=dtype,
     )
 
@@ -157,7 +160,9 @@ def naive_multi_similarity(scores, positives, negatives, alpha, beta, lam, eps):
 @pytest.mark.parametrize("seed", range(5))
 def test_multi_similarity_loss_of_queries_and_a_gallery_equals_a_naive_loop(seed):
     scores, positives, negatives = random_scores(seed)
-    loss = MultiSimilarityLoss(3, 20, 0.4, 0.125, dtype="float64")
+    loss = MultiSimilarityLoss(
+        3, negative_scale=20, threshold=0.4, epsilon=0.125, dtype="float64"
+    )
     values = ops.convert_to_numpy(
         loss.pair_loss(*tensors(scores, positives, negatives))
     )
@@ -175,12 +180,14 @@ def test_binomial_deviance_of_queries_and_a_gallery_equals_a_naive_loop(seed):
         sum(v[m].mean() for v, m in ((r, p), (w, n)) if m.any())
         for r, w, p, n in zip(right, wrong, positives, negatives, strict=True)
     ]
-    loss = BinomialDevianceLoss(3, 20, 0.4, dtype="float64")
+    loss = BinomialDevianceLoss(3, negative_scale=20, threshold=0.4, dtype="float64")
     values = ops.convert_to_numpy(
         loss.pair_loss(*tensors(scores, positives, negatives))
     )
     np.testing.assert_allclose(values, per_anchor, rtol=1e-12)
-    loss = BinomialDevianceLoss(3, 20, 0.4, per_anchor=False, dtype="float64")
+    loss = BinomialDevianceLoss(
+        3, negative_scale=20, threshold=0.4, per_anchor=False, dtype="float64"
+    )
     values = ops.convert_to_numpy(
         loss.pair_loss(*tensors(scores, positives, negatives))
     )

@@ -75,7 +75,9 @@ def test_n_pair_loss_of_one_tuple_equals_the_golden_numbers(case, dtype, compile
 @variants("npair_mc")
 def test_multi_class_n_pair_loss_equals_the_golden_numbers(case, dtype, compiled):
     params = case["params"]
-    loss = MultiClassNPairLoss(params["symmetric"], params["l2_reg"], dtype=dtype)
+    loss = MultiClassNPairLoss(
+        symmetric=params["symmetric"], l2_weight=params["l2_reg"], dtype=dtype
+    )
 
     check(
         case,
@@ -151,7 +153,7 @@ def circle(scores, positives, negatives):
         (NTXentLoss(0.3, dtype="float64"), nt_xent),
         (SupervisedContrastiveLoss(0.3, dtype="float64"), supervised_contrastive),
         (NCALoss(4.0, dtype="float64"), nca),
-        (CircleLoss(32.0, 0.25, dtype="float64"), circle),
+        (CircleLoss(32.0, margin=0.25, dtype="float64"), circle),
     ],
     ids=lambda x: getattr(x, "name", ""),
 )
@@ -169,7 +171,9 @@ def test_circle_weights_are_constants_of_the_gradient():
     scores = np.array([[0.7, 0.2, 0.4]])
     positives = np.array([[True, False, False]])
     _, gradient = value_and_gradient(
-        lambda s: ops.sum(CircleLoss(8.0, 0.25).pair_loss(s, positives, ~positives)),
+        lambda s: ops.sum(
+            CircleLoss(8.0, margin=0.25).pair_loss(s, positives, ~positives)
+        ),
         scores.astype("float32"),
     )
     z = np.array([-8 * 0.55 * (0.7 - 0.75), 8 * 0.45 * -0.05, 8 * 0.65 * 0.15])
@@ -185,7 +189,7 @@ def test_circle_loss_has_the_value_of_keras():
     embeddings = generator.normal(size=(12, 5)).astype("float32")
     embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
     labels = np.arange(12) % 3
-    ours = CircleLoss(80.0, 0.4, reduction=None)(labels, embeddings)
+    ours = CircleLoss(80.0, margin=0.4, reduction=None)(labels, embeddings)
     theirs = keras.losses.Circle(80.0, 0.4, reduction=None)(labels, embeddings)
     np.testing.assert_allclose(
         ops.convert_to_numpy(ours), ops.convert_to_numpy(theirs), rtol=1e-4

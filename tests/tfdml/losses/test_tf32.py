@@ -28,7 +28,7 @@ def tf32(monkeypatch):
         return MATMUL(rounded(x), rounded(y))
 
     monkeypatch.setattr(keras.ops, "matmul", matmul)
-    monkeypatch.setattr("tfdml.losses._continuous.has_gpu", lambda: True)
+    monkeypatch.setattr("tfdml.losses._log_ratio.has_gpu", lambda: True)
 
 
 def test_products_are_rounded(tf32):

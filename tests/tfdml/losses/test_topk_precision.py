@@ -33,7 +33,9 @@ def golden_loss(case, dtype):
     """Return the function of embeddings that a golden case describes."""
     params = case["params"]
     labels = ops.convert_to_tensor(np.array(case["inputs"]["y"]))
-    loss = TopKPrecisionLoss(params["k"], params["gamma"], reduction=None, dtype=dtype)
+    loss = TopKPrecisionLoss(
+        params["k"], margin=params["gamma"], reduction=None, dtype=dtype
+    )
 
     def function(embeddings):
         if params["normalize"]:
@@ -112,7 +114,7 @@ def test_misplaced_pairs_equal_the_golden_numbers(case):
     if case.get("has_duplicate_rows"):
         scores = np.round(scores, 12)  # exact ties, as the golden has them
     params = case["params"]
-    loss = TopKPrecisionLoss(params["k"], params["gamma"], dtype="float64")
+    loss = TopKPrecisionLoss(params["k"], margin=params["gamma"], dtype="float64")
     counts = loss.misplaced_pairs(
         scores, same & ~np.eye(len(labels), dtype=bool), ~same
     )
@@ -127,7 +129,7 @@ def test_single_query_equals_the_golden_numbers(case, dtype):
     scores = np.array([case["inputs"]["s"]], dtype=dtype)
     positives = np.array([case["inputs"]["rel"]], dtype=bool)
     k, margin = case["params"]["k"], case["params"]["gamma"]
-    loss = TopKPrecisionLoss(k, margin, dtype=dtype)
+    loss = TopKPrecisionLoss(k, margin=margin, dtype=dtype)
     value = ops.convert_to_numpy(loss.pair_loss(scores, positives, ~positives))[0]
     wrong = ops.convert_to_numpy(precision_loss(scores, positives, ~positives, k))[0]
     expected = case["expected"]
@@ -169,7 +171,7 @@ def queries(draw):
 
 def computed(scores, relevant, k, margin):
     positives = relevant[np.newaxis].astype(bool)
-    loss = TopKPrecisionLoss(k, margin, dtype="float64")
+    loss = TopKPrecisionLoss(k, margin=margin, dtype="float64")
     value = loss.pair_loss(scores[np.newaxis], positives, ~positives)
     wrong = precision_loss(scores[np.newaxis], positives, ~positives, k)
     return float(ops.convert_to_numpy(value)[0]), int(ops.convert_to_numpy(wrong)[0])
@@ -234,7 +236,7 @@ def test_each_order_of_the_candidates_gives_the_same_loss():
 def test_gradient_moves_misplaced_pairs_alone():
     scores = np.array([[0.9, 0.5, 0.4, -0.5]])
     positives = np.array([[False, True, False, True]])
-    loss = TopKPrecisionLoss(1, 0.0, dtype="float64")
+    loss = TopKPrecisionLoss(1, margin=0.0, dtype="float64")
     _, gradient = value_and_gradient(
         lambda s: ops.sum(loss.pair_loss(s, positives, ~positives)), scores
     )

@@ -20,7 +20,7 @@ from tfdml.losses import (
     SemiHardWindowTripletLoss,
     TripletLoss,
 )
-from tfdml.losses._distance_weighted import negative_probabilities
+from tfdml.losses._distance_weighted_base import negative_probabilities
 from tfdml.ops import unit_rows
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
@@ -102,9 +102,9 @@ def test_negative_probabilities_equal_the_golden_numbers(case, dtype):
 def test_distance_weighted_loss_equals_the_golden_numbers(case, dtype, compiled):
     loss = DistanceWeightedTripletLoss(
         case["params"]["margin"],
-        DISTANCES[case["params"]["metric"]],
-        case["extra"]["cutoff"],
-        case["extra"]["nonzero_loss_cutoff"],
+        distance=DISTANCES[case["params"]["metric"]],
+        cutoff=case["extra"]["cutoff"],
+        nonzero_loss_cutoff=case["extra"]["nonzero_loss_cutoff"],
         dtype=dtype,
     )
     check(case, on_batch(case, loss), dtype, compiled=compiled)
@@ -116,11 +116,17 @@ def test_margin_losses_equal_the_golden_numbers(case, dtype, compiled):
     average = "active" if params["reduction"] == "mean_active" else "valid"
     if np.isscalar(params["beta"]):
         assert params["nu"] == 0
-        loss = MarginLoss(params["alpha"], params["beta"], average, dtype=dtype)
+        loss = MarginLoss(
+            params["alpha"], beta=params["beta"], average=average, dtype=dtype
+        )
         check(case, on_batch(case, loss), dtype, compiled=compiled)
         return
     loss = LearnedMarginLoss(
-        len(params["beta"]), params["alpha"], params["nu"], average, dtype=dtype
+        len(params["beta"]),
+        alpha=params["alpha"],
+        nu=params["nu"],
+        average=average,
+        dtype=dtype,
     )
     labels = np.array(case["inputs"]["y"])
     boundaries = np.tile(np.array(params["beta"], dtype), (len(labels), 1))
@@ -178,8 +184,8 @@ def test_distance_weighted_margin_loss_is_the_mean_of_all_draws():
         total += q[a, n] * (far + near)  # the draw of n for the pair (a, p)
         terms += q[a, n] * (int(far > 0) + int(near > 0))
         pairs += q[a, n]
-    valid = DistanceWeightedMarginLoss(alpha, beta, "valid", dtype=dtype)
-    active = DistanceWeightedMarginLoss(alpha, beta, "active", dtype=dtype)
+    valid = DistanceWeightedMarginLoss(alpha, beta=beta, average="valid", dtype=dtype)
+    active = DistanceWeightedMarginLoss(alpha, beta=beta, average="active", dtype=dtype)
     assert float(valid(labels, x)) == pytest.approx(total / pairs, abs=1e-12)
     assert float(active(labels, x)) == pytest.approx(total / terms, abs=1e-12)
 

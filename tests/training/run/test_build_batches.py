@@ -85,7 +85,9 @@ def test_continuous_triplet_loss_takes_its_arguments_and_label_distance(recipe):
         "label_distance = 'caption'"
     )
     loss = build_loss(about, poses(), build_design(about, poses()))
-    expected = ContinuousTripletLoss(0.2, 1.0, caption_distance)
+    expected = ContinuousTripletLoss(
+        0.2, threshold=1.0, label_distance=caption_distance
+    )
     assert loss.get_config() == expected.get_config()
 
 
@@ -121,7 +123,9 @@ def test_weighted_loss_knows_counts_and_design(recipe):
         "small_classes = 'leave_out'\nimportance_weights = true"
     )
     design = build_design(about, classes())
-    expected = BalancedContrastiveLoss(np.bincount(LABELS), 3, 4, power=0.5)
+    expected = BalancedContrastiveLoss(
+        np.bincount(LABELS), images_per_class=3, classes_per_batch=4, power=0.5
+    )
     loss = build_loss(about, classes(), design)
     assert loss.get_config() == expected.get_config()
 

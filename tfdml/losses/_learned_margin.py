@@ -1,0 +1,104 @@
+"""Compute the margin loss with learned boundaries."""
+
+from typing import Any, Literal
+
+from keras import ops
+
+from tfdml._arguments import at_least_zero, one_of, whole
+from tfdml.losses._base import MetricLoss
+from tfdml.losses._margin import count_terms, side_hinges
+from tfdml.ops import (
+    Tensor,
+    at_least_float32,
+    euclidean_distances,
+    label_masks,
+    scale_to_mean,
+    unit_rows,
+)
+
+
+class LearnedMarginLoss(MetricLoss):
+    """Margin loss whose boundaries, one per class, are learned with the embeddings.
+
+    As `MarginLoss`, with the boundary beta_y of the anchor's class y instead of beta:
+
+        L = 1/T (sum_pos max(0, D_ij - beta_yi + alpha)
+                 + sum_neg max(0, alpha + beta_yi - D_ij) + nu sum_i beta_yi)
+
+    `fit` does not train the variables of a loss, so the boundaries are weights of the
+    layer `tfdml.layers.ClassBoundaries` at the end of the trained model. The layer
+    appends all boundaries to each embedding, and this loss selects the boundary of each
+    anchor's class. Labels must be 0 to `num_classes` - 1; another label makes the loss
+    NaN.
+
+    Args:
+        num_classes: Number of boundaries, as in the layer.
+        alpha: Margin on each side of the boundary, at least 0, a Euclidean distance.
+        nu: Weight of the boundaries themselves, at least 0; it keeps them small.
+        average: `"active"`: T counts the hinges above 0, as in the authors' code.
+            `"valid"`: T counts all pairs.
+        **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
+
+    Raises:
+        ValueError: An argument is out of range.
+
+    Example:
+        >>> from tfdml.layers import ClassBoundaries
+        >>> inputs = keras.Input((8,))
+        >>> embeddings = keras.layers.Dense(4)(inputs)
+        >>> model = keras.Model(inputs, ClassBoundaries(3)(embeddings))
+        >>> model.compile("adam", loss=LearnedMarginLoss(3))
+        >>> model.output_shape  # 4 components, 3 boundaries
+        (None, 7)
+        >>> embedder = keras.Model(inputs, embeddings)  # for the search
+
+    Reference:
+        Wu, Manmatha, Smola and Kraehenbuehl, Sampling Matters in Deep Embedding
+        Learning, ICCV 2017, Eq. 5 and 6.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        alpha: float = 0.2,
+        nu: float = 0.0,
+        average: Literal["active", "valid"] = "active",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_classes: int = whole("num_classes", num_classes)
+        self.alpha: float = at_least_zero("alpha", alpha)
+        self.nu: float = at_least_zero("nu", nu)
+        self.average: Literal["active", "valid"] = one_of(
+            "average", average, ("active", "valid")
+        )
+
+    def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
+        """Split the model's output and compare the embeddings, `[B]`."""
+        dimension = embeddings.shape[1] - self.num_classes
+        if dimension < 1:
+            raise ValueError(
+                "The model must end with `ClassBoundaries(num_classes)`, which appends "
+                "the boundaries to the embeddings. Received: outputs of "
+                f"{embeddings.shape[1]} columns with num_classes={self.num_classes}."
+            )
+        boundaries = self._boundaries(labels, embeddings[:, dimension:])
+        embeddings = embeddings[:, :dimension]
+        positives, negatives = label_masks(labels)
+        rows = unit_rows(embeddings)
+        scores = euclidean_distances(rows, rows) - ops.expand_dims(boundaries, 1)
+        scores, boundaries = at_least_float32(scores), at_least_float32(boundaries)
+        near, far = side_hinges(scores, positives, negatives, self.alpha)
+        hinges = near + far
+        losses = ops.sum(hinges, axis=1) + self.nu * boundaries
+        terms = count_terms(hinges, positives, negatives, self.average)
+        return scale_to_mean(losses, terms)
+
+    def _boundaries(self, labels: Tensor, columns: Tensor) -> Tensor:
+        """Return the boundary of each anchor's class, `[B]`, or NaN."""
+        column = ops.expand_dims(ops.cast(labels, "int32"), 1)
+        known = ops.logical_and(column >= 0, column < self.num_classes)
+        column = ops.where(known, column, 0)
+        boundary = ops.take_along_axis(columns, column, axis=1)
+        return ops.squeeze(ops.where(known, boundary, float("nan")), axis=1)

@@ -1,0 +1,102 @@
+"""Compute the multi-similarity loss."""
+
+from typing import Any
+
+from keras import ops
+
+from tfdml._arguments import above_zero, boolean, finite
+from tfdml.losses._base import PairLoss
+from tfdml.ops import Tensor, masked_logsumexp, masked_max, masked_min, softplus
+
+
+class MultiSimilarityLoss(PairLoss):
+    """Multi-similarity loss: weights each pair by its own and relative similarities.
+
+    With S the cosine similarity, the loss of an anchor is
+
+        (1 / alpha) log(1 + sum over positives of e^(-alpha (S - lambda)))
+        + (1 / beta) log(1 + sum over negatives of e^(beta (S - lambda)))
+
+    where mining keeps the negatives with S > (least similar positive) - epsilon and
+    the positives with S < (most similar negative) + epsilon.
+
+    With mining an anchor without positives or without negatives keeps no pair and
+    adds 0. It still counts in the mean over the batch, as it does in the paper.
+    Without mining such an anchor adds the term that it has. Duplicates of the anchor
+    are positives like others; the authors' code excludes every positive with
+    S > 1 - 1e-5, in order to exclude the anchor itself.
+
+    The paper gives beta = 50 and lambda = 1, the authors' code beta = 40 and
+    lambda = 0.5. The defaults are the paper's scales and the code's threshold: with
+    lambda = 1 the terms of negatives vanish next to those of positives.
+
+    Args:
+        positive_scale: alpha, above 0.
+        negative_scale: beta, above 0.
+        threshold: lambda, a similarity.
+        epsilon: By how much a pair may be easier than the hardest pair of the opposite
+            kind and still be kept. Any finite number; larger keeps more.
+        mining: Whether only the kept pairs count.
+        **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
+
+    Raises:
+        ValueError: An argument is out of range.
+
+    Example:
+        >>> loss = MultiSimilarityLoss()
+        >>> embeddings = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
+        >>> round(float(loss([7, 7, 9], embeddings)), 4)  # (1.1566 + 0.6566 + 0) / 3
+        0.6044
+
+    Reference:
+        Wang, Han, Huang, Dong and Scott, Multi-Similarity Loss with General Pair
+        Weighting for Deep Metric Learning, CVPR 2019, Eqs. 8 to 10 and 15.
+    """
+
+    def __init__(
+        self,
+        positive_scale: float = 2.0,
+        *,
+        negative_scale: float = 50.0,
+        threshold: float = 0.5,
+        epsilon: float = 0.1,
+        mining: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.positive_scale: float = above_zero("positive_scale", positive_scale)
+        self.negative_scale: float = above_zero("negative_scale", negative_scale)
+        self.threshold: float = finite("threshold", threshold)
+        self.epsilon: float = finite("epsilon", epsilon)
+        self.mining: bool = boolean("mining", mining)
+
+    def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        """Compute the loss of each anchor. See `PairLoss.pair_loss`."""
+        if self.mining:
+            positives, negatives = self.mined_pairs(scores, positives, negatives)
+        pos = -self.positive_scale * (scores - self.threshold)
+        neg = self.negative_scale * (scores - self.threshold)
+        pos = softplus(masked_logsumexp(pos, positives)) / self.positive_scale
+        neg = softplus(masked_logsumexp(neg, negatives)) / self.negative_scale
+        return pos + neg
+
+    def mined_pairs(
+        self, scores: Tensor, positives: Tensor, negatives: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Select the pairs that mining keeps.
+
+        Args and shapes are those of `pair_loss`.
+
+        Returns:
+            Two boolean tensors `[A, G]`: the kept positives and the kept negatives.
+        """
+        # An anchor without positives keeps no negatives, and conversely.
+        least = masked_min(scores, positives, empty=float("inf"))
+        most = masked_max(scores, negatives, empty=-float("inf"))
+        # "Not at least" instead of "less than": a NaN is kept, so that it shows.
+        easy = scores >= ops.expand_dims(most + self.epsilon, 1)
+        far = scores <= ops.expand_dims(least - self.epsilon, 1)
+        return (
+            ops.logical_and(positives, ops.logical_not(easy)),
+            ops.logical_and(negatives, ops.logical_not(far)),
+        )

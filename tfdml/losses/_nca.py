@@ -1,0 +1,76 @@
+"""Compute the loss of neighborhood component analysis."""
+
+from typing import Any
+
+from keras import ops
+
+from tfdml._arguments import above_zero, boolean
+from tfdml.losses._base import PairLoss
+from tfdml.ops import (
+    Tensor,
+    cosine_similarities,
+    masked_logsumexp,
+    softplus,
+    squared_distances,
+)
+
+
+class NCALoss(PairLoss):
+    """Neighborhood component analysis: the probability of a same-class neighbor.
+
+    Let an anchor i choose a neighbor k with a probability proportional to e^(s S_ik),
+    s a scale and S the cosine similarity. The loss of the anchor is minus the logarithm
+    of the probability that the neighbor is of its class:
+
+        -log(sum over positives k of e^(s S_ik) / sum over k != i of e^(s S_ik))
+
+    The published value is the sum over anchors (`reduction="sum"`); the default is the
+    mean. An anchor without positives adds 0, and so does one without negatives.
+
+    Eq. 1 of Wang et al. lacks the minus sign and includes k = i; NCA does neither.
+    Goldberger et al. use minus the squared Euclidean distance instead of S, see
+    `euclidean`; on unit vectors that is this loss with twice the scale.
+
+    Args:
+        scale: s, above 0. 1 in the papers; on cosine similarities larger ones separate
+            better.
+        euclidean: Whether S is minus the squared Euclidean distance of the embeddings,
+            which are not normalized.
+        **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
+
+    Raises:
+        ValueError: `scale` is out of range.
+
+    Example:
+        >>> loss = NCALoss()
+        >>> embeddings = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
+        >>> round(float(loss([7, 7, 9], embeddings)), 4)  # (log(1 + e) + log 2) / 3
+        0.6688
+
+    Reference:
+        Goldberger, Roweis, Hinton and Salakhutdinov, Neighbourhood Components
+        Analysis, NIPS 2004, with the logarithm of their Eq. 6; on similarities as in
+        Wang et al., Multi-Similarity Loss with General Pair Weighting, CVPR 2019.
+    """
+
+    def __init__(
+        self, scale: float = 1.0, *, euclidean: bool = False, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.scale: float = above_zero("scale", scale)
+        self.euclidean: bool = boolean("euclidean", euclidean)
+
+    def scores(self, anchors: Tensor, gallery: Tensor) -> Tensor:
+        """Compute similarities `[A, G]`."""
+        if self.euclidean:
+            return -squared_distances(anchors, gallery)
+        return cosine_similarities(anchors, gallery)
+
+    def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        """Compute the loss of each anchor. See `PairLoss.pair_loss`."""
+        pos = masked_logsumexp(self.scale * scores, positives)
+        neg = masked_logsumexp(self.scale * scores, negatives)
+        # -log(e^pos / (e^pos + e^neg)) = log(1 + e^(neg - pos)), exact near 0.
+        has_positive = ops.any(positives, axis=1)
+        loss = softplus(neg - ops.where(has_positive, pos, 0))
+        return ops.where(has_positive, loss, 0)

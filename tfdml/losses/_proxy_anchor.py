@@ -1,0 +1,93 @@
+"""Compute the Proxy-Anchor loss."""
+
+from typing import Any
+
+from keras import ops
+
+from tfdml._arguments import above_zero, at_least_zero, one_of
+from tfdml.losses._proxy_base import ProxyLoss, class_mask
+from tfdml.ops import Tensor, count, masked_logsumexp, softplus
+
+
+class ProxyAnchorLoss(ProxyLoss):
+    """Proxy-Anchor loss: compares each proxy with the whole batch.
+
+        L = 1/|P+| sum_{p in P+} log(1 + sum_{i in B_p+} e^(-alpha (S_ip - delta)))
+          + 1/|P|  sum_{p in P}  log(1 + sum_{i in B_p-} e^( alpha (S_ip + delta)))
+
+    P are all proxies, P+ those whose class is in the batch, B_p+ the embeddings of the
+    class of p and B_p- the others; S are cosine similarities.
+
+    The sums run over proxies, not anchors. They are split exactly into one value per
+    anchor: the positive term of a proxy is shared evenly by the anchors of its class,
+    the negative terms by the whole batch, so that the mean over the batch is L. A
+    sample weight therefore scales an anchor's share, but does not remove its embedding
+    from the sums. Under `tf.distribute` each replica computes L of its own rows, and
+    the mean of these is not L of the whole batch; the same holds for any split of a
+    batch.
+
+    An anchor always has its proxy; a proxy without negatives in the batch adds 0.
+
+    Args:
+        scale: alpha, above 0.
+        margin: delta, at least 0, in units of cosine similarity.
+        normalizer: Divisor of the negative terms: `"all"`, the number of all proxies
+            (the paper and its code), or `"with_negatives"`, the number of proxies with
+            a negative in the batch (the authors' slides). They differ only for a batch
+            of a single class.
+        **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
+
+    Raises:
+        ValueError: An argument is out of range.
+
+    Example:
+        >>> loss = ProxyAnchorLoss(scale=1.0, margin=0.0)
+        >>> round(float(loss([0, 1], [[1.0, 0.0], [0.0, 1.0]])), 4)
+        1.0064
+
+    Reference:
+        Kim, Kim, Cho and Kwak, Proxy Anchor Loss for Deep Metric Learning, CVPR 2020,
+        Eq. 4.
+    """
+
+    def __init__(
+        self,
+        scale: float = 32.0,
+        *,
+        margin: float = 0.1,
+        normalizer: str = "all",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.scale: float = above_zero("scale", scale)
+        self.margin: float = at_least_zero("margin", margin)
+        self.normalizer: str = one_of(
+            "normalizer", normalizer, ("all", "with_negatives")
+        )
+
+    def proxy_loss(self, similarities: Tensor, labels: Tensor) -> Tensor:
+        """Compute each anchor's share of L, `[B]`. See `ProxyLoss.proxy_loss`."""
+        target = class_mask(labels, similarities.shape[1])
+        pos = self._positive_shares(similarities, labels, target)
+        logits = self.scale * (similarities + self.margin)
+        negatives = ops.logical_not(target)
+        neg = ops.sum(softplus(masked_logsumexp(logits, negatives, axis=0)))
+        if self.normalizer == "all":
+            return pos + neg / similarities.shape[1]
+        proxies = ops.cast(count(ops.any(negatives, axis=0), neg.dtype), neg.dtype)
+        return pos + neg / ops.maximum(proxies, 1)
+
+    def _positive_shares(
+        self, similarities: Tensor, labels: Tensor, target: Tensor
+    ) -> Tensor:
+        """Compute each anchor's positive term, times B / (|P+| class size)."""
+        classes = similarities.shape[1]
+        logits = ops.sum(ops.where(target, similarities, 0), axis=1)
+        logits = -self.scale * (logits - self.margin)
+        peaks = ops.segment_max(ops.stop_gradient(logits), labels, classes)
+        peaks = ops.stop_gradient(ops.take(peaks, labels))
+        sums = ops.segment_sum(ops.exp(logits - peaks), labels, classes)
+        terms = softplus(ops.log(ops.take(sums, labels)) + peaks)
+        sizes = ops.segment_sum(ops.ones_like(logits), labels, classes)
+        present = ops.cast(count(sizes > 0, logits.dtype), logits.dtype)
+        return terms * ops.sum(sizes) / (present * ops.take(sizes, labels))
