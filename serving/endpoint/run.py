@@ -2,10 +2,14 @@
 
 import contextlib
 import functools
+import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+
+from starlette.types import ASGIApp
 
 from serving.endpoint.batching.parameters import (
     BatchingParameters,
@@ -20,6 +24,7 @@ from serving.endpoint.models.config import (
 )
 from serving.endpoint.models.config_watch import ConfigWatch
 from serving.endpoint.models.servable import Servable
+from serving.endpoint.models.served import ServedModels
 from serving.endpoint.models.watched import WatchedModels
 from serving.endpoint.options import File, ServerOptions
 from serving.endpoint.predictor import Predictor
@@ -32,12 +37,54 @@ from serving.web.observer import RequestObserver
 from serving.web.sockets import GRACE_SECONDS, open_socket, serve, url_of
 from serving.web.status import StatusCode, refuse
 from serving.web.tls import (
+    SslConfig,
     grpc_credentials,
     read_ssl_config,
     ssl_context_for_uvicorn,
 )
 
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An endpoint whose models are loaded; gRPC answers, REST waits for `serve`.
+
+    Attributes:
+        app: The application of REST.
+        listener: The socket that REST is to answer on.
+        url: Address of REST.
+        models: What is served.
+        grpc_server: The server of gRPC, if there is one.
+        tls: Keys and certificates of both ports, if any.
+    """
+
+    app: ASGIApp
+    listener: socket.socket
+    url: str
+    models: ServedModels
+    grpc_server: GrpcServer | None
+    tls: SslConfig | None
+    _stop: "_Stop"
+
+    def drain(self) -> None:
+        """Begin to stop: refuse new gRPC calls, let those under way go on."""
+        seconds = self._stop.seconds_left()
+        if self.grpc_server is not None:
+            self.grpc_server.drain(seconds)
+
+    def lines(self) -> list[str]:
+        """Describe, line by line, what is served and where."""
+        lines = []
+        for name in self.models.names():
+            versions = sorted(self.models.available_versions(name))
+            lines.append(
+                f"Serving version {', '.join(map(str, versions))} of {name} at "
+                f"{self.url}/v1/models/{name}"
+            )
+        if self.grpc_server is not None:
+            lines.append(f"Serving by gRPC at {self.grpc_server.address}")
+        return lines
 
 
 def run(options: ServerOptions) -> None:
@@ -47,6 +94,24 @@ def run(options: ServerOptions) -> None:
         PortInUseError: Another program listens on a port.
         OSError: A file is missing, or there is no exported model.
         ValueError: A model or file cannot be read, or an option is out of range.
+    """
+    with opened(options) as endpoint:
+        for line in endpoint.lines():
+            print(line, flush=True)
+        tls = endpoint.tls
+        serve(
+            [(endpoint.app, endpoint.listener)],
+            tls=None if tls is None else ssl_context_for_uvicorn(tls),
+            on_stop=endpoint.drain,
+        )
+
+
+@contextlib.contextmanager
+def opened(options: ServerOptions) -> Iterator[Endpoint]:
+    """Open the ports and load the models; the end of the block stops all of it.
+
+    Raises:
+        As `run`.
     """
     configs, config_content = _models(options)
     batching = batching_of(options)
@@ -112,30 +177,12 @@ def run(options: ServerOptions) -> None:
             )
             grpc_server.start()
         watched.start()
-        url = url_of(listener, is_secure=tls is not None)
-        for name in watched.served.names():
-            versions = sorted(watched.served.available_versions(name))
-            print(
-                f"Serving version {', '.join(map(str, versions))} of {name} at "
-                f"{url}/v1/models/{name}",
-                flush=True,
-            )
         if grpc_server is not None:
             grpc_server.ready()
-            print(f"Serving by gRPC at {grpc_server.address}", flush=True)
         if watch is not None:
             watch.start()
-
-        def on_stop() -> None:
-            seconds = stop.seconds_left()
-            if grpc_server is not None:
-                grpc_server.drain(seconds)
-
-        serve(
-            [(app, listener)],
-            tls=None if tls is None else ssl_context_for_uvicorn(tls),
-            on_stop=on_stop,
-        )
+        url = url_of(listener, is_secure=tls is not None)
+        yield Endpoint(app, listener, url, watched.served, grpc_server, tls, stop)
 
 
 def _models(options: ServerOptions) -> tuple[list[ModelConfig], bytes | None]:

@@ -1,11 +1,17 @@
 """The server that is checked, and a client of each protocol."""
 
+import os
+
 import httpx
 import numpy as np
 import pytest
 
 from tests.conformance.pictures import encoded
-from tests.conformance.target import named_target, own_target
+from tests.conformance.target import (
+    named_target,
+    target_in_process,
+    target_of_own_process,
+)
 from tests.support.running_grpc import channel_to
 
 
@@ -15,8 +21,11 @@ def target(tmp_path_factory):
     if named is not None:
         yield named
         return
-    with own_target(tmp_path_factory.mktemp("conformance")) as own:
-        yield own
+    # `make test-conformance` sets the variable, to nothing where it names no server.
+    is_apart = "CONFORMANCE_TARGET" in os.environ
+    own = target_of_own_process if is_apart else target_in_process
+    with own(tmp_path_factory.mktemp("conformance")) as target:
+        yield target
 
 
 @pytest.fixture(scope="session")

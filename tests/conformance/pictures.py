@@ -6,8 +6,6 @@ import io
 import numpy as np
 from PIL import Image
 
-__all__ = ["BAD", "b64", "encoded", "error_of", "predict", "rows_of"]
-
 BAD = {
     "no picture": b"no picture",
     "nothing": b"",

@@ -1,22 +1,19 @@
-"""The server that is checked: one that is named, or our own in a process of its own."""
+"""The server that is checked: one that is named, or our own, in this process or not."""
 
 import contextlib
 import os
-import socket
-import subprocess
-import sys
-import tempfile
-import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import httpx
+import uvicorn
 
-__all__ = ["Target", "named_target", "own_target"]
+from serving.endpoint.options import ServerOptions
+from serving.endpoint.run import opened
+from serving.web.timeouts import PromptH11Protocol
+from tests.support.running_endpoint import running_endpoint
+from tests.support.running_server import running_uvicorn
 
-ROOT = Path(__file__).parents[2]
 SIZE, DIMENSION = 16, 8
-_START_SECONDS = 120
 
 MODELS_CONFIG = """
 model_config_list {{
@@ -91,34 +88,49 @@ def named_target() -> Target | None:
 
 
 @contextlib.contextmanager
-def own_target(folder):
-    """Start our endpoint on free ports, with a small model in two versions."""
+def target_in_process(folder):
+    """Run our endpoint in this process, with a small model in two versions."""
+    with opened(ServerOptions(port=0, grpc_port=0, **_files(folder))) as endpoint:
+        config = uvicorn.Config(
+            endpoint.app, http=PromptH11Protocol, ws="none", log_config=None
+        )
+        with running_uvicorn(config, endpoint.listener):
+            yield _described(
+                endpoint.url.removeprefix("http://"),
+                endpoint.grpc_server.address,
+                "demo",
+                label="stable",
+                is_own=True,
+            )
+
+
+@contextlib.contextmanager
+def target_of_own_process(folder):
+    """Start our endpoint as users do, in a process of its own."""
+    files = _files(folder)
+    options = [word for name in files for word in (_option(name), files[name])]
+    with running_endpoint(*options) as endpoint:
+        yield _described(
+            endpoint.url.removeprefix("http://"),
+            endpoint.grpc,
+            "demo",
+            label="stable",
+            is_own=True,
+        )
+
+
+def _option(field):
+    return f"--{field.replace('_', '-')}"
+
+
+def _files(folder):
+    """Write the models and the files of configuration; return their options."""
     base_path = folder / "demo"
     _write_models(base_path)
     config, monitoring = folder / "models.config", folder / "monitoring.config"
     config.write_text(MODELS_CONFIG.format(base_path=base_path))
     monitoring.write_text(MONITORING_CONFIG)
-    port, grpc_port = _free_ports(2)
-    command = [sys.executable, "-m", "serving", "run"]
-    command += ["--model-config-file", str(config)]
-    command += ["--monitoring-config-file", str(monitoring)]
-    command += ["--port", str(port), "--grpc-port", str(grpc_port)]
-    with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
-        try:
-            _wait_until_available(
-                f"http://127.0.0.1:{port}/v1/models/demo", process, log
-            )
-            yield _described(
-                f"127.0.0.1:{port}",
-                f"127.0.0.1:{grpc_port}",
-                "demo",
-                label="stable",
-                is_own=True,
-            )
-        finally:
-            process.terminate()
-            process.wait(timeout=60)
+    return {"model_config_file": config, "monitoring_config_file": monitoring}
 
 
 def _write_models(base_path):
@@ -131,29 +143,6 @@ def _write_models(base_path):
         keras.utils.set_random_seed(version)
         embedder = build_embedder(SIZE, DIMENSION, widths=(8,), pooling="flatten")
         export_embedder(embedder, base_path / str(version))
-
-
-def _free_ports(count):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for opened in sockets:
-            opened.bind(("127.0.0.1", 0))
-        return [opened.getsockname()[1] for opened in sockets]
-
-
-def _wait_until_available(url, process, log):
-    """Readiness by TF Serving's own word for it: the status of each version."""
-    deadline = time.monotonic() + _START_SECONDS
-    with httpx.Client(trust_env=False) as client:
-        while True:
-            with contextlib.suppress(httpx.HTTPError):
-                versions = client.get(url).json().get("model_version_status", [])
-                if [entry["state"] for entry in versions] == ["AVAILABLE"] * 2:
-                    return
-            if process.poll() is not None or time.monotonic() > deadline:
-                log.seek(0)
-                raise RuntimeError(f"The endpoint did not start:\n{log.read()}")
-            time.sleep(0.05)
 
 
 def _metadata(rest, model, choice=""):

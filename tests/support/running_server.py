@@ -18,9 +18,9 @@ def running(app):
 
 
 @contextlib.contextmanager
-def running_uvicorn(config):
-    """Run uvicorn on a free loopback port; yields the socket that listens."""
-    listener = open_socket("127.0.0.1", 0)
+def running_uvicorn(config, listener=None):
+    """Run uvicorn, by default on a free loopback port; yields the socket."""
+    listener = listener or open_socket("127.0.0.1", 0)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
