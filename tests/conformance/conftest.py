@@ -6,7 +6,7 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.conformance.pictures import encoded
+from tests.conformance.messages import encoded
 from tests.conformance.target import (
     named_target,
     target_in_process,
@@ -42,13 +42,13 @@ def stubs(target):
 
 @pytest.fixture(scope="session")
 def pixels(target):
-    """Three pictures of the model's size, uint8 `[3, size, size, 3]`."""
+    """Three images of the model's size, uint8 `[3, size, size, 3]`."""
     shape = (3, target.size, target.size, 3)
     return np.random.default_rng(0).integers(0, 256, shape, np.uint8)
 
 
 @pytest.fixture(scope="session")
-def pictures(pixels):
+def images(pixels):
     """The same, as PNG."""
     return [encoded(image) for image in pixels]
 

@@ -43,9 +43,9 @@ class Target:
         version: The version that answers where none is named.
         label: A label of the model; None if there is none.
         labelled_version: The version that its metadata name; None without a label.
-        size: Width and height of the model's pictures.
+        size: Width and height of the model's images.
         dimension: Length of its embeddings.
-        is_squashed: Whether all that the model does to a picture is to resize it.
+        is_squashed: Whether all that the model does to an image is to resize it.
         describes_itself: Whether it has the signature `describe`.
         is_own: Whether the test has started the server, with all that can be on.
     """

@@ -9,26 +9,24 @@ import pytest
 import tensorflow as tf
 
 from serving.client import EndpointClient
-from tests.conformance.pictures import b64, encoded, error_of, predict, rows_of
+from tests.conformance.messages import b64, encoded, error_of, predict, rows_of
 from tests.support.running_grpc import predict_request, refusal
-
-pytestmark = pytest.mark.slow
 
 COUNT = 32
 BAD_PLACES = (5, 20)
 
 
-def by_rest(rest, target, picture):
+def by_rest(rest, target, image):
     """The row, or the name of the gRPC code that the HTTP status stands for."""
-    response = predict(rest, target.path, {"instances": [b64(picture)]})
+    response = predict(rest, target.path, {"instances": [b64(image)]})
     if response.status_code == 400:
         error_of(response, 400)
         return "INVALID_ARGUMENT"
     return rows_of(response)[0]
 
 
-def by_grpc(stubs, target, picture):
-    request = predict_request({"image_bytes": [picture]}, name=target.model)
+def by_grpc(stubs, target, image):
+    request = predict_request({"image_bytes": [image]}, name=target.model)
     try:
         response = stubs.prediction.Predict(request, timeout=60)
     except grpc.RpcError as error:
@@ -38,16 +36,16 @@ def by_grpc(stubs, target, picture):
 
 @pytest.fixture(params=["REST", "gRPC"])
 def embed(request, rest, stubs, target):
-    """Sends one picture by one of the protocols."""
+    """Sends one image by one of the protocols."""
     if request.param == "REST":
-        return lambda picture: by_rest(rest, target, picture)
-    return lambda picture: by_grpc(stubs, target, picture)
+        return lambda image: by_rest(rest, target, image)
+    return lambda image: by_grpc(stubs, target, image)
 
 
-def test_both_protocols_give_the_same_embeddings(rest, stubs, target, pictures):
-    for picture in pictures:
+def test_both_protocols_give_the_same_embeddings(rest, stubs, target, images):
+    for image in images:
         np.testing.assert_allclose(
-            by_rest(rest, target, picture), by_grpc(stubs, target, picture), atol=1e-6
+            by_rest(rest, target, image), by_grpc(stubs, target, image), atol=1e-6
         )
 
 
@@ -60,7 +58,7 @@ def test_both_protocols_refuse_with_the_same_text(rest, stubs, target):
         assert refusal(stubs.prediction.Predict, request) == ("NOT_FOUND", text)
 
 
-def test_client_of_this_project_works_by_both_protocols(target, pictures):
+def test_client_of_this_project_works_by_both_protocols(target, images):
     urls = (f"{target.rest}{target.path}", f"grpc://{target.grpc}/{target.model}")
     rows = []
     for url in urls:
@@ -69,7 +67,7 @@ def test_client_of_this_project_works_by_both_protocols(target, pictures):
             assert (metadata.name, metadata.version) == (target.model, target.version)
             assert metadata.dimension == target.dimension
             assert metadata.image_size == target.size
-            rows.append(client.embed(pictures))
+            rows.append(client.embed(images))
     np.testing.assert_allclose(*rows, atol=1e-6)
 
 
@@ -92,7 +90,7 @@ def test_model_says_over_the_wire_what_it_is(rest, stubs, target):
 
 @pytest.fixture(scope="module")
 def crowd(target):
-    """Pictures that all differ."""
+    """Images that all differ."""
     shape = (COUNT, target.size, target.size, 3)
     pixels = np.random.default_rng(1).integers(0, 256, shape, np.uint8)
     return [encoded(image) for image in pixels]
@@ -100,28 +98,28 @@ def crowd(target):
 
 @pytest.fixture(scope="module")
 def alone(stubs, target, crowd):
-    """The embedding of each picture, sent when nothing else was under way."""
-    rows = np.stack([by_grpc(stubs, target, picture) for picture in crowd])
+    """The embedding of each image, sent when nothing else was under way."""
+    rows = np.stack([by_grpc(stubs, target, image) for image in crowd])
     differences = np.abs(rows[:, None] - rows[None]).max(axis=2)
     assert differences[~np.eye(COUNT, dtype=bool)].min() > 1e-4
     return rows
 
 
-def at_once(embed, pictures):
-    with ThreadPoolExecutor(len(pictures)) as pool:
-        return list(pool.map(embed, pictures))
+def at_once(embed, images):
+    with ThreadPoolExecutor(len(images)) as pool:
+        return list(pool.map(embed, images))
 
 
 def test_concurrent_requests_each_get_their_own_answer(embed, crowd, alone):
     np.testing.assert_allclose(at_once(embed, crowd), alone, atol=1e-5)
 
 
-def test_bad_picture_fails_its_own_request_only(embed, target, crowd, alone):
+def test_bad_image_fails_its_own_request_only(embed, target, crowd, alone):
     """TF Serving with batching fails all requests of the batch: skipped there."""
-    pictures = list(crowd)
+    images = list(crowd)
     for place in BAD_PLACES:
-        pictures[place] = b"no picture"
-    answers = at_once(embed, pictures)
+        images[place] = b"no image"
+    answers = at_once(embed, images)
     for place in BAD_PLACES:
         assert answers[place] == "INVALID_ARGUMENT"
     good = [place for place in range(COUNT) if place not in BAD_PLACES]

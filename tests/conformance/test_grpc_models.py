@@ -13,9 +13,9 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
+from tests.conformance.messages import says
 from tests.support.running_grpc import refusal
-
-pytestmark = pytest.mark.slow
+from tests.support.served import not_found
 
 AVAILABLE = get_model_status_pb2.ModelVersionStatus.AVAILABLE
 
@@ -82,20 +82,20 @@ class TestMetadata:
             (
                 metadata_request("no-such-model", "assets"),
                 "INVALID_ARGUMENT",
-                "is not supported",
+                "Metadata field %s is not supportedassets",
             ),
             (
                 metadata_request("no-such-model", "signature_def"),
                 "NOT_FOUND",
-                "Servable not found for request: Latest(no-such-model)",
+                not_found("no-such-model"),
             ),
         ],
         ids=["model", "field", "other field", "name"],
     )
-    def test_other_requests_are_refused(self, stubs, request_, code, text):
+    def test_other_requests_are_refused(self, stubs, target, request_, code, text):
         found, details = refusal(stubs.prediction.GetModelMetadata, request_)
         assert found == code
-        assert text in details
+        assert says(target, details, text)
 
 
 class TestOtherKinds:
@@ -123,10 +123,15 @@ class TestOtherKinds:
         code, details = refusal(call, request)
         assert code == "INVALID_ARGUMENT"
         wanted = (
-            f"Expected {name} signature method_name to be tensorflow/serving/{word}"
+            f"Expected {name} signature method_name to be tensorflow/serving/{word}. "
+            "Was: tensorflow/serving/predict"
         )
-        assert wanted in details
-        assert "Was: tensorflow/serving/predict" in details
+        assert says(target, details, wanted)
+        request.model_spec.signature_name = "none"
+        code, details = refusal(call, request)
+        assert code == "INVALID_ARGUMENT"
+        if target.is_own:
+            assert details == "No signature was found with the name: none"
         request.model_spec.name = "no-such-model"
         assert refusal(call, request)[0] == "NOT_FOUND"
 
@@ -139,13 +144,18 @@ class TestOtherKinds:
         task.model_spec.name = target.model
         code, details = refusal(call, request)
         assert code == "UNIMPLEMENTED"
-        assert (
-            "Unsupported signature method_name: tensorflow/serving/predict" in details
-        )
+        wanted = "Unsupported signature method_name: tensorflow/serving/predict"
+        assert says(target, details, wanted)
         task.method_name = "tensorflow/serving/regress"
         code, details = refusal(call, request)
         assert code == "INVALID_ARGUMENT"
         assert "Expected regression signature method_name" in details
+        if target.is_own:
+            task.model_spec.signature_name = "none"
+            assert refusal(call, request) == (
+                "INVALID_ARGUMENT",
+                "Requested signature not found in model graph: none",
+            )
 
 
 def statuses(stubs, request):

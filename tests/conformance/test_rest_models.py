@@ -2,9 +2,8 @@
 
 import pytest
 
-from tests.conformance.pictures import b64, error_of, predict
-
-pytestmark = pytest.mark.slow
+from tests.conformance.messages import b64, error_of, predict, says
+from tests.support.served import not_found
 
 METRICS = "/monitoring/prometheus/metrics"
 
@@ -40,11 +39,12 @@ class TestStatus:
 
     def test_status_of_an_unknown_version_is_not_found(self, rest, target):
         text = error_of(rest.get(f"{target.path}/versions/987654321"), 404)
-        assert f"Could not find version 987654321 of model {target.model}" in text
+        wanted = f"Could not find version 987654321 of model {target.model}"
+        assert says(target, text, wanted)
 
-    def test_status_of_an_unknown_model_is_not_found(self, rest):
+    def test_status_of_an_unknown_model_is_not_found(self, rest, target):
         text = error_of(rest.get("/v1/models/no-such-model"), 404)
-        assert "Could not find any versions of model no-such-model" in text
+        assert says(target, text, "Could not find any versions of model no-such-model")
 
 
 class TestMetadata:
@@ -81,21 +81,21 @@ class TestMetadata:
 
     def test_metadata_of_what_is_not_there_is_not_found(self, rest, target):
         text = error_of(rest.get("/v1/models/no-such-model/metadata"), 404)
-        assert "Servable not found for request: Latest(no-such-model)" in text
+        assert says(target, text, not_found("no-such-model"))
         reply = rest.get(f"{target.path}/versions/987654321/metadata")
-        wanted = f"Servable not found for request: Specific({target.model}, 987654321)"
-        assert wanted in error_of(reply, 404)
+        wanted = not_found(target.model, 987654321)
+        assert says(target, error_of(reply, 404), wanted)
 
     def test_metadata_of_an_unknown_label_are_refused(self, rest, target):
         reply = rest.get(f"{target.path}/labels/no_such_label/metadata")
         wanted = "Unrecognized servable version label: no_such_label"
-        assert wanted in error_of(reply, 400)
+        assert says(target, error_of(reply, 400), wanted)
 
 
 class TestPaths:
-    def test_model_must_be_named(self, rest):
-        wanted = "Missing model name in request."
-        assert wanted in error_of(rest.get("/v1/models"), 400)
+    def test_model_must_be_named(self, rest, target):
+        text = error_of(rest.get("/v1/models"), 400)
+        assert says(target, text, "Missing model name in request.")
 
     @pytest.mark.parametrize(
         ("method", "end"),
@@ -109,7 +109,7 @@ class TestPaths:
     def test_other_calls_are_malformed(self, rest, target, method, end):
         path = f"{target.path}{end}"
         text = error_of(rest.request(method, path, content=b""), 400)
-        assert f"Malformed request: {method} {path}" in text
+        assert says(target, text, f"Malformed request: {method} {path}")
 
     def test_path_outside_the_protocol_is_not_found(self, rest):
         assert rest.get("/no/such/path").status_code == 404
@@ -130,16 +130,16 @@ class TestMetrics:
             and 'status="OK"' in line
         )
 
-    def test_requests_are_counted_by_model_and_status(self, rest, target, pictures):
+    def test_requests_are_counted_by_model_and_status(self, rest, target, images):
         before = self.count(rest, target)
         for _ in range(3):
             assert predict(
-                rest, target.path, {"instances": [b64(pictures[0])]}
+                rest, target.path, {"instances": [b64(images[0])]}
             ).is_success
         assert self.count(rest, target) >= before + 3
 
-    def test_latency_and_run_time_are_told(self, rest, target, pictures):
-        predict(rest, target.path, {"instances": [b64(pictures[0])]})
+    def test_latency_and_run_time_are_told(self, rest, target, images):
+        predict(rest, target.path, {"instances": [b64(images[0])]})
         self.count(rest, target)
         text = rest.get(METRICS).text
         for name in ("request_latency", "runtime_latency"):

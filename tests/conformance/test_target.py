@@ -6,8 +6,6 @@ import pytest
 
 from tests.conformance.target import named_target
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def named(target, monkeypatch):

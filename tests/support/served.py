@@ -30,3 +30,9 @@ def predictor(threads=2, batching=None, **options):
 def rest_app(servables, *, run_by=None, **options):
     """Make the REST application that answers for loaded versions."""
     return create_app(ServedModels(servables), run_by or predictor(), **options)
+
+
+def not_found(name, version=None):
+    """Return TF Serving's text for a model or version that is not served."""
+    asked = f"Latest({name})" if version is None else f"Specific({name}, {version})"
+    return f"Servable not found for request: {asked}"

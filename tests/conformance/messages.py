@@ -1,4 +1,4 @@
-"""Pictures, and the bodies and answers of requests with them."""
+"""Images, and the bodies and answers of requests with them."""
 
 import base64
 import io
@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 
 BAD = {
-    "no picture": b"no picture",
+    "no image": b"no image",
     "nothing": b"",
     "cut short": b"\x89PNG\r\n\x1a\n\0\0",
 }
@@ -35,6 +35,11 @@ def rows_of(response, key="predictions"):
     document = response.json()
     assert list(document) == [key]
     return np.array(document[key], np.float32)
+
+
+def says(target, text, wanted):
+    """Whether a refusal has the wanted text; another server may add to it."""
+    return text == wanted if target.is_own else wanted in text
 
 
 def error_of(response, *statuses):
