@@ -5,13 +5,8 @@ import os
 from dataclasses import dataclass
 
 import httpx
-import uvicorn
 
-from serving.endpoint.options import ServerOptions
-from serving.endpoint.run import opened
-from serving.web.timeouts import PromptH11Protocol
-from tests.support.running_endpoint import running_endpoint
-from tests.support.running_server import running_uvicorn
+from tests.support.running_endpoint import endpoint_here, running_endpoint
 
 SIZE, DIMENSION = 16, 8
 
@@ -90,18 +85,8 @@ def named_target() -> Target | None:
 @contextlib.contextmanager
 def target_in_process(folder):
     """Run our endpoint in this process, with a small model in two versions."""
-    with opened(ServerOptions(port=0, grpc_port=0, **_files(folder))) as endpoint:
-        config = uvicorn.Config(
-            endpoint.app, http=PromptH11Protocol, ws="none", log_config=None
-        )
-        with running_uvicorn(config, endpoint.listener):
-            yield _described(
-                endpoint.url.removeprefix("http://"),
-                endpoint.grpc_server.address,
-                "demo",
-                label="stable",
-                is_own=True,
-            )
+    with endpoint_here(**_files(folder)) as endpoint:
+        yield _own(endpoint)
 
 
 @contextlib.contextmanager
@@ -110,13 +95,12 @@ def target_of_own_process(folder):
     files = _files(folder)
     options = [word for name in files for word in (_option(name), files[name])]
     with running_endpoint(*options) as endpoint:
-        yield _described(
-            endpoint.url.removeprefix("http://"),
-            endpoint.grpc,
-            "demo",
-            label="stable",
-            is_own=True,
-        )
+        yield _own(endpoint)
+
+
+def _own(endpoint):
+    address = endpoint.url.removeprefix("http://")
+    return _described(address, endpoint.grpc, "demo", label="stable", is_own=True)
 
 
 def _option(field):

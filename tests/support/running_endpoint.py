@@ -1,4 +1,4 @@
-"""The endpoint as a user starts it: `python -m serving run`, a process of its own."""
+"""The endpoint: as a user starts it, in a process of its own, or in this one."""
 
 import contextlib
 import queue
@@ -8,6 +8,10 @@ import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+
+import uvicorn
+
+from tests.support.running_server import running_uvicorn
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,3 +58,29 @@ def running_endpoint(*options, seconds=60):
             process.kill()
             reader.join(timeout=10)
             process.stdout.close()
+
+
+@contextlib.contextmanager
+def endpoint_here(**options):
+    """Run the endpoint in this process, on free ports; yields its `url` and `grpc`.
+
+    Args:
+        options: Fields of `ServerOptions`.
+    """
+    from serving.endpoint.options import ServerOptions
+    from serving.endpoint.run import opened
+    from serving.web.timeouts import PromptH11Protocol
+    from serving.web.tls import ssl_context_for_uvicorn
+
+    with opened(ServerOptions(port=0, grpc_port=0, **options)) as endpoint:
+        tls = endpoint.tls and ssl_context_for_uvicorn(endpoint.tls)
+        config = uvicorn.Config(
+            endpoint.app,
+            http=PromptH11Protocol,
+            ws="none",
+            access_log=False,
+            log_config=None,
+            ssl_context_factory=tls and (lambda *_: tls),
+        )
+        with running_uvicorn(config, endpoint.listener):
+            yield SimpleNamespace(url=endpoint.url, grpc=endpoint.grpc_server.address)

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from serving.endpoint.batching.parameters import BatchingParameters
 from serving.endpoint.batching.scheduler import BatchScheduler
-from serving.endpoint.models.servable import Servable, Signature, TensorSpec
+from serving.endpoint.models.servable import Signature, TensorSpec
 from serving.web.status import StatusCode, StatusError
-from tests.support.example_model import png, write_example_model
+from tests.support.example_model import png
 
 SECONDS = 20
 
@@ -697,10 +697,8 @@ class TestLimits:
 
 
 @pytest.fixture(scope="module")
-def servable(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models") / "1"
-    write_example_model(folder)
-    return Servable("example", 1, folder)
+def servable(example_servables):
+    return example_servables[0]
 
 
 class TestSavedModel:

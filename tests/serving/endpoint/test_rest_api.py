@@ -18,15 +18,13 @@ import pytest
 
 from serving.endpoint.batching.parameters import BatchingParameters
 from serving.endpoint.batching.scheduler import BatchScheduler
-from serving.endpoint.models.servable import Servable, Signature, TensorSpec
-from serving.endpoint.models.served import ServedModels
+from serving.endpoint.models.servable import Signature, TensorSpec
 from serving.endpoint.predictor import Predictor
 from serving.endpoint.rest import api
-from serving.endpoint.rest.api import create_app
 from serving.web.access import TokenAccess
 from serving.web.monitoring import Monitoring
 from serving.web.observer import RequestObserver
-from tests.support.example_model import png, write_example_model
+from tests.support.example_model import png
 from tests.support.running_server import running
 from tests.support.served import predictor, rest_app
 from tests.support.token_files import write_tokens
@@ -35,16 +33,8 @@ MAX_BODY_BYTES = 200_000
 
 
 @pytest.fixture(scope="module")
-def base_path(tmp_path_factory):
-    path = tmp_path_factory.mktemp("models") / "example"
-    write_example_model(path / "3")
-    return path
-
-
-@pytest.fixture(scope="module")
-def client(base_path):
-    servables = [Servable("example", version, base_path / "3") for version in (2, 3)]
-    app = rest_app(servables, max_body_bytes=MAX_BODY_BYTES)
+def client(example_servables):
+    app = rest_app(example_servables, max_body_bytes=MAX_BODY_BYTES)
     with running(app) as url, httpx.Client(base_url=url) as connection:
         yield connection
 
@@ -92,9 +82,6 @@ class TestStatus:
             '{\n "model_version_status": [\n' + self.STATUS.format(2) + "\n ]\n}\n"
         )
 
-    def test_letter_case_of_the_path_does_not_matter(self, client):
-        assert client.get("/V1/Models/example/VERSIONS/3").status_code == 200
-
     def test_letter_case_of_the_name_matters(self, client):
         assert error_of(client.get("/v1/models/Example"), 404) == (
             "Could not find any versions of model Example"
@@ -106,26 +93,11 @@ class TestStatus:
     def test_query_is_ignored(self, client):
         assert client.get("/v1/models/example?verbose=1").status_code == 200
 
-    def test_missing_name_is_refused(self, client):
-        assert error_of(client.get("/v1/models"), 400) == (
-            "Missing model name in request."
-        )
-
-    def test_unknown_version_is_not_found(self, client):
-        assert error_of(client.get("/v1/models/example/versions/9"), 404) == (
-            "Could not find version 9 of model example"
-        )
-
     @pytest.mark.parametrize("digits", ["9223372036854775808", "9" * 5000])
     def test_version_beyond_64_bits_is_refused(self, client, digits):
         response = client.get(f"/v1/models/example/versions/{digits}")
         assert error_of(response, 400) == (
             f"Failed to convert version: {digits} to numeric."
-        )
-
-    def test_labels_are_unknown(self, client):
-        assert error_of(client.get("/v1/models/example/labels/stable"), 400) == (
-            "Unrecognized servable version label: stable"
         )
 
 
@@ -176,21 +148,6 @@ class TestMetadata:
             "defaults": {},
         }
 
-    def test_metadata_of_a_version_names_that_one(self, client):
-        response = client.get("/v1/models/example/versions/2/metadata")
-        assert response.json()["model_spec"]["version"] == "2"
-
-    def test_metadata_of_an_unknown_model_is_not_found(self, client):
-        assert error_of(client.get("/v1/models/other/metadata"), 404) == (
-            "Servable not found for request: Latest(other)"
-        )
-
-    def test_metadata_of_an_unknown_version_is_not_found(self, client):
-        response = client.get("/v1/models/example/versions/1/metadata")
-        assert error_of(response, 404) == (
-            "Servable not found for request: Specific(example, 1)"
-        )
-
 
 class TestPaths:
     @pytest.mark.parametrize(
@@ -223,16 +180,6 @@ class TestPaths:
     def test_other_paths_are_not_found(self, client, path):
         assert error_of(client.get(path), 404) == (
             "Not found. Models answer at /v1/models/NAME."
-        )
-
-    @pytest.mark.parametrize(
-        ("method", "kind"), [("classify", "classification"), ("regress", "regression")]
-    )
-    def test_classify_and_regress_need_other_signatures(self, client, method, kind):
-        response = client.post(f"/v1/models/example:{method}", content="{}")
-        assert error_of(response, 400) == (
-            f"Expected {kind} signature method_name to be tensorflow/serving/{method}. "
-            "Was: tensorflow/serving/predict"
         )
 
     def test_signature_that_classifies_is_not_supported(self):
@@ -269,11 +216,6 @@ class TestPredict:
             "}"
         )
 
-    def test_rows_may_name_their_only_input(self, client):
-        rows = [{"image_bytes": b64(png(0, 0, 255))}]
-        response = predict(client, {"instances": rows})
-        assert response.json() == {"predictions": [[0, 0, 1, 1]]}
-
     def test_columns_of_pictures_become_columns_of_embeddings(self, client):
         response = predict(client, {"inputs": {"image_bytes": [b64(png(0, 255, 0))]}})
         assert response.text == (
@@ -288,15 +230,6 @@ class TestPredict:
             "    ]\n"
             "}"
         )
-
-    def test_version_in_the_path_is_used(self, client):
-        document = {"instances": [b64(png(0, 0, 0))]}
-        assert predict(client, document, "example/versions/2").status_code == 200
-
-    def test_named_signature_is_called(self, client):
-        picture = np.full((8, 8, 3), (0, 255, 0)).tolist()
-        document = {"signature_name": "tensors", "instances": [picture]}
-        assert predict(client, document).json() == {"predictions": [[0, 1, 0, 1]]}
 
     def test_several_inputs_and_outputs_are_named(self, client):
         rows = [{"number": 2, "text": "é"}, {"number": -1, "text": b64(b"b")}]
@@ -332,63 +265,13 @@ class TestPredict:
             "Tensor name: total has no shape information "
         )
 
-    def test_letter_case_of_the_path_does_not_matter(self, client):
-        body = json.dumps({"instances": [b64(png(0, 0, 0))]})
-        response = client.post("/V1/MODELS/example/Versions/3:PREDICT", content=body)
-        assert response.status_code == 200
-
-    def test_content_type_does_not_matter(self, client):
-        response = client.post(
-            "/v1/models/example:predict",
-            content=json.dumps({"instances": [b64(png(0, 0, 0))]}),
-            headers={"Content-Type": "text/plain"},
-        )
-        assert response.status_code == 200
-
-    def test_unknown_model_is_not_found(self, client):
-        response = predict(client, {"instances": [1]}, "other")
-        assert error_of(response, 404) == (
-            "Servable not found for request: Latest(other)"
-        )
-
-    def test_unknown_version_is_not_found(self, client):
-        response = predict(client, {"instances": [1]}, "example/versions/7")
-        assert error_of(response, 404) == (
-            "Servable not found for request: Specific(example, 7)"
-        )
-
-    def test_unknown_signature_is_refused(self, client):
-        document = {"signature_name": "nope", "instances": [1]}
-        assert error_of(predict(client, document), 400) == (
-            'Serving signature name: "nope" not found in signature def'
-        )
-
-    def test_missing_input_is_named(self, client):
-        document = {"signature_name": "mixed", "inputs": {"number": [1]}}
-        assert error_of(predict(client, document), 400) == (
-            "Missing named input: text in 'inputs' object."
-        )
-
 
 class TestBadInput:
     @pytest.mark.parametrize(
         ("body", "message"),
         [
-            (b"", "JSON Parse error: The document is empty"),
             (b"{", "JSON Parse error: Missing a name for object member. at offset: 1"),
             (b"[1]", "JSON Value: [\n    1\n] Is not object"),
-            (b"{}", "Missing 'inputs' or 'instances' key"),
-            (b'{"images": [1]}', "Missing 'inputs' or 'instances' key"),
-            (
-                b'{"instances": [{"image": "x"}]}',
-                "Failed to process element: 0 key: image of 'instances' list. Error: "
-                "INVALID_ARGUMENT: JSON object: does not have named input: image",
-            ),
-            (
-                b'{"instances": [{"b64": "!"}]}',
-                "Failed to process element: 0 of 'instances' list. Error: "
-                "INVALID_ARGUMENT: Unable to base64 decode",
-            ),
             (
                 b'{"instances": ["just text"]}',
                 'Input "image_bytes", row 0: '
@@ -708,33 +591,6 @@ class TestBesideTheAnswer:
         reply = client.get("/v1/models/example", headers={"Accept-Encoding": "gzip"})
         assert "content-encoding" not in reply.headers
 
-    def test_compressed_requests_are_taken(self, client):
-        packed = gzip.compress(json.dumps({"instances": [b64(png(9, 9, 9))]}).encode())
-        reply = client.post(
-            "/v1/models/example:predict",
-            content=packed,
-            headers={"Content-Encoding": "gzip"},
-        )
-        assert len(reply.json()["predictions"]) == 1
-
-    def test_label_leads_to_its_version(self, base_path):
-        models = ServedModels(
-            Servable("example", version, base_path / "3") for version in (2, 3)
-        )
-        models.configure({"example": {"stable": 2}})
-        app = create_app(models, predictor())
-        with running(app) as url, httpx.Client(base_url=url) as labelled:
-            path = "/v1/models/example/labels/stable"
-            reply = labelled.get(f"{path}/metadata")
-            assert reply.json()["model_spec"]["version"] == "2"
-            (only,) = labelled.get(path).json()["model_version_status"]
-            assert only["version"] == "2"
-            body = {"instances": [b64(png(255, 0, 0))]}
-            assert predict(labelled, body, "example/labels/stable").status_code == 200
-            assert error_of(predict(labelled, body, "example/labels/canary"), 400) == (
-                "Unrecognized servable version label: canary"
-            )
-
     def test_id_of_the_request_comes_back_and_stands_in_the_log(self, client, caplog):
         with caplog.at_level(logging.INFO, "serving.requests"):
             reply = client.get("/v1/models/example", headers={"X-Request-Id": "a.1_b"})
@@ -763,10 +619,10 @@ class TestBesideTheAnswer:
             assert codes == ["NOT_FOUND", "INVALID_ARGUMENT"]
         assert "secret-text" not in caplog.text
 
-    def test_metrics_count_requests_of_served_models_only(self, base_path):
+    def test_metrics_count_requests_of_served_models_only(self, example_servables):
         observer = RequestObserver(Monitoring())
         app = rest_app(
-            [Servable("example", 3, base_path / "3")],
+            example_servables[1:],
             observer=observer,
             metrics_path="/metrics",
         )
@@ -786,10 +642,10 @@ class TestBesideTheAnswer:
     def test_there_are_no_metrics_unless_wanted(self, client):
         assert client.get("/monitoring/prometheus/metrics").status_code == 404
 
-    def test_token_is_asked_of_every_call(self, base_path, tmp_path):
+    def test_token_is_asked_of_every_call(self, example_servables, tmp_path):
         file = write_tokens(tmp_path / "tokens", "0123456789abcdef\n")
         app = rest_app(
-            [Servable("example", 3, base_path / "3")],
+            example_servables[1:],
             access=TokenAccess(file),
             observer=RequestObserver(Monitoring()),
             metrics_path="/metrics",

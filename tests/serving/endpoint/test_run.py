@@ -3,6 +3,7 @@
 import argparse
 import base64
 import json
+import logging
 import os
 import shutil
 import signal
@@ -27,19 +28,13 @@ import serving.__main__
 from serving.endpoint.batching.parameters import BatchingParameters
 from serving.endpoint.options import ServerOptions, add_options, options_of
 from serving.endpoint.run import batching_of, run
+from serving.web.log import LogFormatter
 from serving.web.sockets import PortInUseError, open_socket
-from tests.support.example_model import png, write_example_model
-from tests.support.running_endpoint import running_endpoint
+from tests.support.example_model import png
+from tests.support.running_endpoint import endpoint_here, running_endpoint
 from tests.support.running_grpc import channel_to, predict_request, refusal
 
 TOKEN = "a-token-of-the-tests-0123456789"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model") / "1"
-    write_example_model(folder)
-    return folder
 
 
 def add_version(base, version, model):
@@ -85,6 +80,12 @@ class TestStart:
             run(ServerOptions("example", tmp_path, port=ports[0], grpc_port=ports[1]))
         for port in ports:
             open_socket("127.0.0.1", port).close()
+
+    def test_broken_model_ends_the_start_with_the_reason(self, tmp_path):
+        (tmp_path / "m" / "4").mkdir(parents=True)
+        (tmp_path / "m" / "4" / "saved_model.pb").write_bytes(b"broken")
+        with pytest.raises(ValueError, match="Version 4 of model 'm' cannot be"):
+            run(ServerOptions("m", tmp_path / "m", port=0, grpc_port=0))
 
     @pytest.mark.parametrize(
         "option",
@@ -172,16 +173,19 @@ class TestOptions:
         assert rule in capsys.readouterr().err
 
 
-@pytest.mark.slow
-class TestProcess:
+class TestEndpoint:
+    """All parts together, in this process."""
+
     def test_new_version_is_taken_up_while_requests_run_and_none_fails(
-        self, model, tmp_path
+        self, example_model, tmp_path
     ):
         base = tmp_path / "example"
-        add_version(base, 1, model)
-        options = ["--model-name", "example", "--model-base-path", base]
-        options += ["--file-system-poll-wait-seconds", "0.1"]
-        with running_endpoint(*options) as endpoint, channel_to(endpoint.grpc) as stubs:
+        add_version(base, 1, example_model)
+        options = {"model_name": "example", "model_base_path": base}
+        with (
+            endpoint_here(**options, file_system_poll_wait_seconds=0.1) as endpoint,
+            channel_to(endpoint.grpc) as stubs,
+        ):
             stop, answers = threading.Event(), []
 
             def ask():
@@ -198,7 +202,7 @@ class TestProcess:
             for thread in threads:
                 thread.start()
             wait_for(lambda: answers)
-            add_version(base, 2, model)
+            add_version(base, 2, example_model)
             wait_for(lambda: answers[-1] == 2)
             # A broken version must never take its place.
             (base / "3").mkdir()
@@ -225,10 +229,13 @@ class TestProcess:
             )
             wait_for(lambda: states()["1"][0] == "END")
 
-    def test_configuration_labels_reload_metrics_and_ids(self, model, tmp_path):
+    def test_configuration_labels_reload_metrics_and_ids(
+        self, example_model, tmp_path, caplog
+    ):
+        caplog.set_level(logging.INFO, "serving.requests")
         for version in (1, 2):
-            add_version(tmp_path / "colors", version, model)
-        add_version(tmp_path / "other", 5, model)
+            add_version(tmp_path / "colors", version, example_model)
+        add_version(tmp_path / "other", 5, example_model)
         config = tmp_path / "models.config"
         config.write_text(
             f"""model_config_list {{ config {{
@@ -239,9 +246,8 @@ class TestProcess:
         )
         monitoring = tmp_path / "monitoring.config"
         monitoring.write_text('prometheus_config { enable: true path: "/metrics" }')
-        options = ["--model-config-file", config, "--log-format", "json"]
-        options += ["--monitoring-config-file", monitoring]
-        with running_endpoint(*options) as endpoint, channel_to(endpoint.grpc) as stubs:
+        options = {"model_config_file": config, "monitoring_config_file": monitoring}
+        with endpoint_here(**options) as endpoint, channel_to(endpoint.grpc) as stubs:
             url = f"{endpoint.url}/v1/models/colors"
             for label, version in (("stable", 1), ("canary", 2)):
                 reply = httpx.get(f"{url}/labels/{label}/metadata")
@@ -291,21 +297,17 @@ class TestProcess:
                 )
             )
             assert httpx.post(f"{url}:predict", content=body()).status_code == 404
-        found = [json.loads(line) for line in endpoint.lines if line.startswith("{")]
-        requests = {
-            line["request_id"]: line for line in found if line["event"] == "request"
-        }
-        line = requests["id-of-the-test"]
-        assert (line["protocol"], line["call"], line["model"]) == (
-            "REST",
-            "predict",
-            "colors",
-        )
-        assert (line["version"], line["status"]) == (1, "OK")
-        assert requests["id-by-grpc"]["protocol"] == "GRPC"
+        found = [getattr(line, "request_fields", None) for line in caplog.records]
+        requests = {record.request_id: record for record in found if record is not None}
+        record = requests["id-of-the-test"]
+        assert (record.protocol, record.call) == ("REST", "predict")
+        assert (record.model, record.version) == ("colors", 1)
+        assert record.status.name == "OK"
+        assert requests["id-by-grpc"].protocol == "GRPC"
 
-    def test_tls_and_tokens_guard_both_ports(self, model, tmp_path):
-        add_version(tmp_path / "example", 1, model)
+    def test_tls_and_tokens_guard_both_ports(self, example_model, tmp_path, caplog):
+        caplog.set_level(logging.INFO, "serving.requests")
+        add_version(tmp_path / "example", 1, example_model)
         authority = trustme.CA()
         certificate = authority.issue_cert("127.0.0.1", "localhost")
         pems = [certificate.private_key_pem, *certificate.cert_chain_pems]
@@ -320,9 +322,9 @@ class TestProcess:
             file.chmod(0o600)
         root = tmp_path / "ca.pem"
         authority.cert_pem.write_to_path(str(root))
-        options = ["--model-name", "example", "--model-base-path"]
-        options += [tmp_path / "example", "--ssl-config-file", ssl_config]
-        with running_endpoint(*options, "--token-file", tokens) as endpoint:
+        options = {"ssl_config_file": ssl_config, "token_file": tokens}
+        options |= {"model_name": "example", "model_base_path": tmp_path / "example"}
+        with endpoint_here(**options) as endpoint:
             assert endpoint.url.startswith("https://")
             url = f"{endpoint.url}/v1/models/example:predict"
             context = ssl.create_default_context(cafile=str(root))
@@ -338,17 +340,19 @@ class TestProcess:
             assert ask_by_grpc(endpoint.grpc, root, None) == "UNAUTHENTICATED"
             assert ask_by_grpc(endpoint.grpc, root, "wrong" * 5) == "UNAUTHENTICATED"
             assert ask_by_grpc(endpoint.grpc, root, TOKEN) == "OK"
-        log = "".join(endpoint.lines)
+        formatter = LogFormatter("text")
+        log = "\n".join(map(formatter.format, caplog.records))
         assert TOKEN not in log
         assert "BEGIN" not in log
         assert log.count("status=UNAUTHENTICATED") == 3
 
-    def test_open_server_refuses_bombs_and_changes_of_its_models(self, model, tmp_path):
-        add_version(tmp_path / "example", 1, model)
-        options = ["--model-name", "example", "--model-base-path"]
-        everywhere = "0.0.0.0"  # noqa: S104
-        options += [tmp_path / "example", "--max-pixels", 63, "--host", everywhere]
-        with running_endpoint(*options) as endpoint:
+    def test_open_server_refuses_bombs_and_changes_of_its_models(
+        self, example_model, tmp_path
+    ):
+        add_version(tmp_path / "example", 1, example_model)
+        options = {"model_name": "example", "model_base_path": tmp_path / "example"}
+        options |= {"max_pixels": 63, "host": "0.0.0.0"}  # noqa: S104
+        with endpoint_here(**options) as endpoint:
             reply = httpx.post(
                 f"{endpoint.url}/v1/models/example:predict", content=body(png(1, 2, 3))
             )
@@ -367,11 +371,15 @@ class TestProcess:
             assert code == "PERMISSION_DENIED"
             assert "asks for a token" in text
 
+
+@pytest.mark.slow
+class TestProcess:
     def test_sigterm_lets_running_requests_of_both_protocols_end(self, tmp_path):
         module = _Gate()
         tf.saved_model.save(module, str(tmp_path / "gate" / "1"), signatures=module.go)
         options = ["--model-name", "gate", "--model-base-path", tmp_path / "gate"]
-        with running_endpoint(*options, "--no-batching") as endpoint:
+        options += ["--no-batching", "--log-format", "json"]
+        with running_endpoint(*options) as endpoint:
             address = f"{endpoint.url}/v1/models/gate:predict"
             with channel_to(endpoint.grpc) as stubs:
                 health = stubs.health.Check(health_pb2.HealthCheckRequest(), timeout=20)
@@ -397,11 +405,16 @@ class TestProcess:
                 rest.join(60)
                 assert answers[0].json() == {"outputs": True}
             assert endpoint.process.wait(timeout=60) == 0
+        found = [json.loads(line) for line in endpoint.lines if line.startswith("{")]
+        ended = [line for line in found if line.get("call") == "predict"]
+        assert {line["protocol"] for line in ended} == {"REST", "GRPC"}
+        assert {line["status"] for line in ended} == {"OK"}
 
+    @pytest.mark.full
     def test_killed_server_starts_again_at_once_on_the_same_ports(
-        self, model, tmp_path
+        self, example_model, tmp_path
     ):
-        add_version(tmp_path / "example", 1, model)
+        add_version(tmp_path / "example", 1, example_model)
         options = ["--model-name", "example", "--model-base-path"]
         options += [tmp_path / "example"]
         with running_endpoint(*options) as endpoint:
@@ -418,15 +431,6 @@ class TestProcess:
                 assert (second.url, second.grpc) == (endpoint.url, endpoint.grpc)
                 reply = httpx.get(f"{second.url}/v1/models/example")
                 assert reply.status_code == 200
-
-    def test_broken_model_ends_the_start_with_the_reason(self, tmp_path):
-        (tmp_path / "m" / "4").mkdir(parents=True)
-        (tmp_path / "m" / "4" / "saved_model.pb").write_bytes(b"broken")
-        with (
-            pytest.raises(AssertionError, match="Version 4 of model 'm' cannot be"),
-            running_endpoint("--model-name", "m", "--model-base-path", tmp_path / "m"),
-        ):
-            pass
 
 
 class _Gate(tf.Module):

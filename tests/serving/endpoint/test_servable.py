@@ -9,19 +9,12 @@ import tensorflow as tf
 
 from serving.endpoint.models.servable import Servable, TensorSpec, readable_error
 from serving.web.status import StatusCode, StatusError
-from tests.support.example_model import png, write_example_model
+from tests.support.example_model import png
 
 
 @pytest.fixture(scope="module")
-def base_path(tmp_path_factory):
-    path = tmp_path_factory.mktemp("models") / "example"
-    write_example_model(path / "3")
-    return path
-
-
-@pytest.fixture(scope="module")
-def servable(base_path):
-    return Servable("example", 3, base_path / "3")
+def servable(example_servables):
+    return example_servables[1]
 
 
 def strings(*values):
@@ -82,9 +75,9 @@ class TestLoading:
             Servable("m", 1, tmp_path / "1")
 
     @pytest.mark.parametrize("name", ["", "a/b", "a:b"])
-    def test_name_that_cannot_stand_in_an_address_is_refused(self, name, base_path):
+    def test_name_that_cannot_stand_in_an_address_is_refused(self, name, example_model):
         with pytest.raises(ValueError, match="`name` must"):
-            Servable(name, 3, base_path / "3")
+            Servable(name, 3, example_model)
 
 
 class TestPredicting:
@@ -199,7 +192,7 @@ def test_graph_error_is_cut_down_to_its_sentence(message):
 
 
 @pytest.mark.slow
-def test_model_runs_where_keras_and_tfdml_cannot_be_imported(base_path):
+def test_model_runs_where_keras_and_tfdml_cannot_be_imported(example_model):
     script = """
         import sys
 
@@ -214,7 +207,7 @@ def test_model_runs_where_keras_and_tfdml_cannot_be_imported(base_path):
         assert outputs["embedding"].tolist() == [[0, 0, 0, 1]]
     """
     subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), str(base_path / "3")],
+        [sys.executable, "-c", textwrap.dedent(script), str(example_model)],
         check=True,
         timeout=120,
     )

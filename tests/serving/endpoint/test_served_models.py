@@ -9,6 +9,7 @@ from serving.endpoint.models.info import model_status_json
 from serving.endpoint.models.served import ServedModels
 from serving.endpoint.models.version_states import VersionState, VersionStatus
 from serving.web.status import StatusCode, StatusError
+from tests.support.served import not_found
 
 
 def servable(name, version):
@@ -45,14 +46,13 @@ def test_a_lease_means_the_highest_available_version(models):
 
 
 def test_refusals_have_the_texts_of_tf_serving(models):
-    not_found = StatusCode.NOT_FOUND
     assert failure(models, "x") == (
-        not_found,
-        "Servable not found for request: Latest(x)",
+        StatusCode.NOT_FOUND,
+        not_found("x"),
     )
     assert failure(models, "m", 2) == (
-        not_found,
-        "Servable not found for request: Specific(m, 2)",
+        StatusCode.NOT_FOUND,
+        not_found("m", 2),
     )
     assert failure(models, "m", label="stable") == (
         StatusCode.INVALID_ARGUMENT,
@@ -89,7 +89,7 @@ def test_a_label_leads_to_its_version(models):
     models.unload("m", 1)
     assert failure(models, "m", label="stable") == (
         StatusCode.NOT_FOUND,
-        "Servable not found for request: Specific(m, 1)",
+        not_found("m", 1),
     )
     models.configure({"m": {}, "other": {}})
     assert failure(models, "m", label="canary")[0] == StatusCode.INVALID_ARGUMENT

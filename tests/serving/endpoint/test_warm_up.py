@@ -9,7 +9,7 @@ from serving.endpoint.warm_up import (
     warm_up,
     write_warm_up_requests,
 )
-from tests.support.example_model import png, write_example_model
+from tests.support.example_model import png
 
 FILE = "assets.extra/tf_serving_warmup_requests"
 
@@ -30,10 +30,8 @@ class Recorder:
 
 
 @pytest.fixture(scope="module")
-def servable(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models") / "1"
-    write_example_model(folder)
-    return Servable("m", 1, folder)
+def servable(example_model):
+    return Servable("m", 1, example_model)
 
 
 def request(*values, key="image_bytes", signature=""):

@@ -28,23 +28,42 @@ from serving.endpoint.models.version_states import VersionState
 from serving.endpoint.models.watched import WatchedModels
 from serving.endpoint.warm_up import warm_up, write_warm_up_requests
 from serving.web.status import StatusCode, StatusError
-from tests.support.example_model import png, write_example_model
+from tests.support.example_model import png
 
 WAIT_SECONDS = 60
 
 
+class FakeModel:
+    """What states, labels and leases need of a `Servable`."""
+
+    def __init__(self, name, version, folder):
+        graph = folder / "saved_model.pb"
+        if graph.read_bytes() != b"graph" or not (folder / "variables").is_dir():
+            raise ValueError(f"Version {version} of {name!r} in {folder} is broken.")
+        self.name, self.version = name, version
+
+
 @pytest.fixture(scope="module")
 def example(tmp_path_factory):
+    """The folder of a version that `FakeModel` loads."""
     folder = tmp_path_factory.mktemp("example") / "1"
-    write_example_model(folder)
+    (folder / "variables").mkdir(parents=True)
+    (folder / "saved_model.pb").write_bytes(b"graph")
     return folder
 
 
 @pytest.fixture
 def base(tmp_path, example):
-    """A base path with version 1."""
+    """A base path with version 1 of the fake model."""
     shutil.copytree(example, tmp_path / "m" / "1")
     return tmp_path / "m"
+
+
+@pytest.fixture
+def real_base(tmp_path, example_model):
+    """A base path with version 1 of a real model."""
+    shutil.copytree(example_model, tmp_path / "real" / "1")
+    return tmp_path / "real"
 
 
 @pytest.fixture
@@ -53,7 +72,9 @@ def managed():
     made = []
 
     def make(*configs, **options):
-        watched = WatchedModels(configs, **{"poll_seconds": 0, **options})
+        watched = WatchedModels(
+            configs, **{"poll_seconds": 0, "load": FakeModel, **options}
+        )
         made.append(watched)
         return watched
 
@@ -129,8 +150,8 @@ def test_the_thread_swaps_to_a_new_version_and_unloads_the_old_one(
     assert latest(watched) == 2
 
 
-def test_no_request_fails_while_versions_are_swapped(managed, base, example):
-    watched = started(managed(single_model("m", base)))
+def test_no_request_fails_while_versions_are_swapped(managed, real_base, example_model):
+    watched = started(managed(single_model("m", real_base), load=Servable))
     stop = threading.Event()
     failures, answered = [], []
 
@@ -151,9 +172,9 @@ def test_no_request_fails_while_versions_are_swapped(managed, base, example):
         thread.start()
     try:
         for version in range(2, 6):
-            add(example, base, version)
+            add(example_model, real_base, version)
             poll(watched)
-            shutil.rmtree(base / str(version - 1))
+            shutil.rmtree(real_base / str(version - 1))
     finally:
         stop.set()
         for thread in threads:
@@ -185,9 +206,11 @@ def test_the_old_version_answers_until_the_new_one_has_been_warmed_up(
     wait_until(lambda: latest(watched) == 2)
 
 
-def test_a_version_is_unloaded_when_its_last_lease_ends(managed, base, example):
-    watched = started(managed(single_model("m", base)))
-    add(example, base, 2)
+def test_a_version_is_unloaded_when_its_last_lease_ends(
+    managed, real_base, example_model
+):
+    watched = started(managed(single_model("m", real_base), load=Servable))
+    add(example_model, real_base, 2)
     with watched.served.lease("m") as servable:
         poll(watched)
         assert latest(watched) == 2
@@ -203,18 +226,20 @@ def test_a_version_is_unloaded_when_its_last_lease_ends(managed, base, example):
 
 @pytest.mark.parametrize("harm", ["graph", "weights", "hook"])
 def test_a_broken_version_never_replaces_a_good_one(
-    managed, base, example, harm, caplog
+    managed, real_base, example_model, harm, caplog
 ):
     def warm_up(servable, folder):
         if servable.version == 2 and harm == "hook":
             raise StatusError(StatusCode.DATA_LOSS, "no answer")
 
-    watched = started(managed(single_model("m", base), warm_up=warm_up))
-    add(example, base, 2)
+    watched = started(
+        managed(single_model("m", real_base), load=Servable, warm_up=warm_up)
+    )
+    add(example_model, real_base, 2)
     if harm == "graph":
-        (base / "2" / "saved_model.pb").write_bytes(b"\x0fno model")
+        (real_base / "2" / "saved_model.pb").write_bytes(b"\x0fno model")
     if harm == "weights":
-        shutil.rmtree(base / "2" / "variables")
+        shutil.rmtree(real_base / "2" / "variables")
     poll(watched)
     poll(watched)
     assert latest(watched) == 1
@@ -236,27 +261,30 @@ def warm_up_request(content):
     return request
 
 
-def test_a_failing_warm_up_request_keeps_its_version_out(managed, base, example):
+def test_a_failing_warm_up_request_keeps_its_version_out(
+    managed, real_base, example_model
+):
     runs = []
     watched = managed(
-        single_model("m", base),
+        single_model("m", real_base),
+        load=Servable,
         warm_up=warm_up,
         on_warmed_up=lambda folder, seconds, error: runs.append(
             (folder, seconds >= 0, error)
         ),
     )
-    write_warm_up_requests(base / "1", [warm_up_request(png(1, 2, 3))])
+    write_warm_up_requests(real_base / "1", [warm_up_request(png(1, 2, 3))])
     watched.start()
-    assert runs == [(base / "1", True, None)]
-    add(example, base, 2)
-    write_warm_up_requests(base / "2", [warm_up_request(b"no picture")])
+    assert runs == [(real_base / "1", True, None)]
+    add(example_model, real_base, 2)
+    write_warm_up_requests(real_base / "2", [warm_up_request(b"no picture")])
     poll(watched)
     assert latest(watched) == 1
     code, message = error_of(watched, 2)
     assert code == StatusCode.INVALID_ARGUMENT
     assert message.startswith("Warm-up record 1 in ")
-    assert runs[1:] == [(base / "2", True, message)]
-    add(example, base, 3)
+    assert runs[1:] == [(real_base / "2", True, message)]
+    add(example_model, real_base, 3)
     poll(watched)
     assert latest(watched) == 3
     assert len(runs) == 2  # version 3 has no requests
@@ -293,7 +321,7 @@ def test_a_broken_version_is_tried_again_as_often_as_set(managed, base, example)
         tried.append((name, version))
         if name == "m" and version == 2:
             raise OSError("no connection")
-        return Servable(name, version, folder)
+        return FakeModel(name, version, folder)
 
     other = base.parent / "other"
     add(example, other, 1)
@@ -318,7 +346,7 @@ def test_a_further_try_waits_and_holds_up_no_other_model(managed, base, example)
         tried.append((name, version))
         if name == "m" and version == 2:
             raise OSError("no connection")
-        return Servable(name, version, folder)
+        return FakeModel(name, version, folder)
 
     other = base.parent / "other"
     add(example, other, 1)
@@ -449,7 +477,7 @@ def test_start_tells_model_and_folder_that_cannot_be_served(managed, base):
     with pytest.raises(FileNotFoundError, match=text):
         managed(single_model("x", missing)).start()
     (base / "1" / "saved_model.pb").write_bytes(b"\x0f")
-    with pytest.raises(ValueError, match=f"1 of model 'm' cannot be .*{base}/1"):
+    with pytest.raises(ValueError, match=f"Version 1 of 'm' in {base}/1 is broken"):
         managed(single_model("m", base)).start()
     text = "Request to assign label to version 4 of model m"
     with pytest.raises(ValueError, match=text):
@@ -500,7 +528,7 @@ def test_a_start_whose_chosen_version_is_broken_serves_no_other(managed, base, e
     add(example, base, 2)
     (base / "2" / "saved_model.pb").write_bytes(b"\x0f")
     config = ModelConfig("m", base, SpecificVersions(frozenset([2])))
-    with pytest.raises(ValueError, match="Version 2 of model 'm' cannot be loaded"):
+    with pytest.raises(ValueError, match=r"Version 2 of 'm' in .* is broken"):
         managed(config).start()
 
 
@@ -528,7 +556,7 @@ def test_a_reload_follows_another_base_path_and_policy(managed, base, example):
 
     def load(name, version, folder):
         loaded.append(folder)
-        return Servable(name, version, folder)
+        return FakeModel(name, version, folder)
 
     watched = started(managed(single_model("m", base), load=load))
     with watched.served.lease("m") as old:
@@ -619,7 +647,7 @@ def test_a_label_moves_without_a_gap(managed, base, example):
     watched.start()
     add(example, base, 2)
     watched.reload([ModelConfig("m", base, LatestVersions(2), {"stable": 2})])
-    look(Servable("m", 2, example))
+    look(FakeModel("m", 2, example))
     assert seen == [1, 2]
 
 
@@ -742,7 +770,7 @@ def test_a_reload_is_refused_until_the_start_has_ended(managed, base, moment):
     def load(name, version, folder):
         if moment == "during":
             refused.append(refusal(watched, single_model("m", base)))
-        return Servable(name, version, folder)
+        return FakeModel(name, version, folder)
 
     watched = managed(single_model("m", base), load=load)
     if moment == "before":
@@ -779,7 +807,7 @@ def test_failed_reloads_do_not_make_the_table_grow_without_end(managed, base):
     def load(name, version, folder):
         if name != "m":
             raise OSError("no connection")
-        return Servable(name, version, folder)
+        return FakeModel(name, version, folder)
 
     watched = started(managed(single_model("m", base), load=load))
     for number in range(130):
@@ -811,7 +839,7 @@ def test_numbers_out_of_range_are_refused(base, name):
         WatchedModels([single_model("m", base)], **{name: -1})
 
 
-def test_twenty_swaps_leave_nothing_in_memory(managed, base, example):
+def test_twenty_swaps_leave_nothing_in_memory(managed, real_base, example_model):
     loaded = []
 
     def load(name, version, folder):
@@ -819,12 +847,12 @@ def test_twenty_swaps_leave_nothing_in_memory(managed, base, example):
         loaded.append((weakref.ref(servable), weakref.ref(servable._model)))
         return servable
 
-    watched = started(managed(single_model("m", base), load=load))
+    watched = started(managed(single_model("m", real_base), load=load))
     counts = []
     gc.disable()  # so that all that goes is let go by `WatchedModels`
     try:
         for version in range(2, 22):
-            (base / str(version - 1)).rename(base / str(version))
+            (real_base / str(version - 1)).rename(real_base / str(version))
             poll(watched)
             assert latest(watched) == version
             assert len(loaded) == version
