@@ -1,4 +1,4 @@
-"""What a run folder tells about the embedder in it, beside its weights."""
+"""What a run folder says about the embedder in it, beside its weights."""
 
 import json
 from pathlib import Path
@@ -7,14 +7,15 @@ from tfdml.images import View
 
 
 def view_of_run(folder: Path, image_size: int | None) -> View | None:
-    """Read what the embedder of a run saw of its training pictures.
+    """Read what the embedder of a run saw of its training images.
 
     Args:
-        folder: The run folder; `recipe.json` in it tells, in its table `pictures`.
+        folder: The run folder. The table `images` of its `recipe.json` says it; older
+            runs call the table `pictures`.
         image_size: Size of the embedder's input.
 
     Returns:
-        The view. None where nothing tells: runs without that table squashed.
+        The view. None where nothing says it: runs without that table squashed.
 
     Raises:
         ValueError: `recipe.json` is damaged, or there can be no such view.
@@ -23,12 +24,13 @@ def view_of_run(folder: Path, image_size: int | None) -> View | None:
     if not file.is_file() or image_size is None:
         return None
     try:
-        pictures = json.loads(file.read_text("utf-8")).get("pictures")
-        if pictures is None:
+        recipe = json.loads(file.read_text("utf-8"))
+        shown = recipe.get("images", recipe.get("pictures"))
+        if shown is None:
             return None
-        return View(image_size, pictures["resize"], pictures["pad"])
+        return View(image_size, shown["resize"], shown["pad"])
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(
-            f"{file} does not tell what the embedder sees of a picture "
+            f"{file} does not say what the embedder sees of an image "
             f"({type(error).__name__}: {error})."
         ) from error
