@@ -1,6 +1,5 @@
-"""Classes, groups and roles of items: checked, numbered from 0, and left out."""
+"""Check the classes, groups and roles of items, and number them from 0."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ def class_codes(
 
     Args:
         name: The argument's name, for the error.
-        values: Integers, bools or strings `[N]`, as `checked_labels` takes them.
+        values: Integers, bools or strings `[N]`, as `as_labels` takes them.
         count: The N that it must have; `None` takes any.
 
     Returns:
@@ -27,13 +26,15 @@ def class_codes(
         >>> class_codes("labels", ["dog", "cat", "dog"]).tolist()
         [1, 0, 1]
     """
-    labels = checked_labels(name, values, count)
+    return numbered(as_labels(name, values, count))
+
+
+def numbered(labels: NDArray[Any]) -> NDArray[np.int64]:
+    """Number the distinct values of checked labels from 0 in their sorted order."""
     return np.unique(labels, return_inverse=True)[1].astype(np.int64)
 
 
-def checked_labels(
-    name: str, values: ArrayLike, count: int | None = None
-) -> NDArray[Any]:
+def as_labels(name: str, values: ArrayLike, count: int | None = None) -> NDArray[Any]:
     """Return what items are called, in an array whose values can be compared.
 
     Args:
@@ -51,7 +52,7 @@ def checked_labels(
             whether 1 and "1" are one class is not known.
 
     Example:
-        >>> checked_labels("labels", np.array(["dog", "cat"], object))
+        >>> as_labels("labels", np.array(["dog", "cat"], object))
         array(['dog', 'cat'], dtype='<U3')
     """
     try:
@@ -76,7 +77,7 @@ def checked_labels(
     return array
 
 
-def checked_role(name: str, role: ArrayLike | None, count: int) -> NDArray[np.bool_]:
+def as_role(name: str, role: ArrayLike | None, count: int) -> NDArray[np.bool_]:
     """Return which items have a role, such as that of a query.
 
     Args:
@@ -92,7 +93,7 @@ def checked_role(name: str, role: ArrayLike | None, count: int) -> NDArray[np.bo
             mean places.
 
     Example:
-        >>> checked_role("is_query", None, 2).tolist()
+        >>> as_role("is_query", None, 2).tolist()
         [True, True]
     """
     if role is None:
@@ -104,49 +105,6 @@ def checked_role(name: str, role: ArrayLike | None, count: int) -> NDArray[np.bo
             f"Received: dtype={array.dtype}, shape={array.shape}."
         )
     return array
-
-
-def blocks_by_group(
-    asking: NDArray[np.int64],
-    searched: NDArray[np.int64],
-    numbers: int,
-    each: int = 1,
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield blocks of queries, and what they must not find: their own group.
-
-    Queries of groups of like size come together, the smallest first, so that little is
-    padded. Those whose group is all that is searched are left out.
-
-    Args:
-        asking: Group of each query, int64 `[Q]`.
-        searched: Group of each gallery row, int64 `[G]`.
-        numbers: How many numbers a block may hold, beside a block of one query.
-        each: How many numbers a query takes, beside those yielded here.
-
-    Yields:
-        The places of queries, int64 `[B]`, and gallery rows `[B, m]` with m the largest
-        of their groups and -1 where a group has fewer.
-
-    Example:
-        >>> asking, searched = np.array([0, 1, 2]), np.array([1, 0, 1])
-        >>> for block, exclude in blocks_by_group(asking, searched, 4):
-        ...     print(block.tolist(), exclude.tolist())
-        [2, 0] [[-1], [1]]
-        [1] [[0, 2]]
-    """
-    by_group = np.argsort(searched, kind="stable")
-    ordered = searched[by_group]
-    first = np.searchsorted(ordered, asking)
-    last = np.searchsorted(ordered, asking, "right")
-    sizes = last - first
-    order = np.argsort(sizes, kind="stable")
-    order = order[sizes[order] < len(searched)]
-    step = max(1, numbers // max(1, each, int(sizes[order].max(initial=0))))
-    for start in range(0, len(order), step):
-        block = order[start : start + step]
-        places = first[block, np.newaxis] + np.arange(sizes[block[-1]])
-        inside = places < last[block, np.newaxis]
-        yield block, np.where(inside, by_group[np.where(inside, places, 0)], -1)
 
 
 def _of_one_type(name: str, objects: NDArray[Any]) -> NDArray[Any]:

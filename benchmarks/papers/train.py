@@ -18,7 +18,7 @@ from tfdml.neighbors import Metric
 from training.data.data_set import DataSet
 from training.data.split import Split
 from training.measure.embed import embed, raw_pixels
-from training.measure.measure import means_of, split_results
+from training.measure.measure import means_of, split_results, task_of
 from training.recipe.recipe import Recipe
 from training.run.batches import ImageBatches, build_augmentation
 from training.run.build_batches import build_design, build_loss
@@ -218,9 +218,9 @@ def _metrics(
 
 def _results(split: Split, embeddings: np.ndarray, run: Run) -> QueryResults:
     if not split.data.is_continuous:
-        return split_results(split, embeddings, _KS)
+        return split_results(split, task_of(split, embeddings), _KS)
     metric: Metric = "cosine" if run.unit_length else "squared_euclidean"
-    return split_results(split, embeddings, metric=metric)
+    return split_results(split, task_of(split, embeddings), metric=metric)
 
 
 def _curve(history: dict[str, list[float]], steps: int) -> list[dict[str, float]]:

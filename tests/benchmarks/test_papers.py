@@ -16,7 +16,7 @@ from benchmarks.papers.train import frozen, timed, train
 from benchmarks.papers.tuning import RATES, rates_of, tuning_runs
 from training.data.data_set import DataSet
 from training.measure.embed import embed, raw_pixels
-from training.measure.measure import split_results
+from training.measure.measure import split_results, task_of
 from training.recipe.recipe import recipe_of
 from training.run.build_optimizer import build_optimizer
 from training.run.schedules import build_schedule
@@ -202,7 +202,8 @@ def test_what_is_not_trained_is_measured_alike(series, packed):
 def test_floors_are_of_what_they_are_called(packed):
     recipe = recipe_of(CASES["NCA"].tables("emoji", TINY))
     (split,) = splits_of(recipe, read_packed("emoji", packed), ["test"])
-    hits = split_results(split, raw_pixels(split), (1,)).values["precision_at_1"]
+    task = task_of(split, raw_pixels(split))
+    hits = split_results(split, task, (1,)).values["precision_at_1"]
     found = {series: floor(series, packed)["queries"] for series in FLOORS}
     assert found["raw pixels"] == "".join(map(str, hits.astype(int)))
     # 3 of 39 others are of the class, and colors tell the classes apart.

@@ -19,7 +19,7 @@ from benchmarks.papers.tables import section
 from tfdml.metrics import clustering_metrics, paired_difference
 from training.data.data_set import DataSet
 from training.data.split import Split
-from training.measure.measure import means_of, split_results
+from training.measure.measure import means_of, split_results, task_of
 
 NAMES = {
     "emoji": (
@@ -100,7 +100,8 @@ def measured(labels, **more):
     data = DataSet(np.zeros((36, 4, 4, 3), "uint8"), labels, **more)
     random = np.random.default_rng(0)
     split = Split(data, None, np.arange(36))
-    return split_results(split, random.normal(size=(36, 4)), (1, 3, 5, 10))
+    task = task_of(split, random.normal(size=(36, 4)))
+    return split_results(split, task, (1, 3, 5, 10))
 
 
 def test_every_metric_of_classes_is_measured():

@@ -1,246 +1,163 @@
-"""The similarity from which on a search should trust its nearest item."""
+"""Record a calibrated threshold and the rates that it reached."""
 
-import math
-from numbers import Real
-from typing import Any
+import json
+from dataclasses import asdict, dataclass, fields
+from numbers import Integral, Real
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, NoReturn, Self, get_args
 
-import numpy as np
-from numpy.typing import NDArray
+Target = Literal["precision", "false_positive_rate"]
 
-from tfdml._arguments import whole
-from tfdml.metrics._calibration_record import Calibration, Target
-from tfdml.metrics._match_scores import MatchScores
-
-_NORMAL_QUANTILE = 1.959963984540054  # of 0.975: the interval has 95% confidence
+_RATES = ("target_value", "precision", "recall", "false_positive_rate", "low", "high")
+_COUNTS = ("queries", "answered", "gallery")
+_MOST_COSINE = 1 + 1e-3  # float32 rounds the cosine of equal rows to a bit above 1
 
 
-def calibrate(
-    scores: MatchScores,
-    *,
-    precision: float | None = None,
-    false_positive_rate: float | None = None,
-    least_answers: int = 30,
-) -> Calibration:
-    """Choose the lowest threshold that reaches a wanted rate.
+@dataclass(frozen=True)
+class Calibration:
+    """A threshold on the cosine similarity, with the rates it reached when chosen.
 
-    A search answers with its nearest item where the similarity is at least t. Over
-    queries q, with s_q the similarity of the nearest item and n_q of the nearest of
-    another class:
-
-    - precision(t) = answers that are right / answers, the answers being all q with
-      s_q >= t. Queries without a positive count: their answers are wrong.
-    - false_positive_rate(t) = share of all q with n_q >= t: those that would be
-      answered if their class were not in the gallery.
-    - recall(t) = answers that are right / queries that have a positive.
-
-    The false-positive rate falls as t rises. Precision need not: it goes up and down by
-    single answers. The threshold chosen is the one with the most answers whose
-    precision reaches the target, and only thresholds with `least_answers` answers are
-    looked at: a few answers that happen to be right prove nothing. It lies midway
-    between the last similarity that is accepted and the next one below, so that
-    rounding changes no answer.
-
-    Precision holds for queries whose class is in the gallery as often as here. The
-    false-positive rate does not depend on that. Both get worse in a larger gallery,
-    where the nearest item of another class is nearer. The threshold is chosen on these
-    scores, so that the rate is a little better here than elsewhere: choose on
-    validation data, and measure on other data.
+    A search answers with its nearest item if the similarity is at least `threshold`,
+    and otherwise "no match". Numbers of other types, such as NumPy's, become Python's.
 
     Args:
-        scores: From `match_scores`.
-        precision: The precision wanted, above 0 and at most 1.
-        false_positive_rate: The rate wanted, in place of `precision`; above 0, below 1
-            and at least 1 / queries.
-        least_answers: Fewest queries, and fewest answers that count as a precision, at
-            least 1.
-
-    Returns:
-        The threshold, and the rates at it with the interval of the wanted one.
+        threshold: From -1 to 1.
+        target: The wanted rate: `"precision"` or `"false_positive_rate"`.
+        target_value: Its wanted value.
+        precision: Share of correct answers among the answers.
+        recall: Share of the queries with a positive that are answered correctly.
+        false_positive_rate: Share of the queries that would be answered if their class
+            were not in the gallery.
+        low: Lower end of the interval of the wanted rate, see `wilson_interval`.
+        high: Its upper end.
+        queries: Number of queries.
+        answered: How many of them are answered.
+        gallery: Number of items that were searched.
+        metric: `"cosine"`.
 
     Raises:
-        ValueError: Not one target alone is given, it is out of range, there are too few
-            queries, or no threshold reaches it; the message tells the best that can be
-            reached.
+        ValueError: A value is NaN, of another type, or out of its range.
 
     Example:
-        >>> scores = MatchScores(
-        ...     queries=np.arange(4),
-        ...     similarity=np.array([0.9, 0.8, 0.7, 0.6], "float32"),
-        ...     is_right=np.array([True, True, True, False]),
-        ...     has_positive=np.array([True, True, True, True]),
-        ...     negative_similarity=np.array([0.2, 0.3, 0.1, 0.6], "float32"),
-        ...     gallery=4,
+        >>> known = Calibration(
+        ...     0.75, "precision", 0.9, 0.92, 0.8, 0.05, 0.85, 0.96, 200, 150, 200
         ... )
-        >>> found = calibrate(scores, precision=0.9, least_answers=2)
-        >>> round(found.threshold, 3), found.precision, found.recall
-        (0.65, 1.0, 0.75)
-
-    Reference:
-        Grother, Ngan and Hanaoka, Face Recognition Vendor Test, part 2: Identification,
-        NISTIR 8271, 2019, section 3: the false-positive rate is the FPIR of open-set
-        identification, there with queries of people who are not in the gallery.
+        >>> known.is_match(0.8), known.is_match(0.7)
+        (True, False)
+        >>> Calibration.from_json(known.to_json()) == known
+        True
     """
-    target, wanted = check_target(precision, false_positive_rate)
-    least = whole("least_answers", least_answers)
-    if len(scores.queries) < least:
+
+    threshold: float
+    target: Target
+    target_value: float
+    precision: float
+    recall: float
+    false_positive_rate: float
+    low: float
+    high: float
+    queries: int
+    answered: int
+    gallery: int
+    metric: str = "cosine"
+
+    def __post_init__(self) -> None:
+        """Check the values, which may come from a file, and make them plain."""
+        if self.metric != "cosine":
+            self._refuse("metric", "'cosine'")
+        if self.target not in get_args(Target):
+            self._refuse("target", " or ".join(map(repr, get_args(Target))))
+        for name in ("threshold", *_RATES):
+            value = getattr(self, name)
+            least, most = (-1, _MOST_COSINE) if name == "threshold" else (0, 1)
+            is_number = isinstance(value, Real) and not isinstance(value, bool)
+            # A NaN is in no range.
+            if not is_number or not least <= value <= most:
+                self._refuse(name, f"a number from {least} to 1")
+            object.__setattr__(self, name, float(value))  # JSON knows no other
+        for name in _COUNTS:
+            value = getattr(self, name)
+            is_number = isinstance(value, Integral) and not isinstance(value, bool)
+            if not is_number or value < 1:
+                self._refuse(name, "a whole number of at least 1")
+            object.__setattr__(self, name, int(value))
+
+    def _refuse(self, name: str, rule: str) -> NoReturn:
         raise ValueError(
-            f"A calibration needs at least {least} queries. Received: "
-            f"{len(scores.queries)}. Take more validation images."
+            f"`{name}` of a calibration must be {rule}. "
+            f"Received: {getattr(self, name)!r}."
         )
-    if target == "precision":
-        threshold = _for_precision(scores, wanted, least)
-    else:
-        threshold = _for_false_positives(scores, wanted)
-    # In float32 the threshold could be rounded onto a similarity that it refuses.
-    answers = scores.similarity.astype(np.float64) >= threshold
-    false = int((scores.negative_similarity.astype(np.float64) >= threshold).sum())
-    answered, right = int(answers.sum()), int((answers & scores.is_right).sum())
-    queries = len(answers)
-    counts = (right, answered) if target == "precision" else (false, queries)
-    low, high = wilson_interval(*counts)
-    return Calibration(
-        threshold=threshold,
-        target=target,
-        target_value=wanted,
-        precision=right / answered,
-        recall=right / int(scores.has_positive.sum()),
-        false_positive_rate=false / queries,
-        low=low,
-        high=high,
-        queries=queries,
-        answered=answered,
-        gallery=scores.gallery,
-    )
+
+    def is_match(self, similarity: float) -> bool:
+        """Return whether a nearest item of this similarity is an answer."""
+        return similarity >= self.threshold
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the values by name, as `from_json` takes them."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Any) -> Self:
+        """Make a calibration of the values that `to_json` returned.
+
+        Args:
+            values: A dict of all names and no other.
+
+        Returns:
+            The calibration.
+
+        Raises:
+            ValueError: A name is missing or not known, or a value is out of range.
+        """
+        if not isinstance(values, dict):
+            raise ValueError(
+                "A calibration must be an object of names and values. "
+                f"Received: {values!r}."
+            )
+        names = {field.name for field in fields(cls)}
+        for words, unfit in (
+            ("must have the value", names - values.keys()),
+            ("must not have the value", values.keys() - names),
+        ):
+            if unfit:
+                raise ValueError(f"A calibration {words} `{min(unfit)}`.")
+        return cls(**values)
+
+    def __str__(self) -> str:
+        """Describe the threshold and its rates in a sentence."""
+        name = self.target.replace("_", " ")
+        reached = getattr(self, self.target)
+        others = ", ".join(
+            f"{other.replace('_', ' ')} {getattr(self, other):.3f}"
+            for other in ("precision", "recall", "false_positive_rate")
+            if other != self.target
+        )
+        return (
+            f"A match at a similarity of {self.threshold:.4f} or more: {name} "
+            f"{reached:.3f} ({self.low:.3f} to {self.high:.3f} at 95% confidence; "
+            f"wanted {self.target_value:g}), {others}. {self.answered} of "
+            f"{self.queries} queries answered, in a gallery of {self.gallery}."
+        )
 
 
-def check_target(
-    precision: float | None, false_positive_rate: float | None
-) -> tuple[Target, float]:
-    """Return which rate is wanted and how high, before anything is embedded.
+def read_calibration(file: str | PathLike[str]) -> Calibration:
+    """Read what `python -m training calibrate` wrote.
 
     Args:
-        precision: As in `calibrate`, and so is the other.
-        false_positive_rate: In place of it.
+        file: A JSON file of `Calibration.to_json`.
 
     Returns:
-        Its name and value.
+        The calibration.
 
     Raises:
-        ValueError: Not one alone is given, or it is out of range.
-
-    Example:
-        >>> check_target(0.9, None)
-        ('precision', 0.9)
+        FileNotFoundError: There is no such file.
+        ValueError: The file is damaged; the message names it and the fault.
     """
-    if (precision is None) == (false_positive_rate is None):
+    try:
+        return Calibration.from_json(json.loads(Path(file).read_text("utf-8")))
+    except ValueError as error:  # bad JSON and undecodable bytes too
         raise ValueError(
-            "Either `precision` or `false_positive_rate` must be given. "
-            f"Received: precision={precision}, "
-            f"false_positive_rate={false_positive_rate}."
-        )
-    name: Target = "false_positive_rate" if precision is None else "precision"
-    value: Any = false_positive_rate if precision is None else precision
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not (0 < value < 1 or (name == "precision" and value == 1)):
-        rule = "above 0 and at most 1" if name == "precision" else "above 0 and below 1"
-        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}.")
-    return name, float(value)
-
-
-def _for_precision(scores: MatchScores, wanted: float, least: int) -> float:
-    order = np.argsort(-scores.similarity, kind="stable")
-    order = order[np.isfinite(scores.similarity[order])]
-    similarity = scores.similarity[order].astype(np.float64)
-    # Queries that tie are answered together.
-    ends = np.flatnonzero(np.append(np.diff(similarity) < 0, True))
-    ends = ends[ends + 1 >= least]
-    if not len(order) or not len(ends):
-        raise ValueError(
-            f"A precision needs at least {least} answers. Received: {len(order)} "
-            "queries that are compared with anything. Take more validation images."
-        )
-    precisions = np.cumsum(scores.is_right[order])[ends] / (ends + 1)
-    enough = np.flatnonzero(precisions >= wanted)
-    if not len(enough):
-        best = int(precisions.argmax())
-        raise ValueError(
-            f"`precision` must be at most {_below(precisions[best])}, the best that a "
-            f"threshold reaches ({ends[best] + 1} of {len(scores.queries)} queries "
-            f"answered; at least {least} must be). Received: precision={wanted}."
-        )
-    last = int(ends[enough[-1]])
-    return _midway(similarity[last + 1 : last + 2], similarity[last])
-
-
-def _for_false_positives(scores: MatchScores, wanted: float) -> float:
-    count = len(scores.queries)
-    if wanted < 1 / count:
-        raise ValueError(
-            f"`false_positive_rate` must be at least 1 / queries: {count} queries "
-            f"cannot tell a smaller one. Received: false_positive_rate={wanted}."
-        )
-    negatives = -np.sort(-scores.negative_similarity.astype(np.float64))
-    allowed = int((np.arange(count) / count <= wanted).sum()) - 1
-    refused = negatives[allowed]  # and all that are no higher
-    right = scores.similarity[scores.is_right].astype(np.float64)
-    if not (right > refused).any():
-        reason = "no query finds its class first, at any threshold"
-        if len(right):
-            best = float((negatives >= right.max()).mean())
-            reason = f"the lowest at which any query is answered rightly is {best:.4g}"
-        raise ValueError(
-            f"`false_positive_rate` cannot be reached: {reason}. "
-            f"Received: false_positive_rate={wanted}."
-        )
-    seen = np.concatenate((scores.similarity, scores.negative_similarity))
-    accepted = float(seen[seen > refused].min())
-    return _midway(np.array([refused])[np.isfinite([refused])], accepted)
-
-
-def _midway(refused: NDArray[np.float64], accepted: float) -> float:
-    """Return the middle, or what is accepted where nothing is refused."""
-    return float((refused[0] + accepted) / 2 if len(refused) else accepted)
-
-
-def _below(rate: float) -> float:
-    """Round a rate down, so that it can be asked for."""
-    return math.floor(1000 * rate) / 1000
-
-
-def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
-    """Return the 95% interval of a share by Wilson's score.
-
-    With p = k / n and z = 1.96: (p + z^2 / 2n +- z sqrt(p (1 - p) / n + z^2 / 4n^2)) /
-    (1 + z^2 / n). It is right for few trials and for shares of 0 and 1 too. It takes
-    trials for independent; queries of one class share their items, so that with few
-    classes the truth is wider (`tfdml.metrics.bootstrap_interval` draws classes).
-
-    Args:
-        successes: k, from 0 to n.
-        trials: n, at least 1.
-
-    Returns:
-        The lower and the upper end, from 0 to 1.
-
-    Raises:
-        ValueError: An argument is out of range.
-
-    Example:
-        >>> low, high = wilson_interval(9, 10)
-        >>> round(low, 3), round(high, 3)
-        (0.596, 0.982)
-
-    Reference:
-        Wilson, Probable Inference, the Law of Succession, and Statistical Inference,
-        JASA 1927.
-    """
-    trials, successes = whole("trials", trials), whole("successes", successes, least=0)
-    if successes > trials:
-        raise ValueError(
-            f"`successes` must be at most `trials`. Received: {successes} of {trials}."
-        )
-    z, p = _NORMAL_QUANTILE, successes / trials
-    centre = p + z**2 / (2 * trials)
-    half = z * math.sqrt(p * (1 - p) / trials + z**2 / (4 * trials**2))
-    scale = 1 + z**2 / trials
-    return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
+            f"{file} holds no calibration: {error} Make it again with "
+            "`python -m training calibrate`."
+        ) from error

@@ -1,4 +1,4 @@
-"""Callbacks for `fit`."""
+"""Measure retrieval at the end of each epoch of `fit`."""
 
 from collections.abc import Sequence
 from typing import get_args
@@ -7,10 +7,10 @@ import keras
 import numpy as np
 
 from tfdml._arguments import one_of
-from tfdml._labels import checked_labels, checked_role
+from tfdml._labels import as_labels, as_role
+from tfdml.metrics._comparisons import Comparisons
 from tfdml.metrics._results import Average, WithoutPositive
 from tfdml.metrics._retrieval import retrieval_metrics
-from tfdml.metrics._task import RetrievalTask
 from tfdml.neighbors import Metric
 
 
@@ -19,12 +19,12 @@ class RetrievalEvaluation(keras.callbacks.Callback):
 
     The metrics of `retrieval_metrics` go into the logs of the epoch under
     `prefix`, where `ModelCheckpoint`, `EarlyStopping` and the history find them: put
-    this callback before those. It searches the embeddings themselves: no index of
-    anybody's is touched.
+    this callback before those. It searches the embeddings themselves, without an
+    index.
 
     Args:
-        images: Whatever the model's `predict` takes, N items.
-        labels: Integer classes, `[N]`; no class of the training set.
+        images: Anything that the model's `predict` takes, N items.
+        labels: Integer classes, `[N]`, none of them a class of the training set.
         ks: The k of Precision@k and Recall@k.
         is_query: Bool array `[N]`: which items are searched with. `None`: all.
         is_gallery: Bool array `[N]`: which items are searched. `None`: all.
@@ -39,8 +39,8 @@ class RetrievalEvaluation(keras.callbacks.Callback):
             with a proxy loss, give the part of it that ends in the embeddings.
 
     Attributes:
-        queries: How many items are queries with a positive.
-        queries_without_positive: How many are queries without one.
+        queries: The number of queries with a positive.
+        queries_without_positive: The number of queries without one.
 
     Raises:
         ValueError: As `retrieval_metrics`, for all but the embeddings.
@@ -68,24 +68,26 @@ class RetrievalEvaluation(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         self._images = images
-        self._labels = checked_labels("labels", labels)
+        self._labels = as_labels("labels", labels)
         count = len(self._labels)
         if hasattr(images, "__len__") and len(images) != count:
             raise ValueError(
                 f"`labels` must have one entry for each of the {len(images)} images. "
                 f"Received: {count}."
             )
-        self._is_query = checked_role("is_query", is_query, count)
-        self._is_gallery = checked_role("is_gallery", is_gallery, count)
-        self._groups = groups
-        if groups is not None:
-            self._groups = checked_labels("groups", groups, count)
-        task = RetrievalTask.of(
-            self._labels, self._is_query, self._is_gallery, self._groups
+        self._is_query = as_role("is_query", is_query, count)
+        self._is_gallery = as_role("is_gallery", is_gallery, count)
+        compared = Comparisons(
+            count,
+            self._labels,
+            is_query=self._is_query,
+            is_gallery=self._is_gallery,
+            groups=groups,
         )
-        self._ks = task.checked_ks(ks)
-        self.queries = len(task.queries)
-        self.queries_without_positive = len(task.without_positive)
+        self._groups = compared.groups
+        self._ks = compared.checked_ks(ks)
+        self.queries = int(compared.has_positive.sum())
+        self.queries_without_positive = len(compared.queries) - self.queries
         self._metric = one_of("metric", metric, get_args(Metric))
         self._average = one_of("average", average, get_args(Average))
         self._without_positive = one_of(

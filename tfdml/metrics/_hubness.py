@@ -1,4 +1,4 @@
-"""Hubness: whether a few items are among the nearest neighbours of all too many."""
+"""Measure hubness: a few items among the nearest neighbors of too many others."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike, NDArray
 from tfdml._arguments import whole
 
 
-def hubness(neighbours: ArrayLike, gallery: int) -> dict[str, float]:
+def hubness(neighbors: ArrayLike, gallery: int) -> dict[str, float]:
     """Measure how unevenly gallery items occur among the k nearest of the queries.
 
     With N_k(x), how many queries have item x among their k nearest, and its mean mu and
@@ -20,18 +20,18 @@ def hubness(neighbours: ArrayLike, gallery: int) -> dict[str, float]:
     - `mean`: mu = Q k / gallery.
 
     Args:
-        neighbours: Integers `[Q, k]` from 0 to `gallery` - 1: the k nearest gallery
+        neighbors: Integers `[Q, k]` from 0 to `gallery` - 1: the k nearest gallery
             items of each query, in any order, none twice. Where the gallery is
-            searched with itself, leave each item out of its own neighbours.
+            searched with itself, leave each item out of its own neighbors.
         gallery: Number of items in the gallery, at least 1.
 
     Returns:
         The four numbers.
 
     Raises:
-        ValueError: There is no query or no neighbour, an index is not in the gallery
-            or stands twice in a row, or `gallery` is below 1.
-        TypeError: `neighbours` are no integers.
+        ValueError: There is no query or no neighbor, an index is not in the gallery
+            or occurs twice in a row, or `gallery` is below 1.
+        TypeError: `neighbors` are not integers.
 
     Example:
         >>> hubness([[1], [0], [1], [1]], gallery=4)["anti_hubs"]
@@ -42,14 +42,14 @@ def hubness(neighbours: ArrayLike, gallery: int) -> dict[str, float]:
         in High-Dimensional Data, JMLR 11, 2010: the k-occurrences N_k and their
         standardized third moment.
     """
-    return hubness_of_occurrences(k_occurrences(neighbours, gallery))
+    return hubness_of_occurrences(k_occurrences(neighbors, gallery))
 
 
-def k_occurrences(neighbours: ArrayLike, gallery: int) -> NDArray[np.int64]:
+def k_occurrences(neighbors: ArrayLike, gallery: int) -> NDArray[np.int64]:
     """Count how many queries have each gallery item among their k nearest: N_k.
 
     Args:
-        neighbours: Integers `[Q, k]`, as `hubness` takes them.
+        neighbors: Integers `[Q, k]`, as `hubness` takes them.
         gallery: Number of items in the gallery, at least 1.
 
     Returns:
@@ -57,26 +57,26 @@ def k_occurrences(neighbours: ArrayLike, gallery: int) -> NDArray[np.int64]:
 
     Raises:
         ValueError: As `hubness`.
-        TypeError: `neighbours` are no integers.
+        TypeError: `neighbors` are not integers.
 
     Example:
         >>> k_occurrences([[1, 2], [0, 2], [1, 0]], gallery=4).tolist()
         [2, 2, 2, 0]
     """
     gallery = whole("gallery", gallery)
-    found = np.asarray(neighbours)
+    found = np.asarray(neighbors)
     if found.ndim != 2 or not found.size:
         raise ValueError(
-            "`neighbours` must be [Q, k], at least one query and one neighbour. "
+            "`neighbors` must be [Q, k], at least one query and one neighbor. "
             f"Received: shape {found.shape}."
         )
     if found.dtype.kind not in "iu":
-        raise TypeError(f"`neighbours` must be integers. Received: {found.dtype}.")
+        raise TypeError(f"`neighbors` must be integers. Received: {found.dtype}.")
     outside = (found < 0) | (found >= gallery)
     if outside.any():
         row, column = np.argwhere(outside)[0]
         raise ValueError(
-            f"`neighbours` must be from 0 to {gallery - 1}, the last item of the "
+            f"`neighbors` must be from 0 to {gallery - 1}, the last item of the "
             f"gallery. Received: {found[row, column]} in row {row}."
         )
     ordered = np.sort(found, axis=1)
@@ -84,14 +84,14 @@ def k_occurrences(neighbours: ArrayLike, gallery: int) -> NDArray[np.int64]:
     if twice.any():
         row = int(np.argmax(twice))
         raise ValueError(
-            "`neighbours` must not hold an item twice in a row. "
+            "`neighbors` must not hold an item twice in a row. "
             f"Received: {found[row].tolist()} in row {row}."
         )
     return np.bincount(found.ravel().astype("int64"), minlength=gallery)
 
 
 def hubness_of_occurrences(occurrences: ArrayLike) -> dict[str, float]:
-    """Measure hubness where it is known how often each item occurs.
+    """Measure hubness from the number of occurrences of each item.
 
     Args:
         occurrences: N_k, integers `[gallery]`, at least 0, at least one item.
@@ -101,7 +101,7 @@ def hubness_of_occurrences(occurrences: ArrayLike) -> dict[str, float]:
 
     Raises:
         ValueError: The shape is wrong, there is no item, or a count is below 0.
-        TypeError: `occurrences` are no integers.
+        TypeError: `occurrences` are not integers.
 
     Example:
         >>> hubness_of_occurrences([0, 1, 2])

@@ -1,4 +1,4 @@
-"""How well a search ranks where labels have a distance and no classes."""
+"""Compute retrieval metrics where labels have a distance instead of classes."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -6,25 +6,24 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from tfdml._embeddings import DIVERGED, as_embeddings
-from tfdml._labels import blocks_by_group, checked_labels, class_codes
+from tfdml.metrics._comparisons import checked_ks
 from tfdml.metrics._results import QueryResults
-from tfdml.metrics._task import checked_ks
-from tfdml.neighbors import ExactSearcher, Metric
+from tfdml.metrics._task import RetrievalTask
+from tfdml.neighbors import Metric, PreparedGallery, leave_out, nearest_in
 
-_BLOCK_ELEMENTS = 2**22  # label distances at once: 32 MiB
+_GATHERED = 2**22  # numbers gathered at once to be compared again: 32 MiB
 _CANCELLED = 1e-4  # of a product of this size at most 12 digits are right
 
 
 def label_distance_metrics(
-    embeddings: np.ndarray,
-    labels: np.ndarray,
+    embeddings: ArrayLike | RetrievalTask,
+    labels: ArrayLike,
     ks: Sequence[int] = (1, 10),
     *,
     label_distance: Callable[[np.ndarray, np.ndarray], Any] | None = None,
-    groups: np.ndarray | None = None,
+    groups: ArrayLike | None = None,
     metric: Metric = "cosine",
 ) -> dict[str, float]:
     """Search every item among the others and compare the labels of what is found.
@@ -35,11 +34,12 @@ def label_distance_metrics(
     - `ndcg_at_k`: sum_{i<=k} 1 / ((1 + d) log2(i + 1)), over the same sum of the
       ranking by d itself: from 0 to 1, where 1 is as good as it can be.
 
-    Each is the mean over queries. Ties stand in the order of the items. A zero
+    Each is the mean over queries. Ties come in the order of the items. A zero
     embedding has the cosine similarity 0 with all others.
 
     Args:
-        embeddings: Float array `[N, dimension]`.
+        embeddings: Float array `[N, dimension]`; or a `RetrievalTask` without classes
+            and roles, which holds the groups too.
         labels: Array `[N, ...]`, finite.
         ks: The k of the metrics, whole numbers from 1 to the number of items that
             every query is compared with.
@@ -81,12 +81,12 @@ def label_distance_metrics(
 
 
 def label_query_metrics(
-    embeddings: np.ndarray,
-    labels: np.ndarray,
+    embeddings: ArrayLike | RetrievalTask,
+    labels: ArrayLike,
     ks: Sequence[int] = (1, 10),
     *,
     label_distance: Callable[[np.ndarray, np.ndarray], Any] | None = None,
-    groups: np.ndarray | None = None,
+    groups: ArrayLike | None = None,
     metric: Metric = "cosine",
 ) -> QueryResults:
     """Measure each query as `label_distance_metrics` does, and keep what it measured.
@@ -112,25 +112,21 @@ def label_query_metrics(
         >>> results.values["label_distance_at_1"].tolist()
         [1.0, 1.0, 2.0]
     """
-    rows = as_embeddings("embeddings", embeddings, unit=False, remedy=DIVERGED)
-    labels = _checked_labels(labels, len(rows))
-    count = len(rows)
-    classes = np.arange(count)
-    if groups is not None:
-        classes = checked_labels("groups", groups, count)
-    group_of = class_codes("groups", classes)
-    numbers = _checked_ks(ks, group_of)
+    task = _checked_task(embeddings, groups)
+    count = len(task)
+    labels = _finite_labels(labels, count)
+    classes = np.arange(count) if task.groups is None else task.groups
+    numbers = _checked_ks(ks, task)
     if label_distance is None:
         labels, label_distance = _vectors(labels)
     values = np.empty((count, 2 * len(numbers)))
-    searcher = ExactSearcher(rows, metric, zero_rows=True)
+    gallery = PreparedGallery(task.embeddings, metric)
     depth = max(numbers)
-    for block, exclude in blocks_by_group(group_of, group_of, _BLOCK_ELEMENTS, count):
-        found, _ = searcher.nearest(rows[block], depth, exclude)
+    for block, exclude in task.blocks(task.queries, task.limits.label_distances, count):
+        found, _ = nearest_in(gallery, task.embeddings[block], depth, exclude)
         apart = _distances(label_distance, labels[block], labels)
         received = np.take_along_axis(apart, found, axis=1)
-        left_out = np.nonzero(exclude >= 0)
-        apart[left_out[0], exclude[left_out]] = np.inf
+        leave_out(apart, exclude, np.inf)
         best = np.sort(np.partition(apart, depth - 1, axis=1)[:, :depth], axis=1)
         values[block] = np.stack(list(_measured(received, best, numbers)), axis=1)
     names = [f"{name}_at_{k}" for k in numbers for name in ("label_distance", "ndcg")]
@@ -146,7 +142,20 @@ def label_query_metrics(
     )
 
 
-def _checked_labels(labels: Any, count: int) -> NDArray[Any]:
+def _checked_task(
+    embeddings: ArrayLike | RetrievalTask, groups: ArrayLike | None
+) -> RetrievalTask:
+    if not isinstance(embeddings, RetrievalTask):
+        return RetrievalTask(embeddings, groups=groups)
+    if groups is not None or embeddings.labels is not None or embeddings.has_roles:
+        raise ValueError(
+            "`embeddings` must be a task without classes and roles, and hold the "
+            f"`groups` itself. Received: a task of {embeddings}, groups={groups!r}."
+        )
+    return embeddings
+
+
+def _finite_labels(labels: Any, count: int) -> NDArray[Any]:
     labels = np.asarray(labels)
     if labels.shape[:1] != (count,):
         raise ValueError(
@@ -163,17 +172,17 @@ def _checked_labels(labels: Any, count: int) -> NDArray[Any]:
     return labels
 
 
-def _checked_ks(ks: Sequence[int], group_of: NDArray[np.int64]) -> list[int]:
-    numbers, count = checked_ks(ks), len(group_of)
+def _checked_ks(ks: Sequence[int], task: RetrievalTask) -> list[int]:
+    numbers, count = checked_ks(ks), len(task)
     if count < 2:
         raise ValueError(
             f"`embeddings` must hold two items or more. Received: {count}."
         )
-    allowed = count - int(np.bincount(group_of).max())
+    allowed = int(task.compared_counts.min())
     if not allowed:
         raise ValueError(
-            "`groups` must be two or more: a query is compared with those of others. "
-            f"Received: all {count} items in one."
+            "`groups` must hold two groups or more: a query is compared with the "
+            f"others. Received: all {count} items in one."
         )
     if max(numbers) > allowed:
         raise ValueError(
@@ -268,7 +277,7 @@ def _euclidean(
     sizes = (left**2).sum(axis=1)[:, np.newaxis] + (right**2).sum(axis=1)
     squares = sizes - 2 * left @ right.T
     rows, columns = np.nonzero(squares < _CANCELLED * sizes)
-    step = max(1, _BLOCK_ELEMENTS // max(1, labels.shape[1]))
+    step = max(1, _GATHERED // max(1, labels.shape[1]))
     for start in range(0, len(rows), step):
         a, b = rows[start : start + step], columns[start : start + step]
         squares[a, b] = ((labels[a] - others[b]) ** 2).sum(axis=1)

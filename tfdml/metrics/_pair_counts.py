@@ -1,25 +1,24 @@
-"""Counts of positive and negative pairs by their similarity, over all pairs."""
+"""Count all positive and negative pairs by their similarity."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._embeddings import as_embeddings, row_norms
-from tfdml._labels import checked_role, class_codes
+from tfdml._embeddings import row_norms
+from tfdml.metrics._task import RetrievalTask
+from tfdml.neighbors import leave_out
 
 STEP = 2.0**-20
 """Similarities are rounded to the nearest multiple of it."""
 
-_BLOCK_ELEMENTS = 2**23  # pairs at once: 64 MiB of scores and 64 MiB of bins
 _LEFT_OUT = 2**21 + 1  # the bin behind that of similarity 1
 
 
 @dataclass(frozen=True, eq=False)
 class PairCounts:
-    """How many pairs have which similarity."""
+    """The number of pairs of each similarity."""
 
     scores: NDArray[np.float64]
     """Distinct similarities, multiples of `STEP`, rising, `[S]`."""
@@ -30,8 +29,8 @@ class PairCounts:
 
 
 def pair_counts(
-    embeddings: ArrayLike,
-    labels: ArrayLike,
+    embeddings: ArrayLike | RetrievalTask,
+    labels: ArrayLike | None = None,
     *,
     is_query: ArrayLike | None = None,
     is_gallery: ArrayLike | None = None,
@@ -51,7 +50,8 @@ def pair_counts(
     that both have both roles then count twice, once from each side.
 
     Args:
-        embeddings: Float array `[N, dimension]`, finite.
+        embeddings: Float array `[N, dimension]`, finite; or a `RetrievalTask`, which
+            holds labels, roles and groups too.
         labels: Integers or strings `[N]`. Pairs of one label are positive.
         is_query: Bool array `[N]`; `None`: all are queries.
         is_gallery: Bool array `[N]`; `None`: all are in the gallery.
@@ -69,9 +69,11 @@ def pair_counts(
         >>> counts.scores.tolist(), counts.positives.tolist(), counts.negatives.tolist()
         ([0.0, 1.0], [0, 1], [2, 0])
     """
-    items = _checked_items(embeddings, labels, is_query, is_gallery, groups)
+    task = RetrievalTask.of(
+        embeddings, labels, is_query=is_query, is_gallery=is_gallery, groups=groups
+    )
     everything, positives = (np.zeros(_LEFT_OUT + 1, np.int64) for _ in range(2))
-    for bins, is_positive in _blocks(items):
+    for bins, is_positive in _blocks(task, _unit_rows(task), task.queries):
         _count(everything, bins.ravel())
         _count(positives, bins[is_positive])
     everything[_LEFT_OUT] = 0
@@ -81,13 +83,7 @@ def pair_counts(
 
 
 def accepted_by_class(
-    embeddings: ArrayLike,
-    labels: ArrayLike,
-    thresholds: ArrayLike,
-    *,
-    is_query: ArrayLike | None = None,
-    is_gallery: ArrayLike | None = None,
-    groups: ArrayLike | None = None,
+    task: RetrievalTask, thresholds: ArrayLike
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Count the positive pairs of each class that reach a similarity.
 
@@ -95,35 +91,33 @@ def accepted_by_class(
     computed.
 
     Args:
-        embeddings: As in `pair_counts`.
-        labels: As in `pair_counts`.
+        task: Whose pairs are counted.
         thresholds: Similarities `[T]`, not NaN: pairs of at least these are accepted.
-        is_query: As in `pair_counts`.
-        is_gallery: As in `pair_counts`.
-        groups: As in `pair_counts`.
 
     Returns:
         Accepted pairs `[T, C]` and all pairs `[C]`, int64, of the classes in the sorted
         order of their labels.
 
     Raises:
-        ValueError: As `pair_counts`, or `thresholds` are no numbers `[T]`.
+        ValueError: `thresholds` are not numbers `[T]`.
 
     Example:
         >>> rows = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [3.0, 4.0]]
-        >>> accepted, pairs = accepted_by_class(rows, ["a", "a", "b", "b"], [0.8, 0.9])
+        >>> task = RetrievalTask(rows, ["a", "a", "b", "b"])
+        >>> accepted, pairs = accepted_by_class(task, [0.8, 0.9])
         >>> accepted.tolist(), pairs.tolist()
         ([[1, 1], [1, 0]], [1, 1])
     """
-    items = _checked_items(embeddings, labels, is_query, is_gallery, groups)
     lowest = np.ceil((_checked_thresholds(thresholds) + 1) / STEP)
-    classes = int(items.labels.max(initial=-1)) + 1
-    order = np.argsort(items.labels, kind="stable")
-    ends = np.cumsum(np.bincount(items.labels, minlength=classes))
+    classes, class_of, unit_rows = task.class_count, task.class_of, _unit_rows(task)
     accepted = np.zeros((len(lowest), classes), np.int64)
     pairs = np.zeros(classes, np.int64)
-    for name, members in enumerate(np.split(order, ends[:-1]) if classes else []):
-        for bins, _ in _blocks(items.of(members)):
+    queries, searched = (
+        _by_class(class_of, items, classes) for items in (task.queries, task.searched)
+    )
+    for name in range(classes):
+        of_class = task.among(searched[name])
+        for bins, _ in _blocks(of_class, unit_rows, queries[name]):
             kept = bins[bins < _LEFT_OUT]
             pairs[name] += len(kept)
             found = [np.count_nonzero(kept >= bin_) for bin_ in lowest]
@@ -131,43 +125,22 @@ def accepted_by_class(
     return accepted, pairs
 
 
-class _Items(NamedTuple):
-    rows: NDArray[np.float64]
-    """Of length 1 or 0."""
-    labels: NDArray[np.int64]
-    is_query: NDArray[np.bool_]
-    is_gallery: NDArray[np.bool_]
-    has_roles: bool
-    groups: NDArray[np.int64] | None
-
-    def of(self, members: NDArray[np.int64]) -> "_Items":
-        return _Items(
-            self.rows[members],
-            self.labels[members],
-            self.is_query[members],
-            self.is_gallery[members],
-            self.has_roles,
-            None if self.groups is None else self.groups[members],
-        )
+def _by_class(
+    class_of: NDArray[np.int64], items: NDArray[np.int64], classes: int
+) -> list[NDArray[np.int64]]:
+    """Return the items of each class, rising."""
+    order = items[np.argsort(class_of[items], kind="stable")]
+    ends = np.cumsum(np.bincount(class_of[items], minlength=classes))
+    return np.split(order, ends[:-1])
 
 
-def _checked_items(
-    embeddings: ArrayLike,
-    labels: ArrayLike,
-    is_query: ArrayLike | None,
-    is_gallery: ArrayLike | None,
-    groups: ArrayLike | None,
-) -> _Items:
-    rows = as_embeddings("embeddings", embeddings, unit=False)
-    count, norms = len(rows), row_norms(rows)
-    return _Items(
-        rows / np.where(norms > 0, norms, 1)[:, None],
-        class_codes("labels", labels, count),
-        checked_role("is_query", is_query, count),
-        checked_role("is_gallery", is_gallery, count),
-        is_query is not None or is_gallery is not None,
-        None if groups is None else class_codes("groups", groups, count),
+def _unit_rows(task: RetrievalTask) -> NDArray[np.float64]:
+    """Return the embeddings at length 1, rows of zeros as they are."""
+    norms = row_norms(task.embeddings)
+    rows: NDArray[np.float64] = (
+        task.embeddings / np.where(norms > 0, norms, 1)[:, np.newaxis]
     )
+    return rows
 
 
 def _checked_thresholds(thresholds: ArrayLike) -> NDArray[np.float64]:
@@ -182,41 +155,38 @@ def _checked_thresholds(thresholds: ArrayLike) -> NDArray[np.float64]:
     return array.astype(np.float64)
 
 
-def _blocks(items: _Items) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
+def _blocks(
+    task: RetrievalTask, unit_rows: NDArray[np.float64], queries: NDArray[np.int64]
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
     """Yield the bin of each pair, block by block, and which pairs are positive.
 
-    A bin is (similarity + 1) / `STEP`, or `_LEFT_OUT` for what is no pair. The arrays
-    are used again for the next block.
+    A bin is (similarity + 1) / `STEP`, or `_LEFT_OUT` for what is not a pair. The
+    arrays are used again for the next block.
     """
-    left, right = items.is_query.nonzero()[0], items.is_gallery.nonzero()[0]
-    rows = items.rows[right] if items.has_roles else items.rows
-    step = max(1, min(len(left), _BLOCK_ELEMENTS // max(1, len(right))))
+    searched, class_of = task.searched, task.class_of
+    gallery_rows = unit_rows[searched] if len(searched) < len(task) else unit_rows
+    step = max(1, min(len(queries), task.limits.pairs // max(1, len(searched))))
     # Fresh arrays of this size would cost more, in page faults, than the product.
-    scores_memory = np.empty(step * len(right))
-    bins_memory = np.empty(step * len(right), np.int64)
-    for start in range(0, len(left), step):
-        block = left[start : start + step]
-        # Without roles only the pairs above the diagonal.
-        columns = right if items.has_roles else right[start:]
+    scores_memory = np.empty(step * len(searched))
+    bins_memory = np.empty(step * len(searched), np.int64)
+    for start in range(0, len(queries), step):
+        block = queries[start : start + step]
+        # Without roles queries and gallery are the same items: only the pairs above
+        # the diagonal count.
+        skipped = 0 if task.has_roles else start
+        columns = searched[skipped:]
         shape, size = (len(block), len(columns)), len(block) * len(columns)
         scores = scores_memory[:size].reshape(shape)
         bins = bins_memory[:size].reshape(shape)
-        gallery = rows[len(right) - len(columns) :]
-        np.matmul(items.rows[block] / STEP, gallery.T, out=scores)
+        np.matmul(unit_rows[block] / STEP, gallery_rows[skipped:].T, out=scores)
         # Conversion to integers cuts off: with a half added it rounds.
         scores += 1 / STEP + 0.5
         np.copyto(bins, scores, casting="unsafe")
-        if items.has_roles:
-            own = np.searchsorted(right, block)
-            inside = np.flatnonzero(items.is_gallery[block])
-            bins[inside, own[inside]] = _LEFT_OUT
-        else:
+        leave_out(bins, task.excluded(block) - skipped, _LEFT_OUT)
+        if not task.has_roles:
             square = bins[:, : len(block)]
             np.copyto(square, _LEFT_OUT, where=np.tri(len(block), dtype=bool))
-        if items.groups is not None:
-            is_one_group = items.groups[block, None] == items.groups[columns]
-            bins[is_one_group] = _LEFT_OUT
-        yield bins, items.labels[block, None] == items.labels[columns]
+        yield bins, class_of[block, np.newaxis] == class_of[columns]
 
 
 def _count(totals: NDArray[np.int64], bins: NDArray[np.int64]) -> None:

@@ -1,4 +1,4 @@
-"""What was measured of each query, and the means that are made of it."""
+"""Hold the metrics of each query and average them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml._arguments import one_of
-from tfdml._labels import checked_labels
+from tfdml._labels import as_labels
 
 Average = Literal["micro", "macro"]
 WithoutPositive = Literal["skip", "zero"]
@@ -18,8 +18,8 @@ WithoutPositive = Literal["skip", "zero"]
 class RankingCurve:
     """Mean precision of rankings at levels of recall.
 
-    The precision of a query at recall r is known where a positive stands: i / rank_i
-    at r = i / R for the i-th of its R positives.
+    The precision of a query is defined at its positives: i / rank_i at recall i / R for
+    the i-th of its R positives.
 
     Args:
         recall: 0, 0.01, ... 1, float64 `[101]`.
@@ -37,17 +37,17 @@ class RankingCurve:
 
 @dataclass(frozen=True, eq=False)
 class QueryResults:
-    """Metrics of each query that has a positive, and which queries have none.
+    """Metrics of each query with a positive, and the queries without one.
 
     Args:
-        queries: Which items these queries are, int64 `[Q]`, in rising order.
+        queries: The items that these queries are, int64 `[Q]`, rising.
         classes: The class of each, integers or strings `[Q]`; without classes, what the
             query is a sample of, such as its sequence.
         values: Metrics by name, each float64 `[Q]`.
         first_ranks: Rank of the first positive, from 1, int64 `[Q]`; None where labels
             are continuous.
         curve: Precision against recall; None where labels are continuous.
-        without_positive: Which items are queries without a positive, int64 `[U]`.
+        without_positive: The items that are queries without a positive, int64 `[U]`.
         classes_without_positive: The class of each of those, `[U]`.
     """
 
@@ -72,7 +72,7 @@ class QueryResults:
                 the code of most papers.
 
         Raises:
-            ValueError: An argument is none of these.
+            ValueError: An argument is not one of these.
         """
         one_of("average", average, get_args(Average))
         one_of("without_positive", without_positive, get_args(WithoutPositive))
@@ -91,7 +91,7 @@ class QueryResults:
         }
 
     def by(self, groups: ArrayLike) -> dict[Any, dict[str, float]]:
-        """Return the means over the queries of each group, and their numbers.
+        """Average over the queries of each group, and count them.
 
         Args:
             groups: The group of each item, such as its category, integers or strings
@@ -102,13 +102,13 @@ class QueryResults:
             (left out where none has), `queries` and `queries_without_positive`.
 
         Raises:
-            ValueError: There is not one group an item, as far as the queries go.
+            ValueError: `groups` is too short for the queries.
         """
-        names = checked_labels("groups", groups)
+        names = as_labels("groups", groups)
         last = max(self.queries.max(initial=-1), self.without_positive.max(initial=-1))
         if len(names) <= last:
             raise ValueError(
-                f"`groups` must have one entry an item, {last + 1} or more. Received: "
+                f"`groups` must have one entry per item, {last + 1} or more. Received: "
                 f"{len(names)}."
             )
         found, of = np.unique(names, return_inverse=True)

@@ -1,31 +1,32 @@
-"""Retrieval metrics of a whole set, exact."""
+"""Compute exact retrieval metrics of a whole set from the ranks of positives."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from tfdml._embeddings import DIVERGED, as_embeddings
-from tfdml._labels import checked_labels, checked_role
-from tfdml.metrics._ranked import LEVELS, Ranked
 from tfdml.metrics._results import Average, QueryResults, RankingCurve, WithoutPositive
 from tfdml.metrics._task import RetrievalTask
 from tfdml.neighbors import Metric, PreparedGallery, Ties, check_ties, ranks_in
 
+_LEVELS = 100  # precision is given at recall 0, 1 / 100, 2 / 100, ... 1
+
 
 def retrieval_metrics(
-    embeddings: np.ndarray,
-    labels: np.ndarray,
+    embeddings: ArrayLike | RetrievalTask,
+    labels: ArrayLike | None = None,
     ks: Sequence[int] = (1, 5),
     *,
     metric: Metric = "cosine",
-    is_query: np.ndarray | None = None,
-    is_gallery: np.ndarray | None = None,
-    groups: np.ndarray | None = None,
+    is_query: ArrayLike | None = None,
+    is_gallery: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
     ties: Ties = "index",
     average: Average = "micro",
     without_positive: WithoutPositive = "skip",
 ) -> dict[str, float]:
-    """Search every item among all others and say how good the rankings are.
+    """Search every item among all others and measure the rankings.
 
     With `is_query` and `is_gallery`, as In-Shop has them, queries alone are searched
     with, and the gallery alone is searched; an item may be both. The query itself is
@@ -44,14 +45,15 @@ def retrieval_metrics(
     - `mean_average_precision`: (1/R) sum_i i / rank_i, of the whole ranking.
     - `mean_reciprocal_rank`: 1 / rank_1.
     - `roc_auc`: share of pairs of a positive and a negative of which the positive
-      stands first, 1 - sum_i (rank_i - i) / (R N-); 1 without negatives.
+      comes first, 1 - sum_i (rank_i - i) / (R N-); 1 without negatives.
 
     Precision@k of open-metric-learning divides by min(k, R) instead, and its mAP@k by
     the positives found; pytorch-metric-learning's mean average precision is that of a
     ranking cut at its k.
 
     Args:
-        embeddings: Float array `[N, dimension]`.
+        embeddings: Float array `[N, dimension]`; or a `RetrievalTask`, which holds
+            labels, roles and groups too.
         labels: Class of each item, integers or strings `[N]`. Super-classes give the
             metrics of these.
         ks: The k of Precision@k and Recall@k, each at least 1 and at most the number of
@@ -62,7 +64,7 @@ def retrieval_metrics(
         groups: Integers or strings `[N]`: items of the query's own group are neither
             searched nor positives, such as the other frames of its clip. `None` leaves
             out the query alone.
-        ties: Which of items of equal score stands first, see `tfdml.neighbors`:
+        ties: Which of items of equal score comes first, see `tfdml.neighbors`:
             `"index"`, `"pessimistic"` or `"optimistic"`.
         average: `"micro"`: mean over queries; `"macro"`: mean over classes of the mean
             over their queries.
@@ -104,14 +106,14 @@ def retrieval_metrics(
 
 
 def query_metrics(
-    embeddings: np.ndarray,
-    labels: np.ndarray,
+    embeddings: ArrayLike | RetrievalTask,
+    labels: ArrayLike | None = None,
     ks: Sequence[int] = (1, 5),
     *,
     metric: Metric = "cosine",
-    is_query: np.ndarray | None = None,
-    is_gallery: np.ndarray | None = None,
-    groups: np.ndarray | None = None,
+    is_query: ArrayLike | None = None,
+    is_gallery: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
     ties: Ties = "index",
 ) -> QueryResults:
     """Measure each query as `retrieval_metrics` does, and keep what it measured.
@@ -128,7 +130,7 @@ def query_metrics(
         is_query: Which items are searched with.
         is_gallery: Which items are searched.
         groups: What must not be compared.
-        ties: Which of items of equal score stands first.
+        ties: Which of items of equal score comes first.
 
     Returns:
         The metrics of each query, by the names of `retrieval_metrics`.
@@ -143,34 +145,126 @@ def query_metrics(
         ([0, 1, 2], [1.0, 1.0, 0.0])
     """
     check_ties(ties)
-    rows = as_embeddings("embeddings", embeddings, unit=False, remedy=DIVERGED)
-    labels = checked_labels("labels", labels, len(rows))
     task = RetrievalTask.of(
-        labels,
-        checked_role("is_query", is_query, len(labels)),
-        checked_role("is_gallery", is_gallery, len(labels)),
-        None if groups is None else checked_labels("groups", groups, len(labels)),
+        embeddings, labels, is_query=is_query, is_gallery=is_gallery, groups=groups
     )
     ks = task.checked_ks(ks)
-    gallery = PreparedGallery(rows[task.searched], metric)
+    classes = np.asarray(task.labels)
+    queries = np.flatnonzero(task.has_positive)
+    without_positive = np.flatnonzero(task.is_query & ~task.has_positive)
+    allowed = task.compared_counts[queries]
+    gallery = PreparedGallery(task.embeddings[task.searched], metric)
     parts, first_ranks = [], []
-    curve = np.zeros((2, LEVELS + 1))
-    for block in task.blocks(gallery.queries_at_once()):
-        exclude, positives = task.compared(block)
-        ranks = ranks_in(
-            gallery, rows[task.queries[block]], positives, exclude, ties=ties
+    curve = np.zeros((2, _LEVELS + 1))
+    for block in _blocks(
+        task.positive_counts[queries], task.limits.ranks, gallery.queries_at_once()
+    ):
+        items = queries[block]
+        ranks = _PositiveRanks.of(
+            ranks_in(
+                gallery,
+                task.embeddings[items],
+                task.positives(items),
+                task.excluded(items),
+                ties=ties,
+            )
         )
-        ranked = Ranked.of(ranks)
-        parts.append(ranked.values(ks, task.allowed[block]))
-        first_ranks.append(ranked.ranks[ranked.starts])
-        curve += ranked.precision_at_recall()
-    curve /= len(task.queries)
+        parts.append(ranks.values(ks, allowed[block]))
+        first_ranks.append(ranks.ranks[ranks.starts])
+        curve += ranks.precision_at_recall()
+    curve /= len(queries)
     return QueryResults(
-        queries=task.queries,
-        classes=labels[task.queries],
+        queries=queries,
+        classes=classes[queries],
         values={n: np.concatenate([part[n] for part in parts]) for n in parts[0]},
         first_ranks=np.concatenate(first_ranks),
-        curve=RankingCurve(np.arange(LEVELS + 1) / LEVELS, curve[0], curve[1]),
-        without_positive=task.without_positive,
-        classes_without_positive=labels[task.without_positive],
+        curve=RankingCurve(np.arange(_LEVELS + 1) / _LEVELS, curve[0], curve[1]),
+        without_positive=without_positive,
+        classes_without_positive=classes[without_positive],
     )
+
+
+def _blocks(sizes: NDArray[np.int64], ranks: int, most: int) -> Iterator[slice]:
+    """Yield slices of the queries with a bounded number of positives each.
+
+    Args:
+        sizes: How many positives each query has.
+        ranks: How many positives a slice may have; one query may have more.
+        most: How many queries a slice may have.
+    """
+    start = 0
+    until = np.cumsum(sizes)
+    while start < len(sizes):
+        before = until[start - 1] if start else 0
+        stop = int(np.searchsorted(until, before + ranks, "right"))
+        stop = min(max(stop, start + 1), start + most)
+        yield slice(start, stop)
+        start = stop
+
+
+class _PositiveRanks(NamedTuple):
+    """The ranks of all positives of some queries, in one."""
+
+    ranks: NDArray[np.int64]
+    owners: NDArray[np.int64]
+    """The query of each rank."""
+    sizes: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    ordinals: NDArray[np.int64]
+    """The 1-based index of each among the positives of its query."""
+
+    @classmethod
+    def of(cls, ranks: list[NDArray[np.int64]]) -> "_PositiveRanks":
+        """Join the rising ranks of each query, at least one each."""
+        sizes = np.array([len(found) for found in ranks])
+        starts = np.cumsum(sizes) - sizes
+        owners = np.repeat(np.arange(len(sizes)), sizes)
+        ordinals = np.arange(len(owners)) - starts[owners] + 1
+        return cls(np.concatenate(ranks), owners, sizes, starts, ordinals)
+
+    def values(
+        self, ks: Sequence[int], allowed: NDArray[np.int64]
+    ) -> dict[str, NDArray[np.float64]]:
+        """Return the metrics of each query."""
+
+        def total(weights: NDArray[Any]) -> NDArray[np.float64]:
+            size = len(self.sizes)
+            sums = np.bincount(self.owners, weights, minlength=size)
+            return sums.astype(np.float64, copy=False)
+
+        values = {}
+        for k in ks:
+            found = total(self.ranks <= k)
+            values[f"precision_at_{k}"] = found / k
+            values[f"recall_at_{k}"] = (found > 0).astype(np.float64)
+        precision = self.ordinals / self.ranks
+        is_within = self.ranks <= self.sizes[self.owners]
+        values["r_precision"] = total(is_within) / self.sizes
+        values["map_at_r"] = total(precision * is_within) / self.sizes
+        values["mean_average_precision"] = total(precision) / self.sizes
+        values["mean_reciprocal_rank"] = 1 / self.ranks[self.starts]
+        pairs = self.sizes * (allowed - self.sizes)
+        values["roc_auc"] = 1 - total(self.ranks - self.ordinals) / np.maximum(pairs, 1)
+        return values
+
+    def precision_at_recall(self) -> NDArray[np.float64]:
+        """Sum over queries the precision at each level of recall, `[2, 101]`."""
+        precision = self.ordinals / self.ranks
+        ends = self.starts + self.sizes
+        sums = np.empty((2, _LEVELS + 1))
+        for level in range(_LEVELS + 1):
+            reached = level * self.sizes  # in hundredths of a positive
+            place = np.maximum(-(-reached // _LEVELS), 1) - 1
+            # The highest precision from that positive on; the 0 lets the last end be.
+            spans = np.stack([self.starts + place, ends], axis=1).ravel()
+            highest = np.maximum.reduceat(np.append(precision, 0), spans)[::2]
+            sums[0, level] = highest.sum()
+            left = np.clip(reached // _LEVELS, 1, self.sizes) - 1
+            right = np.minimum(left + 1, self.sizes - 1)
+            share = np.maximum(reached / _LEVELS - (left + 1), 0)
+            before, after = (
+                precision[self.starts + left],
+                precision[self.starts + right],
+            )
+            sums[1, level] = (before + share * (after - before)).sum()
+        return sums

@@ -1,152 +1,154 @@
-"""Who is searched with, in what, and what counts as found."""
+"""Check embeddings with their classes, roles and groups once for all metrics."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from tfdml._arguments import whole
+from tfdml._embeddings import DIVERGED, as_embeddings
+from tfdml.metrics._comparisons import Comparisons
+from tfdml.neighbors import Metric, PreparedGallery, nearest_in
 
-_RANKS_AT_ONCE = 2**18  # a class of thousands has as many ranks for each query
+
+@dataclass(frozen=True)
+class MetricLimits:
+    """How much a metric computes at once; the results do not depend on it.
+
+    Args:
+        excluded: Gallery rows that a block of queries leaves out.
+        ranks: Ranks of a block of queries: a class of thousands has as many for each.
+        pairs: Pairs of items: by default 64 MiB of scores and 64 MiB of bins.
+        label_distances: Label distances: by default 32 MiB.
+        first: Neighbors in which the nearest of another class is looked for first.
+    """
+
+    excluded: int = 2**20
+    ranks: int = 2**18
+    pairs: int = 2**23
+    label_distances: int = 2**22
+    first: int = 32
 
 
-class RetrievalTask(NamedTuple):
-    """Who is compared with whom."""
+USUAL_LIMITS = MetricLimits()
 
-    queries: NDArray[np.int64]
-    """Which items are queries with a positive."""
-    without_positive: NDArray[np.int64]
-    searched: NDArray[np.int64]
-    """Which items are the gallery."""
-    members: list[NDArray[np.int64]]
-    """By class: which gallery rows it has."""
-    class_of: NDArray[np.int64]
-    """Of each item."""
-    banned: list[NDArray[np.int64]]
-    """By group: which gallery rows its queries must not be compared with."""
-    group_of: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    """How many positives each query has."""
-    allowed: NDArray[np.int64]
-    """How many items each query is compared with."""
-    has_groups: bool
+
+class RetrievalTask(Comparisons):
+    """Embeddings with their classes, roles and groups, checked once for many metrics.
+
+    Metrics take it in the place of these five arguments.
+
+    Args:
+        embeddings: Real finite numbers `[N, dimension]`; or another task, whose
+            embeddings are taken as they are.
+        labels: As in `Comparisons`, and so are the others.
+        is_query: Which items are queries.
+        is_gallery: Which items are searched.
+        groups: Which items are not compared with each other.
+        limits: How much metrics compute at once.
+
+    Attributes:
+        embeddings: float32 `[N, dimension]`.
+
+    Raises:
+        ValueError: A shape or type does not fit, or a number is not finite.
+
+    Example:
+        >>> task = RetrievalTask([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]], [7, 7, 8])
+        >>> task.nearest(task.queries, 1)[0].tolist()
+        [[1], [0], [1]]
+    """
+
+    def __init__(
+        self,
+        embeddings: "ArrayLike | RetrievalTask",
+        labels: ArrayLike | None = None,
+        *,
+        is_query: ArrayLike | None = None,
+        is_gallery: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        limits: MetricLimits = USUAL_LIMITS,
+    ) -> None:
+        self.embeddings = embedded_rows(embeddings)
+        self.limits = limits
+        super().__init__(
+            len(self.embeddings),
+            labels,
+            is_query=is_query,
+            is_gallery=is_gallery,
+            groups=groups,
+        )
 
     @classmethod
     def of(
         cls,
-        labels: NDArray[Any],
-        is_query: NDArray[np.bool_],
-        is_gallery: NDArray[np.bool_],
-        groups: NDArray[Any] | None,
+        embeddings: "ArrayLike | RetrievalTask",
+        labels: ArrayLike | None,
+        *,
+        is_query: ArrayLike | None,
+        is_gallery: ArrayLike | None,
+        groups: ArrayLike | None,
     ) -> "RetrievalTask":
-        """Work out who is compared; the arguments are those of `query_metrics`."""
-        count = len(labels)
-        searched = np.flatnonzero(is_gallery)
-        names, class_of = np.unique(labels, return_inverse=True)
-        group_of = np.arange(count)
-        if groups is not None:
-            group_of = np.unique(groups, return_inverse=True)[1]
-        # The positives are the gallery's items of the class less those of the group.
-        pairs = class_of * count + group_of
-        kinds, kind_of = np.unique(pairs, return_inverse=True)
-        both = np.bincount(kind_of[searched], minlength=len(kinds))[kind_of]
-        members = _rows_by(class_of[searched], len(names))
-        banned = _rows_by(group_of[searched], count)
-        sizes = np.array([len(rows) for rows in members])[class_of] - both
-        queries = np.flatnonzero(is_query & (sizes > 0))
-        left_out = np.array([len(rows) for rows in banned])[group_of]
-        return cls(
-            queries=queries,
-            without_positive=np.flatnonzero(is_query & (sizes <= 0)),
-            searched=searched,
-            members=members,
-            class_of=class_of,
-            banned=banned,
-            group_of=group_of,
-            sizes=sizes[queries],
-            allowed=len(searched) - left_out[queries],
-            has_groups=groups is not None,
-        )
-
-    def checked_ks(self, ks: Sequence[int]) -> list[int]:
-        """Return the k of the metrics.
+        """Return the task that a metric was given, or make one of its arguments.
 
         Raises:
-            ValueError: No query has a positive, or a k is no whole number from 1 to the
-                number of items that every query is compared with.
+            ValueError: As the constructor; or something is given beside a task.
         """
-        if not len(self.queries):
-            raise ValueError(self._why_nothing())
-        allowed = int(self.allowed.min())
-        numbers = checked_ks(ks)
-        if max(numbers) > allowed:
-            raise ValueError(
-                f"`ks` must be from 1 to {allowed}, the number of items in the gallery "
-                f"less the query. Received: {numbers}."
+        if not isinstance(embeddings, RetrievalTask):
+            if labels is None:
+                raise ValueError("`labels` must be given. Received: None.")
+            return cls(
+                embeddings,
+                labels,
+                is_query=is_query,
+                is_gallery=is_gallery,
+                groups=groups,
             )
-        return numbers
+        for name, value in {
+            "labels": labels,
+            "is_query": is_query,
+            "is_gallery": is_gallery,
+            "groups": groups,
+        }.items():
+            if value is not None:
+                raise ValueError(
+                    f"`{name}` must not be given beside a `RetrievalTask`, which holds "
+                    f"it. Received: {name}={value!r}."
+                )
+        return embeddings
 
-    def _why_nothing(self) -> str:
-        """Say why no query has a positive."""
-        queries, searched = len(self.without_positive), len(self.searched)
-        if not queries:
-            return "`is_query` must name a query. Received: none."
-        if not searched:
-            return "`is_gallery` must name an item to search. Received: none."
-        if self.has_groups:
-            return (
-                "No query has a positive outside of its own group: `labels` and "
-                f"`groups` must let some. Received: {queries} queries, {searched} "
-                "items in the gallery."
-            )
-        return (
-            "`labels` must hold some label twice: no query has a positive. Received: "
-            f"{queries} queries, {searched} items in the gallery."
-        )
+    def nearest(
+        self, items: NDArray[np.int64], k: int, metric: Metric = "cosine"
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Find the nearest items that each query is compared with, by exact search.
 
-    def blocks(self, most: int) -> Iterator[slice]:
-        """Yield slices of the queries with a bounded number of positives each."""
-        start = 0
-        until = np.cumsum(self.sizes)
-        while start < len(self.queries):
-            before = until[start - 1] if start else 0
-            stop = int(np.searchsorted(until, before + _RANKS_AT_ONCE, "right"))
-            stop = min(max(stop, start + 1), start + most)
-            yield slice(start, stop)
-            start = stop
+        Args:
+            items: Which items search, int64 `[Q]`.
+            k: How many items to find, at least 1.
+            metric: As in `tfdml.neighbors.nearest_neighbors`.
 
-    def compared(
-        self, block: slice
-    ) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
-        """Return the gallery rows that each query leaves out, and its positives."""
-        queries = self.queries[block]
-        lists = [self.banned[group] for group in self.group_of[queries]]
-        exclude = np.full((len(queries), max(map(len, lists))), -1, np.int64)
-        positives = []
-        for row, (query, banned) in enumerate(zip(queries, lists, strict=True)):
-            exclude[row, : len(banned)] = banned
-            members = self.members[self.class_of[query]]
-            groups = self.group_of[self.searched[members]]
-            positives.append(members[groups != self.group_of[query]])
-        return exclude, positives
+        Returns:
+            Items, int64 `[Q, k]`, the nearest first, and their scores, float32
+            `[Q, k]`; -1 and -inf after the last one.
+        """
+        found = np.full((len(items), k), -1, np.int64)
+        scores = np.full((len(items), k), -np.inf, np.float32)
+        if not len(self.searched):
+            return found, scores
+        gallery = PreparedGallery(self.embeddings[self.searched], metric)
+        for block, exclude in self.blocks(items, self.limits.excluded):
+            allowed = len(self.searched) - (exclude >= 0).sum(axis=1)
+            depths = np.minimum(allowed, k)
+            for depth in np.unique(depths):  # one, but in a very small gallery
+                some = depths == depth
+                queries = self.embeddings[items[block[some]]]
+                rows, values = nearest_in(gallery, queries, depth, exclude[some])
+                found[block[some], :depth] = self.searched[rows]
+                scores[block[some], :depth] = values
+        return found, scores
 
 
-def checked_ks(ks: Sequence[int]) -> list[int]:
-    """Return the k of metrics as whole numbers.
-
-    Raises:
-        ValueError: There is none, or one is no whole number of at least 1.
-    """
-    if isinstance(ks, str) or not np.iterable(ks):
-        raise ValueError(f"`ks` must be a sequence of whole numbers. Received: {ks!r}.")
-    numbers = [whole("ks", k) for k in ks]
-    if not numbers:
-        raise ValueError("`ks` must hold at least one number. Received: none.")
-    return numbers
-
-
-def _rows_by(of: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:
-    """List the positions at which each of 0 to `count` - 1 stands."""
-    order = np.argsort(of, kind="stable")
-    return np.split(order, np.cumsum(np.bincount(of, minlength=count))[:-1])
+def embedded_rows(embeddings: ArrayLike | RetrievalTask) -> NDArray[np.float32]:
+    """Return the embeddings of a task, or check them, float32 `[N, dimension]`."""
+    if isinstance(embeddings, RetrievalTask):
+        return embeddings.embeddings
+    return as_embeddings("embeddings", embeddings, unit=False, remedy=DIVERGED)

@@ -1,19 +1,20 @@
-"""Verification: are these two items of one class? Over all pairs of items."""
+"""Verify whether two items are of one class, over all pairs of items."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml.metrics._bootstrap import ratio_interval
+from tfdml.metrics._intervals import ratio_interval
 from tfdml.metrics._pair_counts import STEP, PairCounts, accepted_by_class, pair_counts
+from tfdml.metrics._task import RetrievalTask
 
 _USUAL_RATES = (1e-1, 1e-2, 1e-3, 1e-4)
 
 
 class OperatingPoint(NamedTuple):
-    """What a threshold accepts that is chosen by its false accepts."""
+    """A threshold chosen by its false accepts, and what it accepts."""
 
     false_accept_rate: float
     """The share of negative pairs that was allowed to be accepted."""
@@ -73,7 +74,7 @@ def roc_auc(counts: PairCounts) -> float:
         counts: From `tfdml.metrics.pair_counts`.
 
     Returns:
-        The area: 0.5 by chance, 1 where a threshold parts all.
+        The area: 0.5 by chance, 1 where a threshold separates all.
 
     Raises:
         ValueError: There is no positive or no negative pair.
@@ -136,8 +137,8 @@ def true_accept_rates(
     Args:
         counts: From `tfdml.metrics.pair_counts`.
         false_accept_rates: Each from 1 / negative pairs to below 1: a smaller one
-            cannot be told from none. `None`: those of 1e-1, 1e-2, 1e-3 and 1e-4 that
-            the negative pairs can tell, which may be none.
+            cannot be measured. `None`: those of 1e-1, 1e-2, 1e-3 and 1e-4 that the
+            negative pairs can measure, which may be none.
 
     Returns:
         The points, in the order of the rates.
@@ -164,7 +165,7 @@ def true_accept_rates(
             if not (rate < 1 and rate * pairs >= 1):
                 raise ValueError(
                     "`false_accept_rates` must be below 1 and at least 1 / negative "
-                    f"pairs: {negatives} cannot tell a smaller one. Received: {rate}."
+                    f"pairs: {negatives} cannot measure less. Received: {rate}."
                 )
     false, true, thresholds = _cumulated(counts)
     points = []
@@ -179,8 +180,8 @@ def true_accept_rates(
 
 
 def verification_metrics(
-    embeddings: ArrayLike,
-    labels: ArrayLike,
+    embeddings: ArrayLike | RetrievalTask,
+    labels: ArrayLike | None = None,
     false_accept_rates: Sequence[float] | None = None,
     *,
     is_query: ArrayLike | None = None,
@@ -191,14 +192,14 @@ def verification_metrics(
     resamples: int = 2000,
     seed: int = 0,
 ) -> dict[str, float]:
-    """Compare all pairs of items by cosine similarity: one class or two?
+    """Compare all pairs of items by cosine similarity and verify their classes.
 
     - `pair_auc`: see `roc_auc`.
     - `tar_at_far_0.001` (for each rate): the share of positive pairs accepted where at
       most that share of negative pairs is; see `true_accept_rates`.
-    - `tar_at_far_0.001_low` and `_high`: its interval by drawing classes anew, the
-      threshold held; see `bootstrap_interval`. They are left out where
-      fewer than two classes have positive pairs: how classes differ is then unknown.
+    - `tar_at_far_0.001_low` and `_high`: its interval by resampling classes at a
+      fixed threshold; see `bootstrap_interval`. They are left out where fewer than two
+      classes have positive pairs: how classes differ is then unknown.
     - `threshold_at_far_0.001`: the least similarity that is accepted.
     - `positive_pairs` and `negative_pairs`: their numbers.
 
@@ -206,15 +207,16 @@ def verification_metrics(
     validation set.
 
     Args:
-        embeddings: Float array `[N, dimension]`, finite.
+        embeddings: Float array `[N, dimension]`, finite; or a `RetrievalTask`, which
+            holds labels, roles and groups too.
         labels: Integers or strings `[N]`.
         false_accept_rates: As in `true_accept_rates`.
         is_query: Bool array `[N]`; see `tfdml.metrics.pair_counts` for which pairs
             count.
         is_gallery: Bool array `[N]`.
         groups: Integers or strings `[N]`: pairs within one group are left out.
-        counts: What `pair_counts` returned for the same arguments, where it has been
-            called already.
+        counts: What `pair_counts` returned for the same arguments, if it was called
+            already.
         confidence: Of the intervals, above 0 and below 1.
         resamples: How often classes are drawn.
         seed: Of the draws.
@@ -232,16 +234,14 @@ def verification_metrics(
         >>> metrics["pair_auc"], metrics["tar_at_far_0.2"]
         (1.0, 1.0)
     """
-    chosen: dict[str, Any] = {
-        "is_query": is_query,
-        "is_gallery": is_gallery,
-        "groups": groups,
-    }
-    counts = counts or pair_counts(embeddings, labels, **chosen)
+    task = RetrievalTask.of(
+        embeddings, labels, is_query=is_query, is_gallery=is_gallery, groups=groups
+    )
+    counts = counts or pair_counts(task)
     results = {"pair_auc": roc_auc(counts)}
     points = true_accept_rates(counts, false_accept_rates)
     thresholds = [point.threshold for point in points]
-    accepted, pairs = accepted_by_class(embeddings, labels, thresholds, **chosen)
+    accepted, pairs = accepted_by_class(task, thresholds)
     positives, negatives = _checked_totals(counts)
     if int(pairs.sum()) != positives:
         raise ValueError(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tfdml.images import read_image
+from tfdml.metrics import Comparisons
 
 SPLITS = ("train", "validation", "test")
 ROLES = ("", "query", "gallery")
@@ -149,15 +150,13 @@ class DataSet:
         """
         if self.is_continuous:
             return np.full(len(self), len(self) > 1)
-        searched = self.is_gallery()
-        sizes = np.bincount(self.labels[searched], minlength=len(self.class_names))
-        own = searched.astype("int64")
-        if self.sequences is not None:
-            clips = np.unique(self.sequences, return_inverse=True)[1]
-            both = self.labels * len(self) + clips
-            kinds, kind_of = np.unique(both, return_inverse=True)
-            own = np.bincount(kind_of[searched], minlength=len(kinds))[kind_of]
-        return self.is_query() & (sizes[self.labels] > own)
+        return Comparisons(
+            len(self),
+            self.labels,
+            is_query=self.is_query(),
+            is_gallery=self.is_gallery(),
+            groups=self.sequences,
+        ).has_positive
 
     def read(self, index: int) -> np.ndarray:
         """Read one image, cut to its box, as uint8 `[height, width, 3]`.

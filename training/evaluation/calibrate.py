@@ -4,8 +4,13 @@ from os import PathLike
 
 import numpy as np
 
-from tfdml._embeddings import as_embeddings
-from tfdml.metrics import Calibration, calibrate, check_target, match_scores
+from tfdml.metrics import (
+    Calibration,
+    RetrievalTask,
+    calibrate,
+    check_target,
+    match_scores,
+)
 from training.data.split import Split
 from training.json_files import write_json
 from training.measure.embed import embed
@@ -79,18 +84,19 @@ def calibrate_run(
         is_gallery = np.append(is_gallery, np.ones(len(others.data), bool))
     embedder = finished.embedder()
     rows = np.concatenate([embed(embedder, some) for some in splits])
-    rows = as_embeddings("embeddings", rows, unit=False)  # NaN is no reason to go on
     labels = [np.array(some.data.class_names)[some.data.labels] for some in splits]
+    task = RetrievalTask(  # a NaN is an error of the run, not of its images
+        rows,
+        np.concatenate(labels),
+        is_query=is_query,
+        is_gallery=is_gallery,
+        groups=_sequences(splits),
+    )
     try:
-        scores = match_scores(
-            rows,
-            np.concatenate(labels),
-            is_query=is_query,
-            is_gallery=is_gallery,
-            groups=_sequences(splits),
-        )
         found = calibrate(
-            scores, precision=precision, false_positive_rate=false_positive_rate
+            match_scores(task),
+            precision=precision,
+            false_positive_rate=false_positive_rate,
         )
     except ValueError as error:
         raise NoThresholdError(str(error)) from error

@@ -9,11 +9,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfdml._embeddings import as_embeddings
 from tfdml.files import replace_folder
 from tfdml.metrics import (
     PairCounts,
     QueryResults,
+    RetrievalTask,
     bootstrap_interval,
     cluster,
     clustering_metrics,
@@ -30,9 +30,8 @@ from training.evaluation.evaluation_page import write_evaluation_report
 from training.evaluation.figures import Drawn
 from training.evaluation.subject import Subject
 from training.json_files import write_json
-from training.measure.measure import split_results
+from training.measure.measure import nearest_images, split_results, task_of
 from training.measure.query_files import write_queries, write_roc
-from training.measure.search import search_split
 
 KS = (1, 2, 4, 5, 8, 10, 100, 1000)
 """The k of Precision@k and Recall@k, as far as the gallery is large enough."""
@@ -131,12 +130,16 @@ def _evaluate_into(
 ) -> tuple[dict[str, Any], Drawn]:
     """Measure, and write all but the report."""
     clock = _Clock()
-    embeddings = as_embeddings("embeddings", subject.embeddings(), unit=False)
+    split, data = subject.split, subject.split.data
+    embeddings = subject.embeddings()
+    try:
+        task = task_of(split, embeddings)
+    except ValueError as error:
+        raise ValueError(f"{subject.name}: {error}") from error
     clock.note("embedding")
     if keep_embeddings:
-        np.save(folder / "embeddings.npy", embeddings, allow_pickle=False)
-    split, data = subject.split, subject.split.data
-    queried = split_results(split, embeddings, KS)
+        np.save(folder / "embeddings.npy", task.embeddings, allow_pickle=False)
+    queried = split_results(split, task, KS)
     clock.note("retrieval")
     results: dict[str, Any] = {
         "model": subject.name,
@@ -146,7 +149,7 @@ def _evaluate_into(
         "gallery": int(data.is_gallery().sum()),
         "classes": len(data.class_names),
         "classes_trained_on": subject.classes_trained_on,
-        "dimension": embeddings.shape[1],
+        "dimension": task.embeddings.shape[1],
         "queries": len(queried.queries),
         "queries_without_positive": len(queried.without_positive),
         "rule": "queries without a positive are left out of every mean",
@@ -155,12 +158,12 @@ def _evaluate_into(
     }
     pairs = None
     if not data.is_continuous:
-        results |= _of_classes(subject, embeddings, queried)
+        results |= _of_classes(subject, task, queried)
         clock.note("clustering")
-        pairs, verification = _verification(subject, embeddings)
+        pairs, verification = _verification(task)
         results |= verification
         clock.note("verification")
-    occurrences = _occurrences(subject, embeddings)
+    occurrences = _occurrences(subject, task)
     if occurrences is not None:
         results["hubness"] = {"k": HUB_K, **hubness_of_occurrences(occurrences)}
     clock.note("hubness")
@@ -175,7 +178,7 @@ def _evaluate_into(
     write_json(folder / "metrics.json", results)
     drawn = Drawn(
         subject,
-        embeddings,
+        task,
         queried,
         pairs,
         occurrences,
@@ -210,60 +213,53 @@ def _intervals(results: QueryResults) -> dict[str, tuple[float, float]]:
 
 
 def _of_classes(
-    subject: Subject, embeddings: np.ndarray, queried: QueryResults
+    subject: Subject, task: RetrievalTask, queried: QueryResults
 ) -> dict[str, Any]:
     data = subject.split.data
     found: dict[str, Any] = {
         "macro": queried.means(average="macro"),
-        "clustering": _clustering(embeddings, data.labels),
+        "clustering": _clustering(task, data.labels),
     }
     if data.categories is None or len(np.unique(data.categories)) < 2:
         return found
     found["categories"] = queried.by(data.categories)
     prefix = "recall_at_"
     ks = [int(n.removeprefix(prefix)) for n in queried.values if n.startswith(prefix)]
-    of_categories = query_metrics(
-        embeddings,
+    by_category = RetrievalTask(
+        task,
         data.categories,
-        ks,
         is_query=data.is_query(),
         is_gallery=data.is_gallery(),
         groups=data.sequences,
     )
+    of_categories = query_metrics(by_category, ks=ks)
     found["superclasses"] = {
         "metrics": of_categories.means(),
-        "clustering": _clustering(embeddings, data.categories),
+        "clustering": _clustering(task, data.categories),
     }
     return found
 
 
-def _clustering(embeddings: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+def _clustering(task: RetrievalTask, labels: np.ndarray) -> dict[str, float]:
     count = len(np.unique(labels))
-    return {"clusters": count} | clustering_metrics(cluster(embeddings, count), labels)
+    return {"clusters": count} | clustering_metrics(cluster(task, count), labels)
 
 
-def _verification(
-    subject: Subject, embeddings: np.ndarray
-) -> tuple[PairCounts | None, dict[str, Any]]:
-    data = subject.split.data
-    about: dict[str, Any] = {"groups": data.sequences}
-    if data.roles is not None:
-        about |= {"is_query": data.is_query(), "is_gallery": data.is_gallery()}
-    counts = pair_counts(embeddings, data.labels, **about)
+def _verification(task: RetrievalTask) -> tuple[PairCounts | None, dict[str, Any]]:
+    counts = pair_counts(task)
     if not counts.negatives.any():
         return None, {}  # one class alone
-    found = verification_metrics(embeddings, data.labels, counts=counts, **about)
-    return counts, {"verification": found}
+    return counts, {"verification": verification_metrics(task, counts=counts)}
 
 
-def _occurrences(subject: Subject, embeddings: np.ndarray) -> np.ndarray | None:
+def _occurrences(subject: Subject, task: RetrievalTask) -> np.ndarray | None:
     """Count how often each item of the gallery is among the nearest of a query.
 
     None where the gallery is too small for it.
     """
     data = subject.split.data
     asked = np.flatnonzero(data.is_query())
-    found, _ = search_split(subject.split, embeddings, asked, HUB_K)
+    found, _ = nearest_images(task, asked, HUB_K)
     if found.shape[1] < HUB_K:
         return None
     searched = np.flatnonzero(data.is_gallery())

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tfdml.metrics import PairCounts, QueryResults, roc_curve
+from tfdml.metrics import PairCounts, QueryResults, RetrievalTask, roc_curve
 from tfdml.plots import (
     plot_convergence,
     plot_embedding_map,
@@ -20,7 +20,7 @@ from tfdml.plots import (
 )
 from training.evaluation.subject import Subject
 from training.json_files import read_json
-from training.measure.search import search_split
+from training.measure.measure import nearest_images
 from training.reports.page import Figure
 
 _MOST_ON_THE_MAP = 2000
@@ -35,7 +35,7 @@ class Drawn:
 
     Args:
         subject: What was evaluated.
-        embeddings: Of its images, float32 `[N, dimension]`.
+        task: The checked embeddings of its images.
         queried: The metrics of each query.
         pairs: Pairs by similarity; None where there are no classes, or one alone.
         occurrences: How often each item of the gallery is near a query, or None.
@@ -44,7 +44,7 @@ class Drawn:
     """
 
     subject: Subject
-    embeddings: np.ndarray
+    task: RetrievalTask
     queried: QueryResults
     pairs: PairCounts | None
     occurrences: np.ndarray | None
@@ -187,7 +187,7 @@ def _rows(drawn: Drawn, chosen: np.ndarray) -> list[Any]:
     """Search with some of the queries, for `plot_retrieval_gallery`."""
     split, data = drawn.subject.split, drawn.subject.split.data
     asked = drawn.queried.queries[chosen]
-    found, scores = search_split(split, drawn.embeddings, asked, _HITS)
+    found, scores = nearest_images(drawn.task, asked, _HITS)
 
     def about(image: int) -> tuple[np.ndarray, str]:
         pixels = split.images.central(split.positions[[image]])[0]
@@ -206,7 +206,7 @@ def _rows(drawn: Drawn, chosen: np.ndarray) -> list[Any]:
 
 
 def _map(drawn: Drawn) -> Figure:
-    split, count = drawn.subject.split, len(drawn.embeddings)
+    split, count = drawn.subject.split, len(drawn.task)
     chosen = np.random.default_rng(0).permutation(count)[:_MOST_ON_THE_MAP]
     images = split.images.central(split.positions[chosen])
     step = max(1, images.shape[1] // _THUMBNAIL)
@@ -218,5 +218,7 @@ def _map(drawn: Drawn) -> Figure:
         "Map of the embeddings",
         "t-SNE lays similar images side by side; distances across the map mean "
         f"nothing. {of}".strip(),
-        plot_embedding_map(drawn.embeddings[chosen], images[:, ::step, ::step], labels),
+        plot_embedding_map(
+            drawn.task.embeddings[chosen], images[:, ::step, ::step], labels
+        ),
     )

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from tfdml._embeddings import as_embeddings
 from tfdml.images import View
 from tfdml.models import load_embedder
 from training.data.data_set import SPLITS
@@ -210,8 +209,7 @@ def _read_embeddings(path: Path, count: int) -> np.ndarray:
         rows = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise ValueError(f"{str(path)!r} holds no array: {error}") from error
-    rows = as_embeddings(str(path), rows, unit=False)
-    if len(rows) != count:
+    if rows.shape[:1] != (count,):
         raise ValueError(
             f"{str(path)!r} must have one row for each of the {count} images. "
             f"Received: shape={rows.shape}."

@@ -46,7 +46,43 @@ def measure(
     """
     if not split.can_be_measured:
         return None
-    return means_of(split_results(split, embedded(split), most_queries=most_queries))
+    task = task_of(split, embedded(split), most_queries=most_queries)
+    return means_of(split_results(split, task))
+
+
+def task_of(
+    split: Split, embeddings: np.ndarray, *, most_queries: int | None = None
+) -> RetrievalTask:
+    """Check the embeddings of a split once for all that is measured of them.
+
+    Args:
+        split: The images.
+        embeddings: Float array `[N, dimension]`.
+        most_queries: As in `measure`.
+
+    Returns:
+        The embeddings with the classes, roles and sequences of the images; with
+        continuous labels the embeddings alone.
+
+    Raises:
+        ValueError: The embeddings are not finite, or not one row per image.
+    """
+    data = split.data
+    if data.is_continuous:
+        return RetrievalTask(embeddings)
+    is_query = None if data.roles is None else data.is_query()
+    is_gallery = None if data.roles is None else data.is_gallery()
+    if most_queries is not None and data.is_query().sum() > most_queries:
+        # Those without a positive count too: they are reported.
+        drawn = np.random.default_rng(0).permutation(np.flatnonzero(data.is_query()))
+        is_query = np.isin(np.arange(len(data)), drawn[:most_queries])
+    return RetrievalTask(
+        embeddings,
+        data.labels,
+        is_query=is_query,
+        is_gallery=is_gallery,
+        groups=data.sequences,
+    )
 
 
 def means_of(results: QueryResults) -> dict[str, float]:
@@ -61,20 +97,18 @@ def means_of(results: QueryResults) -> dict[str, float]:
 
 def split_results(
     split: Split,
-    embeddings: np.ndarray,
+    task: RetrievalTask,
     ks: Sequence[int] | None = None,
     *,
-    most_queries: int | None = None,
     metric: Metric = "cosine",
 ) -> QueryResults:
     """Measure every query of a split; see `measure`.
 
     Args:
         split: The images, one of which has something to find.
-        embeddings: Float array `[N, dimension]`.
+        task: What `task_of` returned for them.
         ks: The k of the metrics; those that the split is too small for are left out. By
             default 1 and 5, with continuous labels 1 and 10.
-        most_queries: As in `measure`.
         metric: How embeddings are compared.
 
     Returns:
@@ -82,23 +116,10 @@ def split_results(
     """
     data = split.data
     if data.is_continuous:
-        return _of_labels(split, embeddings, ks or _LABEL_KS, metric)
-    is_query, is_gallery = data.is_query(), data.is_gallery()
-    if most_queries is not None and is_query.sum() > most_queries:
-        # Those without a positive count too: they are reported.
-        order = np.random.default_rng(0).permutation(np.flatnonzero(is_query))
-        is_query[order[most_queries:]] = False
-    task = RetrievalTask.of(data.labels, is_query, is_gallery, data.sequences)
-    allowed = int(task.allowed.min(initial=len(data)))
-    results = query_metrics(
-        embeddings,
-        data.labels,
-        [k for k in ks or _KS if k <= allowed],
-        metric=metric,
-        is_query=is_query,
-        is_gallery=is_gallery,
-        groups=data.sequences,
-    )
+        return _of_labels(split, task, ks or _LABEL_KS, metric)
+    allowed = task.compared_counts[task.has_positive].min(initial=len(data))
+    chosen = [k for k in ks or _KS if k <= allowed]
+    results = query_metrics(task, ks=chosen, metric=metric)
     names = np.array(data.class_names)
     return dataclasses.replace(
         results,
@@ -108,29 +129,49 @@ def split_results(
 
 
 def _of_labels(
-    split: Split, embeddings: np.ndarray, ks: Sequence[int], metric: Metric
+    split: Split, task: RetrievalTask, ks: Sequence[int], metric: Metric
 ) -> QueryResults:
     data = split.data
 
-    def measured(allowed: int, groups: np.ndarray | None) -> QueryResults:
+    def measured(task: RetrievalTask) -> QueryResults:
+        allowed = task.compared_counts.min()
         return label_query_metrics(
-            embeddings,
+            task,
             data.labels,
             [k for k in ks if k <= allowed],
             label_distance=split.label_distance,
-            groups=groups,
             metric=metric,
         )
 
-    results = measured(len(data) - 1, None)
+    results = measured(task)
     if data.sequences is None:
         return results
-    largest = int(np.unique(data.sequences, return_counts=True)[1].max())
-    if largest == len(data):
+    among_others = RetrievalTask(task, groups=data.sequences)
+    if not among_others.compared_counts.all():
         return results
-    others = measured(len(data) - largest, data.sequences)
+    others = measured(among_others)
     renamed = {f"{n}_other_sequences": v for n, v in others.values.items()}
     return dataclasses.replace(others, values={**results.values, **renamed})
+
+
+def nearest_images(
+    task: RetrievalTask, asked: np.ndarray, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Search as the metrics do: find the images nearest to some, by cosine similarity.
+
+    Args:
+        task: What `task_of` returned.
+        asked: Which images search, positions in the split, `[Q]`.
+        k: How many are found, at least 1; fewer, perhaps none, if one of them is
+            compared with fewer.
+
+    Returns:
+        Positions in the split, int64 `[Q, k]`, the nearest first, and similarities,
+        float32 `[Q, k]`.
+    """
+    found, scores = task.nearest(asked, k)
+    is_complete = (found >= 0).all(axis=0)
+    return found[:, is_complete], scores[:, is_complete]
 
 
 def monitored(data: DataSet) -> tuple[str, str]:

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from training.data.split import Split
-from training.measure.search import search_split
+from training.measure.measure import nearest_images, task_of
 
 _SIDE = 72
 
@@ -51,7 +51,7 @@ def contact_sheet(
     # Failures are looked for among a thousand queries, not in all of a large set.
     generator = np.random.default_rng(seed)
     asked = generator.permutation(asked)[:1000]
-    found, scores = search_split(split, embeddings, asked, neighbors)
+    found, scores = nearest_images(task_of(split, embeddings), asked, neighbors)
     drawn = dict.fromkeys(range(min(queries, len(asked))), "from all")
     if not data.is_continuous:
         wrong = np.flatnonzero(data.labels[found[:, 0]] != data.labels[asked])

@@ -24,6 +24,7 @@ from training.measure.measure import (
     measure,
     monitored,
     split_results,
+    task_of,
 )
 from training.measure.query_files import write_queries
 from training.recipe.recipe import Recipe
@@ -177,7 +178,7 @@ def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, A
     embedded = embed(embedder, splits[shown])
     after = None
     if shown == "test":
-        tested = split_results(test, embedded)
+        tested = split_results(test, task_of(test, embedded))
         after = means_of(tested)
         write_queries(folder, tested, test, names["test"])
     results = {

@@ -11,12 +11,13 @@ import pytest
 from tfdml.metrics import (
     Calibration,
     MatchScores,
+    MetricLimits,
+    RetrievalTask,
     calibrate,
     check_target,
     match_scores,
     read_calibration,
 )
-from tfdml.metrics._calibration import wilson_interval
 
 
 def naive_scores(rows, labels, queries, gallery, groups):
@@ -43,15 +44,14 @@ def naive_scores(rows, labels, queries, gallery, groups):
 def clustered(seed, count=150, classes=5, spread=0.6):
     generator = np.random.default_rng(seed)
     labels = generator.integers(0, classes, count)
-    centres = generator.normal(size=(classes, 6))
-    return centres[labels] + spread * generator.normal(size=(count, 6)), labels
+    centers = generator.normal(size=(classes, 6))
+    return centers[labels] + spread * generator.normal(size=(count, 6)), labels
 
 
 @pytest.mark.parametrize("spread", [0.05, 2.0], ids=["tight classes", "mixed classes"])
 @pytest.mark.parametrize("roles", [False, True], ids=["everyone", "roles"])
 @pytest.mark.parametrize("grouped", [False, True], ids=["alone", "groups"])
-def test_scores_equal_the_definition(spread, roles, grouped, monkeypatch):
-    monkeypatch.setattr("tfdml.metrics._match_scores._EXCLUDED", 50)
+def test_scores_equal_the_definition(spread, roles, grouped):
     rows, labels = clustered(1, spread=spread)
     rows[7] = 0
     generator = np.random.default_rng(2)
@@ -60,25 +60,26 @@ def test_scores_equal_the_definition(spread, roles, grouped, monkeypatch):
     groups = generator.integers(0, 9, 150) if grouped else np.arange(150)
     given = {"is_query": is_query, "is_gallery": is_gallery} if roles else {}
     given |= {"groups": groups} if grouped else {}
-    received = match_scores(rows, labels, **given)
+    task = RetrievalTask(rows, labels, **given, limits=MetricLimits(excluded=50))
+    received = match_scores(task)
     queries, gallery = np.flatnonzero(is_query), np.flatnonzero(is_gallery)
     best, right, positive, negative = naive_scores(
         rows, labels, queries, gallery, groups
     )
     np.testing.assert_array_equal(received.queries, queries)
     np.testing.assert_allclose(received.similarity, best, atol=1e-6)
-    np.testing.assert_array_equal(received.is_right, right)
+    np.testing.assert_array_equal(received.is_positive, right)
     np.testing.assert_array_equal(received.has_positive, positive)
     np.testing.assert_allclose(received.negative_similarity, negative, atol=1e-6)
     assert received.gallery == len(gallery)
 
 
 @pytest.mark.parametrize("first", [1, 2, 500])
-def test_number_of_first_neighbours_changes_nothing(first, monkeypatch):
+def test_number_of_first_neighbors_changes_nothing(first):
     rows, labels = clustered(3)
     expected = match_scores(rows, labels)
-    monkeypatch.setattr("tfdml.metrics._match_scores._FIRST", first)
-    received = match_scores(rows, labels)
+    task = RetrievalTask(rows, labels, limits=MetricLimits(first=first))
+    received = match_scores(task)
     for field in dataclasses.fields(MatchScores):
         np.testing.assert_array_equal(
             getattr(received, field.name), getattr(expected, field.name)
@@ -110,15 +111,15 @@ def test_query_that_is_compared_with_nothing_is_never_answered():
     scores = match_scores(rows, [0, 0, 1, 0, 1], is_gallery=is_gallery, groups=clips)
     assert scores.similarity.tolist() == [-np.inf] * 3 + [1, 1]
     assert scores.negative_similarity.tolist() == [-np.inf] * 3 + [0, 0]
-    assert scores.is_right.tolist() == [False] * 3 + [True] * 2
+    assert scores.is_positive.tolist() == [False] * 3 + [True] * 2
     assert scores.has_positive.tolist() == [False] * 3 + [True] * 2
 
 
-def test_duplicates_are_found_and_ties_stand_in_order():
+def test_duplicates_are_found_and_ties_come_in_order():
     rows, labels = [[1.0, 0.0]] * 3 + [[0.0, 1.0]], ["b", "a", "a", "b"]
     scores = match_scores(rows, labels)
     assert scores.similarity.tolist() == [1, 1, 1, 0]
-    assert scores.is_right.tolist() == [False, False, False, True]
+    assert scores.is_positive.tolist() == [False, False, False, True]
 
 
 LAST_TWO = np.array([False, False, True, True])
@@ -133,7 +134,7 @@ LAST_TWO = np.array([False, False, True, True])
         ),
         (
             {"is_query": np.array([1, 1, 0, 0]) > 0, "is_gallery": LAST_TWO},
-            "`is_gallery` must have an item of a query's class.*2 queries, 2 in the",
+            "`is_gallery` must hold an item of a query's class.*2 queries, 2 in the",
         ),
         (
             {"groups": ["a", "a", "b", "b"]},
@@ -143,14 +144,14 @@ LAST_TWO = np.array([False, False, True, True])
         ({"labels": [0, 0, 0, 0]}, "`labels` must hold two classes or more"),
         (
             {"is_query": ~LAST_TWO, "is_gallery": ~LAST_TWO},
-            "must leave a query some item of another class.*2 queries, 2 in the gall",
+            "must leave a query an item of another class.*2 queries, 2 in the gall",
         ),
         ({"labels": [0, 0, 1]}, r"`labels` must have the shape \[4\]"),
         ({"labels": [0.5, 0, 1, 1]}, "`labels` must hold integers or strings"),
         ({"embeddings": np.full((4, 2), np.nan)}, "`embeddings` must be finite"),
         ({"is_query": [1, 1, 1, 1]}, r"`is_query` must be a bool array of shape \[4\]"),
-        ({"is_query": np.zeros(4, bool)}, "`is_query` must have a query.*4 items"),
-        ({"is_gallery": np.zeros(4, bool)}, "`is_gallery` must have an item.*0 in the"),
+        ({"is_query": np.zeros(4, bool)}, "`is_query` must name a query.*4 items"),
+        ({"is_gallery": np.zeros(4, bool)}, "`is_gallery` must name an item.*0 in the"),
         ({"groups": [0, 1]}, r"`groups` must have the shape \[4\]"),
         (
             {"embeddings": np.zeros((0, 2)), "labels": []},
@@ -165,39 +166,39 @@ def test_wrong_items_are_named(changes, message):
         match_scores(**arguments)
 
 
-def scores_of(similarity, is_right, negatives=None, has_positive=None):
+def scores_of(similarity, is_positive, negatives=None, has_positive=None):
     similarity = np.array(similarity, "float32")
-    right = np.array(is_right, bool)
+    is_positive = np.array(is_positive, bool)
     return MatchScores(
-        queries=np.arange(len(right)),
+        queries=np.arange(len(is_positive)),
         similarity=similarity,
-        is_right=right,
-        has_positive=np.ones(len(right), bool)
+        is_positive=is_positive,
+        has_positive=np.ones(len(is_positive), bool)
         if has_positive is None
         else has_positive,
         negative_similarity=np.array(
-            np.where(right, -1, similarity) if negatives is None else negatives,
+            np.where(is_positive, -1, similarity) if negatives is None else negatives,
             "float32",
         ),
-        gallery=len(right),
+        gallery=len(is_positive),
     )
 
 
 def rates_at(scores, threshold):
     answers = [s >= threshold for s in scores.similarity.tolist()]
-    right = sum(a and r for a, r in zip(answers, scores.is_right, strict=True))
+    correct = sum(a and r for a, r in zip(answers, scores.is_positive, strict=True))
     false = sum(n >= threshold for n in scores.negative_similarity.tolist())
     answered = sum(answers)
     return (
         answered,
-        right / answered if answered else math.nan,
-        right / scores.has_positive.sum(),
+        correct / answered if answered else math.nan,
+        correct / scores.has_positive.sum(),
         false / len(answers),
     )
 
 
 def random_scores(seed, count=200):
-    """Coarse similarities, so that many tie; right ones are higher on the whole."""
+    """Coarse similarities, so that many tie; positives are higher on the whole."""
     generator = np.random.default_rng(seed)
     right = generator.random(count) < 0.7
     similarity = np.round(generator.normal(0.4 + 0.2 * right, 0.2).clip(-1, 1), 2)
@@ -245,7 +246,7 @@ def test_threshold_lies_midway_between_accepted_and_refused():
     assert found.threshold == pytest.approx((-1 + 0.25) / 2)
 
 
-def test_neighbouring_floats_are_told_apart():
+def test_neighboring_floats_are_told_apart():
     refused = np.float32(0.5)  # to which float32 would round what lies between
     accepted = np.nextafter(refused, np.float32(1))
     scores = scores_of([accepted, accepted, refused], [1, 1, 0])
@@ -262,7 +263,7 @@ def test_precision_that_falls_and_rises_again_is_followed_to_its_last_rise():
     assert (found.answered, found.precision) == (10, 0.9)
 
 
-def test_few_answers_that_happen_to_be_right_do_not_count():
+def test_few_answers_that_happen_to_be_correct_do_not_count():
     scores = scores_of(np.linspace(0.9, 0.1, 40), [1] * 5 + [1, 0] * 17 + [0])
     with pytest.raises(ValueError, match=r"`precision` must be at most 0\.6, the best"):
         calibrate(scores, precision=0.9)
@@ -283,7 +284,7 @@ def test_where_every_answer_is_good_enough_every_query_is_answered():
     assert (found.answered, found.threshold) == (40, 0.125)
 
 
-def test_answers_to_queries_without_a_positive_are_wrong_but_no_loss_of_recall():
+def test_answers_to_queries_without_a_positive_cost_precision_but_no_recall():
     scores = scores_of([0.9, 0.8, 0.7], [1, 1, 0], has_positive=np.array([1, 1, 0]) > 0)
     found = calibrate(scores, precision=0.5, least_answers=3)
     assert found.precision == pytest.approx(2 / 3)
@@ -296,8 +297,8 @@ def test_whole_way_from_embeddings_holds_on_other_classes():
 
     def draw():
         labels = np.repeat(np.arange(200), 5)
-        centres = generator.normal(size=(200, 8))
-        return centres[labels] + 0.35 * generator.normal(size=(1000, 8)), labels
+        centers = generator.normal(size=(200, 8))
+        return centers[labels] + 0.35 * generator.normal(size=(1000, 8)), labels
 
     for target in ({"precision": 0.97}, {"false_positive_rate": 0.05}):
         found = calibrate(match_scores(*draw()), **target)
@@ -318,7 +319,7 @@ def test_whole_way_from_embeddings_holds_on_other_classes():
         ({"false_positive_rate": 0.02}, r"at least 1 / queries: 40 queries cannot"),
         ({"precision": 0.9, "least_answers": 0}, "`least_answers` must be a whole"),
         ({"precision": 0.9, "least_answers": 41}, "at least 41 queries. Received: 40"),
-        ({"false_positive_rate": 0.1}, "the lowest at which any query.*is 0.125"),
+        ({"false_positive_rate": 0.1}, "the lowest with any correct answer is 0.125"),
     ],
     ids=str,
 )
@@ -329,7 +330,7 @@ def test_wrong_targets_are_named(targets, message):
         calibrate(scores, **targets)
 
 
-def test_search_that_is_never_right_cannot_be_calibrated():
+def test_search_that_is_never_correct_cannot_be_calibrated():
     scores = scores_of(np.linspace(0.9, 0.1, 40), [0] * 40)
     with pytest.raises(ValueError, match="no query finds its class first"):
         calibrate(scores, false_positive_rate=0.1)
@@ -348,22 +349,6 @@ def test_target_may_be_any_real_number(number):
     assert check_target(number(0.75), None) == ("precision", 0.75)
     name, value = check_target(None, number(0.25))
     assert (name, value, type(value)) == ("false_positive_rate", 0.25, float)
-
-
-@pytest.mark.parametrize("trials", [1, 10, 400])
-@pytest.mark.parametrize("share", [0, 0.1, 0.5, 1])
-def test_interval_ends_where_the_score_test_just_rejects(trials, share):
-    """|p - end| = 1.96 standard errors of the end: what Wilson's interval is."""
-    successes = int(share * trials)
-    p = successes / trials
-    for end in wilson_interval(successes, trials):
-        error = math.sqrt(end * (1 - end) / trials)
-        assert abs(p - end) == pytest.approx(1.959963985 * error, abs=1e-7)
-
-
-def test_interval_of_more_than_all_is_refused():
-    with pytest.raises(ValueError, match="`successes` must be at most `trials`"):
-        wilson_interval(3, 2)
 
 
 KNOWN = calibrate(random_scores(0), precision=0.8)

@@ -1,14 +1,16 @@
-"""Clusters against a naive Lloyd, and their metrics against golden numbers."""
+"""Clusters at their fixed point, and their metrics against golden numbers."""
 
 import itertools
 import json
 import math
+import sys
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.support.refuses import refusals, refuses
 from tfdml.metrics import cluster, clustering_metrics
 
 GOLDENS = json.loads(
@@ -17,70 +19,15 @@ GOLDENS = json.loads(
 CASES = [c for c in GOLDENS["metric_cases"] if "clusters" in c["expected"]]
 
 
-def naive_lloyd(rows, first, iterations):
-    """Lloyd's algorithm in float64, every item against every centre."""
-    rows = np.asarray(rows, dtype="float64")
-    centers = rows[first].copy()
-    for moves in range(iterations + 1):
-        apart = np.square(rows[:, None] - centers).sum(axis=2)
-        clusters = apart.argmin(axis=1)
-        if moves < iterations:
-            for name in range(len(centers)):
-                assert (clusters == name).any(), "this oracle refills no cluster"
-                centers[name] = rows[clusters == name].mean(axis=0)
-    return clusters
-
-
-def start_from(monkeypatch, first):
-    monkeypatch.setattr(
-        "tfdml.metrics._kmeans._spread_items", lambda *_: np.asarray(first)
-    )
-
-
-@pytest.mark.parametrize("iterations", [1, 2, 3, 6, 50])
-@pytest.mark.parametrize("block", [2**23, 40])
-def test_clusters_equal_those_of_the_naive_loop(iterations, block, monkeypatch):
-    monkeypatch.setattr("tfdml.metrics._kmeans._BLOCK_ELEMENTS", block)
-    generator = np.random.default_rng(5)
-    rows = generator.normal(size=(300, 3))
-    first = np.arange(25)
-    start_from(monkeypatch, first)
-    received = cluster(rows, 25, metric="squared_euclidean", iterations=iterations)
-    assert received.dtype == np.int64
-    np.testing.assert_array_equal(received, naive_lloyd(rows, first, iterations))
-
-
-@pytest.mark.parametrize("iterations", [1, 2, 3])
-def test_item_as_close_to_a_moved_center_of_a_lower_number_joins_it(
-    iterations, monkeypatch
-):
-    half = [8, -4, -1, 5, 1, -2, 5, 1, -2, -4, -2, -4]
-    # Their mean is 0 and all means of clusters are eighths: float32 rounds nothing.
-    rows = np.array([*half, *(-number for number in half)], float)[:, np.newaxis]
-    first = [13, 22, 4, 1]
-    start_from(monkeypatch, first)
-    received = cluster(rows, 4, metric="squared_euclidean", iterations=iterations)
-    np.testing.assert_array_equal(received, naive_lloyd(rows, first, iterations))
-
-
-def test_cosine_clusters_rows_of_length_1(monkeypatch):
-    generator = np.random.default_rng(6)
-    rows = generator.normal(size=(200, 4))
-    start_from(monkeypatch, np.arange(9))
-    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    received = cluster(rows * generator.uniform(0.1, 9, (200, 1)), 9, iterations=5)
-    np.testing.assert_array_equal(received, naive_lloyd(unit, np.arange(9), 5))
-
-
-@pytest.mark.parametrize("start", [0, 256])
-def test_every_item_ends_nearest_to_its_own_mean(start, monkeypatch):
-    monkeypatch.setattr("tfdml.metrics._kmeans._SPREAD_START", start)
-    rows = np.random.default_rng(1).normal(size=(400, 8))
-    clusters = cluster(rows, 30, metric="squared_euclidean", iterations=200)
-    assert np.unique(clusters).tolist() == list(range(30))
-    means = np.stack([rows[clusters == name].mean(axis=0) for name in range(30)])
+@pytest.mark.parametrize("count", [30, 300], ids=["k-means++", "random"])
+def test_every_item_ends_nearest_to_its_own_mean(count):
+    rows = np.random.default_rng(1).normal(size=(600, 8))
+    clusters = cluster(rows, count, metric="squared_euclidean", iterations=200)
+    assert clusters.dtype == np.int64
+    assert np.unique(clusters).tolist() == list(range(count))
+    means = np.stack([rows[clusters == name].mean(axis=0) for name in range(count)])
     apart = np.square(rows[:, None] - means).sum(axis=2)
-    own = apart[np.arange(400), clusters]
+    own = apart[np.arange(600), clusters]
     assert (own <= apart.min(axis=1) + 1e-5).all()
 
 
@@ -103,11 +50,13 @@ def test_clusters_stay_sharp_far_from_the_origin_and_at_any_scale(scale, offset)
     assert clustering_metrics(clusters, classes)["adjusted_rand"] == 1
 
 
-def test_empty_cluster_takes_the_item_farthest_from_its_center(monkeypatch):
-    rows = [[0.0], [0.0], [5.0], [7.0], [5.5]]
-    start_from(monkeypatch, [0, 1, 2])  # the centres 0, 0 and 5
-    received = cluster(rows, 3, metric="squared_euclidean")
-    assert received.tolist() == [0, 0, 2, 1, 2]
+def test_cosine_clusters_rows_of_length_1():
+    generator = np.random.default_rng(6)
+    rows = generator.normal(size=(200, 4))
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    received = cluster(rows * generator.uniform(0.1, 9, (200, 1)), 9, iterations=5)
+    expected = cluster(unit, 9, metric="squared_euclidean", iterations=5)
+    np.testing.assert_array_equal(received, expected)
 
 
 def test_fewer_distinct_items_than_clusters_leave_numbers_unused():
@@ -135,22 +84,27 @@ def test_seed_decides_and_input_stays(count):
     np.testing.assert_array_equal(rows, before)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"count": 0}, "`count` must be a whole number of at least 1"),
-        ({"count": 5}, "`count` must be at most the number of items, 4.*count=5"),
-        ({"metric": "dot_product"}, "`metric` must be one of cosine, squared_eucl"),
-        ({"iterations": 0}, "`iterations` must be a whole number"),
-        ({"seed": -1}, "`seed` must be a whole number of at least 0"),
-        ({"embeddings": np.full((4, 2), np.nan)}, "`embeddings` must be finite"),
-        ({"embeddings": np.ones(4)}, r"`embeddings` must have the shape \[rows, D\]"),
-    ],
+@refusals(
+    ("count", 0, "must be a whole number of at least 1"),
+    ("count", 5, "must be at most the number of items, 4"),
+    ("metric", "dot_product", "must be one of cosine, squared_euclidean"),
+    ("iterations", 0, "must be a whole number of at least 1"),
+    ("seed", -1, "must be a whole number of at least 0"),
+    ("embeddings", np.full((4, 2), np.nan), "must be finite in float32"),
+    ("embeddings", np.ones(4), "must have the shape [rows, D]"),
 )
-def test_wrong_arguments_of_clusters_are_named(changes, message):
-    arguments = {"embeddings": np.eye(4), "count": 2}
-    with pytest.raises(ValueError, match=message):
-        cluster(**(arguments | changes))
+def test_bad_arguments_are_refused(argument, value, rule):
+    valid = {"embeddings": np.eye(4), "count": 2}
+    refuses(cluster, argument=argument, value=value, rule=rule, valid=valid)
+
+
+def test_missing_scikit_learn_is_named_with_its_remedy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.cluster", None)
+    with pytest.raises(ImportError, match="pip install scikit-learn"):
+        cluster(np.eye(4), 2)
+    monkeypatch.setitem(sys.modules, "sklearn.metrics", None)
+    with pytest.raises(ImportError, match="pip install scikit-learn"):
+        clustering_metrics([0, 1], [0, 1])
 
 
 def test_numbers_too_large_for_float32_are_refused():
@@ -190,10 +144,10 @@ def naive_metrics(clusters, labels):
         (clusters[i] == clusters[j], labels[i] == labels[j])
         for i, j in itertools.combinations(range(count), 2)
     )
-    hits, wrong, missed = table[True, True], table[True, False], table[False, True]
-    precision, recall = hits / (hits + wrong), hits / (hits + missed)
-    chance = (hits + wrong) * (hits + missed) / sum(table.values())
-    most = (2 * hits + wrong + missed) / 2
+    hits, mixed, missed = table[True, True], table[True, False], table[False, True]
+    precision, recall = hits / (hits + mixed), hits / (hits + missed)
+    chance = (hits + mixed) * (hits + missed) / sum(table.values())
+    most = (2 * hits + mixed + missed) / 2
     return {
         "nmi_geometric": shared / math.sqrt(entropy * other),
         "nmi_arithmetic": 2 * shared / (entropy + other),
@@ -253,6 +207,6 @@ def test_metrics_of_many_items_do_not_overflow():
         ([0, 1], [[0], [1]], r"`labels` must have the shape \[2\]"),
     ],
 )
-def test_wrong_clusters_and_labels_are_named(clusters, labels, message):
+def test_bad_clusters_and_labels_are_refused(clusters, labels, message):
     with pytest.raises(ValueError, match=message):
         clustering_metrics(clusters, labels)

@@ -6,9 +6,9 @@ import pytest
 from tfdml.metrics import hubness, hubness_of_occurrences, k_occurrences
 
 
-def naive(neighbours, gallery):
+def naive(neighbors, gallery):
     """How many rows hold each item, and the four numbers, one item after the other."""
-    counts = [sum(item in row for row in neighbours) for item in range(gallery)]
+    counts = [sum(item in row for row in neighbors) for item in range(gallery)]
     mean = sum(counts) / gallery
     second, third = (sum((n - mean) ** p for n in counts) / gallery for p in (2, 3))
     return counts, {
@@ -19,7 +19,7 @@ def naive(neighbours, gallery):
     }
 
 
-def random_neighbours(queries=40, k=3, gallery=25):
+def random_neighbors(queries=40, k=3, gallery=25):
     generator = np.random.default_rng(5)
     # Low items come first more often: they are hubs.
     scores = generator.exponential(1 + np.arange(gallery), (queries, gallery))
@@ -27,10 +27,10 @@ def random_neighbours(queries=40, k=3, gallery=25):
 
 
 def test_hubness_equals_the_definition():
-    neighbours, gallery = random_neighbours()
-    counts, expected = naive(neighbours.tolist(), gallery)
-    assert k_occurrences(neighbours, gallery).tolist() == counts
-    assert hubness(neighbours, gallery) == pytest.approx(expected, rel=1e-12)
+    neighbors, gallery = random_neighbors()
+    counts, expected = naive(neighbors.tolist(), gallery)
+    assert k_occurrences(neighbors, gallery).tolist() == counts
+    assert hubness(neighbors, gallery) == pytest.approx(expected, rel=1e-12)
     assert expected["anti_hubs"] > 0
 
 
@@ -49,33 +49,33 @@ def test_items_that_occur_equally_often_have_no_skewness():
 
 
 def test_order_within_a_row_does_not_matter():
-    neighbours, gallery = random_neighbours()
-    assert hubness(neighbours[:, ::-1], gallery) == hubness(neighbours, gallery)
+    neighbors, gallery = random_neighbors()
+    assert hubness(neighbors[:, ::-1], gallery) == hubness(neighbors, gallery)
 
 
-def test_neighbours_are_not_modified():
-    neighbours, gallery = random_neighbours()
-    before = neighbours.copy()
-    hubness(neighbours, gallery)
-    np.testing.assert_array_equal(neighbours, before)
+def test_neighbors_are_not_modified():
+    neighbors, gallery = random_neighbors()
+    before = neighbors.copy()
+    hubness(neighbors, gallery)
+    np.testing.assert_array_equal(neighbors, before)
 
 
 @pytest.mark.parametrize(
-    ("neighbours", "gallery", "error", "message"),
+    ("neighbors", "gallery", "error", "message"),
     [
-        ([0, 1], 2, ValueError, r"`neighbours` must be \[Q, k\].*\(2,\)"),
-        (np.zeros((0, 3), int), 2, ValueError, "`neighbours` must be .* at least one"),
-        (np.zeros((3, 0), int), 2, ValueError, "`neighbours` must be .* at least one"),
-        ([[0.0]], 2, TypeError, "`neighbours` must be integers.*float64"),
-        ([[0], [2]], 2, ValueError, "`neighbours` must be from 0 to 1.*2 in row 1"),
-        ([[0], [-1]], 2, ValueError, "`neighbours` must be from 0 to 1.*-1 in row 1"),
+        ([0, 1], 2, ValueError, r"`neighbors` must be \[Q, k\].*\(2,\)"),
+        (np.zeros((0, 3), int), 2, ValueError, "`neighbors` must be .* at least one"),
+        (np.zeros((3, 0), int), 2, ValueError, "`neighbors` must be .* at least one"),
+        ([[0.0]], 2, TypeError, "`neighbors` must be integers.*float64"),
+        ([[0], [2]], 2, ValueError, "`neighbors` must be from 0 to 1.*2 in row 1"),
+        ([[0], [-1]], 2, ValueError, "`neighbors` must be from 0 to 1.*-1 in row 1"),
         ([[0, 1], [1, 1]], 2, ValueError, r"twice in a row.*\[1, 1\] in row 1"),
         ([[0]], 0, ValueError, "`gallery` must be a whole number"),
     ],
 )
-def test_wrong_neighbours_are_named(neighbours, gallery, error, message):
+def test_wrong_neighbors_are_named(neighbors, gallery, error, message):
     with pytest.raises(error, match=message):
-        hubness(neighbours, gallery)
+        hubness(neighbors, gallery)
 
 
 @pytest.mark.parametrize(

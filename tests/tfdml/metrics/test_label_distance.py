@@ -6,7 +6,13 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from tfdml.metrics import label_distance_metrics, label_query_metrics
+from tests.support.refuses import refusals, refuses
+from tfdml.metrics import (
+    MetricLimits,
+    RetrievalTask,
+    label_distance_metrics,
+    label_query_metrics,
+)
 
 
 def naive(embeddings, labels, k, groups=None):
@@ -39,13 +45,14 @@ def naive(embeddings, labels, k, groups=None):
 
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("block", [2**22, 40])
-def test_metrics_equal_the_definition(grouped, block, monkeypatch):
-    monkeypatch.setattr("tfdml.metrics._label_distance._BLOCK_ELEMENTS", block)
+def test_metrics_equal_the_definition(grouped, block):
     generator = np.random.default_rng(3)
     embeddings = generator.normal(size=(30, 4))
     labels = generator.normal(size=(30, 3))
     groups = generator.integers(0, 4, 30) if grouped else None
-    received = label_distance_metrics(embeddings, labels, (1, 7), groups=groups)
+    limits = MetricLimits(label_distances=block)
+    task = RetrievalTask(embeddings, groups=groups, limits=limits)
+    received = label_distance_metrics(task, labels, (1, 7))
     for k in (1, 7):
         distance, ndcg = naive(embeddings, labels, k, groups)
         assert received[f"label_distance_at_{k}"] == pytest.approx(distance, rel=1e-9)
@@ -132,16 +139,17 @@ def test_zero_row_has_the_similarity_0_with_all():
     assert received.values["label_distance_at_1"].tolist() == [1, 1, 90, 90]
 
 
-def test_many_groups_take_no_more_memory_than_none(monkeypatch):
-    monkeypatch.setattr("tfdml.metrics._label_distance._BLOCK_ELEMENTS", 2**14)
+def test_many_groups_take_no_more_memory_than_none():
+    limits = MetricLimits(label_distances=2**14)
     count = 2000
     generator = np.random.default_rng(1)
     embeddings = generator.normal(size=(count, 4)).astype("float32")
     labels = generator.normal(size=(count, 1))
     peaks = []
     for groups in (None, np.arange(count) // 2):
+        task = RetrievalTask(embeddings, groups=groups, limits=limits)
         tracemalloc.start()
-        label_query_metrics(embeddings, labels, [5], groups=groups)
+        label_query_metrics(task, labels, [5])
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.2 * peaks[0]
@@ -166,54 +174,48 @@ def test_ks_may_be_an_array():
     assert list(received)[2:] == ["label_distance_at_3", "ndcg_at_3"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"ks": (3,)}, r"`ks` must be from 1 to 2.*\[3\]"),
-        ({"ks": (0,)}, "`ks` must be a whole number of at least 1.*ks=0"),
-        ({"ks": [1.5]}, "`ks` must be a whole number of at least 1.*ks=1.5"),
-        ({"ks": 1}, "`ks` must be a sequence of whole numbers. Received: 1"),
-        ({"ks": np.array([], int)}, "`ks` must hold at least one number"),
-        (
-            {"embeddings": np.zeros((0, 2)), "labels": np.zeros((0, 1))},
-            "`embeddings` must hold two items or more. Received: 0",
-        ),
-        (
-            {"embeddings": np.ones((1, 2)), "labels": np.zeros((1, 1))},
-            "`embeddings` must hold two items or more. Received: 1",
-        ),
-        ({"groups": [7, 7, 7]}, "`groups` must be two or more.* all 3 items in one"),
-        ({"groups": [0.0, 1, 2]}, "`groups` must hold integers or strings"),
-        ({"labels": np.zeros((4, 1))}, r"and `labels` \[N"),
-        (
-            {"embeddings": np.full((3, 2), np.nan)},
-            "`embeddings` must be finite.*row 0. Training.*has diverged",
-        ),
-        ({"embeddings": np.ones(3)}, r"`embeddings` must have the shape \[rows, D\]"),
-        ({"labels": [[0.0], [np.inf], [1.0]]}, r"`labels` must be finite.*in row 1"),
-        ({"labels": ["a", "b", "c"]}, "`labels` must be real numbers.*<U1"),
-        ({"labels": [1e308, -1e308, 0]}, "`labels` are too far apart"),
-        ({"groups": np.zeros(2)}, r"`groups` must have the shape \[3\]"),
-        ({"groups": np.array([0, 0, 1])}, "`ks` must be from 1 to 1"),
-        (
-            {"label_distance": lambda a, b: np.full((3, 3), -1)},
-            "`label_distance` must return finite numbers of at least 0. Received: -1",
-        ),
-        (
-            {"label_distance": lambda a, b: np.full((3, 3), np.inf)},
-            "`label_distance` must return finite numbers of at least 0. Received: inf",
-        ),
-        (
-            {"label_distance": lambda a, b: np.zeros(3)},
-            r"`label_distance` must return the shape \[3, 3\].*Received: \(3,\)",
-        ),
-        (
-            {"label_distance": lambda a, b: np.zeros((3, 1))},
-            r"`label_distance` must return the shape \[3, 3\].*Received: \(3, 1\)",
-        ),
-    ],
+@refusals(
+    ("ks", (3,), "must be from 1 to 2, the items that every query is compared with"),
+    ("ks", (0,), "must be a whole number of at least 1. Received: ks=0"),
+    ("ks", [1.5], "must be a whole number of at least 1. Received: ks=1.5"),
+    ("ks", 1, "must be a sequence of whole numbers"),
+    ("ks", np.array([], int), "must hold at least one number"),
+    ("groups", [7, 7, 7], "must hold two groups or more"),
+    ("groups", [0.0, 1, 2], "must hold integers or strings"),
+    ("groups", np.zeros(2), "must have the shape [3]"),
+    ("labels", np.zeros((4, 1)), "must be [N, dimension] and `labels` [N, ...]"),
+    ("labels", [[0.0], [np.inf], [1.0]], "must be finite. Received: [inf] in row 1"),
+    ("labels", ["a", "b", "c"], "must be real numbers where no `label_distance`"),
+    ("labels", [1e308, -1e308, 0], "are too far apart for float64: scale them down"),
+    ("embeddings", np.ones(3), "must have the shape [rows, D]"),
+    ("embeddings", np.full((3, 2), np.nan), "in row 0. Training that makes such"),
+    ("label_distance", lambda a, b: np.full((3, 3), -1), "of at least 0. Received: -1"),
+    ("label_distance", lambda a, b: np.full((3, 3), np.inf), "Received: inf"),
+    ("label_distance", lambda a, b: np.zeros(3), "[3, 3] for 3 and 3 labels"),
+    ("label_distance", lambda a, b: np.zeros((3, 1)), "Received: (3, 1)"),
 )
-def test_wrong_arguments_are_named(changes, message):
-    arguments = {"embeddings": np.eye(3), "labels": np.zeros((3, 1)), "ks": (2,)}
-    with pytest.raises(ValueError, match=message):
-        label_distance_metrics(**(arguments | changes))
+def test_bad_arguments_are_refused(argument, value, rule):
+    valid = {"embeddings": np.eye(3), "labels": np.zeros((3, 1)), "ks": (2,)}
+    refuses(
+        label_distance_metrics, argument=argument, value=value, rule=rule, valid=valid
+    )
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_fewer_than_two_items_are_refused(count):
+    with pytest.raises(ValueError, match=f"two items or more. Received: {count}"):
+        label_distance_metrics(np.ones((count, 2)), np.zeros((count, 1)), (2,))
+
+
+def test_groups_smaller_than_the_largest_leave_fewer_to_find():
+    with pytest.raises(ValueError, match="`ks` must be from 1 to 1"):
+        label_distance_metrics(np.eye(3), np.zeros(3), (2,), groups=[0, 0, 1])
+
+
+def test_task_with_classes_or_roles_is_refused():
+    for task in (
+        RetrievalTask(np.eye(3), [0, 0, 1]),
+        RetrievalTask(np.eye(3), is_query=[True, True, False]),
+    ):
+        with pytest.raises(ValueError, match="must be a task without classes and"):
+            label_distance_metrics(task, np.zeros(3), (1,))

@@ -7,7 +7,14 @@ import keras
 import numpy as np
 import pytest
 
-from tfdml.metrics import RetrievalEvaluation, query_metrics, retrieval_metrics
+from tests.support.refuses import refusals, refuses
+from tfdml.metrics import (
+    MetricLimits,
+    RetrievalEvaluation,
+    RetrievalTask,
+    query_metrics,
+    retrieval_metrics,
+)
 
 pytestmark = pytest.mark.backend
 
@@ -25,7 +32,7 @@ def test_metrics_equal_the_golden_numbers(case, ties):
     ks = [k for k in (1, 2, 3, 5, 10) if k < len(labels)]
     answered = sum((labels == label).sum() > 1 for label in labels)
     if not answered:
-        with pytest.raises(ValueError, match="no query has a positive"):
+        with pytest.raises(ValueError, match="`labels` must hold some label twice"):
             retrieval_metrics(embeddings, labels, ks)
         return
     results = query_metrics(embeddings, labels, ks, ties=ties)
@@ -162,7 +169,7 @@ def test_large_ids_and_superclasses_are_labels():
 def test_zero_rows_are_ranked_and_named_nowhere():
     embeddings = np.array([[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
     received = retrieval_metrics(embeddings, np.array([0, 1, 1]), [1])
-    # Cosine 0 with the zero row stands before -1 with the other of its class.
+    # Cosine 0 with the zero row comes before -1 with the other of its class.
     assert received["precision_at_1"] == 0.0
     assert received["mean_average_precision"] == 0.5
 
@@ -199,12 +206,12 @@ def test_query_of_the_gallery_beside_one_outside_of_it():
     assert received["map_at_r"] == 1.0
 
 
-def test_blocks_of_queries_change_nothing(monkeypatch):
+def test_blocks_of_queries_change_nothing():
     generator = np.random.default_rng(0)
     embeddings, labels = generator.normal(size=(50, 3)), generator.integers(0, 9, 50)
     expected = retrieval_metrics(embeddings, labels)
-    monkeypatch.setattr("tfdml.metrics._task._RANKS_AT_ONCE", 30)
-    assert retrieval_metrics(embeddings, labels) == expected
+    task = RetrievalTask(embeddings, labels, limits=MetricLimits(ranks=30))
+    assert retrieval_metrics(task) == expected
 
 
 def test_query_itself_is_left_out_but_its_duplicate_is_found():
@@ -215,40 +222,31 @@ def test_query_itself_is_left_out_but_its_duplicate_is_found():
     assert received["queries_without_positive"] == 2
 
 
-@pytest.mark.parametrize(
-    ("labels", "ks", "message"),
-    [
-        ([0, 1, 2], [1], "no query has a positive"),
-        ([0, 0, 1], [3], r"from 1 to 2.*\[3\]"),
-        ([0, 0, 1], [0], "`ks` must be a whole number of at least 1.*ks=0"),
-        ([0, 0], [1], r"`labels` must have the shape \[3\].*shape=\(2,\)"),
-        ([0.0, 0.0, 1.0], [1], r"`labels` must hold integers or strings.*float64"),
-        ([0, 0, 1], [1.5], "`ks` must be a whole number of at least 1.*ks=1.5"),
-        ([0, 0, 1], 1, "`ks` must be a sequence of whole numbers. Received: 1"),
-        ([0, 0, 1], [], "`ks` must hold at least one number"),
-    ],
-)
-def test_impossible_questions_are_refused(labels, ks, message):
-    with pytest.raises(ValueError, match=message):
-        retrieval_metrics(np.eye(3)[:, :2] + 1, np.array(labels), ks)
+SOME = {"embeddings": np.eye(3) + 1, "labels": [0, 0, 1], "ks": [1]}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"average": "weighted"}, "`average` must be one of .*'weighted'"),
-        ({"without_positive": "drop"}, "`without_positive` must be one of .*'drop'"),
-        ({"ties": "random"}, "`ties` must be one of .*'random'"),
-        ({"metric": "l2"}, "`metric` must be one of .*'l2'"),
-        ({"groups": np.zeros(2, int)}, r"`groups` must have the shape \[3\]"),
-        ({"groups": np.zeros(3, int)}, "No query has a positive outside of its own"),
-        ({"is_query": np.zeros(3, bool)}, "`is_query` must name a query"),
-        ({"is_gallery": np.zeros(3, bool)}, "`is_gallery` must name an item"),
-    ],
+@refusals(
+    ("labels", [0, 1, 2], "must hold some label twice: each class has one item"),
+    ("labels", [0, 0], "must have the shape [3]. Received: shape=(2,)"),
+    ("labels", [0.0, 0.0, 1.0], "must hold integers or strings"),
+    ("labels", None, "must be given"),
+    ("ks", [3], "must be from 1 to 2"),
+    ("ks", [0], "must be a whole number of at least 1. Received: ks=0"),
+    ("ks", [1.5], "must be a whole number of at least 1. Received: ks=1.5"),
+    ("ks", 1, "must be a sequence of whole numbers"),
+    ("ks", [], "must hold at least one number"),
+    ("average", "weighted", "must be one of micro, macro"),
+    ("without_positive", "drop", "must be one of skip, zero"),
+    ("ties", "random", "must be one of index, pessimistic, optimistic"),
+    ("metric", "l2", "must be one of cosine, dot_product, squared_euclidean"),
+    ("groups", np.zeros(2, int), "must have the shape [3]"),
+    ("groups", np.zeros(3, int), "must leave a query some item of its class: 2"),
+    ("is_query", np.zeros(3, bool), "must name a query"),
+    ("is_query", np.arange(3), "must be a bool array of shape [3]"),
+    ("is_gallery", np.zeros(3, bool), "must name an item to search"),
 )
-def test_unknown_rules_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        retrieval_metrics(np.eye(3), np.array([0, 0, 1]), [1], **arguments)
+def test_bad_arguments_are_refused(argument, value, rule):
+    refuses(retrieval_metrics, argument=argument, value=value, rule=rule, valid=SOME)
 
 
 def test_model_that_diverged_is_told():
@@ -301,23 +299,25 @@ def test_checkpoint_keeps_the_model_that_searches_best(tmp_path):
     assert received == pytest.approx(max(history["val_map_at_r"]))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"ks": (1, 4)}, r"from 1 to 3.*\[1, 4\]"),
-        ({"labels": [0, 1, 2, 3]}, "no query has a positive"),
-        ({"labels": [0, 0, 1]}, "one entry for each of the 4 images. Received: 3"),
-        ({"groups": [0, 0, 1]}, r"`groups` must have the shape \[4\]"),
-        ({"is_gallery": np.arange(4) < 2}, "from 1 to 1"),
-        ({"metric": "l2"}, "`metric` must be one of"),
-        ({"average": "all"}, "`average` must be one of"),
-        ({"without_positive": "drop"}, "`without_positive` must be one of"),
-    ],
+@refusals(
+    ("ks", (1, 4), "must be from 1 to 3"),
+    ("labels", [0, 1, 2, 3], "must hold some label twice"),
+    ("labels", [0, 0, 1], "must have one entry for each of the 4 images. Received: 3"),
+    ("groups", [0, 0, 1], "must have the shape [4]"),
+    ("metric", "l2", "must be one of"),
+    ("average", "all", "must be one of"),
+    ("without_positive", "drop", "must be one of"),
 )
-def test_callback_refuses_what_cannot_be_before_training(changes, message):
-    arguments = {"labels": [0, 0, 1, 1], "ks": (1, 2)} | changes
-    with pytest.raises(ValueError, match=message):
-        RetrievalEvaluation(np.ones((4, 5)), **arguments)
+def test_callback_refuses_bad_arguments_before_training(argument, value, rule):
+    valid = {"images": np.ones((4, 5)), "labels": [0, 0, 1, 1], "ks": (1, 2)}
+    refuses(RetrievalEvaluation, argument=argument, value=value, rule=rule, valid=valid)
+
+
+def test_callback_refuses_more_than_the_gallery_holds():
+    with pytest.raises(ValueError, match="from 1 to 1"):
+        RetrievalEvaluation(
+            np.ones((4, 5)), [0, 0, 1, 1], ks=(1, 2), is_gallery=np.arange(4) < 2
+        )
 
 
 def test_callback_counts_the_queries():
@@ -339,7 +339,7 @@ def test_category_of_singletons_is_counted():
     found = results.by(np.array(["pairs", "pairs", "alone", "alone"], dtype=object))
     assert found["alone"] == {"queries": 0, "queries_without_positive": 2}
     assert found["pairs"]["queries"] == 2
-    with pytest.raises(ValueError, match="`groups` must have one entry an item, 4"):
+    with pytest.raises(ValueError, match="`groups` must have one entry per item, 4"):
         results.by(["pairs", "pairs"])
 
 

@@ -9,8 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.refuses import refusals, refuses
 from tfdml.metrics import (
+    MetricLimits,
     PairCounts,
+    RetrievalTask,
     pair_counts,
     precision_recall,
     roc_auc,
@@ -23,8 +26,8 @@ from tfdml.metrics._pair_counts import STEP, accepted_by_class
 GOLDENS = json.loads(
     (Path(__file__).parents[2] / "goldens" / "goldens.json").read_text(encoding="utf-8")
 )
-# Its golden curve parts pairs of equal rows, by the last bit of their cosine: 1.0 and
-# 0.9999999999999999. It is tested against the definition below.
+# Its golden curve separates pairs of equal rows, by the last bit of their cosine: 1.0
+# and 0.9999999999999999. It is tested against the definition below.
 PARTED = "metrics/ties_duplicate_rows"
 CASES = [
     case
@@ -83,15 +86,15 @@ def chosen(names, generator, count=40):
 
 @pytest.mark.parametrize("names", CHOICES.values(), ids=CHOICES.keys())
 @pytest.mark.parametrize("block", [1, 100, 2**23])
-def test_counts_equal_those_of_the_loop(names, block, monkeypatch):
-    monkeypatch.setattr("tfdml.metrics._pair_counts._BLOCK_ELEMENTS", block)
+def test_counts_equal_those_of_the_loop(names, block):
     generator, rows, labels = drawn(len(names))
     options = chosen(names, generator)
     expected = Counter(
         (naive_similarity(rows[a], rows[b]), bool(labels[a] == labels[b]))
         for a, b in naive_pairs(rows, **options)
     )
-    counts = pair_counts(rows, labels, **options)
+    limits = MetricLimits(pairs=block)
+    counts = pair_counts(RetrievalTask(rows, labels, **options, limits=limits))
     scores = sorted({score for score, _ in expected})
     assert counts.scores.tolist() == scores
     assert counts.positives.tolist() == [expected[score, True] for score in scores]
@@ -104,7 +107,9 @@ def test_accepted_pairs_of_each_class_equal_those_of_the_loop(names):
     generator, rows, labels = drawn(7)
     options = chosen(names, generator)
     thresholds = [-1, 0, 0.6, 0.97, 1, 1 + STEP]
-    accepted, pairs = accepted_by_class(rows, labels, thresholds, **options)
+    accepted, pairs = accepted_by_class(
+        RetrievalTask(rows, labels, **options), thresholds
+    )
     positive = [p for p in naive_pairs(rows, **options) if labels[p[0]] == labels[p[1]]]
     for name in range(5):
         scores = [
@@ -225,7 +230,7 @@ def test_threshold_accepts_none_where_the_highest_score_accepts_too_many():
 
 
 @pytest.mark.parametrize("negatives", [10, 49, 999, 1000])
-def test_usual_rates_are_those_that_the_negatives_can_tell(negatives):
+def test_usual_rates_are_those_that_the_negatives_can_measure(negatives):
     counts = PairCounts(
         np.array([0.0, 1.0]), np.array([0, 1]), np.array([negatives, 0])
     )
@@ -276,7 +281,8 @@ def test_metrics_equal_the_definition_and_lie_in_their_intervals():
         assert received[name] == naive_rates(rows, labels, float(rate))
         assert received[f"{name}_low"] < received[name] < received[f"{name}_high"]
     # By hand: the deviation of a mean of 12 classes with 10 pairs each.
-    accepted, _ = accepted_by_class(rows, labels, [received["threshold_at_far_0.1"]])
+    task = RetrievalTask(rows, labels)
+    accepted, _ = accepted_by_class(task, [received["threshold_at_far_0.1"]])
     deviation = accepted[0].std() / 10 / np.sqrt(12)
     width = received["tar_at_far_0.1_high"] - received["tar_at_far_0.1_low"]
     assert width == pytest.approx(2 * 1.96 * deviation, rel=0.15)
@@ -305,7 +311,7 @@ def test_rates_that_nearly_agree_have_names_of_their_own():
 )
 def test_wrong_thresholds_are_named(thresholds, message):
     with pytest.raises(ValueError, match=f"`thresholds` {message}"):
-        accepted_by_class(np.eye(4), [0, 0, 1, 1], thresholds)
+        accepted_by_class(RetrievalTask(np.eye(4), [0, 0, 1, 1]), thresholds)
 
 
 @pytest.mark.parametrize("rates", [0.5, [[0.5]], "0.5"])
@@ -342,9 +348,10 @@ def test_counts_that_are_known_give_the_same_metrics():
     counts = pair_counts(rows, labels, **options)
     expected = verification_metrics(rows, labels, **options)
     assert verification_metrics(rows, labels, counts=counts, **options) == expected
+    assert verification_metrics(RetrievalTask(rows, labels, **options)) == expected
 
 
-def test_equal_rows_tell_nothing():
+def test_equal_rows_say_nothing():
     rows = np.tile(np.random.default_rng(0).normal(size=512), (90, 1))
     counts = pair_counts(rows, np.arange(90) % 3)
     assert roc_auc(counts) == 0.5
@@ -376,31 +383,35 @@ def test_nothing_is_counted_where_there_is_no_pair():
             roc_auc(counts)
     empty = pair_counts(np.zeros((0, 3)), np.zeros(0, int))
     assert len(empty.scores) == 0
-    accepted, pairs = accepted_by_class(np.zeros((0, 3)), np.zeros(0, int), [0.5])
+    task = RetrievalTask(np.zeros((0, 3)), np.zeros(0, int))
+    accepted, pairs = accepted_by_class(task, [0.5])
     assert accepted.shape == (1, 0)
     assert pairs.shape == (0,)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"labels": [0, 0, 0, 0]}, "pairs of two labels. Received: no negative pair"),
-        ({"labels": [0, 1, 2, 3]}, "Received: no positive pair"),
-        ({"labels": [0, 1]}, r"`labels` must have the shape \[4\]"),
-        ({"labels": [0.0, 0, 1, 1]}, "`labels` must hold integers or strings"),
-        ({"embeddings": np.full((4, 2), np.inf)}, "`embeddings` must be finite"),
-        ({"is_query": [0, 1, 1, 1]}, r"`is_query` must be a bool array of shape \[4\]"),
-        ({"is_gallery": np.ones(3, bool)}, "`is_gallery` must be a bool array"),
-        ({"groups": [0]}, r"`groups` must have the shape \[4\]"),
-        ({"counts": fixed_counts()}, "`counts` must be of the same.*10.* have 2"),
-        ({"rates": [0.1]}, "4 cannot tell a smaller one. Received: 0.1"),
-    ],
+@refusals(
+    ("labels", [0, 1], "must have the shape [4]"),
+    ("labels", [0.0, 0, 1, 1], "must hold integers or strings"),
+    ("embeddings", np.full((4, 2), np.inf), "must be finite in float32"),
+    ("is_query", [0, 1, 1, 1], "must be a bool array of shape [4]"),
+    ("is_gallery", np.ones(3, bool), "must be a bool array of shape [4]"),
+    ("groups", [0], "must have the shape [4]"),
+    ("counts", fixed_counts(), "must be of the same pairs. Received: 10 positive"),
+    ("false_accept_rates", [0.1], "4 cannot measure less. Received: 0.1"),
 )
-def test_wrong_arguments_are_named(changes, message):
-    arguments = {"embeddings": np.eye(4), "labels": [0, 0, 1, 1]} | changes
-    arguments["false_accept_rates"] = arguments.pop("rates", None)
-    with pytest.raises(ValueError, match=message):
-        verification_metrics(**arguments)
+def test_bad_arguments_are_refused(argument, value, rule):
+    valid = {"embeddings": np.eye(4), "labels": [0, 0, 1, 1]}
+    refuses(
+        verification_metrics, argument=argument, value=value, rule=rule, valid=valid
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "missing"), [([0, 0, 0, 0], "negative"), ([0, 1, 2, 3], "positive")]
+)
+def test_both_kinds_of_pair_are_needed(labels, missing):
+    with pytest.raises(ValueError, match=f"Received: no {missing} pair"):
+        verification_metrics(np.eye(4), labels)
 
 
 def test_inputs_stay_as_they_are():
@@ -412,5 +423,5 @@ def test_inputs_stay_as_they_are():
 
 def test_few_pairs_are_verified_as_far_as_they_can_be():
     rows = [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]]
-    metrics = verification_metrics(rows, [0, 0, 1, 1])  # no rate can be told
+    metrics = verification_metrics(rows, [0, 0, 1, 1])  # no rate can be measured
     assert metrics == {"pair_auc": 1.0, "positive_pairs": 2, "negative_pairs": 4}

@@ -208,7 +208,7 @@ def test_rate_that_cannot_be_reached_leaves_the_file_of_before(run, capsys):
     assert main(["calibrate", str(run), "--precision", "0.4"]) == 0
     before = (run / "calibration.json").read_text()
     assert main(["calibrate", str(run), "--false-positive-rate", "0.001"]) == 1
-    assert "40 queries cannot tell a smaller one" in capsys.readouterr().err
+    assert "40 queries cannot measure a smaller one" in capsys.readouterr().err
     assert (run / "calibration.json").read_text() == before
 
 

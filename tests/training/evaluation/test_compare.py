@@ -13,7 +13,7 @@ from training.data.images import Images
 from training.data.split import Split
 from training.evaluation.compare import compare
 from training.evaluation.comparison_page import difference_text
-from training.measure.measure import split_results
+from training.measure.measure import split_results, task_of
 from training.measure.query_files import read_queries, write_queries, write_roc
 
 LABELS = np.repeat(np.arange(30), 4)
@@ -53,7 +53,8 @@ def write_run(
         boxes=None if boxes is None else boxes[order],
     )
     split = Split(data, Images(data, View(1)), np.arange(len(data)))
-    write_queries(folder, split_results(split, rows), split, [names[i] for i in order])
+    results = split_results(split, task_of(split, rows))
+    write_queries(folder, results, split, [names[i] for i in order])
     if roc:
         write_roc(folder, pair_counts(rows, labels))
     recipe = {

@@ -2,12 +2,14 @@
 
 import json
 import re
+from contextlib import contextmanager
 
 import keras
 import numpy as np
 import pytest
 
 from tests.support.small_images import write_shapes
+from tfdml import _embeddings
 from tfdml.export import export_embedder
 from tfdml.metrics import retrieval_metrics
 from training.__main__ import main
@@ -33,10 +35,28 @@ def rows():
     return (np.repeat(centers, IMAGES, axis=0) + scatter).astype("float32")
 
 
+@contextmanager
+def passes():
+    """Count how often an array of embeddings is checked."""
+    counted = []
+    with pytest.MonkeyPatch.context() as patch:
+        check = _embeddings._checked
+
+        def counting(*arguments):
+            counted.append(arguments)
+            return check(*arguments)
+
+        patch.setattr(_embeddings, "_checked", counting)
+        yield counted
+
+
 @pytest.fixture(scope="module")
 def evaluated(root):
     arguments = ["evaluate", root / "rows.npy", root / "images"]
-    assert main([str(a) for a in [*arguments, "--out", root / "out"]]) == 0
+    with passes() as counted:
+        assert main([str(a) for a in [*arguments, "--out", root / "out"]]) == 0
+    # By the metrics, and by the map of the embeddings drawn for it.
+    assert len(counted) == 2
     return root / "out"
 
 
@@ -160,16 +180,22 @@ def test_failure_leaves_nothing_behind(root, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.ones((23, 5)), r"one row for each of the 24 images.*shape=\(23, 5\)"),
-        (np.ones(24), r"must have the shape \[rows, D\]"),
-        (np.array(["a"] * 24), "must hold real numbers"),
+        (
+            np.ones((23, 5)),
+            "each of the 24 images. Received: shape=(23, 5)",
+        ),
+        (np.ones(24), "rows.npy: `embeddings` must have the shape [rows, D]"),
+        (np.array([["a"]] * 24), "rows.npy: `embeddings` must hold real numbers"),
     ],
+    ids=["rows", "rank", "text"],
 )
-def test_embeddings_of_another_shape_are_refused(array, message, root, tmp_path):
+def test_embeddings_of_another_shape_are_refused(
+    array, message, root, tmp_path, capsys
+):
     np.save(tmp_path / "rows.npy", array)
-    subject = open_subject(tmp_path / "rows.npy", root / "images")
-    with pytest.raises(ValueError, match=message):
-        subject.embeddings()
+    arguments = [str(tmp_path / "rows.npy"), str(root / "images")]
+    assert main(["evaluate", *arguments, "--out", str(tmp_path / "out")]) == 1
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_no_array_is_refused(root, tmp_path):
@@ -223,7 +249,9 @@ def test_categories_are_superclasses_and_sequences_are_left_out(root, tmp_path):
     manifest.write_text("\n".join(lines) + "\n")
     subject = [str(root / "rows.npy"), str(manifest)]
     out = tmp_path / "out"
-    assert main(["evaluate", *subject, "--out", str(out)]) == 0
+    with passes() as counted:
+        assert main(["evaluate", *subject, "--out", str(out)]) == 0
+    assert len(counted) == 2  # though the super-classes are measured, too
     manifest.unlink()
     results = read(out / "metrics.json")
     labels = np.repeat(np.arange(CLASSES), IMAGES)

@@ -11,7 +11,12 @@ from training.data.data_set import DataSet
 from training.data.images import Images
 from training.data.split import Split
 from training.measure.embed import embed, raw_pixels
-from training.measure.measure import SplitEvaluation, measure
+from training.measure.measure import (
+    SplitEvaluation,
+    measure,
+    nearest_images,
+    task_of,
+)
 
 pytestmark = pytest.mark.backend
 
@@ -118,7 +123,7 @@ def test_nothing_is_measured_where_no_query_has_a_positive():
     assert measure(split(roles=roles), lambda _: EMBEDDINGS) is None
 
 
-def test_embeddings_come_in_the_order_of_the_part():
+def test_embeddings_come_in_the_order_of_the_split():
     layers = [keras.Input((8, 8, 3)), keras.layers.Flatten()]
     whole = split()
     some = np.arange(69, 2, -1)
@@ -153,3 +158,47 @@ def test_callback_adds_the_metrics_of_the_epoch():
     expected = measure(split(), lambda shown: embed(embedder, shown))
     assert logs["val_map_at_r"] == expected["map_at_r"]
     assert not any("queries" in name for name in logs)
+
+
+# Searches as the metrics make them
+
+FEW = np.random.default_rng(0).normal(size=(8, 3))
+
+
+def few(**more):
+    """A task of eight images of two classes."""
+    images, labels = np.zeros((8, 1, 1, 3), "uint8"), np.repeat([0, 1], 4)
+    data = DataSet(images, labels, np.full(8, "test"), ("a", "b"), **more)
+    return task_of(Split(data, None, np.arange(8)), FEW)
+
+
+def nearest(query, allowed):
+    unit = FEW / np.linalg.norm(FEW, axis=1, keepdims=True)
+    scores = unit[allowed] @ unit[query]
+    order = np.argsort(-scores)
+    return np.array(allowed)[order], scores[order]
+
+
+def test_gallery_is_searched_without_the_image_itself():
+    roles = np.array(["", "query", "gallery", "", "", "gallery", "", "query"])
+    found, scores = nearest_images(few(roles=roles), np.array([0, 1]), 4)
+    for row, (query, allowed) in enumerate(
+        [(0, [2, 3, 4, 5, 6]), (1, [0, 2, 3, 4, 5, 6])]
+    ):
+        expected, similar = nearest(query, allowed)
+        assert found[row].tolist() == expected[:4].tolist()
+        np.testing.assert_allclose(scores[row], similar[:4], rtol=1e-5)
+
+
+def test_own_sequence_is_left_out():
+    clips = np.array(["x", "y", "x", "z", "y", "x", "z", "y"])
+    found, _ = nearest_images(few(sequences=clips), np.array([3, 5]), 9)
+    assert found.shape == (2, 5)  # what the one with the largest clip may find
+    assert found[0].tolist() == nearest(3, [0, 1, 2, 4, 5, 7])[0][:5].tolist()
+    assert found[1].tolist() == nearest(5, [1, 3, 4, 6, 7])[0].tolist()
+
+
+def test_nothing_is_found_where_one_may_find_nothing():
+    clips = np.full(8, "x")
+    found, scores = nearest_images(few(sequences=clips), np.arange(8), 3)
+    assert found.shape == scores.shape == (8, 0)

@@ -1,12 +1,18 @@
 """Intervals against all draws listed, and against the formula of the variance."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
 
+from tests.support.refuses import refusals, refuses
 from tfdml.metrics import bootstrap_interval, paired_difference
-from tfdml.metrics._bootstrap import ratio_interval
+from tfdml.metrics._intervals import (
+    _resampled_means,
+    ratio_interval,
+    wilson_interval,
+)
 
 
 def test_interval_equals_the_percentiles_of_all_draws():
@@ -97,35 +103,43 @@ def test_ratio_leaves_out_classes_without_values():
     assert received == (0.5, 0.75)
 
 
-def test_seed_decides_and_blocks_do_not(monkeypatch):
+def test_seed_decides_and_blocks_do_not():
     values = np.random.default_rng(1).random(90)
-    groups = [f"class {i // 3}" for i in range(90)]
+    groups = [f"class {i // 3:02}" for i in range(90)]
     received = bootstrap_interval(values, groups, seed=1)
     assert received == bootstrap_interval(values, groups, seed=1)
     assert received != bootstrap_interval(values, groups, seed=2)
-    monkeypatch.setattr("tfdml.metrics._bootstrap._BLOCK_ELEMENTS", 70)
-    assert bootstrap_interval(values, groups) == pytest.approx(received, abs=0.01)
+    sums, counts = values.reshape(30, 3).sum(axis=1)[np.newaxis], np.full(30, 3)
+    whole, blocks = (
+        np.quantile(
+            _resampled_means(sums, counts, resamples=2000, seed=1, at_once=at_once),
+            [0.025, 0.975],
+        )
+        for at_once in (10**6, 70)
+    )
+    assert tuple(whole) == pytest.approx(received)
+    assert tuple(blocks) == pytest.approx(received, abs=0.01)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"groups": [1, 1, 1]}, "at least two classes.*Received: 1"),
-        ({"groups": [1, 2]}, r"`groups` must have the shape \[3\]"),
-        ({"groups": [0.5, 1, 2]}, "`groups` must hold integers or strings"),
-        ({"values": [0, np.nan, 1]}, "`values` must be finite. Received: nan at 1"),
-        ({"values": [[1], [2], [3]]}, r"`values` must be real numbers \[Q\]"),
-        ({"values": [], "groups": []}, "at least two classes.*Received: 0"),
-        ({"confidence": 95}, "`confidence` must be above 0 and below 1.*95"),
-        ({"confidence": 0}, "`confidence` must be above 0"),
-        ({"resamples": 0}, "`resamples` must be a whole number of at least 1"),
-        ({"seed": -1}, "`seed` must be a whole number"),
-    ],
+@refusals(
+    ("groups", [1, 2], "must have the shape [3]"),
+    ("groups", [0.5, 1, 2], "must hold integers or strings"),
+    ("values", [0, np.nan, 1], "must be finite. Received: nan at 1"),
+    ("values", [[1], [2], [3]], "must be real numbers [Q]"),
+    ("confidence", 95, "must be above 0 and below 1"),
+    ("confidence", 0, "must be above 0 and below 1"),
+    ("resamples", 0, "must be a whole number of at least 1"),
+    ("seed", -1, "must be a whole number of at least 0"),
 )
-def test_wrong_arguments_are_named(changes, message):
-    arguments = {"values": [1, 0, 1], "groups": [0, 0, 1]} | changes
-    with pytest.raises(ValueError, match=message):
-        bootstrap_interval(**arguments)
+def test_bad_arguments_are_refused(argument, value, rule):
+    valid = {"values": [1, 0, 1], "groups": [0, 0, 1]}
+    refuses(bootstrap_interval, argument=argument, value=value, rule=rule, valid=valid)
+
+
+@pytest.mark.parametrize(("values", "groups"), [([1, 0, 1], [1, 1, 1]), ([], [])])
+def test_interval_needs_two_classes(values, groups):
+    with pytest.raises(ValueError, match="at least two classes"):
+        bootstrap_interval(values, groups)
 
 
 def test_wrong_others_and_counts_are_named():
@@ -137,3 +151,22 @@ def test_wrong_others_and_counts_are_named():
         ratio_interval([1, 2], [1.5, 2])
     with pytest.raises(ValueError, match="must be finite and have the same shape"):
         ratio_interval([1, 2], [1, 2, 3])
+
+
+# Of shares
+
+
+@pytest.mark.parametrize("trials", [1, 10, 400])
+@pytest.mark.parametrize("share", [0, 0.1, 0.5, 1])
+def test_interval_ends_where_the_score_test_just_rejects(trials, share):
+    """|p - end| = 1.96 standard errors of the end: what Wilson's interval is."""
+    successes = int(share * trials)
+    p = successes / trials
+    for end in wilson_interval(successes, trials):
+        error = math.sqrt(end * (1 - end) / trials)
+        assert abs(p - end) == pytest.approx(1.959963985 * error, abs=1e-7)
+
+
+def test_interval_of_more_than_all_is_refused():
+    with pytest.raises(ValueError, match="`successes` must be at most `trials`"):
+        wilson_interval(3, 2)

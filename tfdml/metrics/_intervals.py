@@ -1,5 +1,6 @@
-"""How far a mean over queries would move with other classes of the same kind."""
+"""Compute confidence intervals of means over queries and of shares."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -8,11 +9,12 @@ from numpy.typing import ArrayLike, NDArray
 from tfdml._arguments import whole
 from tfdml._labels import class_codes
 
-_BLOCK_ELEMENTS = 2**22  # classes drawn at once: 32 MiB of numbers
+_DRAWN_AT_ONCE = 2**22  # classes: 32 MiB of numbers
+_NORMAL_QUANTILE = 1.959963984540054  # of 0.975: the interval has 95% confidence
 
 
 class Difference(NamedTuple):
-    """How much higher one mean is than another, and what may be chance."""
+    """How much higher one mean is than another, with its interval."""
 
     difference: float
     """mean(others) - mean(values): above 0 where `others` are higher."""
@@ -30,7 +32,7 @@ def bootstrap_interval(
     resamples: int = 2000,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Return the interval of a mean by drawing whole classes anew.
+    """Return the interval of a mean by resampling whole classes.
 
     The percentile bootstrap: as many classes as there are get drawn with replacement,
     each with all its queries; the mean over the drawn queries is computed; and again.
@@ -41,8 +43,7 @@ def bootstrap_interval(
     seed of training. With few classes it is too narrow.
 
     Args:
-        values: A number for each query, such as 1 where its first neighbour is right,
-            float `[Q]`, finite.
+        values: A number for each query, such as its Precision@1, float `[Q]`, finite.
         groups: The class of each query, integers or strings `[Q]`.
         confidence: The share of resamples inside, above 0 and below 1.
         resamples: How often classes are drawn.
@@ -143,7 +144,7 @@ def ratio_interval(
     resamples: int = 2000,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Return the interval of sum(sums) / sum(counts) by drawing whole classes anew.
+    """Return the interval of sum(sums) / sum(counts) by resampling whole classes.
 
     It is `bootstrap_interval` where the sum and the number of values of each class are
     known, such as the pairs accepted and all pairs. Classes without values are left
@@ -184,12 +185,52 @@ def ratio_interval(
     return _interval(means[:, 0], confidence)
 
 
+def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
+    """Return the 95% interval of a share by Wilson's score.
+
+    With p = k / n and z = 1.96: (p + z^2 / 2n +- z sqrt(p (1 - p) / n + z^2 / 4n^2)) /
+    (1 + z^2 / n). It holds for few trials and for shares of 0 and 1 too. It assumes
+    independent trials; queries of one class share their items, so that with few classes
+    the true interval is wider (`tfdml.metrics.bootstrap_interval` draws classes).
+
+    Args:
+        successes: k, from 0 to n.
+        trials: n, at least 1.
+
+    Returns:
+        The lower and the upper end, from 0 to 1.
+
+    Raises:
+        ValueError: An argument is out of range.
+
+    Example:
+        >>> low, high = wilson_interval(9, 10)
+        >>> round(low, 3), round(high, 3)
+        (0.596, 0.982)
+
+    Reference:
+        Wilson, Probable Inference, the Law of Succession, and Statistical Inference,
+        JASA 1927.
+    """
+    trials, successes = whole("trials", trials), whole("successes", successes, least=0)
+    if successes > trials:
+        raise ValueError(
+            f"`successes` must be at most `trials`. Received: {successes} of {trials}."
+        )
+    z, p = _NORMAL_QUANTILE, successes / trials
+    center = p + z**2 / (2 * trials)
+    half = z * math.sqrt(p * (1 - p) / trials + z**2 / (4 * trials**2))
+    scale = 1 + z**2 / trials
+    return max(0.0, (center - half) / scale), min(1.0, (center + half) / scale)
+
+
 def _resampled_means(
     sums: NDArray[np.float64],
     counts: NDArray[np.int64],
     *,
     resamples: int,
     seed: int,
+    at_once: int = _DRAWN_AT_ONCE,
 ) -> NDArray[np.float64]:
     """Draw classes, and return for each row of `sums [R, C]` its mean, `[draws, R]`."""
     if len(counts) < 2:
@@ -200,7 +241,7 @@ def _resampled_means(
     resamples = whole("resamples", resamples)
     generator = np.random.default_rng(whole("seed", seed, least=0))
     means = np.empty((resamples, len(sums)))
-    step = max(1, _BLOCK_ELEMENTS // len(counts))
+    step = max(1, at_once // len(counts))
     for start in range(0, resamples, step):
         shape = (min(step, resamples - start), len(counts))
         drawn = generator.integers(0, len(counts), shape)
