@@ -1,4 +1,4 @@
-"""The index in Milvus against the exact one, on milvus-lite."""
+"""What is Milvus' own: requests, failures, connections. The rest is the contract."""
 
 import dataclasses
 import itertools
@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 import textwrap
-import threading
 import traceback
 
 import numpy as np
@@ -20,7 +19,6 @@ from tfdml.index import (
     MilvusIndex,
     Not,
     Range,
-    SearchResult,
     load_index,
 )
 from tfdml.index.milvus._filters import expression_of, key_of, name_of
@@ -83,26 +81,6 @@ def points(rows, dimension=6, seed=0):
     return np.random.default_rng(seed).normal(size=(rows, dimension)).astype("float32")
 
 
-def random_attributes(rows, seed=1):
-    """Draw attributes of every kind, a third of the values missing."""
-    generator = np.random.default_rng(seed)
-
-    def some(values):
-        missing = generator.random(rows) < 1 / 3
-        return [
-            None if gone else value for gone, value in zip(missing, values, strict=True)
-        ]
-
-    words = [*NASTY, "shoe", "boot"]
-    return {
-        "class": some([words[i] for i in generator.integers(len(words), size=rows)]),
-        "price": some(generator.integers(-3, 4, size=rows).tolist()),
-        "weight": some(generator.integers(-4, 5, size=rows) / 4 * 1e-7),
-        "new": some((generator.random(rows) < 0.5).tolist()),
-        'ein "Name"]': some(generator.integers(2, size=rows).tolist()),
-    }
-
-
 def assert_same(result, expected):
     np.testing.assert_array_equal(result.ids, expected.ids)
     np.testing.assert_allclose(result.scores, expected.scores, rtol=1e-5, atol=1e-6)
@@ -110,23 +88,7 @@ def assert_same(result, expected):
     assert result.scores.dtype == np.float32
 
 
-@pytest.fixture
-def pair(build):
-    """The same gallery with attributes in both indexes."""
-    gallery, attributes = points(120), random_attributes(120)
-    ids = [f"{i}/{NASTY[i % len(NASTY)]}" for i in range(120)]
-    exact = ExactIndex.build(gallery, ids, attributes)
-    return build(gallery, ids, attributes), exact
-
-
 # Searching
-
-
-@METRICS
-def test_answers_are_those_of_exact_search(metric, build):
-    gallery, queries = points(400), points(30, seed=2)
-    expected = ExactIndex.build(gallery, metric=metric).search(queries, k=7)
-    assert_same(build(gallery, metric=metric).search(queries, k=7), expected)
 
 
 @METRICS
@@ -283,18 +245,6 @@ def test_many_queries_go_in_blocks(build):
     assert_same(index.search(queries, k=3), whole)
 
 
-def test_no_queries_and_empty_collection_give_no_answers(build):
-    index = build(points(4), list("abcd"))
-    result = index.search(np.empty((0, 6)), k=3)
-    assert isinstance(result, SearchResult)
-    assert result.ids.shape == result.scores.shape == (0, 3)
-    empty = build(np.empty((0, 6)), np.empty(0, str))
-    assert empty.search(points(2), k=3).ids.shape == (2, 0)
-    assert empty.count() == 0
-    empty.add(points(1), ["first"])
-    assert empty.search(points(1), k=3).ids.tolist() == [["first"]]
-
-
 def test_k_above_what_milvus_returns_is_refused(build):
     index = build(points(5))
     assert index.search(points(1), k=16_384).ids.shape == (1, 5)
@@ -307,108 +257,7 @@ def test_k_above_what_milvus_returns_is_refused(build):
         index.search(points(1), k=0)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_numbers_that_are_not_finite_never_reach_milvus(bad, build):
-    index = build(points(3))
-    rows = points(1)
-    rows[0, 2] = bad
-    for call in (
-        lambda: index.search(rows),
-        lambda: index.add(rows, [7]),
-        lambda: index.update([1], rows),
-        lambda: build(rows),
-    ):
-        with pytest.raises(ValueError, match="must be finite"):
-            call()
-    assert index.count() == 3
-
-
-# milvus-lite computes in this process.
-@pytest.mark.filterwarnings("ignore:overflow encountered in matmul")
-def test_score_that_is_not_finite_is_refused(build):
-    index = build([[1e30, 0.0]], metric="dot_product")
-    with pytest.raises(ValueError, match="too large for float32"):
-        index.search([[1e30, 0.0]], k=1)
-
-
-def test_other_dimension_is_refused(build):
-    index = build(points(3))
-    for call in (
-        lambda: index.search(points(1, 5)),
-        lambda: index.add(points(1, 5), [7]),
-        lambda: index.update([1], points(1, 5)),
-    ):
-        with pytest.raises(ValueError, match="dimension of the index, 6"):
-            call()
-
-
 # Filters
-
-
-def conditions():
-    """Every kind of condition, on every kind of attribute, and its opposite."""
-    plain = [
-        *[{"class": word} for word in [*NASTY, "shoe", "absent"]],
-        {"class": NASTY},
-        {"class": []},
-        {"class": Range("a", "b")},
-        {"class": Range(least='a"b')},
-        {"class": Range(most="鞋")},
-        {"class": Range("👟")},
-        *[{"price": value} for value in (-3, 0, 2.0, 2.5, 2**70, np.int64(1))],
-        {"price": [1, 2, 2.5, -(2**70), float("inf")]},
-        {"price": {1, 3}},
-        {"price": Range(-1, 2)},
-        {"price": Range(-1.5, 1.5)},
-        {"price": Range(least=-(2**70))},
-        {"price": Range(most=float("-inf"))},
-        {"price": Range(least=-(2**63))},
-        {"weight": 1e-7},
-        {"weight": [0, -1e-7, np.float32(0.25)]},
-        {"weight": float("inf")},
-        {"weight": Range(-5e-8, 5e-8)},
-        {"weight": Range(float("-inf"), float("inf"))},
-        {"new": True},
-        {"new": [True, False]},
-        {'ein "Name"]': 1},
-    ]
-    for where in plain:
-        yield where
-        ((name, condition),) = where.items()
-        yield {name: Not(condition)}
-    yield {}
-    yield {"class": Not("shoe"), "price": Range(0, 3), "new": True}
-    yield {"class": Not(NASTY), "weight": Not(Range(most=0)), "price": Not([])}
-
-
-def test_filters_let_the_same_items_pass_as_in_the_exact_index(pair):
-    index, exact = pair
-    query = points(1, seed=5)
-    for where in conditions():
-        assert index.count(where) == exact.count(where), where
-        expected = exact.search(query, k=120, where=where)
-        np.testing.assert_array_equal(
-            index.search(query, k=120, where=where).ids, expected.ids, str(where)
-        )
-
-
-def test_random_strings_are_found_and_nothing_else(build):
-    generator = np.random.default_rng(3)
-    alphabet = list("\"'\\\n\r\t []{}()$%,.=!<>&|aZ09_- ü鞋👟\x00"[:-1])
-    words = sorted(
-        {
-            "".join(generator.choice(alphabet, size=generator.integers(1, 9)))
-            for _ in range(60)
-        }
-    )
-    index = build(points(len(words)), words, {"word": words})
-    assert index.get(words).attributes == [{"word": word} for word in words]
-    for word in words:
-        assert index.count({"word": word}) == 1, word
-        assert index.count({"word": Not(word)}) == len(words) - 1, word
-        assert word in index
-    index.remove(words[::2])
-    assert [word in index for word in words] == [i % 2 == 1 for i in range(len(words))]
 
 
 def test_expression_has_no_more_quotes_than_its_strings():
@@ -435,113 +284,7 @@ def test_attributes_of_another_program_are_left_out(build):
     assert index.count({"n": Not(1)}) == 2
 
 
-def test_unknown_attribute_or_kind_in_a_filter_is_refused(pair):
-    index, _ = pair
-    with pytest.raises(ValueError, match="must name attributes of the index"):
-        index.search(points(1), where={"colour": "red"})
-    with pytest.raises(ValueError, match=r"must compare with integers"):
-        index.count({"price": "3"})
-    with pytest.raises(ValueError, match="valid Unicode"):
-        index.count({"class": "\ud800"})
-
-
-def test_excluded_ids_are_left_out_as_in_the_exact_index(pair):
-    index, exact = pair
-    queries = points(5, seed=5)
-    nearest = exact.search(queries, k=4).ids
-    for exclude in (
-        nearest[0],
-        [*nearest[1], "absent"],
-        [list(row) for row in nearest],
-        [[], ["absent"], nearest[2], [], nearest[4][:1]],
-        set(nearest[3]),
-        [],
-    ):
-        expected = exact.search(queries, k=6, exclude=exclude)
-        assert_same(index.search(queries, k=6, exclude=exclude), expected)
-    every = exact.search(queries, k=120).ids[0]
-    for exclude in (every[:118], [every[:118]] * 5):
-        assert index.search(queries, k=6, exclude=exclude).ids.shape == (5, 2)
-
-
 # Changes
-
-
-def changes():
-    """Adds, updates and removals, each a function of an index and its sorted ids."""
-    for turn in range(0, 12, 3):
-        generator = np.random.default_rng(turn)
-        yield lambda index, ids, turn=turn: index.add(
-            points(9, seed=turn),
-            np.arange(9) + 100 * (turn + 1),
-            random_attributes(9, seed=turn) | {f"only {turn}": [1.5] * 9},
-        )
-        chosen = generator.permutation(30)
-        yield lambda index, ids, turn=turn, chosen=chosen: index.update(
-            ids[chosen[:10]],
-            points(10, seed=turn) if turn % 2 else None,
-            {"class": ["shoe", None] * 5, "new": [None] * 10},
-        )
-        yield lambda index, ids, chosen=chosen: index.update(
-            ids[chosen[:3]], points(3, seed=7)
-        )
-        yield lambda index, ids, chosen=chosen: index.remove(ids[chosen[5:15]])
-
-
-def test_changes_give_what_the_exact_index_has_after_them(build):
-    attributes = random_attributes(60)
-    index = build(points(60), np.arange(60), attributes, batch_size=4)
-    exact = ExactIndex.build(points(60), np.arange(60), attributes)
-    for change in changes():
-        ids = np.sort(exact.ids)
-        change(index, ids)
-        change(exact, ids)
-        ids = np.sort(exact.ids)
-        assert index.count() == len(index) == len(ids)
-        mine, theirs = index.get(ids), exact.get(ids)
-        np.testing.assert_array_equal(mine.embeddings, theirs.embeddings)
-        assert mine.attributes == theirs.attributes
-        assert index.stats().attributes == exact.stats().attributes
-        query = points(2, seed=99)
-        for where in (None, {"class": "shoe"}, {"new": Not(True)}):
-            expected = exact.search(query, k=20, where=where)
-            found = index.search(query, k=20, where=where)
-            np.testing.assert_allclose(found.scores, expected.scores, atol=1e-6)
-
-
-def test_refused_change_changes_nothing(pair):
-    index, exact = pair
-    ids = exact.ids.tolist()
-    row = points(2)
-    with pytest.raises(ValueError, match="must not be in the index already"):
-        index.add(row, ["fresh", ids[3]])
-    with pytest.raises(KeyError, match="must be in the index"):
-        index.update([ids[0], "fresh"], row)
-    with pytest.raises(KeyError, match="must be in the index"):
-        index.remove([ids[0], "fresh"])
-    with pytest.raises(KeyError, match="must be in the index"):
-        index.get(["fresh"])
-    with pytest.raises(ValueError, match="must not repeat"):
-        index.add(row, ["fresh", "fresh"])
-    with pytest.raises(ValueError, match="of the kind that the index has, strings"):
-        index.add(row, [1, 2])
-    with pytest.raises(ValueError, match="values of one kind"):
-        index.add(row, ["fresh", "new"], {"class": [1, 2]})
-    with pytest.raises(ValueError, match="given `embeddings` or `attributes`"):
-        index.update(ids[:1])
-    assert index.count() == 120
-    assert "fresh" not in index
-    assert index.get(ids[:1]).attributes == exact.get(ids[:1]).attributes
-
-
-def test_changes_of_nothing_change_nothing(build):
-    index = build(points(3))
-    index.add(np.empty((0, 6)), [], {"n": []})
-    index.update([], np.empty((0, 6)))
-    index.remove([])
-    assert index.get([]).embeddings.shape == (0, 6)
-    assert index.count() == 3
-    assert index.stats().attributes == {}
 
 
 def test_half_an_addition_is_taken_back(build, monkeypatch):
@@ -667,43 +410,17 @@ def test_integers_of_64_bits_keep_every_digit(build):
     assert index.count() == 1
 
 
-def test_whole_floats_stay_floats(build):
-    index = build(points(2), attributes={"weight": [1, 2.5]})
-    (first,) = index.get([0]).attributes
-    assert type(first["weight"]) is float
-    index.add(points(1), [5], {"weight": [3]})
-    assert type(index.get([5]).attributes[0]["weight"]) is float
-
-
-def test_threads_search_while_others_change(build):
-    gallery = points(200)
-    index = build(gallery)
-    wrong, stop = [], threading.Event()
-
-    def search():
-        while not stop.is_set():
-            ids = index.search(gallery[:20], k=1).ids[:, 0]
-            if ids.tolist() != list(range(20)):
-                wrong.append(ids)
-
-    threads = [threading.Thread(target=search) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for turn in range(10):
-        index.add(-10 * gallery[:5], range(1000 + 5 * turn, 1005 + 5 * turn))
-        index.remove([1000 + 5 * turn])
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-    assert index.count() == 240
-
-
 # Opening
 
 
 def test_connect_finds_what_build_has_made(uri, build):
-    attributes = random_attributes(50)
+    attributes = {
+        "class": ["shoe", None] * 25,
+        "price": [3] * 50,
+        "weight": [0.25] * 50,
+        "new": [True] * 50,
+        'ein "Name"]': [1] * 50,
+    }
     index = build(
         points(50),
         attributes=attributes,

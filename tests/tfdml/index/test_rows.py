@@ -1,0 +1,325 @@
+"""The rows of an index in memory: ids, attributes, and changes that break off."""
+
+import dataclasses
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from tests.support.index_examples import BOTH, METRICS
+from tests.support.index_walk import Walk
+from tfdml.index import ExactIndex
+from tfdml.index import _checks as given
+from tfdml.index.local import Limits, LocalIndex
+from tfdml.index.rows import Columns, IdMap, check_attributes, check_ids, check_widths
+
+# Ids
+
+
+@BOTH
+@pytest.mark.parametrize("compacted", [False, True])
+def test_emptied_index_takes_ids_of_the_other_kind(index_class, compacted, tmp_path):
+    index = index_class.build(np.eye(2), ids=[1, 2], attributes={"class": ["x", "y"]})
+    index.save(tmp_path)
+    index.remove([1, 2])
+    if compacted:
+        index.compact()
+    for unknown in ([1], ["a"]):
+        with pytest.raises(KeyError, match="must be in the index"):
+            index.get(unknown)
+        assert index.search(np.eye(2), exclude=unknown).ids.shape == (2, 0)
+    index.add([[2.0, 1.0]], ["a"], {"class": ["x"]})
+    index.close()
+    for same in (index, index_class.load(tmp_path)):  # the log is read without it
+        assert same.ids.tolist() == ["a"]
+        assert same.search(np.eye(2)).ids.tolist() == [["a"], ["a"]]
+        assert same.get(["a"]).attributes == [{"class": "x"}]
+        assert same.count({"class": "y"}) == 0
+        with pytest.raises(ValueError, match="strings"):
+            same.get([1])
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_map_leads_to_rows_whatever_the_width_of_ids(width):
+    rng = np.random.default_rng(0)
+    letters = np.array(list("abc"))
+    words = ["".join(rng.choice(letters, rng.integers(width + 1))) for _ in range(80)]
+    own, added = list(dict.fromkeys(words)), ["x", "long" * width, "y"]
+    id_map = IdMap(check_ids(own))
+    id_map.append(check_ids(added), len(own))
+    rows = {value: row for row, value in enumerate(own + added)}
+    asked = [*rows, "z", "a" * 3 * width, *(word + "b" for word in own), "long"]
+    found = id_map.rows(check_ids(asked, may_repeat=True))
+    assert found.tolist() == [rows.get(value, -1) for value in asked]
+
+
+def test_map_finds_the_last_row_of_an_id():
+    id_map = IdMap(np.array([5, 3, 9]))
+    id_map.append(np.array([3, 4]), 3)
+    id_map.append(np.array([4, 5]), 5)
+    asked = np.array([3, 4, 5, 9, 0])
+    assert id_map.rows(asked).tolist() == [3, 5, 6, 2, -1]
+    id_map.reset(np.array([4]))
+    assert id_map.rows(asked).tolist() == [1, 3, 0, 2, -1]
+
+
+def ids_of(count, width, text="a"):
+    """Return ids in an array that takes no memory."""
+    return np.broadcast_to(np.array(text, f"U{width}"), count)
+
+
+@pytest.mark.parametrize(
+    ("ids", "there", "waste"),
+    [
+        # Each takes 4 bytes a character: 300,000 times 1,023 of them are not used.
+        (ids_of(300_000, 1_024), [], "1.2 GB"),
+        (ids_of(1, 1_024), [ids_of(300_000, 1)], "1.2 GB"),
+        (ids_of(1, 1_024, "a" * 1_024), [ids_of(200_000, 1), ids_of(10**5, 24)], "1.2"),
+    ],
+)
+def test_one_long_id_that_costs_others_gigabytes_is_refused(ids, there, waste):
+    with pytest.raises(
+        ValueError, match=rf"1,024 characters, for which 300,0.*{waste}"
+    ):
+        check_widths(ids, *there)
+
+
+def test_ids_of_like_length_may_be_long_and_many():
+    check_widths(ids_of(10**5, 1_024))
+    check_widths(ids_of(300_000, 1_024, "a" * 1_000))
+    check_widths(ids_of(1, 1_024), ids_of(300_000, 1_024), ids_of(10, 3))
+    check_widths(np.broadcast_to(np.int64(3), 10**9), np.broadcast_to(np.int64(3), 9))
+    check_widths(np.empty(0, "U1024"), ids_of(10**8, 1))
+
+
+# Attributes
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "expected"),
+    [
+        (np.array(["a", "b"]), "string", ["a", "b"]),
+        ([np.str_("a"), None], "string", ["a", None]),
+        (np.array(["a", None], object), "string", ["a", None]),
+        (np.array([1, 2], np.uint8), "integer", [1, 2]),
+        ([np.int16(1), 2], "integer", [1, 2]),
+        (range(2), "integer", [0, 1]),
+        (np.array([0.5, 2], np.float16), "number", [0.5, 2.0]),
+        ([np.float32(0.5), 2], "number", [0.5, 2.0]),
+        (np.array([True, False]), "boolean", [True, False]),
+        ([np.bool_(True), None], "boolean", [True, None]),
+        ((value for value in ("a", "b")), "string", ["a", "b"]),
+    ],
+)
+def test_numpy_values_are_read_as_their_kind(values, kind, expected):
+    checked = check_attributes({"x": values}, 2, {})
+    assert checked == {"x": (kind, expected)}
+    assert [type(value) for value in checked["x"][1]] == [*map(type, expected)]
+
+
+def test_integers_are_floats_beside_floats():
+    assert check_attributes({"x": [1, 0.5]}, 2, {}) == {"x": ("number", [1.0, 0.5])}
+    checked = check_attributes({"x": [1, None]}, 2, {"x": "number"})
+    assert checked == {"x": ("number", [1.0, None])}
+    with pytest.raises(ValueError, match=r"must hold integers that a float rep"):
+        check_attributes({"x": [2**53 + 1, 0.5]}, 2, {})
+
+
+def test_attribute_without_a_value_is_none():
+    assert check_attributes({"x": [None, None]}, 2, {}) == {}
+    assert check_attributes({"x": []}, 0, {}) == {}
+    assert check_attributes(None, 2, {"x": "string"}) == {}
+
+
+def test_new_attribute_of_one_row_is_none_of_the_others():
+    index = ExactIndex.build(np.eye(3))
+    index.update([1], attributes={"class": ["shoe"]})
+    assert index.get([0, 1, 2]).attributes == [{}, {"class": "shoe"}, {}]
+    index.add(2 * np.eye(3)[:1], [3], {"size": [42]})
+    assert index.get([3, 1, 0]).attributes == [{"size": 42}, {"class": "shoe"}, {}]
+    index.remove([1, 3])
+    index.compact()
+    # An attribute stays known when nobody has it any more.
+    assert dict(index.stats().attributes) == {"class": "string", "size": "integer"}
+    assert index.count({"class": "shoe"}) == 0
+
+
+def test_texts_of_items_that_are_gone_are_not_kept():
+    index = ExactIndex.build(np.eye(3), attributes={"file": ["a", "b", None]})
+    index.add(np.eye(3)[:2], [3, 4], {"file": ["c", "b"]})
+    index.remove([0, 3])
+    index.compact()
+    assert index._table.columns["file"].words == ["b"]
+    index.add(np.eye(3)[:1], [5], {"file": ["c"]})
+    found = index.get([1, 2, 4, 5]).attributes
+    assert found == [{"file": "b"}, {}, {"file": "b"}, {"file": "c"}]
+    assert index.count({"file": ["a", "c"]}) == 1
+
+
+def test_attribute_of_items_that_went_while_compacting_stays_known():
+    index = ExactIndex.build(np.eye(3))
+    build_again = index._build_again
+
+    def changed_meanwhile(gallery, searcher):
+        index.add(2 * np.eye(3)[:1], [3], {"size": [42]})
+        index.remove([3])
+        return build_again(gallery, searcher)
+
+    index.remove([0])
+    index._build_again = changed_meanwhile
+    index.compact()
+    assert index.count({"size": 42}) == 0
+
+
+def test_values_of_a_failed_change_are_written_over():
+    columns = Columns().with_rows(0, check_attributes({"x": ["a", "b"]}, 2, {}), 2)
+    seen = columns.view(2)
+    columns.with_rows(2, check_attributes({"x": ["c"], "y": [1]}, 1, {}), 1)
+    columns = columns.with_rows(2, check_attributes({"x": ["d"]}, 1, {}), 1)
+    assert columns.kinds == {"x": "string"}
+    view = columns.view(3)["x"]
+    assert [view.value(row) for row in range(3)] == ["a", "b", "d"]
+    assert [seen["x"].value(row) for row in range(2)] == ["a", "b"]
+
+
+# Changes
+
+
+@pytest.fixture
+def fewer_shortcuts(monkeypatch):
+    """Have small galleries searched like large ones: by asking for more than enough."""
+    limits = Limits(few_rows=2, fewest_share=50, spare=0.1, on=2)
+    monkeypatch.setattr(LocalIndex, "limits", limits)
+
+
+@BOTH
+@METRICS
+@pytest.mark.parametrize("id_kind", ["integer", "string"])
+def test_index_holds_and_finds_what_a_dictionary_holds(index_class, metric, id_kind):
+    walk = Walk(index_class, metric, id_kind, seed=1)
+    for _ in range(25):
+        walk.step()
+
+
+@BOTH
+def test_large_parts_are_searched_like_a_dictionary(index_class, fewer_shortcuts):
+    walk = Walk(index_class, "cosine", "string", seed=2, rows=40)
+    for _ in range(25):
+        walk.step()
+
+
+@pytest.mark.slow
+@BOTH
+@METRICS
+@pytest.mark.parametrize("rows", [0, 60])
+@pytest.mark.parametrize(("id_kind", "seed"), [("integer", 10), ("string", 11)])
+def test_many_steps_hold_and_find_what_a_dictionary_holds(
+    index_class, metric, id_kind, rows, seed, request
+):
+    if rows:
+        request.getfixturevalue("fewer_shortcuts")
+    walk = Walk(index_class, metric, id_kind, seed, rows)
+    for _ in range(150):
+        walk.step()
+
+
+@BOTH
+def test_embeddings_are_copied_before_they_are_checked(index_class, monkeypatch):
+    # ScaNN ends the process on a NaN that comes in between.
+    rows = np.eye(3, dtype=np.float32)
+    check = given.as_embeddings
+
+    def changed_after_the_check(name, values, *, unit):
+        checked = check(name, values, unit=unit)
+        rows[:] = np.nan
+        return checked
+
+    monkeypatch.setattr(given, "as_embeddings", changed_after_the_check)
+    index = index_class.build(rows)
+    assert index.get([0, 1, 2]).embeddings.tolist() == np.eye(3).tolist()
+    rows[:] = np.eye(3)
+    index.add(rows, [3, 4, 5])
+    assert index.get([3, 4, 5]).embeddings.tolist() == np.eye(3).tolist()
+
+
+def breaking_off(write, error):
+    def break_off(*args):
+        write(*args)
+        raise error
+
+    return break_off
+
+
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [
+        ("_embeddings", "put"),
+        ("_ids", "put"),
+        ("_columns", "with_rows"),
+        ("_map", "append"),
+    ],
+)
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_change_that_breaks_off_changes_nothing(where, name, error, monkeypatch):
+    walk = Walk(ExactIndex, "cosine", "string", seed=3, rows=10)
+    walk.add()
+    embeddings, ids, classes = walk.new(3)
+    for _ in range(2):
+        part, known = getattr(walk.index._table, where), list(walk.model.rows)[:2]
+        with monkeypatch.context() as patch:
+            patch.setattr(part, name, breaking_off(getattr(part, name), error))
+            with pytest.raises(error):
+                walk.index.add(embeddings, ids, {"class": classes, "new": [1, 2, 3]})
+            with pytest.raises(error):
+                walk.index.update(known, attributes={"class": ["x"] * 2})
+        walk.check()
+        assert set(walk.index.stats().attributes) == {"class"}
+        for _ in range(5):
+            walk.step()
+
+
+def peak_of(call):
+    """Return how many bytes a call has taken at most."""
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("width", [1, 20])
+def test_change_of_one_item_copies_neither_gallery_nor_ids(width):
+    rows = 40_000
+    gallery = np.ones((rows, 16), np.float32)
+    ids = [f"{row:06}" for row in range(rows)]
+    index = ExactIndex.build(gallery, ids, {"class": ["x"] * rows})
+    # The first changes sort the ids and make room for more attributes.
+    index.remove(ids[:1])
+    index.add(gallery[:1], ids[:1], {"class": ["y"]})
+    new = ["n" * width]
+    # A mark for each row may be copied; the ids have 24 bytes a row, embeddings 64.
+    most = 4 * rows
+    assert peak_of(lambda: index.remove(ids[1:2])) < most
+    assert peak_of(lambda: index.add(gallery[:1], new, {"class": ["y"]})) < most
+    assert peak_of(lambda: index.update(new, 2 * gallery[:1])) < most
+    assert peak_of(lambda: index.get(new)) < most
+    assert peak_of(lambda: index.remove(new)) < most
+
+
+def test_search_of_an_unchanged_index_does_no_more_than_its_searcher():
+    index = ExactIndex.build(np.eye(50, dtype=np.float32), [f"{n}" for n in range(50)])
+    asked = []
+
+    class Searcher:
+        def nearest(self, queries, k):
+            asked.append((queries, k))
+            return np.zeros((len(queries), k), np.int64), np.zeros((len(queries), k))
+
+    state = dataclasses.replace(index._table.snapshot, searcher=Searcher())
+    index._table.snapshot = state
+    queries = np.ones((1, 50), np.float32)
+    index.search(queries, 3)
+    assert asked[0][0] is queries
+    assert asked[0][1] == 3
+    assert set(vars(state)) - {f.name for f in dataclasses.fields(state)} <= {"count"}
