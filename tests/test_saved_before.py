@@ -5,8 +5,6 @@ tests/data/before_move/README.md says what is there, and what wrote it.
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import keras
@@ -76,20 +74,6 @@ def assert_close(received, expected, tolerance=1e-5):
 
 
 # Models
-
-
-@pytest.mark.slow
-def test_models_load_where_their_rooms_alone_are_imported():
-    code = (
-        "import sys, keras, tfdml\n"
-        "from tfdml import layers, losses, models, tfa\n"
-        "from tfdml.metrics import RecallAtK\n"
-        "for name in ('losses', 'layers', 'memory', 'workers'):\n"
-        "    keras.saving.load_model(f'{sys.argv[1]}/keras/{name}.keras')\n"
-    )
-    command = [sys.executable, "-c", code, str(SAVED)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.backend

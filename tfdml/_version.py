@@ -1,5 +1,8 @@
-"""Know the version of the package that is installed."""
+"""Read the version of the installed package."""
 
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
-__version__ = version("tfdml")
+try:
+    __version__ = version("tfdml")
+except PackageNotFoundError:  # a checkout that is not installed
+    __version__ = "0+unknown"

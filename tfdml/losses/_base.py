@@ -8,6 +8,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
+from tfdml._registration import original
 from tfdml.ops import (
     Tensor,
     checked_batch,
@@ -233,7 +234,7 @@ def _serialized(value: Any) -> Any:
 def _deserialized(value: Any) -> Any:
     """Return the value that `_serialized` was given."""
     if isinstance(value, dict) and "class_name" in value:
-        return keras.saving.deserialize_keras_object(value)
+        return original(keras.saving.deserialize_keras_object(value))
     return value
 
 

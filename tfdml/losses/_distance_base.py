@@ -15,7 +15,7 @@ from tfdml.ops import (
 Distance = Literal["squared_euclidean", "euclidean", "cosine"]
 
 
-class DistanceLoss(PairLoss):
+class _DistanceLoss(PairLoss):
     """A pair loss on distances with a margin between them.
 
     Args:

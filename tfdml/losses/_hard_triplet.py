@@ -5,7 +5,7 @@ from typing import Any
 from keras import ops
 
 from tfdml._arguments import boolean
-from tfdml.losses._distance_base import DistanceLoss
+from tfdml.losses._distance_base import _DistanceLoss
 from tfdml.ops import (
     Tensor,
     at_least_float32,
@@ -17,7 +17,7 @@ from tfdml.ops import (
 )
 
 
-class HardTripletLoss(DistanceLoss):
+class HardTripletLoss(_DistanceLoss):
     """Triplet loss of the farthest positive and the nearest negative of each anchor.
 
     Over the A anchors that have both:

@@ -1,4 +1,4 @@
-"""General Pair Weighting: the weight that a loss gives to each pair of a batch."""
+"""Compute the weight that a loss gives to each pair (General Pair Weighting)."""
 
 from collections.abc import Callable
 
@@ -8,11 +8,18 @@ from keras import ops
 
 from tfdml.losses._base import PairLoss
 from tfdml.losses._query_gallery import check_pairwise
-from tfdml.ops import Tensor, checked_batch, cosine_similarities, label_masks
+from tfdml.ops import (
+    Tensor,
+    checked_batch,
+    cosine_similarities,
+    label_masks,
+    without_autograph,
+)
 
 
+@without_autograph
 def pair_weights(loss: PairLoss, labels: Tensor, embeddings: Tensor) -> Tensor:
-    """Compute w_ij = |dL/dS_ij|, how strongly a loss moves each pair of a batch.
+    """Compute w_ij = |dL/dS_ij|, the weight of each pair of a batch in a loss.
 
     L = sum_i L_i is the sum of the losses of all anchors and S the matrix of scores
     that the loss compares: cosine similarities, or distances for a loss that works on
@@ -23,7 +30,7 @@ def pair_weights(loss: PairLoss, labels: Tensor, embeddings: Tensor) -> Tensor:
     A pair that the loss does not use has the weight 0, and so has the diagonal.
 
     Args:
-        loss: A `PairLoss`. Its `reduction` plays no part.
+        loss: A `PairLoss`. Its `reduction` is not used.
         labels: Class ids `[B]` or `[B, 1]`, as every loss takes them.
         embeddings: Embeddings `[B, dimension]`.
 
@@ -31,9 +38,9 @@ def pair_weights(loss: PairLoss, labels: Tensor, embeddings: Tensor) -> Tensor:
         Tensor `[B, B]` of the loss's type, at least 0.
 
     Raises:
-        TypeError: The loss is no function of a matrix of scores alone: see
+        TypeError: The loss is not a function of a matrix of scores alone: see
             `tfdml.losses.check_pairwise`.
-        ValueError: The shapes do not fit, or a label is no whole number.
+        ValueError: The shapes do not fit, or a label is not a whole number.
 
     Example:
         >>> from tfdml.losses import TopKPrecisionLoss
@@ -67,7 +74,7 @@ def weighted_pairs(
         embeddings: Embeddings `[B, dimension]`.
 
     Returns:
-        For "positive" and for "negative" pairs two arrays of one entry an ordered pair:
+        For "positive" and "negative" pairs two arrays of one entry per ordered pair:
         the cosine similarities, ascending, and the weights of `pair_weights`.
 
     Raises:
@@ -114,4 +121,4 @@ def _gradient(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
             x = x.detach().requires_grad_()
             # Adding a zero connects a constant to x.
             return torch.autograd.grad(function(x) + 0 * x.sum(), x)[0]
-    raise RuntimeError(f"Keras on {backend!r} differentiates no function.")
+    raise RuntimeError(f"Keras cannot differentiate a function on {backend!r}.")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tfdml.losses._distance_base import DistanceLoss
+from tfdml.losses._distance_base import _DistanceLoss
 from tfdml.ops import (
     Tensor,
     at_least_float32,
@@ -13,7 +13,7 @@ from tfdml.ops import (
 )
 
 
-class SemiHardTripletLoss(DistanceLoss):
+class SemiHardTripletLoss(_DistanceLoss):
     """Triplet loss of each positive pair with its semi-hard negative.
 
     The negative n of a pair (a, p) is the nearest with D_an > D_ap, or, where none is

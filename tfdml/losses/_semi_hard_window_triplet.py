@@ -4,7 +4,7 @@ from typing import Any
 
 from keras import ops
 
-from tfdml.losses._distance_base import DistanceLoss
+from tfdml.losses._distance_base import _DistanceLoss
 from tfdml.ops import (
     Tensor,
     at_least_float32,
@@ -14,7 +14,7 @@ from tfdml.ops import (
 )
 
 
-class SemiHardWindowTripletLoss(DistanceLoss):
+class SemiHardWindowTripletLoss(_DistanceLoss):
     """Triplet loss over all semi-hard triplets, those inside the margin.
 
     Over the T triplets with D_ap < D_an < D_ap + margin:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from keras import ops
 
 from tfdml._arguments import one_of
-from tfdml.losses._distance_base import DistanceLoss
+from tfdml.losses._distance_base import _DistanceLoss
 from tfdml.ops import (
     Tensor,
     at_least_float32,
@@ -16,7 +16,7 @@ from tfdml.ops import (
 )
 
 
-class TripletLoss(DistanceLoss):
+class TripletLoss(_DistanceLoss):
     """Triplet loss over all triplets of the batch.
 
     With a an anchor, p its positives and n its negatives, over all valid (a, p, n):

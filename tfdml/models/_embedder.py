@@ -10,9 +10,6 @@ import keras
 import numpy as np
 from keras import layers
 
-# Saved models name the losses and layers that they were made with.
-import tfdml.layers._class_boundaries
-import tfdml.layers._proxies  # noqa: F401
 from tfdml._arguments import fraction, one_of, whole
 from tfdml.layers import ColorTransform, GeMPooling, L2Normalization
 
