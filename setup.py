@@ -46,9 +46,12 @@ EXTRAS = {
         "grpcio-health-checking>=1.60",
         "prometheus-client>=0.20",
         "pybase64>=1.4",
-        "starlette>=0.40",
-        # From here on it takes a ready TLS context.
-        "uvicorn>=0.47",
+        "starlette>=1.2,<2",
+        "anyio>=4.4",
+        "h11>=0.14",
+        # From 0.47 on it takes a ready TLS context; `serving/web/timeouts.py` derives
+        # from a private class, and was checked with versions up to 0.54.
+        "uvicorn>=0.47,<0.55",
         "cryptography>=42",
         "python-multipart>=0.0.18",
         "httpx>=0.27",

@@ -5,9 +5,6 @@ import asyncio
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-_HEAD_SECONDS = 10.0
-_WRITE_SECONDS = 60.0
-
 
 class PromptH11Protocol(H11Protocol):
     """Ends a connection whose client holds it up.
@@ -15,8 +12,15 @@ class PromptH11Protocol(H11Protocol):
     uvicorn 0.54 waits without end for the head of a request, for the rest of a body
     that was answered before all of it came, and for a client that does not read its
     reply, so that a few bytes could hold any number of connections, and the replies
-    that wait in them. Here the first two have 10 seconds, the last one 60.
+    that wait in them. Here each of these has a limit.
+
+    Attributes:
+        head_seconds: For the head, and for the rest of an answered body.
+        write_seconds: For the client to read.
     """
+
+    head_seconds = 10.0
+    write_seconds = 60.0
 
     _late: asyncio.TimerHandle | None = None
     _awaited: object = None  # a state of h11
@@ -86,7 +90,7 @@ class PromptH11Protocol(H11Protocol):
             self._late.cancel()
             self._late = None
         if state is not None:
-            self._late = self.loop.call_later(_HEAD_SECONDS, self._give_up)
+            self._late = self.loop.call_later(self.head_seconds, self._give_up)
 
     def _give_up(self) -> None:
         if not self.transport.is_closing():
@@ -95,14 +99,16 @@ class PromptH11Protocol(H11Protocol):
 
     def _watch_end(self) -> None:
         # A transport that closes still waits for the client to read. Under TLS nothing
-        # else tells that bytes are left: asyncio of Python 3.11 hides those that are
+        # else shows that bytes are left: asyncio of Python 3.11 hides those that are
         # encrypted.
         if self.transport.is_closing():
             self._limit_unread()
 
     def _limit_unread(self) -> None:
         if self._unread is None:
-            self._unread = self.loop.call_later(_WRITE_SECONDS, self.transport.abort)
+            self._unread = self.loop.call_later(
+                self.write_seconds, self.transport.abort
+            )
 
     def _forget_unread(self) -> None:
         if self._unread is not None:

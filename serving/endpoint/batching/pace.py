@@ -4,9 +4,18 @@ from dataclasses import dataclass
 
 from serving.endpoint.batching.parameters import BatchingParameters
 
-# For a batch timeout of None; see `BatchingParameters`.
-_MOST_OF_RUN = 0.25
-_LONGEST_WAIT = 0.005
+
+@dataclass(frozen=True)
+class WaitLimits:
+    """How long a batch waits at most where `batch_timeout_micros` is None.
+
+    Attributes:
+        part_of_run: Of the seconds of the run before.
+        seconds: At most so many.
+    """
+
+    part_of_run: float = 0.25
+    seconds: float = 0.005
 
 
 @dataclass(frozen=True)
@@ -47,17 +56,22 @@ def first_pace(parameters: BatchingParameters) -> Pace:
 
 
 def next_pace(
-    parameters: BatchingParameters, rows: int, seconds: float, end: float
+    parameters: BatchingParameters,
+    limits: WaitLimits,
+    rows: int,
+    seconds: float,
+    end: float,
 ) -> Pace:
     """Return the pace after a run.
 
     Args:
         parameters: Those of the scheduler.
+        limits: Those of the scheduler.
         rows: Rows of the batch.
         seconds: Time of its run.
         end: When the run ended.
     """
     if parameters.batch_timeout_micros is not None:
         return first_pace(parameters)
-    timeout = min(_MOST_OF_RUN * seconds, _LONGEST_WAIT)
+    timeout = min(limits.part_of_run * seconds, limits.seconds)
     return Pace(rows, timeout, seconds, end)

@@ -25,7 +25,7 @@ from types import TracebackType
 
 import numpy as np
 
-from serving.endpoint.batching.pace import Pace, first_pace, next_pace
+from serving.endpoint.batching.pace import Pace, WaitLimits, first_pace, next_pace
 from serving.endpoint.batching.parameters import BatchingParameters
 from serving.endpoint.batching.request import Piece, Request, Waiting
 from serving.endpoint.batching.rows import mergeable, padded_size
@@ -61,6 +61,7 @@ class BatchScheduler:
         parameters: When a batch is closed, how large it may be and how many may wait.
         on_batch: Told of each batch after its run, before its requests are answered;
             on a thread of the scheduler. What it raises is logged.
+        waits: How long a batch waits where the parameters do not say.
 
     Example:
         >>> with BatchScheduler(BatchingParameters(max_batch_size=8)) as scheduler:
@@ -68,9 +69,14 @@ class BatchScheduler:
     """
 
     def __init__(
-        self, parameters: BatchingParameters, on_batch: OnBatch | None = None
+        self,
+        parameters: BatchingParameters,
+        on_batch: OnBatch | None = None,
+        *,
+        waits: WaitLimits = WaitLimits(),  # noqa: B008  (frozen)
     ) -> None:
         self._parameters = parameters
+        self._waits = waits
         self._on_batch = on_batch
         self._capacity = parameters.max_enqueued_batches * parameters.max_batch_size
         self._first_pace = first_pace(parameters)
@@ -215,7 +221,8 @@ class BatchScheduler:
             rows = [piece.rows for piece in needed if piece.rows]
             total = sum(rows)
             if rows:
-                pace = next_pace(self._parameters, total, seconds, time.monotonic())
+                now = time.monotonic()
+                pace = next_pace(self._parameters, self._waits, total, seconds, now)
                 with self._changed:
                     paces = self._paces.setdefault(request.servable, {})
                     paces[request.signature_name] = pace

@@ -37,7 +37,6 @@ from serving.web.log import request_id
 from serving.web.observer import Observed, RequestObserver
 from serving.web.status import HTTP_STATUS, STATUS_CODE, StatusCode, StatusError, refuse
 
-_LOOK_SECONDS = 0.5
 _MUCH = 128 * 2**10  # bytes of JSON that take a few milliseconds
 _COMPRESSED_FROM = 32 * 2**10
 _GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))", re.I)
@@ -56,6 +55,7 @@ def create_app(
     access: TokenAccess | None = None,
     observer: RequestObserver | None = None,
     metrics_path: str | None = None,
+    look_seconds: float = 0.5,
 ) -> ASGIApp:
     """Make the web application that answers for the models.
 
@@ -67,6 +67,7 @@ def create_app(
         access: Checks the bearer token of each request; None lets everybody in.
         observer: Logs and counts the requests.
         metrics_path: Path of the metrics of the observer; None for no such path.
+        look_seconds: How often it is checked that a client has not gone.
 
     Returns:
         An ASGI application.
@@ -92,6 +93,7 @@ def create_app(
         access,
         observer or RequestObserver(),
         metrics_path,
+        look_seconds,
     )
     # A route would answer what it cannot match, such as a path with %0A, itself, and
     # not in JSON.
@@ -124,6 +126,7 @@ class _RestApi:
         access: TokenAccess | None,
         observer: RequestObserver,
         metrics_path: str | None,
+        look_seconds: float,
     ) -> None:
         self._models = models
         self._predictor = predictor
@@ -132,6 +135,7 @@ class _RestApi:
         self._access = access
         self._observer = observer
         self._metrics_path = metrics_path
+        self._look_seconds = look_seconds
         # Python's lists and numbers take up to 30 times the memory of their JSON. One
         # long body at a time bounds that; the interpreter lock would allow no more.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="rest")
@@ -263,7 +267,7 @@ class _RestApi:
             while not future.done():
                 remaining = waiting.time_remaining()
                 await asyncio.wait(
-                    {future}, timeout=min(max(remaining, 0.0), _LOOK_SECONDS)
+                    {future}, timeout=min(max(remaining, 0.0), self._look_seconds)
                 )
                 if future.done():
                     break

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving.endpoint.batching.pace import WaitLimits
 from serving.endpoint.batching.parameters import BatchingParameters
 from serving.endpoint.batching.scheduler import BatchScheduler
 from serving.endpoint.models.servable import Signature, TensorSpec
@@ -22,6 +23,8 @@ from serving.web.status import StatusCode, StatusError
 from tests.support.example_model import png
 
 SECONDS = 20
+# A batch that waited so long would outlast the test.
+LONG = WaitLimits(part_of_run=1e12, seconds=1e6)
 
 
 class _Client:
@@ -81,9 +84,10 @@ def answers(futures):
     return [future.result(SECONDS)["y"].tolist() for future in futures]
 
 
-def batching(size=8, **others):
+def batching(size=8, waits=WaitLimits(), **others):  # noqa: B008
     others = {"batch_timeout_micros": 0, "num_batch_threads": 1, **others}
-    return BatchScheduler(BatchingParameters(max_batch_size=size, **others))
+    parameters = BatchingParameters(max_batch_size=size, **others)
+    return BatchScheduler(parameters, waits=waits)
 
 
 def strings(*values):
@@ -93,12 +97,9 @@ def strings(*values):
 
 
 class TestBatches:
-    def test_lone_request_runs_at_once(self, monkeypatch):
-        # A wait would be longer than the test.
-        monkeypatch.setattr("serving.endpoint.batching.pace._MOST_OF_RUN", 1e12)
-        monkeypatch.setattr("serving.endpoint.batching.pace._LONGEST_WAIT", 1e6)
-        stub = _Stub()
-        with BatchScheduler(BatchingParameters(num_batch_threads=1)) as scheduler:
+    def test_lone_request_runs_at_once(self):
+        stub, parameters = _Stub(), BatchingParameters(num_batch_threads=1)
+        with BatchScheduler(parameters, waits=LONG) as scheduler:
             assert answers([submit(scheduler, stub, [1, 2])]) == [[2, 4]]
 
     def test_requests_that_queue_up_run_together_and_get_their_own_rows(self):
@@ -131,12 +132,10 @@ class TestBatches:
         with batching(2, batch_timeout_micros=1000) as scheduler:
             assert answers([submit(scheduler, stub, [1])]) == [[2]]
 
-    def test_without_a_set_timeout_those_just_answered_may_come_back(self, monkeypatch):
+    def test_without_a_set_timeout_those_just_answered_may_come_back(self):
         # However long the wait: the second request is what ends it.
-        monkeypatch.setattr("serving.endpoint.batching.pace._MOST_OF_RUN", 1e12)
-        monkeypatch.setattr("serving.endpoint.batching.pace._LONGEST_WAIT", 1e6)
         stub = _Stub()
-        with batching(batch_timeout_micros=None) as scheduler:
+        with batching(batch_timeout_micros=None, waits=LONG) as scheduler:
             held(scheduler, stub)
             futures = [submit(scheduler, stub, [n]) for n in (1, 2)]
             stub.gate.set()
@@ -145,22 +144,16 @@ class TestBatches:
             assert answers(futures) == [[6], [8]]
         assert stub.sizes == [2, 2]
 
-    def test_without_a_set_timeout_a_lone_client_never_waits(self, monkeypatch):
-        monkeypatch.setattr("serving.endpoint.batching.pace._MOST_OF_RUN", 1e12)
-        monkeypatch.setattr("serving.endpoint.batching.pace._LONGEST_WAIT", 1e6)
+    def test_without_a_set_timeout_a_lone_client_never_waits(self):
         stub = _Stub()
-        with batching(batch_timeout_micros=None) as scheduler:
+        with batching(batch_timeout_micros=None, waits=LONG) as scheduler:
             # The first ever is not kept waiting either.
             for n in range(3):
                 assert answers([submit(scheduler, stub, [n])]) == [[2 * n]]
 
-    def test_without_a_set_timeout_a_model_does_not_wait_for_that_of_another(
-        self, monkeypatch
-    ):
-        monkeypatch.setattr("serving.endpoint.batching.pace._MOST_OF_RUN", 1e12)
-        monkeypatch.setattr("serving.endpoint.batching.pace._LONGEST_WAIT", 1e6)
+    def test_without_a_set_timeout_a_model_does_not_wait_for_that_of_another(self):
         popular, lone = _Stub(), _Stub()
-        with batching(batch_timeout_micros=None) as scheduler:
+        with batching(batch_timeout_micros=None, waits=LONG) as scheduler:
             held(scheduler, popular)
             futures = [submit(scheduler, popular, [n]) for n in (1, 2)]
             popular.gate.set()

@@ -147,7 +147,7 @@ def test_search_among_unseen_glyphs_hardly_changes(dimension):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     training.compile("adam", loss)
     targets = np.searchsorted(code_points[::2], labels)
-    training.run.fit(pictures, targets, batch_size=64, epochs=10, verbose=0)
+    training.fit(pictures, targets, batch_size=64, epochs=10, verbose=0)
 
     pictures, labels = draw_glyphs(code_points[1::2])
     rows = embedder.predict(pictures, verbose=0)
