@@ -19,3 +19,48 @@ def example_servables(example_model):
     from serving.endpoint.models.servable import Servable
 
     return [Servable("example", version, example_model) for version in (2, 3)]
+
+
+@pytest.fixture(scope="session")
+def colors(tmp_path_factory):
+    """The search of `tests.support.search_fixtures`, built once. Not to be changed."""
+    from tests.support.search_fixtures import build_search
+
+    return build_search(tmp_path_factory.mktemp("colors"))
+
+
+@pytest.fixture(scope="session")
+def colors_url(colors):
+    """The address of its model on the real endpoint."""
+    from tests.support.search_fixtures import serve_model
+
+    with serve_model(colors / "models" / "colors") as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def reddish(colors, tmp_path_factory):
+    """The folder of another model, which sees mostly red. Not to be changed."""
+    from tests.support.search_fixtures import write_color_model
+
+    models = tmp_path_factory.mktemp("reddish") / "reddish"
+    write_color_model(models / "1", tint=(1, 0.3, 0.3))
+    return models
+
+
+@pytest.fixture(scope="session")
+def reddish_url(reddish):
+    """The address of that model on the real endpoint."""
+    from tests.support.search_fixtures import serve_model
+
+    with serve_model(reddish) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def calibrated(colors, tmp_path_factory):
+    """The index of `colors` with a threshold of 0.9. Not to be changed."""
+    from tests.support.search_fixtures import calibrate_index
+
+    folder = tmp_path_factory.mktemp("calibrated") / "index"
+    return calibrate_index(colors / "index", folder, 0.9)

@@ -7,6 +7,7 @@ The model embeds a picture as the average colours of its four quarters, scaled t
 import contextlib
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -15,6 +16,7 @@ from PIL import Image
 
 from serving.export.calibration import save_calibration
 from serving.search.app.app import create_app
+from serving.search.gallery.gallery import load_gallery, save_gallery
 from serving.search.gallery.indexing import index_images
 from tests.support.running_server import running
 from tests.support.served import load_servable, rest_app
@@ -78,6 +80,15 @@ def calibration_at(threshold: float) -> Calibration:
     """A calibration of this threshold; its rates are made up."""
     rates = "precision", 0.9, 0.925, 0.8, 0.0625, 0.85, 0.96
     return Calibration(threshold, *rates, queries=200, answered=150, gallery=200)
+
+
+def calibrate_index(index_folder: Path, folder: Path, threshold: float) -> Path:
+    """Save an index of a gallery to another folder, with a threshold."""
+    index, gallery = load_gallery(index_folder)
+    with index:
+        known = calibration_at(threshold)
+        save_gallery(folder, index, replace(gallery, calibration=known))
+    return folder
 
 
 def build_search(folder: Path, *, threshold: float | None = None) -> Path:

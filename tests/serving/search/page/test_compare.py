@@ -2,48 +2,31 @@ import pytest
 from playwright.sync_api import expect
 
 from serving.search.gallery.indexing import index_images
-from tests.support.page_browser import (
-    PHONE,
+from tests.serving.search.page.browsing import (
     has_no_horizontal_scrolling,
     hit_ids,
     served,
     status,
     upload,
-    visiting,
 )
 from tests.support.search_fixtures import (
-    build_search,
-    serve_model,
-    write_color_model,
     write_picture,
 )
+from tfdml.images import list_images
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory):
+def address(colors, colors_url, reddish, reddish_url, tmp_path_factory):
     """A page of two indexes; the second has another model, and misses two images."""
-    folder = build_search(tmp_path_factory.mktemp("search"))
-    reddish = folder / "models" / "reddish"
-    write_color_model(reddish / "1", tint=(1, 0.3, 0.3))
+    folder = tmp_path_factory.mktemp("search")
     only = folder / "only.txt"
-    images = (folder / "images").rglob("*.png")
-    paths = sorted(str(file.relative_to(folder / "images")) for file in images)
-    only.write_text("\n".join(paths[2:]))
-    index_images(folder / "images", folder / "reddish", reddish, only=only)
-    with (
-        serve_model(folder / "models" / "colors") as url,
-        serve_model(reddish) as other,
-        served(folder / "index", url, compare=(folder / "reddish", other)) as address,
-    ):
+    only.write_text("\n".join(list_images(colors / "images")[2:]))
+    index_images(colors / "images", folder / "reddish", reddish, only=only)
+    other = (folder / "reddish", reddish_url)
+    with served(colors / "index", colors_url, compare=other) as address:
         yield address
-
-
-@pytest.fixture
-def page(browser, address):
-    with visiting(browser, address) as page:
-        yield page
 
 
 def test_both_indexes_are_described_and_answer_side_by_side(page, tmp_path):
@@ -107,36 +90,34 @@ def test_an_image_that_only_the_first_index_has_is_searched_with_in_both(page):
     assert hit_ids(page, 1)[0].startswith("blue/")
 
 
-def test_one_index_that_fails_leaves_the_hits_of_the_other(browser, address):
-    with visiting(browser, address, PHONE) as page:
+def test_one_index_that_fails_leaves_the_hits_of_the_other(visit):
+    page = visit(phone=True)
 
-        def fail(route):
-            if route.request.post_data_json["index"] == "reddish":
-                route.fulfill(status=502, json={"error": "The endpoint is away."})
-            else:
-                route.continue_()
+    def fail(route):
+        if route.request.post_data_json["index"] == "reddish":
+            route.fulfill(status=502, json={"error": "The endpoint is away."})
+        else:
+            route.continue_()
 
-        expect(page.locator("#strip .card")).to_have_count(9)
-        page.route("**/api/search", fail)
-        page.locator("#strip .card").first.click()
-        columns = page.locator("#columns > .column")
-        expect(columns.nth(0).locator(".card")).to_have_count(8)
-        expect(columns.nth(1)).to_contain_text("The endpoint is away.")
-        expect(status(page)).to_contain_text("Only one of the indexes")
+    expect(page.locator("#strip .card")).to_have_count(9)
+    page.route("**/api/search", fail)
+    page.locator("#strip .card").first.click()
+    columns = page.locator("#columns > .column")
+    expect(columns.nth(0).locator(".card")).to_have_count(8)
+    expect(columns.nth(1)).to_contain_text("The endpoint is away.")
+    expect(status(page)).to_contain_text("Only one of the indexes")
 
 
-def test_on_a_narrow_screen_the_second_index_is_below_and_gone_to_at_once(
-    browser, address
-):
-    with visiting(browser, address, PHONE) as page:
-        page.locator("#strip .card").first.click()
-        columns = page.locator("#columns > .column")
-        expect(columns).to_have_count(2)
-        boxes = [columns.nth(place).bounding_box() for place in (0, 1)]
-        assert boxes[0]["x"] == boxes[1]["x"]
-        assert boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]
-        assert has_no_horizontal_scrolling(page)
-        page.get_by_role("button", name="Go to reddish").click()
-        heading = page.get_by_role("heading", name="reddish")
-        expect(heading).to_be_focused()
-        expect(heading).to_be_in_viewport()
+def test_on_a_narrow_screen_the_second_index_is_below_and_gone_to_at_once(visit):
+    page = visit(phone=True)
+    page.locator("#strip .card").first.click()
+    columns = page.locator("#columns > .column")
+    expect(columns).to_have_count(2)
+    boxes = [columns.nth(place).bounding_box() for place in (0, 1)]
+    assert boxes[0]["x"] == boxes[1]["x"]
+    assert boxes[0]["y"] + boxes[0]["height"] <= boxes[1]["y"]
+    assert has_no_horizontal_scrolling(page)
+    page.get_by_role("button", name="Go to reddish").click()
+    heading = page.get_by_role("heading", name="reddish")
+    expect(heading).to_be_focused()
+    expect(heading).to_be_in_viewport()

@@ -2,43 +2,29 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.page_browser import (
-    PHONE,
-    color_search,
+from tests.serving.search.page.browsing import (
     editable,
     has_no_horizontal_scrolling,
-    served,
     status,
     upload,
-    visiting,
 )
-from tests.support.search_fixtures import serve_model, write_picture
+from tests.support.search_fixtures import write_picture
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return color_search(tmp_path_factory)
-
-
-@pytest.fixture(scope="module")
-def endpoint_url(folder):
-    with serve_model(folder / "models" / "colors") as url:
-        yield url
-
-
 @pytest.fixture
-def address(folder, endpoint_url, tmp_path):
-    with editable(folder, endpoint_url, tmp_path / "index") as address:
+def address(colors, colors_url, tmp_path):
+    """The page of a copy that a test may change."""
+    with editable(colors / "index", colors_url, tmp_path / "index") as address:
         yield address
 
 
 @pytest.fixture
-def page(browser, address):
-    with visiting(browser, address) as page:
-        expect(page.locator("#strip img")).to_have_count(9)
-        yield page
+def page(visit):
+    page = visit()
+    expect(page.locator("#strip img")).to_have_count(9)
+    return page
 
 
 def choose(page, *files):
@@ -163,87 +149,69 @@ def test_who_thinks_again_is_back_at_the_button(page):
     expect(page.locator("#page-images .card")).to_have_count(9)
 
 
-def test_a_removal_that_fails_is_told_in_the_dialog(browser, address):
-    with visiting(browser, address, PHONE, start="#browse") as page:
-        page.locator(".card-remove").first.click()
-        page.route("**/api/images?*", lambda route: route.abort())
-        page.locator("#remove-confirm").click()
-        expect(page.get_by_role("alert")).to_contain_text("cannot be reached")
-        page.unroute("**/api/images?*")
-        page.locator("#remove-confirm").click()
-        expect(page.locator("#page-images .card")).to_have_count(8)
+def test_a_removal_that_fails_is_told_in_the_dialog(visit):
+    page = visit(phone=True, start="#browse")
+    page.locator(".card-remove").first.click()
+    page.route("**/api/images?*", lambda route: route.abort())
+    page.locator("#remove-confirm").click()
+    expect(page.get_by_role("alert")).to_contain_text("cannot be reached")
+    page.unroute("**/api/images?*")
+    page.locator("#remove-confirm").click()
+    expect(page.locator("#page-images .card")).to_have_count(8)
 
 
-def test_the_query_is_removed_from_its_preview(browser, address):
-    with visiting(browser, address, start="#like/red%2Fpale.png") as page:
-        page.get_by_role("button", name="Remove", exact=True).click()
-        page.locator("#remove-confirm").click()
-        expect(page.locator("#strip .card")).to_have_count(8)
-        expect(page.locator("#intro-text")).to_contain_text("8 images")
+def test_the_query_is_removed_from_its_preview(visit):
+    page = visit("#like/red%2Fpale.png")
+    page.get_by_role("button", name="Remove", exact=True).click()
+    page.locator("#remove-confirm").click()
+    expect(page.locator("#strip .card")).to_have_count(8)
+    expect(page.locator("#intro-text")).to_contain_text("8 images")
 
 
-def test_a_near_duplicate_is_removed_and_its_group_with_it(browser, address):
+def test_a_near_duplicate_is_removed_and_its_group_with_it(visit):
     # The first two shades of each colour are alike by 0.9487 or more.
-    with visiting(browser, address, start="#duplicates?threshold=0.94") as page:
-        groups = page.locator("#groups > .group")
-        expect(groups).to_have_count(3)
-        before = groups.first.locator(".card").count()
-        groups.first.locator(".card-remove").nth(1).click()
-        page.locator("#remove-confirm").click()
-        expect(page.locator("#remove-dialog")).to_be_hidden()
-        if before == 2:
-            expect(groups).to_have_count(2)
-            expect(page.locator("#duplicating-title")).to_be_focused()
-        else:
-            expect(groups.first.locator(".card")).to_have_count(before - 1)
+    page = visit("#duplicates?threshold=0.94")
+    groups = page.locator("#groups > .group")
+    expect(groups).to_have_count(3)
+    before = groups.first.locator(".card").count()
+    groups.first.locator(".card-remove").nth(1).click()
+    page.locator("#remove-confirm").click()
+    expect(page.locator("#remove-dialog")).to_be_hidden()
+    if before == 2:
+        expect(groups).to_have_count(2)
+        expect(page.locator("#duplicating-title")).to_be_focused()
+    else:
+        expect(groups.first.locator(".card")).to_have_count(before - 1)
 
 
 # Small galleries
 
 
-def test_a_gallery_of_one_image_and_of_none_is_told(browser, address, tmp_path):
+def test_a_gallery_of_one_image_and_of_none_is_told(visit, address, tmp_path):
     with httpx.Client(base_url=address) as client:
         first, *others = client.get("/api/images").json()["images"]
         for image in others:
             removed = client.delete("/api/images", params={"id": image["id"]})
             assert removed.status_code == 200, removed.text
-    with visiting(browser, address, PHONE) as page:
-        expect(page.locator("#intro-text")).to_contain_text("1 image.")
-        expect(page.locator("#strip .card")).to_have_attribute("title", first["id"])
-        page.locator("#strip .card").click()
-        text = "There is no other image in the gallery."
-        expect(status(page)).to_have_text(text)
-        expect(page.locator(".hits .empty")).to_have_text(text)
+    page = visit(phone=True)
+    expect(page.locator("#intro-text")).to_contain_text("1 image.")
+    expect(page.locator("#strip .card")).to_have_attribute("title", first["id"])
+    page.locator("#strip .card").click()
+    text = "There is no other image in the gallery."
+    expect(status(page)).to_have_text(text)
+    expect(page.locator(".hits .empty")).to_have_text(text)
 
-        page.get_by_role("button", name="Remove", exact=True).click()
-        page.locator("#remove-confirm").click()
-        empty = "There are no images in this gallery yet."
-        expect(page.locator("#intro-text")).to_have_text(empty)
-        for view in ("Browse", "Map"):
-            page.get_by_role("link", name=view, exact=True).click()
-            expect(status(page)).to_have_text(empty, timeout=60_000)
-        expect(page.locator("#plot")).to_be_hidden()
-        page.get_by_role("link", name="Search", exact=True).click()
-        upload(page, write_picture(tmp_path / "sky.png", (10, 10, 250)))
-        expect(page.locator(".hits .empty")).to_have_text(
-            "There is no image in the gallery."
-        )
-        assert has_no_horizontal_scrolling(page)
-
-
-def test_a_gallery_that_cannot_be_changed_offers_no_change(
-    browser, folder, endpoint_url
-):
-    with (
-        served(folder / "index", endpoint_url) as address,
-        visiting(browser, address, start="#browse") as page,
-    ):
-        expect(page.locator("#page-images .card")).to_have_count(9)
-        expect(page.locator(".card-remove")).to_have_count(0)
-        expect(page.get_by_role("link", name="Add", exact=True)).to_be_hidden()
-        page.locator("#page-images .card").first.click()
-        expect(page.locator(".hits .card")).to_have_count(8)
-        expect(page.get_by_role("button", name="Remove", exact=True)).to_be_hidden()
-        page.goto(f"{address}/#add")
-        expect(status(page)).to_contain_text("cannot be added here")
-        expect(page.locator("#add-form")).to_be_hidden()
+    page.get_by_role("button", name="Remove", exact=True).click()
+    page.locator("#remove-confirm").click()
+    empty = "There are no images in this gallery yet."
+    expect(page.locator("#intro-text")).to_have_text(empty)
+    for view in ("Browse", "Map"):
+        page.get_by_role("link", name=view, exact=True).click()
+        expect(status(page)).to_have_text(empty, timeout=60_000)
+    expect(page.locator("#plot")).to_be_hidden()
+    page.get_by_role("link", name="Search", exact=True).click()
+    upload(page, write_picture(tmp_path / "sky.png", (10, 10, 250)))
+    expect(page.locator(".hits .empty")).to_have_text(
+        "There is no image in the gallery."
+    )
+    assert has_no_horizontal_scrolling(page)

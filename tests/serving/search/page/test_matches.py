@@ -1,27 +1,22 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.page_browser import (
+from tests.serving.search.page.browsing import (
     WIDTHS,
     has_no_horizontal_scrolling,
     served,
     status,
     upload,
-    visiting,
 )
-from tests.support.search_fixtures import build_search, serve_model, write_picture
+from tests.support.search_fixtures import write_picture
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def calibrated(tmp_path_factory):
-    """The address of a page whose gallery calls nothing below 0.9 a match."""
-    folder = build_search(tmp_path_factory.mktemp("calibrated"), threshold=0.9)
-    with (
-        serve_model(folder / "models" / "colors") as url,
-        served(folder / "index", url) as address,
-    ):
+def address(calibrated, colors_url):
+    """The page of a gallery with a threshold of 0.9."""
+    with served(calibrated, colors_url) as address:
         yield address
 
 
@@ -31,9 +26,8 @@ def width():
 
 
 @pytest.fixture
-def page(browser, calibrated, width):
-    with visiting(browser, calibrated, WIDTHS[width]) as page:
-        yield page
+def page(visit, width):
+    return visit(viewport=WIDTHS[width])
 
 
 @pytest.mark.parametrize("width", WIDTHS)

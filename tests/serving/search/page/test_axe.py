@@ -4,39 +4,29 @@ import pytest
 from playwright.sync_api import expect
 
 from serving.search.gallery.indexing import index_images
-from tests.support.axe import axe_source, violations
-from tests.support.page_browser import (
+from tests.serving.search.page.browsing import (
     WIDTHS,
+    editable,
     has_no_horizontal_scrolling,
-    served,
     settled,
     upload,
     visiting,
 )
+from tests.support.axe import axe_source, violations
 from tests.support.search_fixtures import (
-    build_search,
-    serve_model,
-    write_color_model,
     write_picture,
 )
 
-pytestmark = pytest.mark.slow  # each view twice: a width and a scheme each
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory):
+def address(colors, colors_url, calibrated, reddish, reddish_url, tmp_path_factory):
     """A page that offers everything: two indexes, changes, addresses, a threshold."""
-    folder = build_search(tmp_path_factory.mktemp("search"), threshold=0.9)
-    reddish = folder / "models" / "reddish"
-    write_color_model(reddish / "1", tint=(1, 0.3, 0.3))
-    index_images(folder / "images", folder / "reddish", reddish)
-    options = {"editable": True, "allow_url": True}
-    other = folder / "reddish"
-    with (
-        serve_model(folder / "models" / "colors") as url,
-        serve_model(reddish) as second,
-        served(folder / "index", url, compare=(other, second), **options) as address,
-    ):
+    folder = tmp_path_factory.mktemp("search")
+    index_images(colors / "images", folder / "reddish", reddish)
+    options = {"compare": (folder / "reddish", reddish_url), "allow_url": True}
+    with editable(calibrated, colors_url, folder / "index", **options) as address:
         yield address
 
 
@@ -46,10 +36,14 @@ def axe(request):
 
 
 @pytest.fixture(
-    scope="module", params=[("desktop", "light"), ("phone", "dark")], ids="-".join
+    scope="module",
+    params=[
+        pytest.param(("desktop", "light"), id="desktop-light"),
+        pytest.param(("phone", "dark"), id="phone-dark", marks=pytest.mark.full),
+    ],
 )
 def shared_page(browser, address, request):
-    """One page for all views: each width and each colour scheme once."""
+    """One page for all views: each width and each color scheme once."""
     width, scheme = request.param
     calm = {"color_scheme": scheme, "reduced_motion": "reduce"}
     with visiting(browser, address, WIDTHS[width], **calm) as page:

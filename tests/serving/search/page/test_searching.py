@@ -4,35 +4,21 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
-from tests.support.page_browser import (
-    PHONE,
-    color_search,
+from tests.serving.search.page.browsing import (
     has_no_horizontal_scrolling,
     hit_ids,
-    served,
     settled,
     status,
     upload,
-    visiting,
 )
-from tests.support.search_fixtures import serve_model, write_picture
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    folder = color_search(tmp_path_factory)
-    with (
-        serve_model(folder / "models" / "colors") as url,
-        served(folder / "index", url, max_upload_bytes=100_000) as address,
-    ):
-        yield address
+from tests.support.search_fixtures import write_picture
 
 
 @pytest.fixture
-def page(browser, address):
-    with visiting(browser, address) as page:
-        expect(page.locator("#strip img")).to_have_count(9)
-        yield page
+def page(visit):
+    page = visit()
+    expect(page.locator("#strip img")).to_have_count(9)
+    return page
 
 
 def test_the_page_starts_with_a_sample_of_the_gallery(page):
@@ -156,19 +142,19 @@ def test_the_page_can_be_used_with_the_keyboard(page):
     expect(page.locator("#results-title")).to_be_focused()
 
 
-def test_back_comes_to_the_link_and_the_place_that_were_left(browser, address):
-    with visiting(browser, address, {"width": 390, "height": 300}) as page:
-        card = page.locator("#strip .card").nth(6)
-        card.scroll_into_view_if_needed()
-        before = page.evaluate("scrollY")
-        assert before > 0
-        card.focus()
-        page.keyboard.press("Enter")
-        expect(page.locator("#results-title")).to_be_focused()
-        assert page.evaluate("scrollY") == 0
-        page.go_back()
-        expect(card).to_be_focused()
-        assert page.evaluate("scrollY") == before
+def test_back_comes_to_the_link_and_the_place_that_were_left(visit):
+    page = visit(viewport={"width": 390, "height": 300})
+    card = page.locator("#strip .card").nth(6)
+    card.scroll_into_view_if_needed()
+    before = page.evaluate("scrollY")
+    assert before > 0
+    card.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#results-title")).to_be_focused()
+    assert page.evaluate("scrollY") == 0
+    page.go_back()
+    expect(card).to_be_focused()
+    assert page.evaluate("scrollY") == before
 
 
 def test_an_earlier_image_is_found_again_by_back_and_forward(page, tmp_path):
@@ -193,39 +179,37 @@ def test_an_image_that_a_reload_lost_is_asked_for_again(page, tmp_path):
     expect(page.locator("#preview")).to_be_hidden()
 
 
-def test_an_address_of_hits_shows_them_at_once(browser, address):
-    with visiting(browser, address, start="#like/green%2Fpale.png") as page:
-        expect(page.locator(".hits .card")).to_have_count(8)
-        expect(page.locator("#preview-title")).to_have_text("green")
-        expect(page.locator("#preview-note")).to_have_text("pale.png")
+def test_an_address_of_hits_shows_them_at_once(visit):
+    page = visit("#like/green%2Fpale.png")
+    expect(page.locator(".hits .card")).to_have_count(8)
+    expect(page.locator("#preview-title")).to_have_text("green")
+    expect(page.locator("#preview-note")).to_have_text("pale.png")
 
 
-def test_an_address_of_an_image_that_is_not_there_says_so(browser, address):
-    with visiting(browser, address, start="#like/gone.png") as page:
-        expect(status(page)).to_have_text(
-            "There is no image 'gone.png' in the gallery."
-        )
-        expect(page.locator(".hits")).to_have_count(0)
+def test_an_address_of_an_image_that_is_not_there_says_so(visit):
+    page = visit("#like/gone.png")
+    expect(status(page)).to_have_text("There is no image 'gone.png' in the gallery.")
+    expect(page.locator(".hits")).to_have_count(0)
 
 
-def test_an_address_that_nobody_wrote_breaks_nothing(browser, address):
-    with visiting(browser, address, start="#like/%") as page:
-        expect(status(page)).to_contain_text("There is no image")
-        for fragment in ("#nowhere", "#browse?where={", "#like"):
-            page.goto(f"{address}/{fragment}")
-            settled(page)
-            expect(page.locator("h1:visible")).to_have_count(1)
-            page.get_by_role("link", name="Search", exact=True).click()
-            expect(page.locator("#strip .card")).to_have_count(9)
+def test_an_address_that_nobody_wrote_breaks_nothing(visit, address):
+    page = visit("#like/%")
+    expect(status(page)).to_contain_text("There is no image")
+    for fragment in ("#nowhere", "#browse?where={", "#like"):
+        page.goto(f"{address}/{fragment}")
+        settled(page)
+        expect(page.locator("h1:visible")).to_have_count(1)
+        page.get_by_role("link", name="Search", exact=True).click()
+        expect(page.locator("#strip .card")).to_have_count(9)
 
 
-def test_a_phone_offers_its_camera(browser, address, tmp_path):
-    with visiting(browser, address, PHONE) as page:
-        camera = page.locator("#camera")
-        expect(page.get_by_text("Take a photo")).to_be_visible()
-        expect(camera).to_have_attribute("capture", "environment")
-        camera.set_input_files(write_picture(tmp_path / "photo.png", (250, 5, 5)))
-        expect(page.locator(".hits .card-class").first).to_have_text("red")
+def test_a_phone_offers_its_camera(visit, tmp_path):
+    page = visit(phone=True)
+    camera = page.locator("#camera")
+    expect(page.get_by_text("Take a photo")).to_be_visible()
+    expect(camera).to_have_attribute("capture", "environment")
+    camera.set_input_files(write_picture(tmp_path / "photo.png", (250, 5, 5)))
+    expect(page.locator(".hits .card-class").first).to_have_text("red")
 
 
 def test_hits_can_be_of_one_class_only(page, tmp_path):
@@ -246,7 +230,7 @@ def test_hits_can_be_of_one_class_only(page, tmp_path):
     expect(classes).to_have_value("green")
 
 
-def test_the_number_of_results_can_be_chosen(browser, address):
+def test_the_number_of_results_can_be_chosen(visit):
     def enlarge(route):
         info = route.fetch().json()
         info["indexes"][0]["images"] = 50
@@ -254,35 +238,46 @@ def test_the_number_of_results_can_be_chosen(browser, address):
 
     # A gallery of 9 offers no choice; the page believes this one to be larger.
     answers, start = {"**/api/info": enlarge}, "#like/red%2Fclear.png"
-    with visiting(browser, address, start=start, answers=answers) as page:
-        expect(page.locator(".hits .card")).to_have_count(8)
-        options = page.locator("#count option").all_inner_texts()
-        assert options == ["12", "24", "48", "50"]
-        with page.expect_request("**/api/search") as sent:
-            page.locator("#count").focus()
-            page.select_option("#count", "48")
-        assert sent.value.post_data_json["k"] == 48
-        expect(page.locator("#count")).to_be_focused()
+    page = visit(start=start, answers=answers)
+    expect(page.locator(".hits .card")).to_have_count(8)
+    options = page.locator("#count option").all_inner_texts()
+    assert options == ["12", "24", "48", "50"]
+    with page.expect_request("**/api/search") as sent:
+        page.locator("#count").focus()
+        page.select_option("#count", "48")
+    assert sent.value.post_data_json["k"] == 48
+    expect(page.locator("#count")).to_be_focused()
 
 
-def test_a_search_server_that_went_away_is_reported_and_asked_again(browser, address):
-    with visiting(browser, address, PHONE) as page:
-        expect(page.locator("#strip img")).to_have_count(9)
-        page.route("**/api/search", lambda route: route.abort())
-        page.locator("#strip .card").first.click()
-        expect(status(page)).to_contain_text("cannot be reached")
-        expect(page.locator("#preview")).to_be_visible()
-        page.unroute("**/api/search")
-        page.get_by_role("button", name="Try again").click()
-        expect(page.locator(".hits .card")).to_have_count(8)
-        expect(page.locator("#again")).to_be_hidden()
+def test_a_search_server_that_went_away_is_reported_and_asked_again(visit):
+    page = visit(phone=True)
+    expect(page.locator("#strip img")).to_have_count(9)
+    page.route("**/api/search", lambda route: route.abort())
+    page.locator("#strip .card").first.click()
+    expect(status(page)).to_contain_text("cannot be reached")
+    expect(page.locator("#preview")).to_be_visible()
+    page.unroute("**/api/search")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator(".hits .card")).to_have_count(8)
+    expect(page.locator("#again")).to_be_hidden()
 
 
-def test_an_error_without_words_is_told_by_its_status(browser, address):
-    with visiting(browser, address) as page:
-        expect(page.locator("#strip img")).to_have_count(9)
-        page.route(
-            "**/api/search", lambda route: route.fulfill(status=500, body="<html>")
-        )
-        page.locator("#strip .card").first.click()
-        expect(status(page)).to_have_text("The server answered with status 500.")
+def test_an_error_without_words_is_told_by_its_status(visit):
+    page = visit()
+    expect(page.locator("#strip img")).to_have_count(9)
+    page.route("**/api/search", lambda route: route.fulfill(status=500, body="<html>"))
+    page.locator("#strip .card").first.click()
+    expect(status(page)).to_have_text("The server answered with status 500.")
+
+
+def test_a_gallery_that_cannot_be_changed_offers_no_change(visit, address):
+    page = visit("#browse")
+    expect(page.locator("#page-images .card")).to_have_count(9)
+    expect(page.locator(".card-remove")).to_have_count(0)
+    expect(page.get_by_role("link", name="Add", exact=True)).to_be_hidden()
+    page.locator("#page-images .card").first.click()
+    expect(page.locator(".hits .card")).to_have_count(8)
+    expect(page.get_by_role("button", name="Remove", exact=True)).to_be_hidden()
+    page.goto(f"{address}/#add")
+    expect(status(page)).to_contain_text("cannot be added here")
+    expect(page.locator("#add-form")).to_be_hidden()

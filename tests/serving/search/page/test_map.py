@@ -3,14 +3,9 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.support.page_browser import (
-    PHONE,
-    color_search,
-    served,
+from tests.serving.search.page.browsing import (
     status,
-    visiting,
 )
-from tests.support.search_fixtures import serve_model
 
 pytestmark = pytest.mark.slow
 
@@ -24,16 +19,6 @@ PLACES = {
     "blue/clear.png": (0.5, 0.5, 2),
     "blue/pale.png": (0.51, 0.5, -1),
 }
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    folder = color_search(tmp_path_factory)
-    with (
-        serve_model(folder / "models" / "colors") as url,
-        served(folder / "index", url) as address,
-    ):
-        yield address
 
 
 def answer_with(places, current=True):
@@ -56,12 +41,12 @@ def is_shown(page):
 
 
 @pytest.fixture
-def page(browser, address):
+def page(visit):
     """The map of known places."""
     answers = {"**/api/map": answer_with(PLACES)}
-    with visiting(browser, address, start="#map", answers=answers) as page:
-        is_shown(page)
-        yield page
+    page = visit("#map", answers=answers)
+    is_shown(page)
+    return page
 
 
 def at(page, x, y):
@@ -93,30 +78,28 @@ def query(page):
     return page.locator("#preview-note")
 
 
-def test_the_map_of_a_gallery_appears_when_it_is_computed(browser, address):
-    with visiting(browser, address) as page:
-        page.get_by_role("link", name="Map").click()
-        expect(status(page)).to_contain_text("is being computed")
-        expect(page.locator("#plot")).to_be_hidden()
-        expect(status(page)).to_have_text(
-            "9 images, laid out by t-SNE.", timeout=60_000
-        )
-        expect(page.locator("#canvas")).to_be_visible()
-        expect(page.locator("#clusters .cluster").first).to_contain_text("Cluster 0")
+def test_the_map_of_a_gallery_appears_when_it_is_computed(visit):
+    page = visit()
+    page.get_by_role("link", name="Map").click()
+    expect(status(page)).to_contain_text("is being computed")
+    expect(page.locator("#plot")).to_be_hidden()
+    expect(status(page)).to_have_text("9 images, laid out by t-SNE.", timeout=60_000)
+    expect(page.locator("#canvas")).to_be_visible()
+    expect(page.locator("#clusters .cluster").first).to_contain_text("Cluster 0")
 
 
-def test_there_is_no_map_before_its_images_are_known(browser, address):
+def test_there_is_no_map_before_its_images_are_known(visit):
     asked = []
     answers = {
         "**/api/map": answer_with(PLACES),
         "**/api/info": lambda route: asked.append(route),
     }
-    with visiting(browser, address, start="#map", answers=answers) as page:
-        expect(page.locator("#mapping-title")).to_be_visible()
-        expect(page.locator("#canvas")).to_be_hidden()
-        (route,) = asked
-        route.continue_()
-        is_shown(page)
+    page = visit("#map", answers=answers)
+    expect(page.locator("#mapping-title")).to_be_visible()
+    expect(page.locator("#canvas")).to_be_hidden()
+    (route,) = asked
+    route.continue_()
+    is_shown(page)
 
 
 def test_a_click_on_an_image_of_the_map_searches_with_it(page):
@@ -197,39 +180,39 @@ def test_the_map_is_where_it_was_left(page):
     expect(caption(page)).to_have_text("Cluster 0 · red · pale.png")
 
 
-def test_two_fingers_zoom_and_one_moves_the_map(browser, address):
+def test_two_fingers_zoom_and_one_moves_the_map(visit):
     answers = {"**/api/map": answer_with(PLACES)}
-    with visiting(browser, address, PHONE, start="#map", answers=answers) as page:
-        is_shown(page)
-        page.locator("#canvas").scroll_into_view_if_needed()
-        touch = page.context.new_cdp_session(page)
+    page = visit(phone=True, start="#map", answers=answers)
+    is_shown(page)
+    page.locator("#canvas").scroll_into_view_if_needed()
+    touch = page.context.new_cdp_session(page)
 
-        def send(kind, *points):
-            touches = [
-                {"x": x, "y": y, "id": number}
-                for number, (x, y) in enumerate(at(page, *point) for point in points)
-            ]
-            event = {"type": kind, "touchPoints": touches}
-            touch.send("Input.dispatchTouchEvent", event)
+    def send(kind, *points):
+        touches = [
+            {"x": x, "y": y, "id": number}
+            for number, (x, y) in enumerate(at(page, *point) for point in points)
+        ]
+        event = {"type": kind, "touchPoints": touches}
+        touch.send("Input.dispatchTouchEvent", event)
 
-        # Spread by four about the middle: 0.51 moves away from it by four as well.
-        send("touchStart", (0.4, 0.5), (0.6, 0.5))
-        for part in (0.3, 0.2, 0.1):
-            send("touchMove", (part, 0.5), (1 - part, 0.5))
+    # Spread by four about the middle: 0.51 moves away from it by four as well.
+    send("touchStart", (0.4, 0.5), (0.6, 0.5))
+    for part in (0.3, 0.2, 0.1):
+        send("touchMove", (part, 0.5), (1 - part, 0.5))
+    send("touchEnd")
+    page.touchscreen.tap(*at(page, 0.5, 0.5))
+    expect(query(page)).to_have_text(re.compile("clear.png|pale.png"))
+    page.go_back()
+    is_shown(page)
+    # One finger: the corner comes in.
+    for _ in range(3):
+        send("touchStart", (0.2, 0.2))
+        for part in (0.4, 0.6, 0.8):
+            send("touchMove", (part, part))
         send("touchEnd")
-        page.touchscreen.tap(*at(page, 0.5, 0.5))
-        expect(query(page)).to_have_text(re.compile("clear.png|pale.png"))
-        page.go_back()
-        is_shown(page)
-        # One finger: the corner comes in.
-        for _ in range(3):
-            send("touchStart", (0.2, 0.2))
-            for part in (0.4, 0.6, 0.8):
-                send("touchMove", (part, part))
-            send("touchEnd")
-        page.locator("#canvas").focus()
-        page.keyboard.press("ArrowUp")
-        expect(caption(page)).to_have_text("Cluster 0 · red · clear.png")
+    page.locator("#canvas").focus()
+    page.keyboard.press("ArrowUp")
+    expect(caption(page)).to_have_text("Cluster 0 · red · clear.png")
 
 
 def test_clusters_are_listed_for_those_who_cannot_see_the_map(page):
@@ -253,36 +236,36 @@ def test_clusters_are_listed_for_those_who_cannot_see_the_map(page):
     expect(page.locator("#preview-title")).to_have_text("green")
 
 
-def test_a_large_cluster_is_listed_in_parts(browser, address):
+def test_a_large_cluster_is_listed_in_parts(visit):
     many = {f"red/{number}.png": (number / 120, 0.5, 0) for number in range(120)}
     answers = {
         "**/images?id=*": lambda route: route.abort(),
         "**/api/map": answer_with(many),
     }
-    with visiting(browser, address, start="#map", answers=answers) as page:
-        page.locator("#clusters summary").click()
-        links = page.locator("#clusters .strip a")
-        expect(links).to_have_count(48)
-        page.get_by_role("button", name="Show more").click()
-        expect(links).to_have_count(96)
-        expect(links.nth(48)).to_be_focused()
-        page.get_by_role("button", name="Show more").click()
-        expect(links).to_have_count(120)
-        expect(page.get_by_role("button", name="Show more")).to_be_hidden()
+    page = visit("#map", answers=answers)
+    page.locator("#clusters summary").click()
+    links = page.locator("#clusters .strip a")
+    expect(links).to_have_count(48)
+    page.get_by_role("button", name="Show more").click()
+    expect(links).to_have_count(96)
+    expect(links.nth(48)).to_be_focused()
+    page.get_by_role("button", name="Show more").click()
+    expect(links).to_have_count(120)
+    expect(page.get_by_role("button", name="Show more")).to_be_hidden()
 
 
-def test_a_map_of_before_a_change_says_so(browser, address):
+def test_a_map_of_before_a_change_says_so(visit):
     answers = {"**/api/map": answer_with(PLACES, current=False)}
-    with visiting(browser, address, start="#map", answers=answers) as page:
-        expect(status(page)).to_contain_text("The gallery has changed since")
+    page = visit("#map", answers=answers)
+    expect(status(page)).to_contain_text("The gallery has changed since")
 
 
-def test_a_map_that_cannot_be_made_is_told_and_asked_for_again(browser, address):
+def test_a_map_that_cannot_be_made_is_told_and_asked_for_again(visit):
     error = {"error": "The map could not be computed: no memory."}
     answers = {"**/api/map": lambda route: route.fulfill(status=500, json=error)}
-    with visiting(browser, address, start="#map", answers=answers) as page:
-        expect(status(page)).to_have_text("The map could not be computed: no memory.")
-        page.unroute("**/api/map")
-        page.route("**/api/map", answer_with(PLACES))
-        page.get_by_role("button", name="Try again").click()
-        is_shown(page)
+    page = visit("#map", answers=answers)
+    expect(status(page)).to_have_text("The map could not be computed: no memory.")
+    page.unroute("**/api/map")
+    page.route("**/api/map", answer_with(PLACES))
+    page.get_by_role("button", name="Try again").click()
+    is_shown(page)

@@ -6,11 +6,9 @@ import pytest
 from playwright.sync_api import expect
 
 from serving.search.gallery.indexing import index_images
-from tests.support.page_browser import (
-    PHONE,
+from tests.serving.search.page.browsing import (
     served,
     status,
-    visiting,
 )
 from tests.support.search_fixtures import serve_model, write_color_model, write_picture
 
@@ -22,7 +20,7 @@ CLASSES = ["dim", "lively"]
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    """A page of 100 one-coloured images, each hue once dim and once lively."""
+    """A page of 100 one-color images, each hue once dim and once lively."""
     folder = tmp_path_factory.mktemp("search")
     models = folder / "models" / "colors"
     write_color_model(models / "1")
@@ -34,12 +32,6 @@ def address(tmp_path_factory):
     index_images(folder / "images", folder / "index", models)
     with serve_model(models) as url, served(folder / "index", url) as address:
         yield address
-
-
-@pytest.fixture
-def page(browser, address):
-    with visiting(browser, address) as page:
-        yield page
 
 
 def names(page):
@@ -108,7 +100,7 @@ def test_an_attribute_that_the_gallery_has_not_is_an_error_in_words(page):
     expect(status(page)).to_contain_text("`where` must name attributes of the index")
 
 
-def test_any_attribute_of_few_values_is_filtered_by(browser, address):
+def test_any_attribute_of_few_values_is_filtered_by(visit):
     values = {
         "class": {"dim": 50, "lively": 50},
         "shop": {"north": 60, "south": 40},
@@ -116,20 +108,20 @@ def test_any_attribute_of_few_values_is_filtered_by(browser, address):
         "label": {f"label {number}": 1 for number in range(300)},
     }
     answers = {"**/api/stats": lambda route: route.fulfill(json={"values": values})}
-    with visiting(browser, address, start="#browse", answers=answers) as page:
-        shop = page.get_by_label("Shop")
-        expect(shop.locator("option")).to_have_text(["All", "north (60)", "south (40)"])
-        expect(page.get_by_label("Only")).to_have_count(0)
-        page.route("**/api/images?*", lambda route: route.fulfill(json=nothing))
-        nothing = {"total": 0, "images": []}
-        with page.expect_request("**/api/images?*") as sent:
-            shop.select_option("south")
-        assert "where=%7B%22shop%22%3A%22south%22%7D" in sent.value.url
-        expect(status(page)).to_have_text("No image has shop “south”.")
-        label = page.get_by_label("Label")
-        label.fill("label 7")
-        label.press("Enter")
-        expect(status(page)).to_have_text("No image has shop “south”, label “label 7”.")
+    page = visit("#browse", answers=answers)
+    shop = page.get_by_label("Shop")
+    expect(shop.locator("option")).to_have_text(["All", "north (60)", "south (40)"])
+    expect(page.get_by_label("Only")).to_have_count(0)
+    page.route("**/api/images?*", lambda route: route.fulfill(json=nothing))
+    nothing = {"total": 0, "images": []}
+    with page.expect_request("**/api/images?*") as sent:
+        shop.select_option("south")
+    assert "where=%7B%22shop%22%3A%22south%22%7D" in sent.value.url
+    expect(status(page)).to_have_text("No image has shop “south”.")
+    label = page.get_by_label("Label")
+    label.fill("label 7")
+    label.press("Enter")
+    expect(status(page)).to_have_text("No image has shop “south”, label “label 7”.")
 
 
 # Near-duplicates
@@ -189,7 +181,7 @@ def test_the_threshold_is_moved_with_the_keyboard_and_kept_in_the_address(page):
     expect(slider).to_have_value("1")
 
 
-def test_more_groups_are_shown_when_asked_for(browser, address):
+def test_more_groups_are_shown_when_asked_for(visit):
     item = {"class": "a", "url": "favicon.svg", "attributes": {}}
     groups = [
         {
@@ -206,26 +198,26 @@ def test_more_groups_are_shown_when_asked_for(browser, address):
         route.fulfill(json=reply | {"threshold": 0.95, "pairs": 9, "complete": False})
 
     answers = {"**/api/duplicates?*": answer}
-    with visiting(browser, address, start="#duplicates", answers=answers) as page:
-        expect(page.locator(".group")).to_have_count(24)
-        expect(status(page)).to_contain_text("The 24 largest of 60 groups, with 196")
-        expect(status(page)).to_contain_text("may be split")
-        expect(page.locator(".group h2").first).to_have_text(
-            "150 images (2 shown), similarity to the first at least 0.970"
-        )
-        page.get_by_role("button", name="Show more groups").click()
-        expect(page.locator(".group")).to_have_count(60)
-        expect(page.get_by_role("button", name="Show more groups")).to_be_hidden()
+    page = visit("#duplicates", answers=answers)
+    expect(page.locator(".group")).to_have_count(24)
+    expect(status(page)).to_contain_text("The 24 largest of 60 groups, with 196")
+    expect(status(page)).to_contain_text("may be split")
+    expect(page.locator(".group h2").first).to_have_text(
+        "150 images (2 shown), similarity to the first at least 0.970"
+    )
+    page.get_by_role("button", name="Show more groups").click()
+    expect(page.locator(".group")).to_have_count(60)
+    expect(page.get_by_role("button", name="Show more groups")).to_be_hidden()
 
 
-def test_leaving_a_view_ends_what_it_waits_for(browser, address):
-    with visiting(browser, address, PHONE) as page:
-        asked = []
-        page.route("**/api/map", lambda route: asked.append(route))
-        page.get_by_role("link", name="Map").click()
-        expect(status(page)).to_have_text("Loading the map …")
-        with page.expect_event("requestfailed"):
-            page.get_by_role("link", name="Browse", exact=True).click()
-        expect(status(page)).to_have_text("1 to 48 of 100 images.")
-        expect(page.locator("#mapping")).to_be_hidden()
-        assert len(asked) == 1
+def test_leaving_a_view_ends_what_it_waits_for(visit):
+    page = visit(phone=True)
+    asked = []
+    page.route("**/api/map", lambda route: asked.append(route))
+    page.get_by_role("link", name="Map").click()
+    expect(status(page)).to_have_text("Loading the map …")
+    with page.expect_event("requestfailed"):
+        page.get_by_role("link", name="Browse", exact=True).click()
+    expect(status(page)).to_have_text("1 to 48 of 100 images.")
+    expect(page.locator("#mapping")).to_be_hidden()
+    assert len(asked) == 1

@@ -4,27 +4,12 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
-from tests.support.page_browser import (
-    PHONE,
-    color_search,
+from tests.serving.search.page.browsing import (
     has_no_horizontal_scrolling,
-    served,
     upload,
-    visiting,
 )
-from tests.support.search_fixtures import serve_model
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    folder = color_search(tmp_path_factory)
-    with (
-        serve_model(folder / "models" / "colors") as url,
-        served(folder / "index", url) as address,
-    ):
-        yield address
 
 
 @pytest.fixture(scope="module")
@@ -38,15 +23,16 @@ def halves(tmp_path_factory):
 
 
 @pytest.fixture
-def page(browser, address, halves):
+def page(visit, halves):
     """The dialog of a region, open for the image of two halves."""
-    with visiting(browser, address) as page:
-        open_dialog(page, halves)
-        yield page
+    page = visit()
+    open_dialog(page, halves)
+    return page
 
 
 def open_dialog(page, image):
     upload(page, image)
+    expect(page.locator("#results-title")).to_be_focused()  # the search has ended
     page.get_by_role("button", name="Choose a region").click()
     expect(page.locator("#crop-search")).to_be_enabled()
 
@@ -127,25 +113,25 @@ def test_arrows_move_the_region_and_with_shift_change_its_size(page):
     expect(first_class(page)).to_have_text("blue")
 
 
-def test_the_region_is_drawn_with_a_finger(browser, address, halves):
-    with visiting(browser, address, PHONE) as page:
-        open_dialog(page, halves)
-        touch = page.context.new_cdp_session(page)
+def test_the_region_is_drawn_with_a_finger(visit, halves):
+    page = visit(phone=True)
+    open_dialog(page, halves)
+    touch = page.context.new_cdp_session(page)
 
-        def send(kind, points):
-            places = [place(page, *point) for point in points]
-            touches = [{"x": x, "y": y} for x, y in places]
-            event = {"type": kind, "touchPoints": touches}
-            touch.send("Input.dispatchTouchEvent", event)
+    def send(kind, points):
+        places = [place(page, *point) for point in points]
+        touches = [{"x": x, "y": y} for x, y in places]
+        event = {"type": kind, "touchPoints": touches}
+        touch.send("Input.dispatchTouchEvent", event)
 
-        send("touchStart", [(0.02, 0.05)])
-        for share in (0.1, 0.2, 0.4):
-            send("touchMove", [(share, 0.05 + share)])
-        send("touchEnd", [])
-        assert numbers(page) == pytest.approx([2, 5, 38, 40], abs=1)
-        assert has_no_horizontal_scrolling(page)
-        page.locator("#crop-search").click()
-        expect(first_class(page)).to_have_text("red")
+    send("touchStart", [(0.02, 0.05)])
+    for share in (0.1, 0.2, 0.4):
+        send("touchMove", [(share, 0.05 + share)])
+    send("touchEnd", [])
+    assert numbers(page) == pytest.approx([2, 5, 38, 40], abs=1)
+    assert has_no_horizontal_scrolling(page)
+    page.locator("#crop-search").click()
+    expect(first_class(page)).to_have_text("red")
 
 
 def test_escape_changes_nothing_and_gives_the_focus_back(page):
@@ -155,35 +141,33 @@ def test_escape_changes_nothing_and_gives_the_focus_back(page):
     expect(page.locator("#preview-note")).to_have_text("your image")
 
 
-def test_a_region_of_an_image_of_the_gallery_outlives_a_reload(browser, address):
-    with visiting(browser, address, start="#like/red%2Fclear.png") as page:
-        page.get_by_role("button", name="Choose a region").click()
-        expect(page.locator("#crop-search")).to_be_enabled()
-        page.keyboard.press("ArrowLeft")
-        with page.expect_request("**/api/search") as sent:
-            page.locator("#crop-search").click()
-        assert sent.value.post_data_json["crop"] == "0.13,0.15,0.7,0.7"
-        expect(page.locator("#preview-note")).to_have_text("clear.png (region)")
-        page.reload()
-        expect(page.locator("#preview-region")).to_be_visible()
-        expect(first_class(page)).to_have_text("red")
-        page.get_by_role("button", name="Change region").click()
-        expect(page.locator("#crop-dialog")).to_be_visible()
-        assert numbers(page) == [13, 15, 70, 70]
-        page.locator("#crop-whole").click()
-        expect(page.locator("#preview-note")).to_have_text("clear.png")
+def test_a_region_of_an_image_of_the_gallery_outlives_a_reload(visit):
+    page = visit("#like/red%2Fclear.png")
+    page.get_by_role("button", name="Choose a region").click()
+    expect(page.locator("#crop-search")).to_be_enabled()
+    page.keyboard.press("ArrowLeft")
+    with page.expect_request("**/api/search") as sent:
+        page.locator("#crop-search").click()
+    assert sent.value.post_data_json["crop"] == "0.13,0.15,0.7,0.7"
+    expect(page.locator("#preview-note")).to_have_text("clear.png (region)")
+    page.reload()
+    expect(page.locator("#preview-region")).to_be_visible()
+    expect(first_class(page)).to_have_text("red")
+    page.get_by_role("button", name="Change region").click()
+    expect(page.locator("#crop-dialog")).to_be_visible()
+    assert numbers(page) == [13, 15, 70, 70]
+    page.locator("#crop-whole").click()
+    expect(page.locator("#preview-note")).to_have_text("clear.png")
 
 
-def test_an_image_that_the_browser_cannot_show_has_no_region(
-    browser, address, tmp_path
-):
+def test_an_image_that_the_browser_cannot_show_has_no_region(visit, tmp_path):
     file = tmp_path / "scan.tif"
     Image.new("RGB", (20, 20), (0, 250, 0)).save(file)
-    with visiting(browser, address) as page:
-        upload(page, file)
-        expect(first_class(page)).to_have_text("green")
-        page.get_by_role("button", name="Choose a region").click()
-        expect(page.get_by_role("alert")).to_contain_text("cannot show the image")
-        expect(page.locator("#crop-search")).to_be_disabled()
-        page.locator("#crop-cancel").click()
-        expect(page.locator("#crop-dialog")).to_be_hidden()
+    page = visit()
+    upload(page, file)
+    expect(first_class(page)).to_have_text("green")
+    page.get_by_role("button", name="Choose a region").click()
+    expect(page.get_by_role("alert")).to_contain_text("cannot show the image")
+    expect(page.locator("#crop-search")).to_be_disabled()
+    page.locator("#crop-cancel").click()
+    expect(page.locator("#crop-dialog")).to_be_hidden()

@@ -1,9 +1,8 @@
-"""The search page in Chromium, over small galleries: what its tests share."""
+"""Serve the search page to Chromium, and wait for what it shows."""
 
 import contextlib
 import re
 import shutil
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from playwright.sync_api import expect
@@ -11,7 +10,6 @@ from playwright.sync_api import expect
 from serving.search.app.app import create_app
 from serving.search.gallery.opening import open_search
 from tests.support.running_server import running
-from tests.support.search_fixtures import build_search
 
 # Milliseconds until a test gives up: a machine of tests may stand still for a minute.
 TIMEOUT = 120_000
@@ -20,12 +18,6 @@ expect.set_options(timeout=TIMEOUT)
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 800}
 WIDTHS = {"desktop": DESKTOP, "phone": PHONE}
-
-
-def color_search(tmp_path_factory) -> Path:
-    """The folder of a small search that is built once for all; it is only read."""
-    folder = tmp_path_factory.getbasetemp() / "search-of-the-page"
-    return folder if folder.exists() else build_search(folder)
 
 
 @contextlib.contextmanager
@@ -44,9 +36,9 @@ def served(index, endpoint_url, *, compare=None, **options):
 
 
 @contextlib.contextmanager
-def editable(folder: Path, endpoint_url, copy: Path, **options):
+def editable(index, endpoint_url, copy, **options):
     """Serve a copy of an index that may be changed; gives its address."""
-    shutil.copytree(folder / "index", copy)
+    shutil.copytree(index, copy)
     with served(copy, endpoint_url, editable=True, **options) as address:
         yield address
 
