@@ -1,4 +1,4 @@
-"""Distributions: similarities of pairs, and how often items are neighbours."""
+"""Draw the distributions of pair similarities and of k-occurrences."""
 
 import math
 from typing import Any
@@ -25,7 +25,7 @@ def plot_similarity_histograms(
 
     The similarities are counted again in about 100 bars over those that occur. A bar is
     a whole number of steps wide, where a step is the least difference of two scores,
-    but from 0.00002 to 0.05; half a step from the highest score the last bar ends. Each
+    but from 0.00002 to 0.05; the last bar ends half a step from the highest score. Each
     kind has the area 1, however many pairs it has, so that negatives do not hide
     positives.
 
@@ -35,8 +35,8 @@ def plot_similarity_histograms(
         positives: `[bins]`, how many positive pairs each bin holds, at least 0 and at
             least one in all.
         negatives: `[bins]`, the same of negative pairs.
-        threshold: Where to draw an upright line with its value, such as a calibrated
-            threshold. Default: nowhere.
+        threshold: Where to draw a vertical line with its value, such as a calibrated
+            threshold. Default: none.
 
     Returns:
         A `matplotlib.figure.Figure`, outside pyplot. `axes[0].patches` are the
@@ -114,20 +114,20 @@ def plot_similarity_histograms(
 
 
 def plot_hubness(occurrences: ArrayLike, k: int) -> Any:
-    """Draw how often gallery items are among the k nearest neighbours of queries.
+    """Draw how often gallery items are among the k nearest neighbors of queries.
 
     Up to 9 occurrences each number has a point: the share of items that occur so often.
     Above, a point is the mean share of the numbers in an interval; intervals grow with
     the number and its distance from the mean, up to a fifth of the number, and those
-    without items have no point. The dashed line is what neighbours drawn by lot would
-    give: the binomial distribution of Q draws, where Q = sum(occurrences) / k is the
-    number of queries, of probability k / gallery. Both axes are logarithmic, with a
-    place for 0; that of the numbers is linear where they lie within one decade.
+    without items have no point. The dashed line is what random neighbors would give:
+    the binomial distribution of Q draws of probability k / gallery, where
+    Q = sum(occurrences) / k is the number of queries. Both axes are logarithmic, with a
+    place for 0; that of the numbers is linear if they lie within one decade.
 
     Args:
         occurrences: N_k, integers `[gallery]`, at least 0, as
             `tfdml.metrics.k_occurrences` counts them. The sum is Q k.
-        k: The number of neighbours of each query, from 1 to the size of the gallery.
+        k: The number of neighbors of each query, from 1 to the size of the gallery.
 
     Returns:
         A `matplotlib.figure.Figure`, outside pyplot. `axes[0].lines` are the items and
@@ -136,8 +136,8 @@ def plot_hubness(occurrences: ArrayLike, k: int) -> Any:
     Raises:
         ImportError: matplotlib is not installed.
         ValueError: The shape is wrong, a count is below 0 or above Q, there are no
-            neighbours, or their number is no multiple of k.
-        TypeError: `occurrences` are no integers.
+            neighbors, or their number is no multiple of k.
+        TypeError: `occurrences` are not integers.
 
     Example:
         >>> figure = plot_hubness([0, 0, 1, 3], k=1)
@@ -202,7 +202,7 @@ def plot_hubness(occurrences: ArrayLike, k: int) -> Any:
         fontsize=9,
     )
     plain_axes(axes)
-    names = [f"{items:,} gallery items", "neighbours drawn by lot (binomial)"]
+    names = [f"{items:,} gallery items", "neighbors drawn at random (binomial)"]
     legend_below(figure, axes.lines, names)
     return figure
 

@@ -1,4 +1,4 @@
-"""A map of embeddings: pictures laid out by t-SNE."""
+"""Draw a map of embeddings: images laid out by t-SNE."""
 
 import math
 from typing import Any
@@ -10,9 +10,9 @@ from tfdml._arguments import above_zero, whole
 from tfdml._embeddings import as_embeddings, unit_or_zero
 from tfdml.plots._style import COLORS, legend_below, new_figure
 
-_CELL = 0.28  # inches, the least side of a picture: 34 pixels
-_WIDEST = 1.2  # inches, so that a lone picture does not fill the page
-_FILLED = 0.92  # of a cell by a picture
+_CELL = 0.28  # inches, the least side of an image: 34 pixels
+_WIDEST = 1.2  # inches, so that a lone image does not fill the page
+_FILLED = 0.92  # of a cell by an image
 _SAME = 1e-6  # in each coordinate of unit vectors: rounding of float32
 
 
@@ -24,17 +24,17 @@ def plot_embedding_map(
     seed: int = 0,
     size: float = 7.5,
 ) -> Any:
-    """Draw pictures where t-SNE puts their embeddings, similar ones near each other.
+    """Draw images where t-SNE puts their embeddings, similar ones near each other.
 
-    This is `draw_embedding_map` of `embedding_map`. t-SNE shows who is near whom; sizes
-    of clusters and distances between them mean nothing.
+    This is `draw_embedding_map` of `embedding_map`. t-SNE shows which images are close;
+    sizes of clusters and distances between them mean nothing.
 
     Args:
         embeddings: Float array `[N, D]`.
         thumbnails: uint8 `[N, height, width, 3]`.
         labels: `[N]`, integers or strings. Default: no frames.
         seed: Seed of the layout, default 0.
-        size: Width of the map in inches, default 7.5. A wider one shows more pictures.
+        size: Width of the map in inches, default 7.5. A wider one shows more images.
 
     Returns:
         A `matplotlib.figure.Figure`, outside pyplot.
@@ -44,8 +44,8 @@ def plot_embedding_map(
         ValueError: The shapes do not fit, there is no row, or a number is not finite.
 
     Example:
-        >>> pictures = np.zeros((3, 8, 8, 3), dtype="uint8")
-        >>> figure = plot_embedding_map(np.eye(3), pictures, ["cat", "dog", "dog"])
+        >>> images = np.zeros((3, 8, 8, 3), dtype="uint8")
+        >>> figure = plot_embedding_map(np.eye(3), images, ["cat", "dog", "dog"])
         >>> len(figure.axes[0].images)
         3
 
@@ -63,9 +63,9 @@ def embedding_map(embeddings: ArrayLike, seed: int = 0) -> NDArray[np.float32]:
 
     The perplexity is min(30, (N - 1) / 3), but at least 1; the layout begins with the
     first two principal components of the unit vectors. A zero vector is at distance 1
-    from all others. Where all vectors have the same direction, there is nothing to lay
-    out: all stand at (0, 0). One thread does it, so that the same seed gives the same
-    map whatever the number of cores.
+    from all others. If all vectors have the same direction, there is nothing to lay
+    out: all are at (0, 0). It uses one thread, so that the same seed gives the same map
+    whatever the number of cores.
 
     Args:
         embeddings: Float array `[N, D]`, finite, N at least 1. 3,000 take about 11
@@ -118,7 +118,7 @@ def thin_out(
     """Snap points to the cells of a grid, and keep one point in each.
 
     The grid spans the points with square cells, `across` of them along the longer side.
-    A cell keeps the point nearest to its centre, of equally near ones the first.
+    A cell keeps the point nearest to its center, and of equally near ones the first.
 
     Args:
         places: Float array `[N, 2]`, finite, at least one row: x and y.
@@ -167,23 +167,23 @@ def draw_embedding_map(
     *,
     size: float = 7.5,
 ) -> Any:
-    """Draw pictures at their places, thinned out so that none hides another.
+    """Draw images at their places, thinned out so that none hides another.
 
-    `thin_out` chooses: each picture stands in its cell of a grid, less than half a cell
-    from its place in either direction, and where several fall into a cell, only the one
-    nearest to the cell's centre is drawn. The grid has 3 sqrt(N) cells along its longer
-    side, but at least 3, and no more than leave a picture 0.28 inches; a line under the
-    map says how many pictures are drawn. With up to 8 classes a picture has a frame in
-    its class's colour; more colours could not be told apart.
+    `thin_out` chooses: each image is drawn in its cell of a grid, less than half a cell
+    from its place in either direction; if several fall into a cell, only the one
+    nearest to the center of the cell is drawn. The grid has 3 sqrt(N) cells along its
+    longer side, but at least 3, and no more than leave an image 0.28 inches; a line
+    below the map says how many images are drawn. With up to 8 classes an image has a
+    frame in the color of its class; more colors could not be distinguished.
 
     Args:
-        places: Float array `[N, 2]`, finite, as `embedding_map` gives.
+        places: Float array `[N, 2]`, finite, as `embedding_map` returns.
         thumbnails: uint8 `[N, height, width, 3]`.
         labels: `[N]`, integers or strings. Default: no frames.
         size: Width of the map in inches, above 0, default 7.5.
 
     Returns:
-        A `matplotlib.figure.Figure`, outside pyplot. `axes[0].images` are the pictures
+        A `matplotlib.figure.Figure`, outside pyplot. `axes[0].images` are the images
         drawn, in the order of the rows, `axes[0].patches` their frames.
 
     Raises:
@@ -191,20 +191,20 @@ def draw_embedding_map(
         ValueError: The shapes do not fit, there is no row, or a number is not finite.
 
     Example:
-        >>> pictures = np.zeros((3, 8, 8, 3), dtype="uint8")
-        >>> figure = draw_embedding_map([[0, 0], [0, 0], [1, 1]], pictures)
+        >>> images = np.zeros((3, 8, 8, 3), dtype="uint8")
+        >>> figure = draw_embedding_map([[0, 0], [0, 0], [1, 1]], images)
         >>> len(figure.axes[0].images)
         2
     """
     size = above_zero("size", size)
-    pictures, count = np.asarray(thumbnails), len(np.asarray(places))
-    if pictures.shape != (count, *pictures.shape[1:3], 3) or not pictures.size:
+    images, count = np.asarray(thumbnails), len(np.asarray(places))
+    if images.shape != (count, *images.shape[1:3], 3) or not images.size:
         raise ValueError(
             f"`thumbnails` must be [{count}, height, width, 3], one for each place. "
-            f"Received: shape {pictures.shape}."
+            f"Received: shape {images.shape}."
         )
-    if pictures.dtype != np.uint8:
-        raise ValueError(f"`thumbnails` must be uint8. Received: {pictures.dtype}.")
+    if images.dtype != np.uint8:
+        raise ValueError(f"`thumbnails` must be uint8. Received: {images.dtype}.")
     classes, colors = _colors(labels, count)
     across = max(1, min(int(size / _CELL), max(3, round(3 * math.sqrt(count)))))
     kept, cells = thin_out(places, across)
@@ -215,12 +215,12 @@ def draw_embedding_map(
     from matplotlib.image import AxesImage
     from matplotlib.patches import Rectangle
 
-    height, width = pictures.shape[1:3] / np.max(pictures.shape[1:3]) * _FILLED
+    height, width = images.shape[1:3] / np.max(images.shape[1:3]) * _FILLED
     for item, (column, row) in zip(kept, cells, strict=True):
         x, y = column + (1 - width) / 2, row + (1 - height) / 2
-        image = AxesImage(axes, extent=(x, x + width, y, y + height))
-        image.set_data(pictures[item])
-        axes.add_image(image)
+        artist = AxesImage(axes, extent=(x, x + width, y, y + height))
+        artist.set_data(images[item])
+        axes.add_image(artist)
         look: dict[str, Any] = (
             {"edgecolor": "#B0B0B0", "linewidth": 0.4}
             if colors is None
@@ -229,7 +229,7 @@ def draw_embedding_map(
         axes.add_patch(Rectangle((x, y), width, height, fill=False, **look))
     axes.set(xlim=(0, columns), ylim=(0, rows), aspect="equal", xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
-    axes.set_xlabel(f"{len(kept):,} of {count:,} pictures drawn", fontsize=9)
+    axes.set_xlabel(f"{len(kept):,} of {count:,} images drawn", fontsize=9)
     if colors is not None:
         handles = [Rectangle((0, 0), 1, 1, color=color) for color in COLORS]
         legend_below(figure, handles[: len(classes)], classes)
@@ -237,7 +237,7 @@ def draw_embedding_map(
 
 
 def _colors(labels: ArrayLike | None, count: int) -> tuple[list[str], list[str] | None]:
-    """Return the names of the classes and the colour of each item, if they are few."""
+    """Return the names of the classes and the color of each item, if they are few."""
     if labels is None:
         return [], None
     values = np.asarray(labels)

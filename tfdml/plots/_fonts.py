@@ -1,11 +1,16 @@
-"""The fonts of plots: what they can draw of a text in any script."""
+"""Choose fonts that can draw a text in any script.
+
+matplotlib falls back over a list of fonts by itself, but what none of them has becomes
+a box and a warning: names that differ there alone would look alike. They are spelled
+instead, which needs the characters of each font.
+"""
 
 import functools
 import unicodedata
 from typing import Any
 
-# Beginnings of the names of fonts that have Korean, Japanese or Chinese, which those
-# that come with matplotlib lack; the first are taken where several are installed.
+# Beginnings of the names of fonts with Korean, Japanese or Chinese, which those that
+# come with matplotlib lack. Of several that are installed the first is taken.
 _WIDER_FONTS = (
     "Noto Sans CJK",
     "Noto Sans KR",
@@ -37,8 +42,8 @@ def drawable(text: str) -> tuple[str, list[str]]:
     The families are matplotlib's `font.family`, DejaVu Sans, and those of the known
     fonts for Korean, Japanese and Chinese that the text needs. What no family has is
     spelled as in a Python string, such as `\uac00`, so that different names stay
-    different, and white space becomes a space; line breaks stay. Letters that are
-    written in parts, as in names of files from macOS, are put together (NFC).
+    different, and white space becomes a space; line breaks stay. Letters in
+    parts, as in names of files from macOS, are composed (NFC).
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -66,7 +71,7 @@ def drawable(text: str) -> tuple[str, list[str]]:
 
 
 def _rank(family: str) -> tuple[int, str]:
-    """Return the place of a font among the known ones, after all where it is none."""
+    """Return the place of a font among the known ones, or a place after all of them."""
     count = len(_WIDER_FONTS)
     places = (i for i in range(count) if family.startswith(_WIDER_FONTS[i]))
     return next(places, count), family
@@ -91,6 +96,6 @@ def _characters_of_file(path: str) -> frozenset[int]:
 
 
 def set_text(text: Any, content: str) -> None:
-    """Set what a `matplotlib.text.Text` says, as `drawable` has it, without maths."""
+    """Set the content of a `matplotlib.text.Text` to what `drawable` returns for it."""
     shown, families = drawable(content)
     text.set(text=shown, fontfamily=families, parse_math=False)

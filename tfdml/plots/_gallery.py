@@ -1,4 +1,4 @@
-"""Queries and what a search found for them, as rows of pictures."""
+"""Draw queries and what a search found for them as rows of images."""
 
 import math
 from collections.abc import Sequence
@@ -11,23 +11,23 @@ from tfdml.plots._fonts import drawable
 from tfdml.plots._style import COLORS, new_figure
 
 Hit = tuple[NDArray[np.uint8], str, float, bool]
-"""A picture, its title, its similarity to the query, and whether it is a positive."""
+"""An image, its title, its similarity to the query, and whether it is a positive."""
 
 Row = tuple[NDArray[np.uint8], str, Sequence[Hit]]
-"""A query's picture and title, and its hits, the nearest first."""
+"""A query's image and title, and its hits, the nearest first."""
 
 # Inches.
-_WIDTH = 7.5  # of a figure, unless its pictures would be too small or too large
-_LEAST, _MOST = 0.66, 1.3  # the longer side of a picture
-_GAP = 0.12  # between pictures
+_WIDTH = 7.5  # of a figure, unless its images would be too small or too large
+_LEAST, _MOST = 0.66, 1.3  # the longer side of an image
+_GAP = 0.12  # between images
 _MARGIN = 0.1
 _BESIDE_QUERY = 0.2
 _HEAD = 0.26
 _CAPTION = 0.36
 
-# The ink is the frame's colour, darker, as small print must be.
-_RIGHT = {"mark": "\u2713", "color": COLORS[2], "ink": "#007A58", "dashes": "solid"}
-_WRONG = {
+# The ink is the color of the frame, darker for the small print.
+_POSITIVE = {"mark": "\u2713", "color": COLORS[2], "ink": "#007A58", "dashes": "solid"}
+_NEGATIVE = {
     "mark": "\u2717",
     "color": COLORS[1],
     "ink": "#B34E00",
@@ -37,27 +37,26 @@ _MARK_FONT = "DejaVu Sans"  # comes with matplotlib, and has both marks
 
 
 def plot_retrieval_gallery(rows: Sequence[Row]) -> Any:
-    r"""Draw queries and their nearest pictures, right and wrong ones marked.
+    r"""Draw queries and their nearest images, with positives and negatives marked.
 
-    One row a query: its picture, then its hits from rank 1 on. A right hit has a solid
-    green frame and a check mark, a wrong one a dashed red frame and a cross. Under each
-    stand its similarity and its title; titles too long for their place lose their
-    middle, and characters that no font has are spelled as `\uac00`. Pictures keep
-    their shape.
+    One row per query: its image, then its hits from rank 1 on. A positive has a solid
+    green frame and a check mark, a negative a dashed red frame and a cross. Below each
+    hit are its similarity and its title. Titles that are too long lose their middle,
+    and characters that no font has are spelled as `\uac00`. Images keep their shape.
 
     Args:
-        rows: For each query its picture, uint8 `[height, width, 3]` of any size, its
-            title, and a list of hits: picture, title, similarity, and whether it is
-            right. Drawn in the given order; rows may have different numbers of hits.
+        rows: For each query its image, uint8 `[height, width, 3]` of any size, its
+            title, and a list of hits: image, title, similarity, and whether it is a
+            positive. Drawn in the given order; rows may have different numbers of hits.
 
     Returns:
         A `matplotlib.figure.Figure`, outside pyplot, as wide and high as the rows need:
-        7.5 inches for up to 9 columns. `axes[0].images` are the pictures, row by row,
+        7.5 inches for up to 9 columns. `axes[0].images` are the images, row by row,
         `axes[0].patches` the frames of the hits.
 
     Raises:
         ImportError: matplotlib is not installed.
-        ValueError: There is no row, a picture is not uint8 `[height, width, 3]`, or a
+        ValueError: There is no row, an image is not uint8 `[height, width, 3]`, or a
             similarity is not finite.
 
     Example:
@@ -71,8 +70,8 @@ def plot_retrieval_gallery(rows: Sequence[Row]) -> Any:
         raise ValueError("`rows` must hold at least one query. Received: none.")
     for place, (query, _, hits) in enumerate(rows):
         _check(f"rows[{place}]: query", query)
-        for rank, (picture, _, similarity, _) in enumerate(hits, 1):
-            _check(f"rows[{place}]: hit {rank}", picture)
+        for rank, (image, _, similarity, _) in enumerate(hits, 1):
+            _check(f"rows[{place}]: hit {rank}", image)
             if not math.isfinite(similarity):
                 raise ValueError(
                     f"`rows[{place}]: hit {rank}` must have a finite similarity. "
@@ -96,11 +95,11 @@ def plot_retrieval_gallery(rows: Sequence[Row]) -> Any:
         top = _HEAD + place * step
         _show(axes, query, lefts[0], top, side)
         _write_title(axes, lefts[0] + side / 2, top + side + 0.05, title, pitch)
-        for left, (picture, name, similarity, is_right) in zip(
+        for left, (image, name, similarity, is_positive) in zip(
             lefts[1:], hits, strict=False
         ):
-            look = _RIGHT if is_right else _WRONG
-            box = _show(axes, picture, left, top, side)
+            look = _POSITIVE if is_positive else _NEGATIVE
+            box = _show(axes, image, left, top, side)
             _frame(axes, box, look)
             middle, under = left + side / 2, top + side + 0.05
             text = f"{look['mark']} {similarity:.3f}"
@@ -109,11 +108,11 @@ def plot_retrieval_gallery(rows: Sequence[Row]) -> Any:
     return figure
 
 
-def _check(argument: str, picture: Any) -> None:
-    array = np.asarray(picture)
+def _check(argument: str, image: Any) -> None:
+    array = np.asarray(image)
     if array.ndim != 3 or array.shape[2] != 3 or not array.size:
         raise ValueError(
-            f"`{argument}` must be a picture [height, width, 3]. "
+            f"`{argument}` must be an image [height, width, 3]. "
             f"Received: shape {array.shape}."
         )
     if array.dtype != np.uint8:
@@ -121,16 +120,16 @@ def _check(argument: str, picture: Any) -> None:
 
 
 def _show(
-    axes: Any, picture: NDArray[np.uint8], left: float, top: float, side: float
+    axes: Any, image: NDArray[np.uint8], left: float, top: float, side: float
 ) -> tuple[float, float, float, float]:
-    """Draw a picture in the middle of a square; return left, top, width, height."""
+    """Draw an image in the middle of a square; return left, top, width, height."""
     from matplotlib.image import AxesImage
 
-    height, width = (side * n / max(picture.shape[:2]) for n in picture.shape[:2])
+    height, width = (side * n / max(image.shape[:2]) for n in image.shape[:2])
     left, top = left + (side - width) / 2, top + (side - height) / 2
-    image = AxesImage(axes, extent=(left, left + width, top + height, top))
-    image.set_data(picture)
-    axes.add_image(image)
+    artist = AxesImage(axes, extent=(left, left + width, top + height, top))
+    artist.set_data(image)
+    axes.add_image(artist)
     return left, top, width, height
 
 

@@ -1,4 +1,4 @@
-"""Pictures of losses. They need matplotlib, which the library does not install."""
+"""Draw the weights that losses give to pairs."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ _STYLES = ({"color": COLORS[0], "marker": "o"}, {"color": COLORS[1], "marker": "
 
 
 class Panel(NamedTuple):
-    """One panel of a picture of weights."""
+    """One panel of a figure of weights."""
 
     title: str
     y_label: str
@@ -28,14 +28,14 @@ def plot_pair_weights(
 ) -> Any:
     """Draw the weight of every pair of a batch against its cosine similarity.
 
-    One panel a loss, titled by the loss's name, each with its own scale of weights: the
+    One panel per loss, titled by its name, each with its own scale of weights: the
     scales of losses differ by orders of magnitude. The weights of positive pairs go up
     from the middle line, those of negative pairs down, so that neither hides the other.
     What is drawn is what `tfdml.losses.weighted_pairs` returns. A weight that
     depends on the pair's own similarity alone draws a line, one that depends on other
     pairs too a cloud. A weight is the derivative by the score that the loss compares:
-    S is the cosine similarity, and "score" stands for a distance, or whatever else
-    `PairLoss.scores` gives.
+    S is the cosine similarity, and "score" means a distance, or whatever else
+    `PairLoss.scores` returns.
 
     Args:
         losses: Losses to compare, at least one.
@@ -47,8 +47,8 @@ def plot_pair_weights(
 
     Raises:
         ImportError: matplotlib is not installed.
-        TypeError: A loss is no `PairLoss`.
-        ValueError: There is no loss, or the batch is not as losses take it.
+        TypeError: A loss is not a `PairLoss`.
+        ValueError: There is no loss, or the losses refuse the batch.
     """
     if not losses:
         raise ValueError(f"`losses` must hold at least one loss. Received: {losses}.")

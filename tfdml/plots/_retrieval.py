@@ -1,4 +1,4 @@
-"""Curves of how well runs retrieve: recall at k, precision and recall, ROC."""
+"""Draw retrieval curves of runs: Recall@k, precision and recall, ROC."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,12 +23,12 @@ _LEAST_SPAN = 0.02  # of the axis of recall: less would show noise as if it matt
 
 
 def plot_recall_at_k(first_ranks: Mapping[str, ArrayLike], *, most: int = 1000) -> Any:
-    """Draw the share of queries whose first positive stands at rank k or before.
+    """Draw the share of queries whose first positive has rank k or less.
 
     This is metric learning's Recall@k, 1 for a query with at least one positive among
-    its k nearest: not the share of all positives that are found. k stands on a log
-    axis from 1 to `most`, or to the last rank of any run (but at least 10) where that
-    is less, as all curves are 1 from there on. The other axis spans the values.
+    its k nearest: not the share of all positives that are found. k has a log axis from
+    1 to `most`, or to the last rank of any run (but at least 10) if that is less, as
+    all curves are 1 from there on. The other axis spans the values.
 
     Args:
         first_ranks: By name of run: integers `[Q]`, at least 1, the rank of each
@@ -42,9 +42,9 @@ def plot_recall_at_k(first_ranks: Mapping[str, ArrayLike], *, most: int = 1000) 
 
     Raises:
         ImportError: matplotlib is not installed.
-        TypeError: `first_ranks` is no mapping.
-        ValueError: There is no run, a run has no query, a rank is no integer or below
-            1, or `most` is below 2.
+        TypeError: `first_ranks` is not a mapping.
+        ValueError: There is no run, a run has no query, a rank is below 1 or not an
+            integer, or `most` is below 2.
 
     Example:
         >>> figure = plot_recall_at_k({"triplet": [1, 1, 4], "top-k": [1, 1, 2]})
@@ -68,7 +68,7 @@ def plot_recall_at_k(first_ranks: Mapping[str, ArrayLike], *, most: int = 1000) 
         name: (ks, np.searchsorted(row, ks, side="right") / len(row))
         for name, row in ranks.items()
     }
-    figure, axes = _empty("k, the number of neighbours", "Recall@k (% of queries)")
+    figure, axes = _empty("k, the number of neighbors", "Recall@k (% of queries)")
     from matplotlib.ticker import LogLocator, NullLocator
 
     axes.set_xscale("log")
@@ -102,7 +102,7 @@ def plot_precision_recall(curves: Mapping[str, tuple[ArrayLike, ArrayLike]]) -> 
 
     Raises:
         ImportError: matplotlib is not installed.
-        TypeError: `curves` is no mapping.
+        TypeError: `curves` is not a mapping.
         ValueError: There is no run, the two lengths differ, or a number is NaN or not
             from 0 to 1, or recall falls.
 
@@ -126,12 +126,12 @@ def plot_precision_recall(curves: Mapping[str, tuple[ArrayLike, ArrayLike]]) -> 
 def plot_roc(curves: Mapping[str, tuple[ArrayLike, ArrayLike]]) -> Any:
     """Draw the ROC of pair verification with a log axis of false positive rates.
 
-    A pair counts as positive from a threshold of its similarity up. The curve at x is
+    A pair counts as positive if its similarity reaches a threshold. The curve at x is
     the true positive rate of the lowest threshold whose false positive rate is at most
     x: a step from each point to the next, without the line between them, which only a
-    threshold chosen by lot would reach. The axis begins at the smallest false positive
-    rate above 0 of any run, but not below 1e-6 or above 0.1. The dotted grey line is
-    chance: both rates alike.
+    randomly chosen threshold would reach. The axis begins at the smallest false
+    positive rate above 0 of any run, but not below 1e-6 or above 0.1. The dotted gray
+    line is chance: both rates are equal.
 
     Args:
         curves: By name of run: false positive rates `[L]` and true positive rates
@@ -145,7 +145,7 @@ def plot_roc(curves: Mapping[str, tuple[ArrayLike, ArrayLike]]) -> Any:
 
     Raises:
         ImportError: matplotlib is not installed.
-        TypeError: `curves` is no mapping.
+        TypeError: `curves` is not a mapping.
         ValueError: There is no run, the two lengths differ, or a number is NaN or not
             from 0 to 1, or a rate falls.
 

@@ -1,4 +1,4 @@
-"""What the plots share: colours, lines and markers of runs, grid, legend."""
+"""Give all plots the same colors, lines, markers, grid and legend."""
 
 import io
 import math
@@ -12,8 +12,8 @@ import numpy as np
 
 from tfdml.plots._fonts import drawable, set_text
 
-# Okabe and Ito's colours, which stay apart for every kind of colour vision, with grey
-# in the place of yellow, which is too light on white. The first two differ in grey.
+# Okabe and Ito's colors, distinct for every kind of color vision, with gray in the
+# place of yellow, which is too light on white. The first two differ in lightness too.
 COLORS = (
     "#0072B2",
     "#D55E00",
@@ -38,17 +38,17 @@ _DASHES: tuple[Any, ...] = (
 )
 _MARKERS = "os^DvPX*"
 
-_INCH_A_CHARACTER = 0.082  # of text of 10 points, on average
-_INCH_A_HANDLE = 0.75
-_INCH_A_LINE = 0.21
+_PER_CHARACTER = 0.082  # inches, of text of 10 points, on average
+_PER_HANDLE = 0.75
+_PER_LINE = 0.21
 _MARKED = 25  # a curve of at most so many points has a marker on each
 _NOISY = 100  # thick lines of more points hide where they go
 
 
 def new_figure(width: float, height: float, *, layout: Any = "constrained") -> Any:
-    """Return an empty `matplotlib.figure.Figure`, outside pyplot, of so many inches.
+    """Return an empty `matplotlib.figure.Figure`, outside pyplot, sized in inches.
 
-    At its 120 dots an inch, 7 inches are the 840 pixels of a page's column.
+    At its 120 dots per inch, 7 inches are the 840 pixels of a page's column.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -63,12 +63,12 @@ def new_figure(width: float, height: float, *, layout: Any = "constrained") -> A
 def save_small(
     figure: Any, path: str | PathLike, *, dpi: float | str = "figure"
 ) -> None:
-    """Write a figure as a PNG of 64 colours, a third of the size of one of all.
+    """Write a figure as a PNG of 64 colors, a third of the usual size.
 
     Args:
         figure: A `matplotlib.figure.Figure`.
-        path: Where.
-        dpi: Dots an inch; those of the figure unless given.
+        path: The file.
+        dpi: Dots per inch; by default those of the figure.
     """
     from PIL import Image
 
@@ -85,7 +85,7 @@ def light_grid(axes: Any) -> None:
 
 
 def plain_axes(axes: Any) -> None:
-    """Lay a light grid behind the data, and leave the top and the right open."""
+    """Lay a light grid behind the data, and leave out the top and right spines."""
     light_grid(axes)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -93,15 +93,15 @@ def plain_axes(axes: Any) -> None:
 def draw_runs(
     axes: Any, curves: Mapping[str, tuple[np.ndarray, np.ndarray]], **options: Any
 ) -> None:
-    """Draw one line a run, each with its own colour, dashes and markers.
+    """Draw one line per run, each with its own color, dashes and markers.
 
-    Runs keep their look where the same runs stand in the same order. Markers are
-    staggered, so that runs that coincide can all be seen.
+    Runs keep their look as long as they come in the same order. Markers are staggered,
+    so that runs that coincide can all be seen.
 
     Args:
         axes: The axes.
         curves: x and y of each run.
-        options: What else `axes.plot` shall know.
+        options: Further arguments of `axes.plot`.
     """
     count = len(COLORS)
     for place, (name, (x, y)) in enumerate(curves.items()):
@@ -125,12 +125,12 @@ def draw_runs(
 
 
 def legend_below(figure: Any, handles: Any, names: list[str]) -> None:
-    """Write the legend under the axes, and make the figure higher by as much.
+    """Write the legend below the axes, and make the figure higher by as much.
 
-    Long names are broken into lines; as many columns stand beside each other as fit.
+    Long names are broken into lines, in as many columns as fit.
     """
     width, height = figure.get_size_inches()
-    room = int((width - _INCH_A_HANDLE) / _INCH_A_CHARACTER)
+    room = int((width - _PER_HANDLE) / _PER_CHARACTER)
     broken = [_broken(drawable(name)[0], room) for name in names]
     columns = len(names)
     while columns > 1 and sum(_widths(broken, columns)) > width:
@@ -138,7 +138,7 @@ def legend_below(figure: Any, handles: Any, names: list[str]) -> None:
     lines = max(
         sum(name.count("\n") + 1 for name in part) for part in _columns(broken, columns)
     )
-    figure.set_size_inches(width, height + _INCH_A_LINE * lines)
+    figure.set_size_inches(width, height + _PER_LINE * lines)
     legend = figure.legend(
         handles,
         ["run"] * len(names),
@@ -172,14 +172,14 @@ def _columns(names: list[str], columns: int) -> list[list[str]]:
 
 def _widths(names: list[str], columns: int) -> list[float]:
     return [
-        _INCH_A_HANDLE
-        + _INCH_A_CHARACTER * max(_cells(x) for name in part for x in name.splitlines())
+        _PER_HANDLE
+        + _PER_CHARACTER * max(_cells(x) for name in part for x in name.splitlines())
         for part in _columns(names, columns)
     ]
 
 
 def runs_of(argument: str, runs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a mapping by name of run, which must hold at least one."""
+    """Check that a mapping by name of run holds at least one, and return it."""
     if not isinstance(runs, Mapping):
         raise TypeError(
             f"`{argument}` must map names of runs to their values. "
@@ -193,7 +193,7 @@ def runs_of(argument: str, runs: Mapping[str, Any]) -> Mapping[str, Any]:
 def numbers(
     argument: str, values: Any, *, low: float = -math.inf, high: float = math.inf
 ) -> np.ndarray:
-    """Return one row of finite numbers from low to high as float64, at least one."""
+    """Check one row of finite numbers from low to high, and return it in float64."""
     row = np.asarray(values)
     if row.ndim != 1 or not row.size or row.dtype.kind not in "iuf":
         raise ValueError(
@@ -201,9 +201,9 @@ def numbers(
             f"Received: shape {row.shape}, dtype {row.dtype}."
         )
     row = row.astype("float64")
-    wrong = ~(np.isfinite(row) & (row >= low) & (row <= high))
-    if wrong.any():
-        place = int(np.argmax(wrong))
+    unfit = ~(np.isfinite(row) & (row >= low) & (row <= high))
+    if unfit.any():
+        place = int(np.argmax(unfit))
         limits = "" if low == -math.inf else f" and from {low:g} to {high:g}"
         raise ValueError(
             f"`{argument}` must be finite{limits}. "

@@ -1,4 +1,4 @@
-"""How a validation metric rises: against iterations, and against sampled triplets."""
+"""Draw a validation metric against iterations and against sampled triplets."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,16 +26,16 @@ def plot_training(
     metric: str,
     x_label: str,
 ) -> Any:
-    """Draw a metric of each run's history against what training cost until then.
+    """Draw a metric of each run's history against the cost of training until then.
 
     The x axis is logarithmic where its values span more than two decades and half of
     some run's values would crowd into the first tenth of a linear axis, as sampled
     triplets do that differ by orders of magnitude between runs. (Evenly spaced
-    iterations stay on a linear axis, however many.) A 0 then stands in front of the
-    first decade.
+    iterations stay on a linear axis, however many.) A 0 is then drawn before the first
+    decade.
 
     Args:
-        histories: By name of run: its metrics by name, each `[E]` values, one an
+        histories: By name of run: its metrics by name, each `[E]`, one value per
             evaluation.
         x: By name of run: `[E]`, at least 0 and rising, such as the number of
             iterations or of sampled triplets at each evaluation.
@@ -48,7 +48,7 @@ def plot_training(
 
     Raises:
         ImportError: matplotlib is not installed.
-        TypeError: `histories` or `x` is no mapping.
+        TypeError: `histories` or `x` is not a mapping.
         ValueError: There is no run, a history lacks the metric, the names of runs or
             the lengths differ, or a number is NaN or infinite.
 
@@ -89,12 +89,12 @@ def plot_convergence(
 ) -> Any:
     """Draw a metric against iterations and, beside it, against sampled triplets.
 
-    A loss that samples more triplets an iteration may lead on the left and trail on
+    A loss that samples more triplets per iteration may lead on the left and trail on
     the right. Either x axis is logarithmic where that of `plot_training` would be; both
     panels share the y axis.
 
     Args:
-        values: By name of run: the metric, `[E]`, one value an evaluation.
+        values: By name of run: the metric, `[E]`, one value per evaluation.
         iterations: By name of run: `[E]`, the iterations until each evaluation, at
             least 0 and rising.
         triplets: By name of run: `[E]`, the triplets sampled until each evaluation, at
@@ -107,7 +107,7 @@ def plot_convergence(
 
     Raises:
         ImportError: matplotlib is not installed.
-        TypeError: An argument is no mapping.
+        TypeError: An argument is not a mapping.
         ValueError: There is no run, the names of runs or the lengths differ, or a
             number is NaN or infinite.
 

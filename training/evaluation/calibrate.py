@@ -1,4 +1,4 @@
-"""The threshold of a finished run's embedder, chosen on its validation images."""
+"""Choose the threshold of a finished run on its validation images."""
 
 from os import PathLike
 
@@ -20,7 +20,7 @@ CALIBRATION = "calibration.json"
 
 
 class NoThresholdError(ValueError):
-    """All is well with the run, but its images let no threshold be chosen."""
+    """The run is sound, but its images allow no threshold."""
 
 
 def calibrate_run(
@@ -34,21 +34,21 @@ def calibrate_run(
     """Choose a threshold on the validation images of a run and keep it in its folder.
 
     Every image is a query among all others, or each query in the gallery where the data
-    set has such roles. Where sequences are known, the images of the query's own are
+    set has such roles. Images of the query's own sequence are
     left out: a threshold that suits neighboring frames would be too low for an image
     that was taken another time.
 
-    In a larger gallery the nearest image of another class is nearer. So that the
-    gallery is not small because the validation split is, the training images can be
-    searched as well: they are of other classes than any query.
+    In a larger gallery the nearest image of another class is nearer. If the validation
+    split is small, the training images can be searched as well: they are of other
+    classes than any query.
 
     An earlier `calibration.json` is replaced; it stays where no threshold is found.
 
     Args:
         run: What `python -m training fit` wrote.
-        precision: The share of right answers wanted; see `tfdml.metrics.calibrate`.
-        false_positive_rate: The share of false positives wanted, in place of it.
-        images: Folder or manifest, where the images are no longer those of the recipe.
+        precision: The wanted share of correct answers; see `tfdml.metrics.calibrate`.
+        false_positive_rate: The wanted share of false positives, in place of it.
+        images: Folder or manifest, if the images are no longer those of the recipe.
         training_images: Whether the training images are in the gallery too.
 
     Returns:
@@ -58,8 +58,8 @@ def calibrate_run(
         FileNotFoundError: There is no finished run, or its images are gone.
         NoThresholdError: The run has no validation images or no classes, or the wanted
             rate cannot be reached on them.
-        ValueError: The wanted rate is none, the run is damaged, or the images cannot be
-            used.
+        ValueError: The wanted rate is out of range, the run is damaged, or the images
+            cannot be used.
     """
     check_target(precision, false_positive_rate)  # before minutes of work
     finished = read_finished_run(run)
@@ -67,8 +67,8 @@ def calibrate_run(
     data = split.data
     if data.is_continuous:
         raise NoThresholdError(
-            f"{run} was trained on continuous labels: no neighbor of theirs is right "
-            "or wrong, so that there is no match to calibrate. It needs classes."
+            f"{run} was trained on continuous labels, which have no positives to "
+            "calibrate. A threshold needs classes."
         )
     if not len(data):
         raise NoThresholdError(

@@ -1,4 +1,4 @@
-"""Which run is better, and what of it may be chance."""
+"""Compare runs query by query, with intervals of their differences."""
 
 import json
 from collections.abc import Sequence
@@ -21,12 +21,11 @@ class Compared:
     """One model: a run, or several that differ in their seed alone.
 
     Args:
-        name: The name of its first run's folder, or the path where names are not clear.
+        name: The name of its first run's folder, or the path if names are ambiguous.
         folders: Its run folders.
         means: By metric: the mean over queries of each run, float64 `[runs]`.
         differences: By metric: how much higher its mean over runs is than that of the
-            first model; none for the first model itself, or where there is one class
-            alone.
+            first model; none for the first model itself, or for a single class.
     """
 
     name: str
@@ -58,9 +57,9 @@ def compare(
     """Compare the test results of runs, query by query.
 
     Runs with the same recipe but for the seed are one model. Each model is compared
-    with the first by `tfdml.metrics.paired_difference`: classes are drawn anew and,
-    of a model with several runs, runs. The intervals are of 95 % for each difference by
-    itself: of twenty models that are all alike, one would seem to differ.
+    with the first by `tfdml.metrics.paired_difference`: classes are resampled and,
+    for a model with several runs, runs. The intervals are of 95 % for each difference
+    by itself: of twenty equal models, one would seem to differ.
 
     Args:
         folders: Run folders, or folders that `evaluate` wrote, at least two. Of a run
@@ -112,7 +111,7 @@ def compare(
 
 
 def _grouped(folders: Sequence[Path]) -> list[list[Path]]:
-    """Put runs of one recipe together, in the order of the first of each."""
+    """Group runs of one recipe, in the order of the first of each."""
     groups: dict[str, list[Path]] = {}
     seen: dict[str, Path] = {}
     for folder in folders:
@@ -128,7 +127,9 @@ def _grouped(folders: Sequence[Path]) -> list[list[Path]]:
                 fit = {**recipe["fit"], "seed": None}
                 key = json.dumps({**recipe, "fit": fit}, sort_keys=True)
             except (AttributeError, TypeError, KeyError) as error:
-                raise ValueError(f"{file} is no recipe of a run ({error}).") from error
+                raise ValueError(
+                    f"{file} is not a recipe of a run ({error})."
+                ) from error
         if whole in seen:
             raise ValueError(
                 "`folders` must not hold two runs of one recipe and seed. Received: "
@@ -140,7 +141,7 @@ def _grouped(folders: Sequence[Path]) -> list[list[Path]]:
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """Name models by their folders, or by the paths where that is not clear."""
+    """Name models by their folders, or by the paths if that is ambiguous."""
     resolved = [folder.resolve() for folder in folders]
     short = [
         folder.parent.name if folder.name == "evaluation" else folder.name
@@ -170,13 +171,13 @@ def _check_same_task(
     )
     if len(received) < len(run.names):
         raise ValueError(
-            f"Each query must have a name of its own. {str(folder)!r} has "
+            f"Each query must have its own name. {str(folder)!r} has "
             f"{len(run.names)} queries of {len(received)} names."
         )
     if expected.keys() != received.keys():
         raise ValueError(
             f"All runs must have been measured with the same queries. {both} have "
-            f"{len(expected)} and {len(received)}; in one alone, for example: "
+            f"{len(expected)} and {len(received)}; in only one of them, for example: "
             f"{min(expected.keys() ^ received.keys())!r}. {remedy}"
         )
     other = [name for name, label in expected.items() if received[name] != label]

@@ -14,10 +14,10 @@ from training.reports.page import Figure, Section, Table, write_page
 from training.reports.text import metric_text, metric_title
 
 _NOTE = (
-    "Differences are to the first model, with 95 % intervals by drawing classes anew "
-    "and, of several seeds, runs. n.s.: not significant, the interval holds 0. Each "
-    "interval stands for itself: of twenty models that are all alike, one would seem "
-    "to differ."
+    "Differences are to the first model, with 95 % intervals by resampling classes "
+    "and, with several seeds, runs. n.s.: not significant, the interval contains 0. "
+    "Each interval is for one difference: of twenty equal models, one would seem to "
+    "differ."
 )
 
 

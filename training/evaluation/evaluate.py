@@ -1,4 +1,4 @@
-"""A whole evaluation: every metric, the report, and what `compare` reads."""
+"""Evaluate embeddings: every metric, the report, and the files `compare` reads."""
 
 import time
 from os import PathLike
@@ -46,10 +46,10 @@ def evaluate(
     overwrite: bool = False,
     keep_embeddings: bool = False,
 ) -> dict[str, Any]:
-    """Measure everything there is to measure, and write it to a folder.
+    """Measure everything that applies, and write it to a folder.
 
-    With classes: all metrics of `tfdml.metrics`, each with its interval by drawing
-    classes anew, over queries and over classes, by category and of the categories as
+    With classes: all metrics of `tfdml.metrics`, each with its interval by resampling
+    classes, over queries and over classes, by category and of the categories as
     super-classes; clustering into as many clusters as there are classes (and
     categories); verification of all pairs; hubness. With continuous labels: label
     distance and nDCG, and hubness.
@@ -58,7 +58,7 @@ def evaluate(
 
     The folder holds `metrics.json`, `queries.npz` (the metrics of each query),
     `roc.npz` (verification), `report.html` and, where wanted, `embeddings.npy`. It
-    appears when all is measured, the report after it.
+    appears once all is measured, and the report after that.
 
     Args:
         subject: What to evaluate.
@@ -91,7 +91,7 @@ def evaluate(
 
 
 def default_folder(model: str | PathLike[str], subject: Subject) -> Path:
-    """Return where an evaluation goes that is told no folder.
+    """Return the default folder of an evaluation.
 
     That of the test images of a run goes into the run, where `compare` finds it.
     """
@@ -115,12 +115,12 @@ def _check_free(folder: Path, overwrite: bool) -> None:
         )
     if not (folder / "queries.npz").is_file() or (folder / "recipe.json").exists():
         raise FileExistsError(
-            f"{str(folder)!r} holds something else than an evaluation, and is not "
+            f"{str(folder)!r} holds something other than an evaluation, and is not "
             "replaced. Choose another folder with --out."
         )
     if not overwrite:
         raise FileExistsError(
-            f"{str(folder)!r} holds an evaluation already. Choose another folder with "
+            f"{str(folder)!r} already holds an evaluation. Choose another folder with "
             "--out, or replace it with --overwrite."
         )
 
@@ -189,21 +189,21 @@ def _evaluate_into(
 
 
 class _Clock:
-    """Notes how long each part took."""
+    """Record how long each part took."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self._last = time.monotonic()
 
     def note(self, name: str) -> None:
-        """Note what went on since the last note."""
+        """Record the time since the last note."""
         now = time.monotonic()
         self.seconds[name] = round(now - self._last, 3)
         self._last = now
 
 
 def _intervals(results: QueryResults) -> dict[str, tuple[float, float]]:
-    """Return the 95 % interval of each mean; none where there is one class alone."""
+    """Return the 95 % interval of each mean; none for a single class."""
     if len(np.unique(results.classes)) < 2:
         return {}
     return {
@@ -248,14 +248,14 @@ def _clustering(task: RetrievalTask, labels: np.ndarray) -> dict[str, float]:
 def _verification(task: RetrievalTask) -> tuple[PairCounts | None, dict[str, Any]]:
     counts = pair_counts(task)
     if not counts.negatives.any():
-        return None, {}  # one class alone
+        return None, {}  # a single class
     return counts, {"verification": verification_metrics(task, counts=counts)}
 
 
 def _occurrences(subject: Subject, task: RetrievalTask) -> np.ndarray | None:
     """Count how often each item of the gallery is among the nearest of a query.
 
-    None where the gallery is too small for it.
+    None if the gallery is too small.
     """
     data = subject.split.data
     asked = np.flatnonzero(data.is_query())
@@ -267,7 +267,7 @@ def _occurrences(subject: Subject, task: RetrievalTask) -> np.ndarray | None:
 
 
 def _threshold(subject: Subject) -> float | None:
-    """Return the similarity from which on the run's search answers, if it has one."""
+    """Return the similarity threshold of the run's search, if it has one."""
     if subject.run is None or not (subject.run.folder / CALIBRATION).is_file():
         return None
     return read_calibration(subject.run.folder / CALIBRATION).threshold

@@ -79,7 +79,7 @@ def _metrics(results: Mapping[str, Any]) -> Section:
 
 
 def _without_k(metrics: Mapping[str, float]) -> list[str]:
-    """Return Precision@1 and the metrics without a k; all where there is no class."""
+    """Return Precision@1 and the metrics without a k; all if there are no classes."""
     if "precision_at_1" not in metrics:
         return list(metrics)
     single = [name for name in metrics if not _K.search(name)]

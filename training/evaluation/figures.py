@@ -1,4 +1,4 @@
-"""The figures of an evaluation."""
+"""Draw the figures of an evaluation."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -37,9 +37,10 @@ class Drawn:
         subject: What was evaluated.
         task: The checked embeddings of its images.
         queried: The metrics of each query.
-        pairs: Pairs by similarity; None where there are no classes, or one alone.
-        occurrences: How often each item of the gallery is near a query, or None.
-        hub_k: How near that is.
+        pairs: Pairs by similarity; None without classes or with a single one.
+        occurrences: How often each gallery item is among the `hub_k` nearest of a
+            query, or None.
+        hub_k: The number of neighbors that count.
         threshold: A calibrated similarity, or None.
     """
 
@@ -53,7 +54,7 @@ class Drawn:
 
 
 def figures(drawn: Drawn) -> Iterator[Figure]:
-    """Draw one figure after the other, those that there is something to draw for.
+    """Draw each figure that has data, one after the other.
 
     Raises:
         UnreadableImageError: A file is broken.
@@ -65,22 +66,22 @@ def figures(drawn: Drawn) -> Iterator[Figure]:
         if len(worst):
             yield Figure(
                 "Worst searches",
-                "Queries whose first image of their own class comes last of all, "
-                "one of each class.",
+                "The queries whose first image of their own class ranks lowest, one "
+                "per class.",
                 plot_retrieval_gallery(_rows(drawn, worst)),
             )
-        drawn_by_lot = np.random.default_rng(0).permutation(len(queried.queries))
+        at_random = np.random.default_rng(0).permutation(len(queried.queries))
         yield Figure(
-            "Searches drawn by lot",
+            "Searches drawn at random",
             "What a user would see, neither the best nor the worst.",
-            plot_retrieval_gallery(_rows(drawn, drawn_by_lot[:_ROWS])),
+            plot_retrieval_gallery(_rows(drawn, at_random[:_ROWS])),
         )
     roc = None if drawn.pairs is None else roc_curve(drawn.pairs)[:2]
     yield from curves({name: queried}, {name: roc})
     if drawn.pairs is not None:
         yield Figure(
             "Similarity of pairs",
-            "The less the two overlap, the better a threshold tells them apart.",
+            "The less the two overlap, the better a threshold separates them.",
             plot_similarity_histograms(
                 drawn.pairs.scores,
                 drawn.pairs.positives,
@@ -134,16 +135,14 @@ def curves(
         missing = ", ".join(name for name, roc in rocs.items() if roc is None)
         yield Figure(
             "Verification of pairs",
-            "Two images are taken for one class where their similarity is above a "
-            "threshold."
-            + f" Not measured: {missing}; `evaluate` does."
-            * bool(missing),
+            "Two images count as one class if their similarity is above a threshold."
+            + f" Not measured: {missing}; `evaluate` does." * bool(missing),
             plot_roc(measured),
         )
 
 
 def convergence(runs: Mapping[str, Path]) -> Iterator[Figure]:
-    """Draw Figure 4 of Lu et al., ICCV 2019, of the runs that have what it takes.
+    """Draw Figure 4 of Lu et al., ICCV 2019, of the runs that have its data.
 
     Args:
         runs: Run folders by name.
@@ -164,7 +163,7 @@ def convergence(runs: Mapping[str, Path]) -> Iterator[Figure]:
         yield Figure(
             "Training",
             "The same values against iterations and against the triplets (anchor, "
-            "positive, negative) that the batches held until then.",
+            "positive, negative) in all batches so far.",
             plot_convergence(
                 values, iterations, triplets, metric="Precision@1 on validation"
             ),
@@ -216,7 +215,7 @@ def _map(drawn: Drawn) -> Figure:
     of = f"{len(chosen):,} of {count:,} images" if count > len(chosen) else ""
     return Figure(
         "Map of the embeddings",
-        "t-SNE lays similar images side by side; distances across the map mean "
+        "t-SNE places similar images side by side; distances across the map mean "
         f"nothing. {of}".strip(),
         plot_embedding_map(
             drawn.task.embeddings[chosen], images[:, ::step, ::step], labels

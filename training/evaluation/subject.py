@@ -1,4 +1,4 @@
-"""What is evaluated: images, and whatever embeds them."""
+"""Open what is evaluated: images, and the model or file that embeds them."""
 
 import dataclasses
 from collections.abc import Callable
@@ -24,18 +24,18 @@ from training.run.finished_run import FinishedRun, read_finished_run
 
 @dataclass(frozen=True)
 class Subject:
-    """Images with what is known of them, and their embeddings once they are asked for.
+    """Images with what is known of them, and their embeddings on demand.
 
     Args:
-        name: What is evaluated, for titles.
+        name: The name of what is evaluated, for titles.
         images: Where the images come from.
         split_name: `"train"`, `"validation"`, `"test"` or `"all"`.
         split: The images.
         names: The path of each.
         embeddings: Embeds them, float32 `[N, dimension]`.
         run: The run that is evaluated, if it is one.
-        is_test_of_run: Whether these are the images that the run was to be tested on.
-        classes_trained_on: How many of the classes the run trained on, by their names.
+        is_test_of_run: Whether these are the test images of the run.
+        classes_trained_on: How many of the classes, by name, the run trained on.
     """
 
     name: str
@@ -59,21 +59,21 @@ def open_subject(
     Args:
         model: A run folder; an embedder, `.keras`; the folder of an exported
             SavedModel, or of its versions, of which the highest number counts; or
-            embeddings, `.npy`, one row an image in the order of the images. A `.keras`
+            embeddings, `.npy`, one row per image in the order of the images. A `.keras`
             file does not know its view: images are squashed to its size.
-        images: A folder `class/image` or a manifest. May be left out for a run, whose
-            images are known.
+        images: A folder `class/image` or a manifest. Optional for a run, whose images
+            are known.
         split: `"train"`, `"validation"`, `"test"` or `"all"`. By default the test
-            images of a run or of a manifest that has some, and else all. A run splits
-            another folder in its own way where `split` names one, as when its images
-            have moved.
+            images of a run or of a manifest that has some, and otherwise all. A run
+            splits another folder by its own rule if `split` is named, as when its
+            images have moved.
 
     Returns:
-        The subject; its files have been found, none is read yet.
+        The subject; its files exist, none is read yet.
 
     Raises:
         ValueError: There is no such model, or the images cannot be used.
-        FileNotFoundError: Something is not there.
+        FileNotFoundError: A file or folder does not exist.
     """
     path = Path(model)
     if not path.exists():
@@ -82,7 +82,7 @@ def open_subject(
         return _of_run(read_finished_run(path), images, split)
     if images is None:
         raise ValueError(
-            f"{str(path)!r} is no run folder, which would know its images: name a "
+            f"{str(path)!r} is not a run folder, which would know its images: name a "
             "folder or a manifest to evaluate on."
         )
     if path.suffix == ".npy":
@@ -112,8 +112,8 @@ def _of_run(
     name, where = run.folder.resolve().name, str(images or own)
     if is_own and split == "all":
         raise ValueError(
-            '`split` must not be "all" for the images of a run, of which it trained on '
-            'most. Name "train", "validation" or "test".'
+            '`split` must not be "all" for the images of a run, which trained on most '
+            'of them. Name "train", "validation" or "test".'
         )
     if is_own or split not in (None, "all"):
         split_name = split or "test"
@@ -199,7 +199,7 @@ def _checked(
             f"The {split_name} split of {images!r} must hold a query with something "
             f"to find. Received: {queries} queries and {searched} images to search, of "
             f"{len(split.data.class_names)} classes, none of which has both (an image "
-            "does not find itself, nor its own sequence)."
+            "finds neither itself nor its own sequence)."
         )
     return Subject(name, images, split_name, split, names, embeddings)
 
@@ -208,7 +208,9 @@ def _read_embeddings(path: Path, count: int) -> np.ndarray:
     try:
         rows = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise ValueError(f"{str(path)!r} holds no array: {error}") from error
+        raise ValueError(
+            f"{str(path)!r} must hold an array. Received: {error}"
+        ) from error
     if rows.shape[:1] != (count,):
         raise ValueError(
             f"{str(path)!r} must have one row for each of the {count} images. "

@@ -15,7 +15,7 @@ _BATCH = 64
 class _Blocks(keras.utils.PyDataset):
     """The images of a split as they are tested, in blocks of one size.
 
-    The last one is filled up with its own images again; one alone is not.
+    The last one is filled up with its own images; a single block is not.
     """
 
     def __init__(self, split: Split) -> None:
@@ -37,7 +37,7 @@ class _Blocks(keras.utils.PyDataset):
 
 @contextmanager
 def noted(batches: Any) -> Iterator[None]:
-    """Keep an error as `batches.error`: TensorFlow makes another of it."""
+    """Keep an error as `batches.error`: TensorFlow replaces it."""
     try:
         yield
     except Exception as error:
@@ -47,7 +47,7 @@ def noted(batches: Any) -> Iterator[None]:
 
 @contextmanager
 def original_error(batches: Any) -> Iterator[None]:
-    """Raise the error that reading batches met, not what TensorFlow made of it."""
+    """Raise the error of reading batches, not the one TensorFlow made of it."""
     try:
         yield
     except Exception:

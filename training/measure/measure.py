@@ -39,10 +39,10 @@ def measure(
     Args:
         split: The images.
         embedded: Embeds them.
-        most_queries: Of more queries with classes so many are drawn, always the same.
+        most_queries: Of more queries with classes, so many are drawn, always the same.
 
     Returns:
-        The metrics; None where no query has anything to find.
+        The metrics; None if no query has anything to find.
     """
     if not split.can_be_measured:
         return None
@@ -157,7 +157,7 @@ def _of_labels(
 def nearest_images(
     task: RetrievalTask, asked: np.ndarray, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Search as the metrics do: find the images nearest to some, by cosine similarity.
+    """Find the images nearest to some by cosine similarity, as the metrics do.
 
     Args:
         task: What `task_of` returned.
@@ -175,7 +175,7 @@ def nearest_images(
 
 
 def monitored(data: DataSet) -> tuple[str, str]:
-    """Return what the best epoch is chosen by, and whether "max" or "min" is best.
+    """Return the metric that chooses the best epoch, and "max" or "min" for the best.
 
     Args:
         data: The validation images.

@@ -1,4 +1,4 @@
-"""What was measured of each query and pair, as files: `queries.npz`, `roc.npz`."""
+"""Write and read the results of queries and pairs: `queries.npz`, `roc.npz`."""
 
 import hashlib
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class NamedResults:
     names: np.ndarray
     results: QueryResults
     searched: str
-    """SHA-256 of what was searched: names, labels and sequences of the gallery."""
+    """SHA-256 of the gallery: its names, labels and sequences."""
 
 
 def write_queries(
@@ -35,9 +35,9 @@ def write_queries(
 
     Args:
         folder: A run folder or that of an evaluation.
-        results: What was measured.
+        results: The metrics of each query.
         split: The images.
-        names: Path of each image; where boxes are cut out of it, a box is added.
+        names: Path of each image; a box that is cut out of it is added to its name.
     """
     every = np.array(_with_boxes(split.data, names))
     arrays: dict[str, Any] = {
@@ -61,7 +61,7 @@ def read_queries(folder: Path) -> NamedResults:
     """Read what `write_queries` wrote.
 
     Raises:
-        ValueError: The folder has no such file, or another one.
+        ValueError: The folder has no such file, or a damaged one.
     """
     path = folder / _FILE
     if not path.is_file():
@@ -103,7 +103,7 @@ def _with_boxes(data: DataSet, names: Sequence[str]) -> list[str]:
 
 
 def _digest(data: DataSet, names: np.ndarray) -> str:
-    """Return the same for the same gallery, whatever its order."""
+    """Return a digest of the gallery that does not depend on its order."""
     order = np.argsort(names)
     order = order[data.is_gallery()[order]]
     digest = hashlib.sha256()
@@ -124,7 +124,7 @@ def write_roc(folder: Path, counts: PairCounts) -> None:
 
 
 def read_roc(folder: Path) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return false and true accept rates, or None where they were not measured.
+    """Return false and true accept rates, or None if they were not measured.
 
     Raises:
         ValueError: The file is damaged.

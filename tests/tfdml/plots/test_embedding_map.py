@@ -26,7 +26,7 @@ from tfdml.plots._embedding_map import thin_out
 from tfdml.plots._fonts import drawable, set_text
 
 GENERATOR = np.random.default_rng(0)
-PICTURES = GENERATOR.integers(0, 255, (40, 6, 9, 3)).astype("uint8")
+IMAGES = GENERATOR.integers(0, 255, (40, 6, 9, 3)).astype("uint8")
 
 
 def saved(figure):
@@ -121,7 +121,7 @@ def test_occurrences_are_drawn_as_shares_of_items():
     items, lot = figure.axes[0].lines
     assert items.get_xydata().tolist() == [[0, 0.5], [1, 0.3], [2, 0.1], [9, 0.1]]
     assert lot.get_xdata().tolist() == [0, 1, 2, 3]  # more are rarer than half an item
-    # 14 queries have one neighbour each, which by lot is an item with 1 / 10.
+    # 14 queries have one neighbor each, which by lot is an item with 1 / 10.
     for n, share in lot.get_xydata():
         expected = math.comb(14, int(n)) * 0.1**n * 0.9 ** (14 - n)
         assert share == pytest.approx(expected, rel=1e-9)
@@ -179,7 +179,7 @@ def test_map_of_few_items_is_finite(count, dimension):
     [np.ones((30, 4)), np.zeros((5, 2)), np.outer(np.arange(1, 9), [1.0, 2.0, 3.0])],
     ids=["equal", "zero", "of one direction"],
 )
-def test_collapsed_embeddings_stand_at_one_place(rows):
+def test_collapsed_embeddings_are_at_one_place(rows):
     pytest.importorskip("sklearn")
     assert not embedding_map(rows).any()
 
@@ -194,7 +194,7 @@ def test_map_keeps_classes_together_and_repeats_itself():
     assert (labels[apart.argmin(axis=1)] == labels).all()
 
 
-def test_cell_keeps_the_point_nearest_to_its_centre():
+def test_cell_keeps_the_point_nearest_to_its_center():
     places = np.random.default_rng(7).uniform(size=(200, 2)) * [4, 1]
     kept, cells = thin_out(places, across=8)
     low = places.min(axis=0)
@@ -214,32 +214,32 @@ def test_first_of_equally_near_points_is_kept():
     assert (kept.tolist(), cells.tolist()) == ([0], [[0, 0]])
 
 
-def test_pictures_stand_in_their_cells_and_none_hides_another():
+def test_images_stay_in_their_cells_and_none_hides_another():
     places = np.random.default_rng(8).normal(size=(40, 2))
-    figure = draw_embedding_map(places, PICTURES)
+    figure = draw_embedding_map(places, IMAGES)
     (axes,) = figure.axes
     kept, cells = thin_out(places, across=19)  # 3 sqrt(40)
     for image, item, (column, row) in zip(axes.images, kept, cells, strict=True):
-        np.testing.assert_array_equal(image.get_array(), PICTURES[item])
+        np.testing.assert_array_equal(image.get_array(), IMAGES[item])
         left, right, bottom, top = image.get_extent()
         assert column < left < right < column + 1
         assert row < bottom < top < row + 1
         assert (right - left) / (top - bottom) == pytest.approx(9 / 6)
-    assert axes.get_xlabel() == f"{len(kept)} of 40 pictures drawn"
+    assert axes.get_xlabel() == f"{len(kept)} of 40 images drawn"
     saved(figure)
 
 
-def test_frames_have_the_colour_of_the_class_if_classes_are_few():
+def test_frames_have_the_color_of_the_class_if_classes_are_few():
     places = np.stack([np.arange(9.0), np.zeros(9)], axis=1)
     labels = ["cat", "dog", "_"] * 3
-    figure = draw_embedding_map(places, PICTURES[:9], labels)
+    figure = draw_embedding_map(places, IMAGES[:9], labels)
     colors = [patch.get_edgecolor() for patch in figure.axes[0].patches]
     assert len(set(colors)) == 3
     assert colors == colors[:3] * 3
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend == ["_", "cat", "dog"]
     saved(figure)
-    many = draw_embedding_map(places, PICTURES[:9], np.arange(9))
+    many = draw_embedding_map(places, IMAGES[:9], np.arange(9))
     assert not many.legends
     assert len({patch.get_edgecolor() for patch in many.axes[0].patches}) == 1
 
@@ -248,7 +248,7 @@ def test_frames_have_the_colour_of_the_class_if_classes_are_few():
 def test_whole_map_is_drawn(count):
     pytest.importorskip("sklearn")
     rows = np.eye(4)[:count]
-    figure = plot_embedding_map(rows, PICTURES[:count], seed=1, size=4)
+    figure = plot_embedding_map(rows, IMAGES[:count], seed=1, size=4)
     assert 1 <= len(figure.axes[0].images) <= count
     assert figure.get_size_inches()[0] == 4
     saved(figure)
@@ -266,33 +266,33 @@ def hits(*shapes):
     ]
 
 
-def test_gallery_marks_right_and_wrong_without_colour():
-    figure = plot_retrieval_gallery([(PICTURES[0], "query 1", hits((4, 4), (4, 4)))])
+def test_gallery_marks_positives_and_negatives_without_color():
+    figure = plot_retrieval_gallery([(IMAGES[0], "query 1", hits((4, 4), (4, 4)))])
     (axes,) = figure.axes
     assert texts(axes) == [
         *("query", "rank 1", "2", "query 1"),
         *("✓ 0.900", "hit 0", "✗ 0.800", "hit 1"),
     ]
-    right, wrong = axes.patches
-    assert right.get_linestyle() == "solid"
-    assert wrong.get_linestyle() != "solid"
-    assert right.get_edgecolor() != wrong.get_edgecolor()
+    positive, negative = axes.patches
+    assert positive.get_linestyle() == "solid"
+    assert negative.get_linestyle() != "solid"
+    assert positive.get_edgecolor() != negative.get_edgecolor()
 
 
-def test_gallery_keeps_the_order_and_shape_of_pictures():
+def test_gallery_keeps_the_order_and_shape_of_images():
     rows = [
-        (PICTURES[0], "first", hits((30, 10), (5, 200), (1, 1))),
-        (PICTURES[1], "second", []),
-        (PICTURES[2], "third", hits((64, 64))),
+        (IMAGES[0], "first", hits((30, 10), (5, 200), (1, 1))),
+        (IMAGES[1], "second", []),
+        (IMAGES[2], "third", hits((64, 64))),
     ]
     figure = plot_retrieval_gallery(rows)
     given = [x for query, _, found in rows for x in (query, *(hit[0] for hit in found))]
     boxes = []
-    for image, picture in zip(figure.axes[0].images, given, strict=True):
-        np.testing.assert_array_equal(image.get_array(), picture)
-        left, right, bottom, top = image.get_extent()
+    for artist, image in zip(figure.axes[0].images, given, strict=True):
+        np.testing.assert_array_equal(artist.get_array(), image)
+        left, right, bottom, top = artist.get_extent()
         shape = (bottom - top) / (right - left)
-        assert shape == pytest.approx(picture.shape[0] / picture.shape[1])
+        assert shape == pytest.approx(image.shape[0] / image.shape[1])
         boxes.append((left, right, top, bottom))
     assert boxes[0][2] < boxes[4][2] < boxes[5][2]
     assert boxes[0][1] < boxes[1][0] < boxes[2][0] < boxes[3][0]
@@ -300,9 +300,9 @@ def test_gallery_keeps_the_order_and_shape_of_pictures():
 
 
 def test_wide_gallery_is_a_page_wide_and_nothing_overlaps():
-    long = "a title far too long for its picture.jpg"
-    row = [(PICTURES[0], long, -0.25, False)] * 8
-    figure = plot_retrieval_gallery([(PICTURES[1], long, row)] * 2)
+    long = "a title far too long for its image.jpg"
+    row = [(IMAGES[0], long, -0.25, False)] * 8
+    figure = plot_retrieval_gallery([(IMAGES[1], long, row)] * 2)
     assert figure.get_size_inches()[0] == pytest.approx(7.5)
     figure.draw_without_rendering()
     captions = [text for text in figure.axes[0].texts if "…" in text.get_text()]
@@ -362,35 +362,33 @@ NAN = np.full((2, 2), np.nan)
         (lambda: thin_out(np.zeros((0, 2)), 3), "`places` must be .*at least one row"),
         (lambda: thin_out(np.zeros((2, 2)), 0), "`across` must be a whole number"),
         (
-            lambda: draw_embedding_map(np.zeros((2, 2)), PICTURES),
+            lambda: draw_embedding_map(np.zeros((2, 2)), IMAGES),
             r"`thumbnails` must be \[2,",
         ),
         (
-            lambda: draw_embedding_map(np.zeros((40, 2)), PICTURES / 255),
+            lambda: draw_embedding_map(np.zeros((40, 2)), IMAGES / 255),
             "`thumbnails` must be uint8.*float64",
         ),
         (
-            lambda: draw_embedding_map(np.zeros((40, 2)), PICTURES, [1, 2]),
+            lambda: draw_embedding_map(np.zeros((40, 2)), IMAGES, [1, 2]),
             r"`labels` must have the shape \[40\].*\(2,\)",
         ),
         (
-            lambda: draw_embedding_map(np.zeros((40, 2)), PICTURES, size=0),
+            lambda: draw_embedding_map(np.zeros((40, 2)), IMAGES, size=0),
             "`size` must be",
         ),
         (lambda: plot_retrieval_gallery([]), "`rows` must hold at least one query"),
         (
-            lambda: plot_retrieval_gallery([(PICTURES[0] / 255, "", [])]),
+            lambda: plot_retrieval_gallery([(IMAGES[0] / 255, "", [])]),
             r"`rows\[0\]: query` must be uint8",
         ),
         (
-            lambda: plot_retrieval_gallery(
-                [(PICTURES[0], "", [(PICTURES, "", 1, True)])]
-            ),
-            r"`rows\[0\]: hit 1` must be a picture.*\(40, 6, 9, 3\)",
+            lambda: plot_retrieval_gallery([(IMAGES[0], "", [(IMAGES, "", 1, True)])]),
+            r"`rows\[0\]: hit 1` must be an image.*\(40, 6, 9, 3\)",
         ),
         (
             lambda: plot_retrieval_gallery(
-                [(PICTURES[0], "", [(PICTURES[1], "", math.nan, True)])]
+                [(IMAGES[0], "", [(IMAGES[1], "", math.nan, True)])]
             ),
             r"`rows\[0\]: hit 1` must have a finite similarity.*nan",
         ),
@@ -421,12 +419,10 @@ def only_dejavu(monkeypatch):
 
 
 def draw_names(names):
-    """Draw names in each place where one may stand."""
-    picture = PICTURES[0]
-    gallery = plot_retrieval_gallery(
-        [(picture, names[0], [(picture, names[1], 1, True)])]
-    )
-    embeddings = draw_embedding_map([[0, 0], [1, 1]], PICTURES[:2], names)
+    """Draw names in each place where one may be."""
+    image = IMAGES[0]
+    gallery = plot_retrieval_gallery([(image, names[0], [(image, names[1], 1, True)])])
+    embeddings = draw_embedding_map([[0, 0], [1, 1]], IMAGES[:2], names)
     saved(gallery)
     saved(embeddings)
     below = embeddings.legends[0].get_texts()
@@ -481,6 +477,6 @@ def test_wide_characters_take_two_places_in_a_legend(only_dejavu, monkeypatch):
     )
     figures = {}
     for name in ("\u72ac" * 80, "x" * 160):
-        figure = draw_embedding_map([[0, 0]], PICTURES[:1], [name])
+        figure = draw_embedding_map([[0, 0]], IMAGES[:1], [name])
         figures[name[0]] = figure.legends[0].get_texts()[0].get_text().count("\n")
     assert figures["\u72ac"] == figures["x"] == 1

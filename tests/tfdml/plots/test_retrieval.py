@@ -203,7 +203,7 @@ def test_every_run_is_in_the_legend_by_its_name(runs):
         assert whole[:runs] == [" ".join(name.split()) for name in NAMES[:runs]]
 
 
-def test_eight_runs_differ_without_colour():
+def test_eight_runs_differ_without_color():
     looks = {
         (str(line.get_linestyle()), line._unscaled_dash_pattern[1], line.get_marker())
         for line in drawings(8)["recall"].axes[0].lines
@@ -345,7 +345,7 @@ def test_labels_and_runs_in_another_script_are_drawn_without_a_warning():
     saved(plot_recall_at_k({name: [1, 2]}))
 
 
-def test_small_file_has_64_colours_of_what_is_drawn(tmp_path):
+def test_small_file_has_64_colors_of_what_is_drawn(tmp_path):
     curve = {"a": [1, 2]}
     figure = plot_convergence(curve, curve, curve, metric="m")
     whole, small = tmp_path / "whole.png", tmp_path / "small.png"

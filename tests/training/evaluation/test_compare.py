@@ -134,7 +134,7 @@ def test_boxes_of_one_image_are_queries_of_their_own(tmp_path):
     found = compare([first, second])
     assert found.models[1].differences["map_at_r"] == (0, 0, 0, False)
     unclear = write_run(tmp_path / "c", 1.2, loss="NCALoss", names=names)
-    with pytest.raises(ValueError, match=r"a name of its own.*120 queries of 60 names"):
+    with pytest.raises(ValueError, match=r"its own name.*120 queries of 60 names"):
         compare([first, unclear])
 
 
@@ -179,7 +179,7 @@ def test_runs_that_cannot_be_compared_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"queries\.npz' is damaged"):
         compare([first, other])
     (other / "recipe.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"recipe\.json is no recipe of a run"):
+    with pytest.raises(ValueError, match=r"recipe\.json is not a recipe of a run"):
         compare([first, other])
 
 

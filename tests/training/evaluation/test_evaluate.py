@@ -98,7 +98,7 @@ def test_report_shows_every_figure(evaluated):
     titles = re.findall("<figcaption>(.*?)</figcaption>", page)
     assert titles == [
         "Worst searches",
-        "Searches drawn by lot",
+        "Searches drawn at random",
         "Recall against k",
         "Precision and recall of the rankings",
         "Verification of pairs",
@@ -111,7 +111,7 @@ def test_report_shows_every_figure(evaluated):
 
 
 @pytest.mark.slow
-def test_evaluation_is_replaced_only_when_told(evaluated, root, capsys):
+def test_evaluation_is_replaced_only_when_asked(evaluated, root, capsys):
     arguments = [str(root / "rows.npy"), str(root / "images"), "--out", str(evaluated)]
     assert main(["evaluate", *arguments]) == 1
     assert "replace it with --overwrite" in capsys.readouterr().err
@@ -123,12 +123,12 @@ def test_evaluation_is_replaced_only_when_told(evaluated, root, capsys):
 def test_other_folders_are_never_replaced(root, capsys):
     arguments = [str(root / "rows.npy"), str(root / "images"), "--overwrite"]
     assert main(["evaluate", *arguments, "--out", str(root / "images")]) == 1
-    assert "holds something else than an evaluation" in capsys.readouterr().err
+    assert "holds something other than an evaluation" in capsys.readouterr().err
     assert (root / "images/class-0/0.png").exists()
 
 
 @pytest.mark.slow
-def test_neighboring_folders_are_let_alone(root, tmp_path):
+def test_neighboring_folders_stay(root, tmp_path):
     beside = tmp_path / "out.part"
     beside.mkdir()
     (beside / "notes.txt").write_text("mine")
@@ -201,7 +201,7 @@ def test_embeddings_of_another_shape_are_refused(
 def test_no_array_is_refused(root, tmp_path):
     (tmp_path / "rows.npy").write_text("nothing")
     subject = open_subject(tmp_path / "rows.npy", root / "images")
-    with pytest.raises(ValueError, match="holds no array"):
+    with pytest.raises(ValueError, match="must hold an array"):
         subject.embeddings()
 
 
@@ -225,7 +225,7 @@ def test_missing_and_unsuitable_things_are_named(root, tmp_path):
         open_subject(tmp_path / "nowhere", root / "images")
     with pytest.raises(FileNotFoundError, match="There are no images at"):
         open_subject(root / "rows.npy", tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="is no run folder, which would know"):
+    with pytest.raises(ValueError, match="is not a run folder, which would know"):
         open_subject(root / "rows.npy")
     with pytest.raises(ValueError, match=r"must be a run folder, a `.keras` or"):
         open_subject(tmp_path, root / "images")
