@@ -1,7 +1,6 @@
 """Tables and figures of the papers' comparisons tell what the results hold."""
 
 import json
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,10 +8,10 @@ import pytest
 from benchmarks.papers import __main__ as papers
 from benchmarks.papers.cases import CASES
 from benchmarks.papers.figures import curves, triplets_a_step
-from benchmarks.papers.groups import grouped, points_of, validated
+from benchmarks.papers.groups import grouped, points_of
 from benchmarks.papers.lines import lines
 from benchmarks.papers.metrics import CLASSES, LABELS
-from benchmarks.papers.runs import FLOORS, NOT_TRAINED, Run
+from benchmarks.papers.runs import NOT_TRAINED, Run
 from benchmarks.papers.sets import tables_of
 from benchmarks.papers.studies import STUDIES, Study
 from benchmarks.papers.tables import section
@@ -123,13 +122,6 @@ def test_every_metric_of_continuous_labels_is_measured():
     assert [column.metric for column in LABELS.columns] == list(NAMES["pose"])
 
 
-def test_told_columns_of_every_study_are_columns_of_its_sets():
-    for study in STUDIES.values():
-        for set_, metrics in (("emoji", CLASSES), ("pose", LABELS)):
-            if study.of(set_):
-                assert all(metrics.column(name) for name in study.told)
-
-
 # Groups
 
 
@@ -203,20 +195,6 @@ def test_table_compares_with_the_best_in_percent():
     assert "clips" not in text
 
 
-def test_table_compares_with_the_series_asked_for():
-    records = [record("good", hits(20)), record("bad", hits(2))]
-    text = told(records, floor_of(hits(1)), against="bad")
-    head, *lines = rows(text)
-    assert head[-1] == "against bad"
-    assert "Against bad: a loss less bad, of" in text
-    assert {line[0]: line[-1][:6] for line in lines[:2]} == {
-        "good": "+90.0 ",
-        "bad": "",
-    }
-    head, *_ = rows(told(records, floor_of(hits(1)), against="unknown"))
-    assert head[-1] == "against the best"
-
-
 def test_table_of_continuous_labels_has_the_least_distance_first_in_its_unit():
     near, far = [15**0.5] * 20, [3 * 15**0.5] * 20
     records = [record(n, q, set_="pose") for n, q in (("far", far), ("near", near))]
@@ -226,48 +204,6 @@ def test_table_of_continuous_labels_has_the_least_distance_first_in_its_unit():
     assert second[0] == "far"
     assert second[-1] == floor[-1] == "+2.000 (+2.000 to +2.000)"
     assert "the 3 clips, which are few" in text
-
-
-def test_table_says_where_there_is_no_floor():
-    text = told([record("a", hits(9)), record("b", hits(8))], [])
-    assert rows(text)[-1][-1] == "no floor"
-    assert "No floor: without" in text
-
-
-def test_queries_that_are_not_those_of_the_floor_are_refused():
-    records = [record("a", hits(9)), record("b", hits(8)[:-1])]
-    with pytest.raises(ValueError, match=r"has, 20 on emoji.*losses, b: 19"):
-        told(records, floor_of(hits(1)))
-
-
-def test_floors_of_two_protocols_are_refused():
-    (floor,) = floor_of(hits(1))
-    other = floor | {"tables": tables_of("emoji", {"embedder": {"image_size": 64}})}
-    study = Study("Study", lambda set_: iter(()), "k")
-    records = [record("a", hits(9), point=3)]
-    with pytest.raises(ValueError, match=r"embedder\.image_size = 96 and 64"):
-        section(study, records, [floor, other], "emoji")
-
-
-def test_table_is_followed_by_what_it_comes_from():
-    found = {"commit": "abd", "device": "H100"}
-    records = [record("a", hits(9), seed=1), record("a", hits(8), found=found)]
-    assert told(records, []).splitlines()[-1] == (
-        "Mean over seeds ± half their range. From commit abc, abd; "
-        "device H100, H200; backend jax 0.8; date 2026-11-29; seed 0, 1; steps 1500."
-    )
-
-
-def test_validation_images_have_a_table_without_comparison():
-    validation = {"validation": dict.fromkeys(NAMES["emoji"], 0.125)}
-    records = validated(
-        [record("a", hits(9), found=validation), record("b", hits(9)), broken("c")]
-    )
-    text = told(records, [], split="validation")
-    head, *lines = rows(text)
-    assert head[-1] == "F1"
-    assert [(line[0], line[3]) for line in lines] == [("a", "12.5"), ("c", "")]
-    assert text.splitlines()[0].endswith(": emoji, validation images")
 
 
 # Tables of what is varied
@@ -280,91 +216,6 @@ VARIED = Study(
     baselines=(("b", "a"), ("c", "a")),
     note="A note.",
 )
-
-
-def test_table_of_what_is_varied_has_a_column_a_point_for_each_metric():
-    records = [
-        record("a", hits(count), point=k, seed=seed)
-        for k, count, seed in ((10, 10, 0), (3, 10, 0), (3, 8, 1))
-    ]
-    records += [broken("a", point=10, seed=1), record("b", hits(20), point=3)]
-    text = section(VARIED, records, floor_of(hits(1)), "emoji")
-    found = paired_difference([hits(10), hits(8)], hits(20), CLASS_OF)
-    low, high = 100 * found.low, 100 * found.high
-    table = [
-        "| k | 3 | 10 |",
-        "| --- | ---: | ---: |",
-        "| a | 45.0 ± 5.0 | 50.0 (1 diverged) |",
-        "| b | 100.0 |  |",
-    ]
-    assert text.splitlines()[:-4] == [
-        "## Study: emoji, test images",
-        "",
-        "A note.",
-        "",
-        "**MAP@R**",
-        "",
-        *table,
-        "",
-        "Not trained: 5.0.",
-        "",
-        "**Precision@1**",
-        "",
-        *table,
-        f"| b - a | +55.0 ({low:+.1f} to {high:+.1f}) |  |",
-        "",
-        "Not trained: 5.0.",
-    ]
-    assert text.splitlines()[-3].startswith("Differences, of Precision@1; in brackets")
-
-
-def test_series_stand_in_the_order_of_their_study():
-    names = [f"margin {margin}" for margin in (0.4, 0.05, 0.2, 0.1)]
-    records = [record(n, hits(9), study="top_k", point=1) for n in (*names, "new")]
-    sorted_ = ["margin 0.05", "margin 0.1", "margin 0.2", "margin 0.4", "new"]
-    text = section(STUDIES["top_k"], records, [], "emoji")
-    assert [row[0] for row in rows(text)] == 3 * ["k", *sorted_]
-    (legend,) = lines(STUDIES["top_k"], records, [], "emoji").legends
-    assert [text.get_text() for text in legend.get_texts()] == sorted_
-
-
-def test_every_floor_is_told():
-    floors = zip(FLOORS, (9, 4, 1), strict=True)
-    floor = [r for series, n in floors for r in floor_of(hits(n), series=series)]
-    records = [record("a", hits(19), point=3)]
-    text = section(VARIED, records, floor, "emoji")
-    assert text.count("Not trained: 45.0; raw pixels: 20.0; at random: 5.0.") == 2
-    every = rows(told([record("a", hits(19))], floor))[1:]
-    assert [row[0] for row in every] == ["a", *FLOORS]
-
-
-def test_series_is_compared_with_several():
-    study = Study("S", lambda set_: iter(()), "k", baselines=(("a", "b"), ("a", "c")))
-    records = [record(name, hits(9), point=3) for name in "abc"]
-    text = section(study, records, floor_of(hits(1)), "emoji")
-    assert [row[0] for row in rows(text)[-2:]] == ["a - b", "a - c"]
-
-
-def test_baselines_are_not_compared_without_a_floor():
-    records = [record(name, hits(9), point=3) for name in "ab"]
-    text = section(VARIED, records, [], "emoji")
-    assert rows(text)[-1] == ["b - a", "no floor"]
-    assert "Not trained" not in text
-    validation = {"validation": dict.fromkeys(NAMES["emoji"], 0.125)}
-    records = validated([r | validation for r in records])
-    assert "b - a" not in section(VARIED, records, [], "emoji", "validation")
-
-
-def test_table_of_times_leaves_out_what_diverged():
-    records = [
-        a_run("a", study="cost", seed=seed, is_timed=True).record() | found
-        for seed, found in enumerate(
-            ({"step_ms": 2.0}, {"step_ms": 3.0}, {"diverged_at": 100})
-        )
-    ]
-    text = section(STUDIES["cost"], records, [], "emoji")
-    assert rows(text)[-1] == ["a", "2.50 ± 0.50 (1 diverged)"]
-    assert validated(records) == []
 
 
 def test_commands_tell_and_draw_what_the_files_hold(tmp_path, capsys):
@@ -456,51 +307,3 @@ def test_lines_have_a_point_a_value_and_the_true_range_over_seeds():
     assert (upper.get_ylabel(), lower.get_ylabel()) == ("MAP@R, %", "Precision@1, %")
     assert lower.get_xlabel() == "k"
     assert lower.lines[0].get_linestyle() == "-"
-
-
-def test_series_at_one_point_stand_beside_each_other_and_words_are_not_joined():
-    records = [
-        record(name, hits(9), study="designs", point=point)
-        for name in ("a", "b")
-        for point in ("p = 0.1", "(2, 32)")  # not as in the study
-    ]
-    (axes,) = lines(STUDIES["designs"], records, [], "emoji").axes
-    first, second = axes.lines[:2]
-    assert {line.get_linestyle() for line in (first, second)} == {"None"}
-    assert [t.get_text() for t in axes.get_xticklabels()] == ["(2, 32)", "p = 0.1"]
-    apart = second.get_xdata() - first.get_xdata()
-    assert (apart > 0.1).all()
-    assert np.allclose((first.get_xdata() + second.get_xdata()) / 2, [0, 1])
-
-
-def test_labels_of_points_do_not_overlap():
-    points = [*range(1, 20), 4096, 8192]
-    records = [record("a", hits(9), point=point) for point in points]
-    figure = lines(VARIED, records, [], "emoji")
-    figure.draw_without_rendering()
-    labels = [t for t in figure.axes[-1].get_xticklabels() if t.get_text()]
-    boxes = [label.get_window_extent() for label in labels]
-    assert 5 < len(labels) < len(points)
-    assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
-
-
-def test_floor_is_a_line_where_it_is_near_and_else_an_arrow():
-    records = [
-        record("a", hits(count), point=k) for k, count in ((1, 10), (2, 14), (3, 20))
-    ]
-    for count, drawn, said in (
-        (8, 1, "not\ntrained"),
-        (0, 0, "not\ntrained\n0 \N{DOWNWARDS ARROW}"),
-    ):
-        floor = floor_of(hits(count))
-        axes = lines(STUDIES["top_k"], records[1:], floor, "emoji").axes[0]
-        level = [line for line in axes.lines if list(line.get_xdata()) == [0, 1]]
-        assert len(level) == drawn
-        assert [text.get_text() for text in axes.texts] == [said]
-        assert (axes.get_ylim()[0] < 5 * count) == bool(drawn)
-
-
-def test_legend_says_what_diverged():
-    records = [record("a", hits(9), point=1), broken("a", point=2)]
-    (legend,) = lines(VARIED, records, [], "emoji").legends
-    assert [text.get_text() for text in legend.get_texts()] == ["a (1 diverged)"]

@@ -7,9 +7,9 @@ import pytest
 
 from benchmarks.search import __main__ as search
 from benchmarks.search import speed
-from benchmarks.search.engines import ENGINES, Built
+from benchmarks.search.engines import Built
 from benchmarks.search.measuring import Measuring
-from benchmarks.search.sets import SETS, Gallery, draw, scaled
+from benchmarks.search.sets import Gallery, draw
 
 pytest.importorskip("scann")
 
@@ -22,14 +22,6 @@ def test_sets_are_unit_vectors_around_their_centers():
     nearest = (queries @ gallery.T).max(axis=1)
     assert nearest.min() > 0.8  # each query has items around its own center
     assert abs((gallery @ gallery.T).mean()) < 0.35  # which are several
-
-
-def test_scaled_set_keeps_the_size_of_its_clusters():
-    for gallery in SETS.values():
-        small = scaled(gallery, 0.01)
-        ratio = gallery.items / gallery.clusters
-        assert small.items / small.clusters == pytest.approx(ratio, rel=0.01)
-        assert (small.dimension, small.spread) == (gallery.dimension, gallery.spread)
 
 
 def test_fastest_setting_that_reaches_the_target_is_chosen():
@@ -90,11 +82,3 @@ def test_speed_is_measured_beside_raw_scann_and_written(tmp_path, monkeypatch, c
     assert ours["save_peak"] >= 1
     assert ours["overhead"] > -1
     assert "Interface over ScaNN alone" in capsys.readouterr().out
-
-
-def test_every_engine_is_imported_under_a_name_of_its_own():
-    from benchmarks.search.engines import PEERS, imports
-
-    names = {imports(engine) for engine in ENGINES}
-    assert names == {"scann.scann_ops.py", "faiss", "hnswlib", "usearch"}
-    assert set(PEERS) == set(ENGINES) - {"tfdml", "scann"}

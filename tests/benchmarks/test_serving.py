@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import os
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -16,16 +15,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from benchmarks.serving import __main__ as serving
-from benchmarks.serving import floor as serving_floor
-from benchmarks.serving import load as serving_load
-from benchmarks.serving import restart as serving_restart
 from benchmarks.serving import soak as serving_soak
 from benchmarks.serving import swap as serving_swap
 from benchmarks.serving import throughput as serving_throughput
 from benchmarks.serving.cases import Case, difference
 from benchmarks.serving.latency import latency
 from benchmarks.serving.load import has_h2load, put_load
-from benchmarks.serving.requests import PREDICT, REST_PATH
+from benchmarks.serving.requests import PREDICT
 from tests.support.running_server import running
 
 TOOLS = [
@@ -133,30 +129,6 @@ def test_answers_with_an_error_status_are_errors_and_not_in_the_rate(tool):
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_errors_of_grpc_are_errors_and_not_in_the_rate(tool):
-    places = iter(range(10**9))
-
-    def answer(message, context):
-        if next(places) % 3 == 0:
-            context.abort(grpc.StatusCode.UNAVAILABLE, "no")
-        return b"r" * 77
-
-    with grpc_stub(answer) as address:
-        load = put_load(
-            "grpc",
-            address,
-            PREDICT,
-            BODY,
-            clients=1,
-            seconds=0.5,
-            reply_bytes=77,
-            tool=tool,
-        )
-    assert load.errors > 0
-    assert abs(load.answers - 2 * load.errors) <= 2
-
-
-@pytest.mark.parametrize("tool", TOOLS)
 def test_so_many_clients_ask_at_one_time_and_wait_for_their_answer(tool):
     """The first five are answered when all of them have asked."""
     all_asked = asyncio.Event()
@@ -181,55 +153,11 @@ def test_so_many_clients_ask_at_one_time_and_wait_for_their_answer(tool):
     assert most == 5
 
 
-def test_connecting_is_no_part_of_the_measured_time(monkeypatch, tmp_path):
-    """No request would be asked if the time ran while the clients connect."""
-
-    @contextlib.asynccontextmanager
-    async def slow_client(options, body, number):
-        await asyncio.sleep(0.2)
-
-        async def ask():
-            await asyncio.sleep(0)
-            return True
-
-        yield ask
-
-    monkeypatch.setattr(serving_load, "_rest_client", slow_client)
-    (tmp_path / "body").write_bytes(BODY)
-    options = SimpleNamespace(
-        protocol="rest", body=tmp_path / "body", clients=2, seconds=0.1
-    )
-    load = asyncio.run(serving_load._ask(options))
-    assert load.answers == len(load.times_ms) > 0
-    assert load.rate == load.answers / 0.1
-
-
 def test_a_percentile_of_few_samples_is_none():
     times = [float(n) for n in range(1000)][::-1]
     assert latency(times) == {"samples": 1000, "p50_ms": 500.0, "p99_ms": 990.0}
     assert latency(times[1:]) == {"samples": 999, "p50_ms": 499.0, "p99_ms": None}
     assert latency([]) == {"samples": 0, "p50_ms": None, "p99_ms": None}
-
-
-def test_pauses_of_the_floor_are_no_part_of_its_rate(monkeypatch):
-    now = 0.0
-
-    def sleep(seconds):
-        nonlocal now
-        now += seconds
-
-    def clock():
-        return now
-
-    fake = SimpleNamespace(perf_counter=clock, process_time=clock, sleep=sleep)
-    monkeypatch.setattr(serving_floor, "time", fake)
-    asked = {"batch": 4, "threads": 1, "seconds": 0.6, "image": 0}
-    # Four images a call of 10 ms; with pauses of 50 ms ten calls fit into the time.
-    for pause, calls in ((0.05, 10), (0.0, 60)):
-        found = serving_floor._measure(lambda: sleep(0.01), asked | {"pause": pause})
-        assert found["rate"] == pytest.approx(400)
-        assert abs(found["samples"] - calls) <= 1  # the clock adds rounded numbers
-        assert found["p50_ms"] == pytest.approx(10)
 
 
 def test_nan_is_never_a_right_embedding():
@@ -334,56 +262,6 @@ def test_an_embedding_of_another_image_or_version_is_a_failure():
     assert answers.counts["failed"] == 5
 
 
-def answer_of(rows):
-    import tensorflow as tf
-    from tensorflow_serving.apis.predict_pb2 import PredictResponse
-
-    response = PredictResponse()
-    response.model_spec.version.value = 1
-    response.outputs["embedding"].CopyFrom(tf.make_tensor_proto(rows))
-    return response.SerializeToString()
-
-
-@pytest.mark.parametrize("protocol", ["grpc", "rest"])
-def test_every_malformed_answer_is_a_failed_request_and_the_client_goes_on(protocol):
-    expected = np.ones((2, 1, 4), np.float32)
-    expected[0] = 2
-    answers, stop = serving_swap.Answers(expected), threading.Event()
-    right = expected[1].tolist()
-    if protocol == "grpc":
-        bad = [b"no message", b"", answer_of(np.ones((2, 4), np.float32))]
-        good = answer_of(np.ones((1, 4), np.float32))
-    else:
-        bad = [b"{", b"{}", b'{"predictions": ["a"]}', b'{"predictions": []}']
-        bad.append(json.dumps({"predictions": [*right, *right]}).encode())
-        good = json.dumps({"predictions": right}).encode()
-    replies = iter([*bad, good])
-
-    def next_reply():
-        reply = next(replies, None)
-        if reply is None:
-            stop.set()
-        return good if reply is None else reply
-
-    async def rest_answer(request):
-        return Response(next_reply())
-
-    app = Starlette(routes=[Route(REST_PATH, rest_answer, methods=["POST"])])
-    with (
-        running(app) as url,
-        grpc_stub(lambda message, context: next_reply()) as grpc_address,
-    ):
-        server = SimpleNamespace(
-            rest_address=url.removeprefix("http://"), grpc_address=grpc_address
-        )
-        serving_swap.work(protocol, server, [b"image"], answers, stop)
-    assert answers.counts == {"failed": len(bad), protocol: 2}
-
-
-def test_pause_of_the_unit_is_what_systemd_waits():
-    assert serving_restart.unit_pause() == 1.0
-
-
 def test_summary_takes_ratios_within_a_round_and_their_median(capsys):
     def floor(kind, number, rate):
         return {
@@ -436,35 +314,6 @@ def test_summary_takes_ratios_within_a_round_and_their_median(capsys):
     ) in printed
 
 
-def test_floor_of_a_round_is_the_largest_of_the_three_best_pairs():
-    searched = {(1, 1): 10.0, (1, 2): 40.0, (4, 1): 30.0, (4, 2): 50.0}
-    asked = []
-
-    class FakeFloor:
-        def measure(self, batch, threads, seconds, image=0, pause=0.0):
-            asked.append((batch, threads, image, pause))
-            return {"rate": searched[batch, threads]}
-
-    options = SimpleNamespace(batches=[1, 4], seconds=0.0)
-    floor, notes = FakeFloor(), []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(serving_throughput, "_THREADS", [1, 2])
-        candidates = serving_throughput._candidates(
-            floor, lambda **record: notes.append(record), options
-        )
-    assert candidates == [(4, 2), (1, 2), (4, 1)]
-    assert len(notes) == 4
-    searched[4, 1] = 60.0  # in the round the third is the fastest
-    asked.clear()
-    found = serving_throughput._floors(floor, candidates, 3, 1, options)
-    kinds = [record["floor"] for record in found]
-    assert kinds[:3] == ["candidate", "candidate", "best"]
-    assert found[2]["rate"] == 60.0
-    assert kinds[3:] == ["batch 1", "batch 1, after a pause"]
-    assert asked[3:] == [(1, 1, 3, 0.0), (1, 1, 3, 0.001)]
-    assert len(serving_throughput._floors(floor, candidates, 3, 4, options)) == 3
-
-
 def records_of(out):
     return [json.loads(line) for line in out.read_text("utf-8").splitlines()]
 
@@ -497,7 +346,7 @@ def test_throughput_is_measured_beside_its_floor(tmp_path):
     assert not any("times_ms" in record for record in records)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_answer_of_the_soak_is_the_expected_one(tmp_path):
     out = tmp_path / "out.jsonl"
     short = ["--minutes", "0.15", "--interval", "1", "--bad-share", "0.5"]
@@ -511,7 +360,7 @@ def test_every_answer_of_the_soak_is_the_expected_one(tmp_path):
     assert min(look["resident_bytes"] for look in looks) > 2**20
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_new_versions_answer_and_no_request_fails(tmp_path):
     out = tmp_path / "out.jsonl"
     short = ["--seconds", "21", "--every", "7", "--clients", "2"]
@@ -522,7 +371,7 @@ def test_new_versions_answer_and_no_request_fails(tmp_path):
     assert len(whole["grpc_seconds"]) == len(whole["rest_seconds"]) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_killed_server_is_started_again_and_answers(tmp_path):
     out = tmp_path / "out.jsonl"
     assert serving.main(["restart", "--times", "1", "--out", str(out)]) == 0

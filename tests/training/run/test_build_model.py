@@ -29,6 +29,8 @@ SOFT_TRIPLE = Loss("SoftTripleLoss", {"scale": 10.0}, on_proxies=True)
 
 
 def recipe(loss=None, proxies=None, **fit):
+    # On TensorFlow XLA would compile for longer than all else takes.
+    fit["jit_compile"] = keras.backend.backend() == "jax"
     return Recipe(
         Data("nowhere"),
         SMALL,

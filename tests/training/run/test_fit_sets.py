@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.small_images import write_shapes
+from tests.support.training_runs import JIT
 from training.__main__ import main
 from training.data.source import read_source
 from training.measure.measure import monitored
@@ -25,6 +26,7 @@ widths = [8, 16]
 [fit]
 steps = 6
 steps_per_epoch = 3
+jit_compile = {jit}
 """
 
 
@@ -39,7 +41,7 @@ def run(root, header, row, tables, validation=0.2):
     lines = [f"class-{c}/{i}.png,{row(c, i)}" for c in range(12) for i in range(4)]
     (root / "set.csv").write_text("\n".join([f"path,{header}", *lines]) + "\n")
     text = RECIPE.format(
-        manifest=root / "set.csv", validation=validation, tables=tables
+        manifest=root / "set.csv", validation=validation, tables=tables, jit=JIT
     )
     (root / "recipe.toml").write_text(text)
     assert main(["fit", str(root / "recipe.toml"), "--run", str(root / "run")]) == 0
@@ -101,18 +103,15 @@ def test_queries_search_their_gallery(root):
     [
         "[loss]\nname = 'ProxyAnchorLoss'\n"
         "[batches]\ndesign = 'shuffled'\nbatch_size = 9",
-        "[batches]\ndesign = 'capped'\nbatch_size = 11\nimages_per_class = 3",
-        "[loss]\nname = 'MultiClassNPairLoss'\n"
-        "[batches]\ndesign = 'n_pairs'\nclasses_per_batch = 5",
         "[loss]\nname = 'WeightedContrastiveLoss'\n[batches]\ndesign = 'pairs'\n"
         "batch_size = 12\nimportance_weights = true",
         "[loss]\nname = 'BalancedContrastiveLoss'\n[batches]\nimages_per_class = 3\n"
         "classes_per_batch = 4\nsmall_classes = 'leave_out'\nimportance_weights = true",
         "[images]\nresize = 20\ncrop = 'position'",
     ],
-    ids=["shuffled", "capped", "n_pairs", "pairs", "weighted groups", "crops"],
+    ids=["proxies", "pairs", "weighted groups", "crops"],
 )
-def test_every_design_trains(root, tables):
+def test_losses_train_on_what_they_need(root, tables):
     results = run(root, "label,split", lambda c, i: f"{c},{split_of(c)}", tables)
     assert np.isfinite(results["history"]["loss"]).all()
     assert len(results["splits"]["validation"]) == 2
@@ -120,7 +119,7 @@ def test_every_design_trains(root, tables):
 
 def test_manifest_without_training_images_is_refused(root, capsys):
     (root / "set.csv").write_text("path,label,split\nclass-0/0.png,a,test\n")
-    text = RECIPE.format(manifest=root / "set.csv", validation=0.2, tables="")
+    text = RECIPE.format(manifest=root / "set.csv", validation=0.2, tables="", jit=JIT)
     (root / "recipe.toml").write_text(text)
     assert main(["fit", str(root / "recipe.toml"), "--run", str(root / "run")]) == 1
     assert 'set.csv has no image whose `split` is "train"' in capsys.readouterr().err

@@ -1,7 +1,9 @@
 """A run that is interrupted, wherever, ends as if it had not been."""
 
 import errno
+import importlib
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -15,36 +17,55 @@ import pytest
 import training.run.fit
 import training.run.progress
 from tests.support.small_images import write_shapes
-from tests.training.run.test_fit import RECIPE
+from tests.support.training_runs import RECIPE, fit
 from tfdml.models import load_embedder
-from training.__main__ import main
 from training.run.state import locked, read_state, write_state
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 
-# Runs `fit`, and kills its own process when a function is called for the n-th time.
+# Runs `fit`, and kills its own process when the third state is on the disk but not yet
+# in its place.
 KILLED = """
-import importlib, os, signal, sys
-where, name, count, when, *arguments = sys.argv[1:]
-owner = importlib.import_module(where.split(":")[0])
-for part in where.split(":")[1:]:
-    owner = getattr(owner, part)
-original, left = getattr(owner, name), int(count)
+import os, pathlib, signal, sys
+replace, states = pathlib.Path.replace, []
 
-def replaced(*args, **kwargs):
-    global left
-    left -= 1
-    if left == 0 and when == "before":
+def killed(self, target):
+    states.extend([target] * (pathlib.Path(target).name == "state.npz"))
+    if len(states) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
-    result = original(*args, **kwargs)
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return result
+    return replace(self, target)
 
-setattr(owner, name, replaced)
+pathlib.Path.replace = killed
 from training.__main__ import main
-sys.exit(main(["fit", *arguments]))
+sys.exit(main(["fit", *sys.argv[1:]]))
 """
+
+
+class StopError(BaseException):
+    """Ends a run wherever it is, as Ctrl-C does."""
+
+
+def stop_fit(recipe, run, where, name, count, when):
+    """Train, and end before or after the n-th call of a function."""
+    module, *names = where.split(":")
+    owner = importlib.import_module(module)
+    for part in names:
+        owner = getattr(owner, part)
+    original, calls = getattr(owner, name), []
+
+    def replaced(*args, **kwargs):
+        calls.append(name)
+        if len(calls) == count and when == "before":
+            raise StopError
+        result = original(*args, **kwargs)
+        if len(calls) == count:
+            raise StopError
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, replaced)
+        with pytest.raises(StopError):
+            fit(recipe, run)
 
 
 @pytest.fixture(scope="module")
@@ -58,31 +79,24 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def quick(folder):
-    """The same recipe where no weights are compared: XLA would compile each run."""
-    (folder / "quick").mkdir()
-    text = (folder / "recipe.toml").read_text() + "jit_compile = false\n"
-    (folder / "quick/recipe.toml").write_text(text)
-    return folder / "quick"
-
-
-def arguments(folder, run, *more):
-    return [str(folder / "recipe.toml"), "--run", str(run), *more]
-
-
-@pytest.fixture(scope="module")
 def whole(folder):
-    """The weights of a run that nothing interrupts."""
-    assert main(["fit", *arguments(folder, folder / "whole")]) == 0
-    return load_embedder(folder / "whole/embedder.keras").get_weights()
+    """A run that nothing interrupts."""
+    assert fit(folder / "recipe.toml", folder / "whole") == 0
+    return folder / "whole"
 
 
-def killed(folder, run, where, name, count, when):
-    command = [sys.executable, "-c", KILLED, where, name, str(count), when]
-    done = subprocess.run(
-        [*command, *arguments(folder, run)], capture_output=True, text=True
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
+def assert_same_run(run, whole):
+    """Two run folders hold the same files, with equal weights and histories."""
+    assert sorted(p.name for p in run.parent.glob("run*")) == ["run"]
+    assert {p.name for p in run.iterdir()} == {p.name for p in whole.iterdir()}
+    for name in ("history.json", "neighbors.json", "splits.json"):
+        assert json.loads((run / name).read_text()) == json.loads(
+            (whole / name).read_text()
+        )
+    for name in ("embedder.keras", "last.keras"):
+        received, expected = (load_embedder(r / name) for r in (run, whole))
+        for a, b in zip(received.get_weights(), expected.get_weights(), strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize(
@@ -90,81 +104,71 @@ def killed(folder, run, where, name, count, when):
     [
         # In the middle of the second epoch.
         ("training.run.progress:Progress", "on_train_batch_end", 9, "after"),
-        # The new state is on the disk, but not yet in its place.
-        ("pathlib:Path", "replace", 2, "before"),
         # The state of the second epoch is written; the epoch has not ended.
         ("training.run.progress", "write_state", 3, "after"),
         # All epochs are done, the run folder is not.
         ("keras:Model", "save", 1, "before"),
     ],
 )
-def test_killed_run_goes_on_and_ends_with_the_same_weights(
+def test_interrupted_run_goes_on_and_ends_with_the_same_weights(
     folder, whole, tmp_path, capsys, where, name, count, when
 ):
     run = tmp_path / "run"
-    killed(folder, run, where, name, count, when)
+    stop_fit(folder / "recipe.toml", run, where, name, count, when)
     assert not run.exists()
-    assert main(["fit", *arguments(folder, run)]) == 0
-    history = json.loads((run / "history.json").read_text())
-    expected = json.loads((folder / "whole/history.json").read_text())
-    assert history == expected
-    received = load_embedder(run / "embedder.keras").get_weights()
-    for a, b in zip(received, whole, strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["run"]
+    capsys.readouterr()
+    assert fit(folder / "recipe.toml", run) == 0
+    assert "Going on after epoch" in capsys.readouterr().out
+    assert_same_run(run, whole)
 
 
-def interrupted(folder, run, monkeypatch, epoch=1):
-    """Leave a run as after Ctrl-C in an epoch, counted from 0."""
+def test_killed_run_goes_on_and_ends_with_the_same_weights(folder, whole, tmp_path):
+    run, recipe = tmp_path / "run", folder / "recipe.toml"
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(recipe), "--run", str(run)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not run.exists()
+    assert fit(recipe, run) == 0
+    assert_same_run(run, whole)
 
-    def stop(self, number, logs=None):
-        if number == epoch:
-            raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(training.run.progress.Progress, "on_epoch_begin", stop)
-        assert main(["fit", *arguments(folder, run)]) == 130
+SECOND_EPOCH = ("training.run.progress:Progress", "on_epoch_begin", 2, "before")
 
 
 @pytest.fixture(scope="module")
-def unfinished(quick):
+def unfinished(folder):
     """What a run leaves that was interrupted in its second epoch."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        interrupted(quick, quick / "run", monkeypatch)
-    return quick / "run.unfinished"
+    stop_fit(folder / "recipe.toml", folder / "run", *SECOND_EPOCH)
+    return folder / "run.unfinished"
 
 
-def test_run_tells_that_it_goes_on(quick, unfinished, tmp_path, capsys):
-    shutil.copytree(unfinished, tmp_path / "run.unfinished")
-    capsys.readouterr()
-    assert main(["fit", *arguments(quick, tmp_path / "run")]) == 0
-    assert "Going on after epoch 1 of 3." in capsys.readouterr().out
-
-
-def test_another_recipe_does_not_go_on(quick, unfinished, tmp_path, capsys):
+def test_another_recipe_does_not_go_on(folder, unfinished, tmp_path, capsys):
     shutil.copytree(unfinished, tmp_path / "run.unfinished")
     state = (tmp_path / "run.unfinished/state.npz").read_bytes()
-    assert main(["fit", *arguments(quick, tmp_path / "run", "--seed", "5")]) == 1
+    other = (folder / "recipe.toml", tmp_path / "run", "--seed", "5")
+    assert fit(*other) == 1
     message = capsys.readouterr().err
     assert "another recipe: fit.seed was 0 and is 5" in message
     assert (tmp_path / "run.unfinished/state.npz").read_bytes() == state
-    restart = arguments(quick, tmp_path / "run", "--seed", "5", "--restart")
-    assert main(["fit", *restart]) == 0
+    assert fit(*other, "--restart") == 0
     assert "Going on" not in capsys.readouterr().out
 
 
-def test_vanished_image_is_named(folder, quick, unfinished, tmp_path, capsys):
+def test_vanished_image_is_named(folder, unfinished, tmp_path, capsys):
     shutil.copytree(unfinished, tmp_path / "run.unfinished")
     image = next((folder / "images").glob("*/*"))
     hidden = tmp_path / image.name
     image.rename(hidden)
     try:
-        assert main(["fit", *arguments(quick, tmp_path / "run")]) == 1
+        assert fit(folder / "recipe.toml", tmp_path / "run") == 1
     finally:
         hidden.rename(image)
     message = capsys.readouterr().err
     assert f"{image.parent.name}/{image.name} is missing (1 in all" in message
-    assert main(["fit", *arguments(quick, tmp_path / "run")]) == 0
+    assert (tmp_path / "run.unfinished/state.npz").exists()
 
 
 def test_full_disk_loses_nothing(folder, whole, tmp_path, monkeypatch, capsys):
@@ -180,24 +184,21 @@ def test_full_disk_loses_nothing(folder, whole, tmp_path, monkeypatch, capsys):
     savez = np.savez
     with monkeypatch.context() as patch:
         patch.setattr(np, "savez", full)
-        assert main(["fit", *arguments(folder, tmp_path / "run")]) == 1
+        assert fit(folder / "recipe.toml", tmp_path / "run") == 1
     message = capsys.readouterr().err
     assert "No space left on device" in message
     assert "Nothing is lost" in message
     left = sorted(p.name for p in (tmp_path / "run.unfinished").iterdir())
     assert "state.npz.part" not in left
     assert read_state(tmp_path / "run.unfinished/state.npz")[1]["epochs"] == 1
-    assert main(["fit", *arguments(folder, tmp_path / "run")]) == 0
-    received = load_embedder(tmp_path / "run/embedder.keras").get_weights()
-    for a, b in zip(received, whole, strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert fit(folder / "recipe.toml", tmp_path / "run") == 0
+    assert_same_run(tmp_path / "run", whole)
 
 
-@pytest.mark.parametrize("loss", ["TopKPrecisionLoss", "ProxyAnchorLoss"])
 def test_loss_that_becomes_nan_stops_the_run_and_names_the_batch(
-    folder, tmp_path, monkeypatch, capsys, loss
+    folder, tmp_path, monkeypatch, capsys
 ):
-    text = (folder / "recipe.toml").read_text() + f'[loss]\nname = "{loss}"\n'
+    text = (folder / "recipe.toml").read_text() + '[loss]\nname = "ProxyAnchorLoss"\n'
     (tmp_path / "recipe.toml").write_text(text)
     get = training.run.fit.ImageBatches.__getitem__
     broken = []
@@ -217,7 +218,7 @@ def test_loss_that_becomes_nan_stops_the_run_and_names_the_batch(
         init(self, path, batches, paths, *more, **others)
 
     monkeypatch.setattr(training.run.progress.Progress, "__init__", remembering)
-    assert main(["fit", *arguments(tmp_path, tmp_path / "run")]) == 1
+    assert fit(tmp_path / "recipe.toml", tmp_path / "run") == 1
     message = capsys.readouterr().err
     assert "At step 9 (batch 3 of epoch 2) the loss became infinite or NaN" in message
     left = tmp_path / "run.unfinished"
@@ -231,12 +232,13 @@ def test_loss_that_becomes_nan_stops_the_run_and_names_the_batch(
 
 
 def test_two_runs_cannot_write_into_one_folder(folder, tmp_path, capsys):
+    lock = tmp_path / "run.lock"
     code = (
-        "import pathlib, sys, time; from training.run.state import locked\n"
+        "import pathlib, sys, time; from tfdml.files import locked\n"
         "with locked(pathlib.Path(sys.argv[1])): print('held', flush=True); "
         "time.sleep(60)"
     )
-    lock = tmp_path / "run.lock"
+    lock.write_text("4711\n")
     with subprocess.Popen(
         [sys.executable, "-c", code, str(lock)],
         stdout=subprocess.PIPE,
@@ -244,12 +246,12 @@ def test_two_runs_cannot_write_into_one_folder(folder, tmp_path, capsys):
         cwd=Path(__file__).parents[3],
     ) as other:
         assert other.stdout.readline() == "held\n"
-        assert main(["fit", *arguments(folder, tmp_path / "run")]) == 1
+        assert fit(folder / "recipe.toml", tmp_path / "run") == 1
         message = capsys.readouterr().err
-        assert f"Process {other.pid} trains into {tmp_path / 'run'}." in message
+        assert f"Process 4711 trains into {tmp_path / 'run'}." in message
         other.kill()
     with locked(lock):  # it ended with its process
-        pass
+        assert lock.read_text() == f"{os.getpid()}\n"
 
 
 def test_state_is_read_as_it_was_written(tmp_path):
@@ -267,29 +269,12 @@ def test_state_is_read_as_it_was_written(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["s"]
 
 
-def test_patience_counts_on_after_an_interruption(quick, tmp_path, monkeypatch, capsys):
-    recipe = (quick / "recipe.toml").read_text()
-    (tmp_path / "recipe.toml").write_text(
-        recipe.replace("steps = 18", "steps = 60\npatience = 2")
-    )
-
-    def evaluate(self, epoch, logs):
-        logs["val_precision_at_1"] = 0.5 if epoch == 0 else 0.4
-
-    monkeypatch.setattr(training.run.fit.SplitEvaluation, "on_epoch_end", evaluate)
-    interrupted(tmp_path, tmp_path / "run", monkeypatch, epoch=2)
-    assert main(["fit", *arguments(tmp_path, tmp_path / "run")]) == 0
-    history = json.loads((tmp_path / "run/history.json").read_text())
-    assert history["val_precision_at_1"] == [0.5, 0.4, 0.4]
-
-
 def test_image_that_vanishes_in_a_run_is_named_and_the_run_goes_on(
     folder, whole, tmp_path, monkeypatch, capsys
 ):
     text = (folder / "recipe.toml").read_text() + "[images]\ncache_megabytes = 0\n"
     (tmp_path / "recipe.toml").write_text(text)
-    command = ["fit", str(tmp_path / "recipe.toml"), "--run", str(tmp_path / "run")]
-    splits = json.loads((folder / "whole/splits.json").read_text())
+    splits = json.loads((whole / "splits.json").read_text())
     image = folder / "images" / splits["train"][0] / "0.png"
     hidden = tmp_path / "hidden.png"
     end = training.run.progress.Progress.on_epoch_end
@@ -301,36 +286,30 @@ def test_image_that_vanishes_in_a_run_is_named_and_the_run_goes_on(
 
     with monkeypatch.context() as patch:
         patch.setattr(training.run.progress.Progress, "on_epoch_end", hide)
-        assert main(command) == 1
+        assert fit(tmp_path / "recipe.toml", tmp_path / "run") == 1
     hidden.rename(image)
     message = capsys.readouterr().err
     assert message.count("\n") < 40
     assert f"No such file or directory: '{image}'" in message
-    assert main(command) == 0
-    received = load_embedder(tmp_path / "run/embedder.keras").get_weights()
-    for a, b in zip(received, whole, strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert fit(tmp_path / "recipe.toml", tmp_path / "run") == 0
+    assert_same_run(tmp_path / "run", whole)
 
 
-@pytest.mark.parametrize("change", ["labels", "order"])
-def test_changed_manifest_does_not_go_on(
-    folder, quick, tmp_path, monkeypatch, capsys, change
-):
+def test_changed_manifest_does_not_go_on(folder, tmp_path, capsys):
     lines = [
         f"{folder.name}/images/class-{c}/{i}.png,{c},{'train' if c < 6 else 'test'}"
         for c in range(10)
         for i in range(4)
     ]
-    manifest = folder.parent / f"{folder.name}-{change}.csv"
+    manifest = folder.parent / f"{folder.name}.csv"
     manifest.write_text("path,label,split\n" + "\n".join(lines) + "\n")
-    text = (quick / "recipe.toml").read_text()
+    text = (folder / "recipe.toml").read_text()
     text = text.replace(f'"{folder / "images"}"', f'"{manifest}"')
     (tmp_path / "recipe.toml").write_text(text)
-    interrupted(tmp_path, tmp_path / "run", monkeypatch)
-    if change == "labels":
-        lines[36] = lines[36].replace(",9,", ",8,")  # both are test classes
-    else:
-        lines[:2] = lines[1::-1]
-    manifest.write_text("path,label,split\n" + "\n".join(lines) + "\n")
-    assert main(["fit", *arguments(tmp_path, tmp_path / "run")]) == 1
-    assert "had another order, or other labels" in capsys.readouterr().err
+    stop_fit(tmp_path / "recipe.toml", tmp_path / "run", *SECOND_EPOCH)
+    other_label = [*lines]
+    other_label[36] = lines[36].replace(",9,", ",8,")  # both are test classes
+    for changed in (other_label, [*lines[1::-1], *lines[2:]]):
+        manifest.write_text("path,label,split\n" + "\n".join(changed) + "\n")
+        assert fit(tmp_path / "recipe.toml", tmp_path / "run") == 1
+        assert "had another order, or other labels" in capsys.readouterr().err
