@@ -1,4 +1,4 @@
-"""Golden cases times types, and two of them compiled by XLA."""
+"""Golden cases times types, and a few of them compiled by XLA."""
 
 from typing import Any
 
@@ -7,13 +7,6 @@ import pytest
 from tests.support.autodiff import BACKEND
 from tests.support.golden_cases import cases
 
-# JAX without compilation compiles each operation for each shape: seconds a case.
-_ALL = (
-    [("float64", True, "xla")]
-    if BACKEND == "jax"
-    else [("float64", False, "eager"), ("float32", False, "eager")]
-)
-_CHOSEN = [("float32", True, "xla")]
 # Keras 3.15 on torch computes `segment_sum` in float32.
 _SINGLE = ("histogram_loss", "npair_mc", "proxy_anchor")
 
@@ -21,21 +14,39 @@ _SINGLE = ("histogram_loss", "npair_mc", "proxy_anchor")
 def variants(loss: str) -> Any:
     """Return a decorator for tests of `case`, `dtype` and `compiled`.
 
-    Every case runs in both types as it is. Compilation of a TensorFlow function takes a
-    second a case, so two cases of different sizes and conditions stand for all, the
-    first among them, which overflows before others do where there is such a case.
+    Every case runs in float64. Two of different sizes and conditions stand for all in
+    float32, the first among them, which overflows before others do where there is such
+    a case; `make test-all` runs the others, and compiles the two, which takes a second
+    for each. JAX is always compiled: without compilation it compiles each operation for
+    each shape. There the first case stands for all.
     """
     found = cases(loss)
     chosen = {p.id for p in found[::6][:2]}
-    everywhere, sometimes = _ALL, _CHOSEN
-    if BACKEND == "torch":  # which is not compiled
-        everywhere, sometimes = _ALL[1:] if loss in _SINGLE else _ALL, []
+    compiled = BACKEND == "jax"
+    parameters = []
+    for case in found:
+        for dtype in ("float64", "float32"):
+            if BACKEND == "torch" and dtype == "float64" and loss in _SINGLE:
+                continue
+            if compiled and dtype == "float32" and case.id not in chosen:
+                continue
+            stands_for_all = case.id == found[0].id and dtype == "float64"
+            if BACKEND != "jax":
+                stands_for_all = dtype == "float64" or case.id in chosen
+            marks = [] if stands_for_all else [pytest.mark.full]
+            parameters.append((case, dtype, compiled, marks))
+        if BACKEND == "tensorflow" and case.id in chosen:
+            parameters.append((case, "float32", True, [pytest.mark.full]))
     return pytest.mark.parametrize(
         ("case", "dtype", "compiled"),
         [
-            pytest.param(*p.values, dtype, compiled, id=f"{p.id}-{dtype}-{word}")
-            for p in found
-            for dtype, compiled, word in everywhere
-            + (sometimes if p.id in chosen else [])
+            pytest.param(
+                *case.values,
+                dtype,
+                compiled,
+                id=f"{case.id}-{dtype}-{'xla' if compiled else 'eager'}",
+                marks=marks,
+            )
+            for case, dtype, compiled, marks in parameters
         ],
     )

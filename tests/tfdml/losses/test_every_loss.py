@@ -27,10 +27,20 @@ pytestmark = pytest.mark.backend
 # How a batch is computed: as a TensorFlow graph whose shapes are unknown, by XLA, or
 # one operation after the other. One compilation of a loss serves all tests of a shape.
 MODES = {"tensorflow": ["graph", "xla"], "jax": ["xla"], "torch": ["eager"]}[BACKEND]
+
+
+# Every loss is compiled once, for batches of 16; other shapes are for `make test-all`.
+compiled_once = pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param(mode, marks=[pytest.mark.slow] * (mode != MODES[0]))
+        for mode in MODES
+    ],
+)
 every_mode = pytest.mark.parametrize(
     "mode",
     [
-        pytest.param(mode, marks=[pytest.mark.slow] if mode != MODES[0] else [])
+        pytest.param(mode, marks=[pytest.mark.full] * (mode != MODES[0]))
         for mode in MODES
     ],
 )
@@ -83,7 +93,7 @@ def test_table_holds_every_loss():
 
 
 @every_loss()
-@every_mode
+@compiled_once
 def test_all_ways_to_compute_agree(entry, mode):
     labels, embeddings = batch()
     value, gradient = computed(entry, labels, embeddings, mode)
@@ -188,8 +198,20 @@ def hard_batch(case, entry):
 
 
 @every_loss()
-@every_mode
-@pytest.mark.parametrize("case", HARD)
+@pytest.mark.parametrize(
+    ("case", "mode"),
+    [
+        pytest.param(
+            case,
+            mode,
+            marks=[]
+            if mode == MODES[0]
+            else [pytest.mark.full if case == "no positives" else pytest.mark.slow],
+        )
+        for case in HARD
+        for mode in MODES
+    ],
+)
 def test_hard_batches_give_finite_values_and_gradients(entry, case, mode):
     value, gradient = computed(entry, *hard_batch(case, entry), mode)
     assert np.isfinite(value)
@@ -253,7 +275,7 @@ def test_mean_and_sample_weights_are_over_the_anchors(entry):
 
 
 @every_loss()
-@every_mode
+@compiled_once
 def test_loss_has_no_memory_of_the_batches_before(entry, mode):
     labels, embeddings = batch()
     other = np.roll(labels, 3), 0.5 * embeddings[::-1]
@@ -266,7 +288,7 @@ def test_loss_has_no_memory_of_the_batches_before(entry, mode):
 
 
 @every_loss()
-@every_mode
+@compiled_once
 @pytest.mark.parametrize("row", [0, 5])
 def test_nan_in_one_embedding_makes_the_loss_nan(entry, row, mode):
     labels, embeddings = batch()
