@@ -1,8 +1,11 @@
-"""Layers of an embedder, and the layers that hold what a loss learns."""
+"""Layers of an embedder, and layers with the weights that a loss needs."""
 
+from tfdml.layers._center_regularizer import CenterRegularizer
 from tfdml.layers._class_boundaries import ClassBoundaries
-from tfdml.layers._layers import ColorTransform, GeMPooling, L2Normalization
-from tfdml.layers._proxies import CenterRegularizer, Proxies
+from tfdml.layers._color_transform import ColorTransform
+from tfdml.layers._gem_pooling import GeMPooling
+from tfdml.layers._l2_normalization import L2Normalization
+from tfdml.layers._proxies import Proxies
 
 __all__ = [
     "CenterRegularizer",

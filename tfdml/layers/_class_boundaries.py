@@ -1,4 +1,4 @@
-"""The layer that holds the learned boundaries of the margin loss."""
+"""Learn the boundaries of the margin loss, one per class."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,17 +14,17 @@ from tfdml.ops import Tensor
 class ClassBoundaries(keras.layers.Layer):
     """Append the boundary of every class to each embedding, for `LearnedMarginLoss`.
 
-    The layer ends the model that is trained, not the one that is served: keep the
-    embeddings that go into it as the output of the embedder. All boundaries stand in
-    each row because a model does not know the labels; the loss picks the anchor's.
+    The layer is the last one of the trained model, not of the embedder: keep its input
+    as the output of the embedder. Each row contains all boundaries, as a model does not
+    receive the labels; the loss selects the boundary of the anchor's class.
 
     Args:
         num_classes: Number of classes, at least 1.
-        initial: Value of every boundary at the start; a Euclidean distance of unit
-            rows, 0 to 2.
+        initial: Initial value of every boundary; a Euclidean distance of unit rows, 0
+            to 2.
         learning_rate_multiplier: How much faster boundaries learn than the rest of the
-            model, above 0. A boundary is stored divided by it, which under Adam is
-            exactly a learning rate so many times as large, under plain SGD its square.
+            model, above 0. A boundary is stored divided by it: under Adam that is
+            exactly a learning rate multiplied by it, under plain SGD by its square.
         dtype: Type of the computation and of the output. Defaults to float32, whatever
             the global policy is.
         **kwargs: As in `keras.layers.Layer`.
@@ -82,7 +82,7 @@ class ClassBoundaries(keras.layers.Layer):
         return self.learning_rate_multiplier * self.scaled_boundaries
 
     def call(self, inputs: Tensor) -> Tensor:
-        """Return the embeddings with all boundaries behind them."""
+        """Return the embeddings with all boundaries appended."""
         inputs = ops.cast(inputs, self.compute_dtype)
         boundaries = ops.cast(self.boundaries, self.compute_dtype)
         shape = (ops.shape(inputs)[0], self.num_classes)

@@ -1,4 +1,4 @@
-"""Proxies: one or several learned vectors a class, compared with the embeddings."""
+"""Compare embeddings with one or several learned vectors per class."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfdml._arguments import above_zero, at_least_zero, whole
+from tfdml._arguments import above_zero, whole
 from tfdml.ops import Tensor, unit_rows
 
 
@@ -16,30 +16,30 @@ class Proxies(keras.layers.Layer):
 
         S_ic = x_i . p_c / (||x_i|| ||p_c||)
 
-    It ends a model that trains with a proxy loss: the loss reads its output, and after
-    training `model.layers[0]` is the embedder. A variable that a loss holds itself
-    would never be trained by `fit`.
+    It is the last layer of a model that trains with a proxy loss: the loss takes its
+    output, and after training `model.layers[0]` is the embedder. `fit` does not train
+    variables of a loss itself.
 
     **Learning-rate multiplier.** Proxies are often trained with a much larger learning
     rate than the network (100 times in Proxy-Anchor's code). Keras has one rate for
     all, so the layer trains v and uses the proxies p = m v. The gradient of v is m
     times that of p. Adam divides by the size of the gradient, so it moves v as far as
     it would move p, and p = m v moves m times as far: training is exactly that of p
-    under Adam with learning rate m lr and epsilon / m. So it is for Adam's relatives
-    (AdamW, Nadam, AMSGrad, RMSprop). It is not for plain SGD, where the step of p is
-    m^2 times as long: use sqrt(m) there. Two things are shared by all weights and do
-    not follow m: decoupled weight decay (AdamW shrinks p by lr * decay a step) and
-    clipping by the gradient's norm (the gradient of v is m times as long).
+    under Adam with learning rate m lr and epsilon / m. The same holds for AdamW, Nadam,
+    AMSGrad and RMSprop, but not for plain SGD, where the step of p is m^2 times as
+    long: use sqrt(m) there. Two settings apply to all weights regardless of m:
+    decoupled weight decay (AdamW shrinks p by lr * decay per step) and clipping by the
+    norm of the gradient (that of v is m times as long).
 
     Args:
-        num_classes: C, how many classes, at least 1. Labels are 0 to C - 1; a proxy
+        num_classes: C, number of classes, at least 1. Labels are 0 to C - 1; a proxy
             loss refuses others.
-        centers_per_class: K, proxies a class, at least 1.
+        centers_per_class: K, proxies per class, at least 1.
         learning_rate_multiplier: m, above 0.
         initializer: Initial proxies p: a Keras initializer, its name or its config.
             By default normal with variance 2 / (C K), as in Proxy-Anchor's code
-            (PyTorch's Kaiming normal, fan-out). Only directions enter the output, but
-            the length of p sets how far a step turns it.
+            (PyTorch's Kaiming normal, fan-out). The output depends only on directions,
+            but the length of p determines how far a step turns it.
         regularizer: Function of the proxies p that is added to the loss, such as
             `CenterRegularizer`: a Keras regularizer, its name or its config.
         dtype: Type of the computation and of the output. Defaults to float32,
@@ -94,8 +94,8 @@ class Proxies(keras.layers.Layer):
         """Create the proxies for embeddings of the given dimension."""
         if len(input_shape) != 2 or input_shape[-1] is None:
             raise ValueError(
-                "Proxies need embeddings of the shape [batch, dimension], of a known "
-                f"dimension. Received: shape={tuple(input_shape)}."
+                "The input of Proxies must be embeddings of shape [batch, dimension], "
+                f"of known dimension. Received: shape={tuple(input_shape)}."
             )
         several = (self.centers_per_class,) if self.centers_per_class > 1 else ()
         self._scaled_proxies = self.add_weight(
@@ -166,52 +166,6 @@ class Proxies(keras.layers.Layer):
     def _check_built(self) -> None:
         if not self.built:
             raise ValueError(
-                "The proxies exist once the layer has seen embeddings: call the layer "
-                "or the model first."
+                "The layer must be called on embeddings before its proxies are read. "
+                "Received: a layer that is not built."
             )
-
-
-@keras.saving.register_keras_serializable(package="tfdml")
-class CenterRegularizer(keras.regularizers.Regularizer):
-    """SoftTriple's penalty on superfluous centers: it pulls those of a class together.
-
-        R = tau sum_c sum_{s < t} sqrt(2 + eps - 2 w_cs . w_ct) / (C K (K - 1))
-
-    with w the centers at unit length and eps = 1e-5. The square root
-    makes it a group lasso: centers merge until a class has as many as it needs. With
-    one center a class it is 0.
-
-    Args:
-        strength: tau, at least 0.
-
-    Raises:
-        ValueError: `strength` is out of range.
-
-    Example:
-        >>> float(CenterRegularizer(1.0)(np.array([[[1.0, 0.0], [1.0, 0.0]]]))) < 0.01
-        True
-
-    Reference:
-        Qian, Shang, Sun, Hu, Li and Jin, SoftTriple Loss: Deep Metric Learning Without
-        Triplet Sampling, ICCV 2019.
-    """
-
-    def __init__(self, strength: float = 0.2) -> None:
-        self.strength: float = at_least_zero("strength", strength)
-
-    def __call__(self, proxies: Tensor) -> Tensor:
-        """Compute R of centers `[C, K, dimension]`, or `[C, dimension]`: a scalar."""
-        classes, centers = proxies.shape[0], proxies.shape[1]
-        if len(proxies.shape) == 2 or centers == 1:
-            return 0.0 * ops.sum(proxies)
-        unit = unit_rows(proxies)
-        products = ops.matmul(unit, ops.transpose(unit, (0, 2, 1)))
-        # In TF32 or bfloat16 the product of a center with itself can be above 1.
-        distances = ops.sqrt(ops.relu(2.0 - 2.0 * products) + 1e-5)
-        pairs = ops.triu(ops.ones_like(distances), k=1)
-        total = ops.sum(pairs * distances)
-        return self.strength * total / (classes * centers * (centers - 1))
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        return {"strength": self.strength}

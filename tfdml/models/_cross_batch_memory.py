@@ -1,4 +1,4 @@
-"""Cross-batch memory: a pair-based loss that also sees past embeddings."""
+"""Train an embedder with a memory of past embeddings."""
 
 from typing import Any
 
@@ -15,37 +15,37 @@ from tfdml.ops import Tensor, checked_batch
 class CrossBatchMemory(keras.Model):
     """A model that trains an embedder against a memory of past embeddings.
 
-    Embeddings drift slowly, so those of the last few hundred batches still serve as
-    positives and negatives, at the price of one product of matrices. In each training
-    step the loss is
+    Embeddings drift slowly, so those of the last few hundred batches are still useful
+    as positives and negatives, at the cost of one matrix product. In each training step
+    the loss is
 
         L_i = pair_loss(S_i, P_i, N_i),  S_i = scores of anchor i with batch and memory
 
-    where the gallery is the batch of B items, the anchor itself left out by its
-    position, followed by the memory M. Then the batch enters the memory and the oldest
-    items leave it. Past embeddings carry no gradient. The memory never holds the
-    current batch while it is compared, so no item meets its own copy of the same step.
-    While the memory fills, its empty places are in no mask: the first step is the plain
-    loss of the batch.
+    where the gallery is the batch of B items, without the anchor itself, followed by
+    the memory M. Then the batch is added to the memory and the oldest items are
+    removed. Past embeddings have no gradient. The memory does not contain the current
+    batch while it is compared, so no item is compared with its own copy. While the
+    memory fills, its empty rows are in no mask: the first step is the plain loss of the
+    batch.
 
     Compile it with any `PairLoss`; `fit`, `save` and `load_model` work as on every
     model, and labels stay integers. Calling the model calls the embedder. `evaluate`
-    compares each batch with itself and leaves the memory as it is. The memory consists
-    of non-trainable weights, saved with the model: a loaded one goes on where the saved
-    one stopped. To use or to export the embedder alone take `model.embedder`.
+    compares each batch with itself and does not change the memory. The memory consists
+    of non-trainable weights, which are saved with the model: training continues with
+    the saved memory. To use or export the embedder alone take `model.embedder`.
 
-    Departures from the paper: its Algorithm 1 puts the batch into the memory before it
-    compares, so that the items of the batch too are constants on the gallery's side;
-    here a pair within the batch moves both items, as in the plain loss, and an empty
-    memory changes nothing. The paper stores nothing during the warm-up; here the memory
-    fills meanwhile, so that it is full of recent embeddings when it is first used.
+    Departures from the paper: its Algorithm 1 adds the batch to the memory before it
+    compares, so that the items of the batch are constants in the gallery too; here a
+    pair within the batch moves both items, as in the plain loss, and an empty memory
+    changes nothing. The paper stores nothing during the warm-up; here the memory fills
+    meanwhile, so that it is full of recent embeddings when it is first used.
 
     Args:
         embedder: Model with one output `[batch, dimension]`, whose shape is known.
-        size: |M|, how many past embeddings are kept, at least 1. A memory smaller than
-            the batch keeps the first `size` items of it.
-        warmup_steps: How many training steps the memory is not used, at least 0: at
-            first the embeddings change too fast. The paper takes 1000.
+        size: |M|, number of past embeddings, at least 1. A memory smaller than the
+            batch keeps its first `size` items.
+        warmup_steps: Number of training steps in which the memory is not used, at least
+            0: at first the embeddings change too fast. 1000 in the paper.
         **kwargs: As in `keras.Model`.
 
     Raises:
@@ -114,7 +114,7 @@ class CrossBatchMemory(keras.Model):
         if not training:
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         total = _MemoryLoss(self.loss, self)(y, y_pred, sample_weight)
-        for other in self.losses:  # of regularisers and `add_loss`
+        for other in self.losses:  # of regularizers and `add_loss`
             total = total + ops.cast(ops.sum(other), total.dtype)
         self._remember(*checked_batch(y, y_pred, self.loss.dtype))
         return total
@@ -122,7 +122,7 @@ class CrossBatchMemory(keras.Model):
     def gallery(
         self, labels: Tensor, embeddings: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what a batch is compared with in training: itself and the memory.
+        """Return the gallery of a batch in training: the batch and the memory.
 
         Args:
             labels: Labels of the batch, `[B]`.
@@ -130,7 +130,7 @@ class CrossBatchMemory(keras.Model):
 
         Returns:
             Embeddings `[B + size, dimension]`, positives and negatives
-            `[B, B + size]`. The memory's newest items stand first.
+            `[B, B + size]`. The newest items of the memory come first.
         """
         past = ops.cast(ops.convert_to_tensor(self.past_embeddings), embeddings.dtype)
         past_labels = ops.convert_to_tensor(self.past_labels)
@@ -149,13 +149,13 @@ class CrossBatchMemory(keras.Model):
         return everything, positives, negatives
 
     def clear_memory(self) -> None:
-        """Forget all past embeddings; the count of warm-up steps goes on."""
+        """Remove all past embeddings; the count of warm-up steps continues."""
         self.filled.assign(ops.zeros((), dtype="int32"))
 
     def _remember(self, labels: Tensor, embeddings: Tensor) -> None:
-        """Put a batch in front of the memory and drop what no longer fits."""
+        """Prepend a batch to the memory and drop the oldest items."""
         # A shift keeps the order by age and needs no cursor. It costs one copy of the
-        # memory, which a scatter under XLA costs too.
+        # memory, as a scatter under XLA does.
         embeddings = ops.cast(ops.stop_gradient(embeddings), self.past_embeddings.dtype)
         labels = ops.cast(labels, self.past_labels.dtype)
         filled = self.filled + ops.cast(ops.shape(labels)[0], "int32")
@@ -186,7 +186,7 @@ class CrossBatchMemory(keras.Model):
 
 
 class _MemoryLoss(MetricLoss):
-    """The loss of a batch against itself and a memory."""
+    """The loss of a batch compared with itself and a memory."""
 
     def __init__(self, loss: PairLoss, memory: CrossBatchMemory) -> None:
         super().__init__(reduction=loss.reduction, name=loss.name, dtype=loss.dtype)
@@ -195,7 +195,7 @@ class _MemoryLoss(MetricLoss):
 
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
         gallery, positives, negatives = self._memory.gallery(labels, embeddings)
-        # Apart, as the gradient of the memory's part need not be computed.
+        # Separate products, as the memory needs no gradient.
         past = ops.stop_gradient(gallery[ops.shape(embeddings)[0] :])
         scores = [self._loss.scores(embeddings, other) for other in (embeddings, past)]
         return self._loss.pair_loss(

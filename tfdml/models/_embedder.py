@@ -1,4 +1,4 @@
-"""Embedders: a picture goes in, a unit vector comes out."""
+"""Build and load embedders, which map an image to a unit vector."""
 
 import inspect
 import zipfile
@@ -51,24 +51,24 @@ def build_embedder(
         weights: `None` for random ones, `"imagenet"` (downloaded by Keras; for
             `keras.applications` only), or the path of a `.weights.h5` file for the
             backbone without its top.
-        pooling: How the last feature map becomes a vector: its `"average"`, its
+        pooling: How the last feature map is reduced to a vector: its `"average"`, its
             `"max"`, `"average_and_max"` (their sum, as in Proxy-Anchor's code),
-            `"gem"` (the generalised mean, whose exponent is trained), or `"flatten"`,
-            which keeps where things are: good when the pictures are aligned, as
-            packshots and drawings are.
+            `"gem"` (the generalized mean, whose exponent is trained), or `"flatten"`,
+            which preserves positions: suitable for aligned images, such as packshots
+            and drawings.
         widths: Channels of each stage of the residual network; each stage after the
             first halves the resolution.
-        blocks: Residual blocks a stage.
+        blocks: Residual blocks per stage.
         stem_stride: Stride of the first convolution of the residual network.
-        dropout: Share of the pooled features that is dropped in training, at least 0
-            and below 1.
+        dropout: Share of the pooled features dropped in training, at least 0 and below
+            1.
 
     Returns:
         Model from `images` `[batch, image_size, image_size, 3]`, RGB of 0 to 255, to
         float32 unit vectors `[batch, embedding_dimension]`.
 
     Raises:
-        ValueError: An argument is out of range or names nothing that exists.
+        ValueError: An argument is out of range, or a name is unknown.
 
     Example:
         >>> embedder = build_embedder(32, 16, widths=(8, 16))
@@ -84,8 +84,8 @@ def build_embedder(
     if backbone == "residual":
         if weights is not None:
             raise ValueError(
-                "`weights` must be None with backbone='residual': nobody publishes "
-                f"weights for it. Received: weights={weights!r}."
+                "`weights` must be None with backbone='residual', which has no "
+                f"published weights. Received: weights={weights!r}."
             )
         x = layers.Rescaling(1 / 127.5, offset=-1.0, name="preprocessing")(images)
         x = _residual_network(x, widths, blocks, stem_stride)
@@ -110,15 +110,15 @@ def load_embedder(path: str | PathLike[str]) -> keras.Model:
         The model, not compiled, from `[batch, size, size, 3]` to `[batch, dimension]`.
 
     Raises:
-        ValueError: There is no such file, Keras cannot load it, or the model has other
-            shapes: its input must be square, of a known size and of 3 channels, its
-            output one row a picture.
+        ValueError: The file does not exist, Keras cannot load it, or the model has
+            other shapes: its input must be square, of known size and with 3 channels,
+            its output one row per image.
     """
     file = Path(path)
     if not file.exists():
-        raise _no_embedder(file, "which is not there")
+        raise _no_embedder(file, "which does not exist")
     if not zipfile.is_zipfile(file):
-        raise _no_embedder(file, "which is damaged, or something else")
+        raise _no_embedder(file, "which is damaged or of another format")
     try:
         model = keras.saving.load_model(file, compile=False)
     except MemoryError:
@@ -145,7 +145,7 @@ def _no_embedder(file: Path, reason: str) -> ValueError:
 
 
 def _gist(error: Exception) -> str:
-    """Return the first sentence of what went wrong innermost: Keras prints pages."""
+    """Return the first sentence of the innermost error: Keras prints pages."""
     message = str(error).rpartition("Exception encountered: ")[2]
     return " ".join(message.split()).split(". ")[0].removesuffix(".")
 
@@ -157,7 +157,7 @@ def _residual_network(
     whole("stem_stride", stem_stride)
     if not widths or min(widths) < 1:
         raise ValueError(
-            "`widths` must name at least one stage, each of at least 1 channel. "
+            "`widths` must have at least one stage, each of at least 1 channel. "
             f"Received: {tuple(widths)}."
         )
     x = _convolution(x, widths[0], max(3, stem_stride), stride=stem_stride)
@@ -169,10 +169,10 @@ def _residual_network(
 
 
 def _block(x: keras.KerasTensor, width: int, stride: int) -> keras.KerasTensor:
-    """A basic block of He et al., Deep Residual Learning, CVPR 2016."""
+    """Append a basic block of He et al., Deep Residual Learning, CVPR 2016."""
     shortcut = x
     if stride > 1:
-        # The average keeps what a strided 1 x 1 convolution would throw away.
+        # The average keeps what a strided 1 x 1 convolution would discard.
         shortcut = layers.AveragePooling2D(stride, padding="same")(shortcut)
     if shortcut.shape[-1] != width:
         shortcut = _convolution(shortcut, width, 1)
@@ -211,13 +211,13 @@ def _application(
         network = build(include_top=False, weights=weights, input_shape=shape)
     except ValueError:
         raise
-    except Exception as error:  # Keras raises just that when a download fails
+    except Exception as error:  # Keras raises this type when a download fails
         raise ValueError(
-            f"`weights` of {name} cannot be had: {error}. Without internet give the "
-            f"path of a .weights.h5 file, or None. Received: weights={weights!r}."
+            f"`weights` of {name} cannot be downloaded: {error}. Without internet give "
+            f"the path of a .weights.h5 file, or None. Received: weights={weights!r}."
         ) from error
-    # Each `preprocess_input`, which stands beside its network, is an affine map of the
-    # colours: read off what it does to black and to the three pure colours.
+    # Each `preprocess_input`, in the module of its network, is an affine map of colors,
+    # determined by its values at black and at the three pure colors.
     preprocess_input = vars(inspect.getmodule(build))["preprocess_input"]
     probes = np.zeros((1, 1, 4, 3), dtype="float32")
     probes[0, 0, [1, 2, 3], [0, 1, 2]] = 255.0

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 from keras import ops
-from keras.src.backend import get_keras_mask  # Keras offers it in no other place.
+from keras.src.backend import get_keras_mask  # not part of Keras' public API
 
 from tfdml.ops._pairs import Tensor
 
@@ -12,14 +12,14 @@ def refuse_mask(y_pred: Tensor) -> None:
     """Refuse embeddings that carry a Keras mask.
 
     Raises:
-        ValueError: They do.
+        ValueError: The embeddings carry a mask.
     """
     if get_keras_mask(y_pred) is not None:
         raise ValueError(
-            "The embeddings (`y_pred`) must carry no Keras mask: hidden rows would "
-            "still be compared with others. Leave them out of the batch; if it is "
-            "no mask of rows, end it in the model, with a layer that does not pass "
-            "it on. Received: a mask."
+            "The embeddings (`y_pred`) must not carry a Keras mask: masked rows would "
+            "still be compared with others. Leave them out of the batch; if it is not "
+            "a mask of rows, remove it in the model, by a layer that does not pass it "
+            "on. Received: a mask."
         )
 
 
@@ -45,18 +45,18 @@ def checked_batch(
     labels = checked_labels(labels, embeddings.shape[0])
     if labels.shape[0] == 1 and not _may_be_in_fit(labels):
         raise ValueError(
-            "A batch must hold at least 2 rows: there is no pair to compare. "
+            "A batch must have at least 2 rows, or there is no pair to compare. "
             "Received: 1 row."
         )
     return labels, embeddings
 
 
 def checked_labels(labels: Tensor, rows: int | None) -> Tensor:
-    """Check class ids and return them as a tensor `[B]` of the type they come in.
+    """Check class ids and return them as a tensor `[B]` of unchanged type.
 
     Args:
         labels: Labels `[B]` or `[B, 1]`.
-        rows: How many rows the model's output has, None where that is unknown.
+        rows: Number of rows of the model's output, None if unknown.
 
     Raises:
         ValueError: As the messages say.
@@ -66,13 +66,13 @@ def checked_labels(labels: Tensor, rows: int | None) -> Tensor:
         labels = ops.squeeze(labels, axis=1)
     if len(labels.shape) != 1:
         raise ValueError(
-            "The labels (`y_true`) must be one class id a row, of shape [batch] or "
-            f"[batch, 1]; one-hot rows are not. Received: shape={tuple(labels.shape)}."
+            "The labels (`y_true`) must be one class id per row, of shape [batch] or "
+            f"[batch, 1], not one-hot. Received: shape={tuple(labels.shape)}."
         )
     if None not in (labels.shape[0], rows) and labels.shape[0] != rows:
         raise ValueError(
-            "The labels (`y_true`) and the embeddings (`y_pred`) must have as many "
-            f"rows. Received: {labels.shape[0]} labels and {rows} embeddings."
+            "The labels (`y_true`) and the embeddings (`y_pred`) must have equally "
+            f"many rows. Received: {labels.shape[0]} labels and {rows} embeddings."
         )
     if not is_traced(labels):
         values = ops.convert_to_numpy(labels)
@@ -81,14 +81,14 @@ def checked_labels(labels: Tensor, rows: int | None) -> Tensor:
             if len(fractions):
                 raise ValueError(
                     "The labels (`y_true`) must be whole numbers, the ids of classes. "
-                    f"Received: {fractions[0]}. For continuous labels use a loss made "
-                    "for them."
+                    f"Received: {fractions[0]}. For continuous labels use a "
+                    "ContinuousLoss."
                 )
     return labels
 
 
 def is_traced(tensor: Tensor) -> bool:
-    """Whether the values of a tensor are unknown, inside a compiled function."""
+    """Return whether the values of a tensor are unknown, as in a compiled function."""
     if keras.backend.is_keras_tensor(tensor):
         return True
     if keras.backend.backend() == "tensorflow":
@@ -101,5 +101,5 @@ def is_traced(tensor: Tensor) -> bool:
 
 
 def _may_be_in_fit(tensor: Tensor) -> bool:
-    """Whether this may be the last batch of `fit`; torch runs it eagerly."""
+    """Return whether this may be the last batch of `fit`; torch runs it eagerly."""
     return is_traced(tensor) or keras.backend.backend() == "torch"

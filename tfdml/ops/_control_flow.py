@@ -19,7 +19,7 @@ def cond(condition: Tensor, if_true: Callable, if_false: Callable) -> Any:
 
 
 def while_loop(condition: Callable, body: Callable, state: tuple[Any, ...]) -> Any:
-    """Run a function until the condition on its state fails. See `keras.ops`."""
+    """Run a function while the condition on its state holds. See `keras.ops`."""
     if _is_known(*state):
         while condition(*state):
             state = body(*state)
@@ -42,7 +42,7 @@ def without_autograph(function: F) -> F:
 
 
 def _is_known(*values: Tensor) -> bool:
-    """Whether Python may branch: JAX outside `jit` would compile each branch anew."""
+    """Return whether Python may branch: JAX outside `jit` compiles each branch anew."""
     if keras.backend.backend() != "jax":
         return False
     import jax

@@ -1,4 +1,4 @@
-"""Histograms of the similarities of each anchor's positives and negatives."""
+"""Count similarities of each anchor's positives and negatives in histograms."""
 
 from keras import ops
 
@@ -27,15 +27,15 @@ def pair_histograms(
     dtype = wide(scores.dtype)
     anchors = ops.shape(scores)[0]
     scores = ops.cast(scores, dtype)
-    # Rounding leads outside of -1 to 1, where there is no node. (`clip` would turn
-    # NaN into a number under XLA.)
+    # Rounding may exceed -1 or 1, where there is no node. (`clip` would turn NaN into a
+    # number under XLA.)
     scores = ops.where(scores > 1, 1, ops.where(scores < -1, -1, scores))
-    places = (scores + 1) * (intervals / 2)
-    lower = ops.floor(ops.stop_gradient(places))
+    position = (scores + 1) * (intervals / 2)
+    lower = ops.floor(ops.stop_gradient(position))
     lower = ops.clip(ops.cast(lower, "int32"), 0, intervals - 1)
-    counted = ops.logical_or(positives, negatives)
-    share = ops.where(counted, places - ops.cast(lower, dtype), 0)
-    whole = ops.cast(counted, dtype)
+    is_pair = ops.logical_or(positives, negatives)
+    share = ops.where(is_pair, position - ops.cast(lower, dtype), 0)
+    whole = ops.cast(is_pair, dtype)
     row = 2 * ops.expand_dims(ops.arange(anchors, dtype="int32"), 1)
     segment = (row + ops.cast(negatives, "int32")) * intervals + lower
     sums = ops.segment_sum(

@@ -1,4 +1,4 @@
-"""Distances between labels that are no classes: poses, segmentations, captions."""
+"""Compute distances between continuous labels: poses, segmentations, captions."""
 
 import keras
 from keras import ops
@@ -6,18 +6,18 @@ from keras import ops
 from tfdml.ops._pairs import Tensor, unit_rows
 
 _COORDINATES = 8
-"""How many coordinates of labels are compared in one step."""
+"""Number of coordinates of labels that are compared in one step."""
 
 
 @keras.saving.register_keras_serializable(package="tfdml")
 def squared_label_distance(labels: Tensor, others: Tensor) -> Tensor:
-    """Squared Euclidean distance between label vectors, such as poses.
+    """Compute the squared Euclidean distances of label vectors, such as poses.
 
         D(y, z) = sum_l (y_l - z_l)^2
 
-    It is summed up from differences, one coordinate at a time, not from products:
-    equal labels have a distance of exactly 0, and near ones keep their digits, which
-    the logarithm of a distance needs.
+    It is a sum of squared differences, not computed from products: equal labels have a
+    distance of exactly 0, and distances of near labels stay precise, as needed for the
+    logarithm of a distance.
 
     Args:
         labels: Float tensor `[A, ...]`; the axes after the first are one vector.
@@ -46,7 +46,7 @@ def squared_label_distance(labels: Tensor, others: Tensor) -> Tensor:
         origin = labels[:1]
         labels, others = labels - origin, ops.cast(others, origin.dtype) - origin
     labels, others = _columns(labels), _columns(others)
-    # Several coordinates a step: each step reads and writes the whole matrix.
+    # Several coordinates per step: each step reads and writes the whole matrix.
     steps = -(-ops.shape(labels)[0] // _COORDINATES)
     fill = [[0, steps * _COORDINATES - ops.shape(labels)[0]], [0, 0]]
     labels, others = ops.pad(labels, fill), ops.pad(others, fill)
@@ -65,18 +65,18 @@ def squared_label_distance(labels: Tensor, others: Tensor) -> Tensor:
 
 @keras.saving.register_keras_serializable(package="tfdml")
 def segmentation_distance(labels: Tensor, others: Tensor) -> Tensor:
-    """1 - mean intersection over union, as between the layouts of two rooms.
+    """Compute 1 - mean intersection over union, as between layouts of two rooms.
 
         D(y, z) = 1 - mean over c of |y_c and z_c| / |y_c or z_c|
 
     where y_c are the pixels of class c. The mean is over the classes that are in at
     least one of the two. Equal segmentations have a distance of exactly 0; two without
-    any marked pixel count as equal.
+    any labeled pixel count as equal.
 
     Args:
         labels: One-hot tensor `[A, ..., classes]`: 1 where a pixel is of the class,
-            as `keras.ops.one_hot` makes it from class numbers. An unlabelled pixel is
-            0 in all classes. A coarse grid will do.
+            as `keras.ops.one_hot` makes it from class numbers. An unlabeled pixel is 0
+            in all classes. A coarse grid is sufficient.
         others: One-hot tensor `[B, ..., classes]`, of the same axes.
 
     Returns:
@@ -94,31 +94,31 @@ def segmentation_distance(labels: Tensor, others: Tensor) -> Tensor:
     """
     classes = labels.shape[-1]
     left, right = _maps(labels), _maps(others)
-    total, found = 0.0, 0.0
+    total, present = 0.0, 0.0
     for c in range(classes):
         one, other = left[:, :, c], right[:, :, c]
         both = ops.matmul(one, ops.transpose(other))
         sizes = ops.expand_dims(ops.sum(one, axis=1), 1) + ops.sum(other, axis=1)
         either = sizes - both
         total += both / ops.maximum(either, 1)
-        found += ops.cast(either > 0, both.dtype)
-    return ops.where(found > 0, 1 - total / ops.maximum(found, 1), 0)
+        present += ops.cast(either > 0, both.dtype)
+    return ops.where(present > 0, 1 - total / ops.maximum(present, 1), 0)
 
 
 @keras.saving.register_keras_serializable(package="tfdml")
 def caption_distance(labels: Tensor, others: Tensor) -> Tensor:
-    """Distance between images by their captions, each a sentence embedding.
+    """Compute distances of images by their captions, each a sentence embedding.
 
         D(Y, Z) = sum_{y in Y} min_{z in Z} d(y, z) + sum_{z in Z} min_{y in Y} d(y, z)
 
-    with Y and Z the captions of two images and d = 1 - cosine similarity. The paper
-    takes the word mover's distance between sentences for d; here it is the distance of
-    whatever sentence embeddings you compute beforehand. d below 1e-6, which is the
-    rounding error of float32, counts as 0, so that equal captions are equal.
+    with Y and Z the captions of two images and d = 1 - cosine similarity. In the paper
+    d is the word mover's distance of sentences; here it is the distance of sentence
+    embeddings, which you compute beforehand. A d below 1e-6, the rounding error of
+    float32, counts as 0, so that equal captions have the distance 0.
 
     Args:
         labels: Float tensor `[A, captions, dimension]`, or `[A, dimension]` with one
-            caption an image.
+            caption per image.
         others: Float tensor `[B, captions, dimension]` or `[B, dimension]`.
 
     Returns:

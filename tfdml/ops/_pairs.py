@@ -1,4 +1,4 @@
-"""Similarities between embeddings and masks of pairs: each numerical care once."""
+"""Compute similarities of embeddings and masks of pairs, in a stable way."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ Tensor = Any
 """A tensor of whichever backend Keras runs on."""
 
 FEW_TOP_SCORES = 16
-"""Up to so many largest scores, taking them in turn is faster than sorting."""
+"""Up to this number of largest scores, taking them in turn is faster than sorting."""
 
 
 def unit_rows(x: Tensor) -> Tensor:
@@ -36,10 +36,10 @@ def unit_rows(x: Tensor) -> Tensor:
 
 
 def cosine_similarities(anchors: Tensor, gallery: Tensor) -> Tensor:
-    """Cosine similarity of every anchor with every gallery item.
+    """Compute the cosine similarity of every anchor with every gallery item.
 
     Args:
-        anchors: Float tensor `[A, dimension]`, of any length of row.
+        anchors: Float tensor `[A, dimension]`, with rows of any length.
         gallery: Float tensor `[G, dimension]`.
 
     Returns:
@@ -49,23 +49,23 @@ def cosine_similarities(anchors: Tensor, gallery: Tensor) -> Tensor:
 
 
 def products(anchors: Tensor, gallery: Tensor) -> Tensor:
-    """Dot product of every anchor with every gallery item, `[A, G]`."""
+    """Compute the dot product of every anchor with every gallery item, `[A, G]`."""
     result = ops.matmul(anchors, ops.transpose(gallery))
     if keras.backend.backend() == "jax":
         import jax
 
         # JAX 0.11 on GPUs copies the gradient of this matrix for each of the two
-        # products that follow, if its last step is but a factor. Behind a barrier that
-        # step stays with the others: a quarter of the passes of some losses.
+        # products that follow, if its last step is only a factor. With a barrier that
+        # step is fused with the others: a quarter of the passes of some losses.
         result = jax.lax.optimization_barrier(result)
     return result
 
 
 def squared_distances(anchors: Tensor, gallery: Tensor) -> Tensor:
-    """Squared Euclidean distance of every anchor to every gallery item.
+    """Compute the squared Euclidean distance of every anchor to every gallery item.
 
-    ||a - g||^2 = ||a||^2 + ||g||^2 - 2 a.g, at least 0. In float32 a distance far
-    smaller than the lengths of its vectors carries their rounding error.
+    ||a - g||^2 = ||a||^2 + ||g||^2 - 2 a.g, at least 0. In float32 a distance much
+    smaller than the lengths of its vectors has their rounding error.
 
     Args:
         anchors: Float tensor `[A, dimension]`.
@@ -80,7 +80,7 @@ def squared_distances(anchors: Tensor, gallery: Tensor) -> Tensor:
 
 
 def euclidean_distances(anchors: Tensor, gallery: Tensor) -> Tensor:
-    """Euclidean distance of every anchor to every gallery item, `[A, G]`.
+    """Compute the Euclidean distance of every anchor to every gallery item, `[A, G]`.
 
     The gradient at a distance of 0 is 0. Arguments are those of `squared_distances`.
     """
@@ -103,7 +103,7 @@ def masked_min(x: Tensor, mask: Tensor, empty: float = 0.0) -> Tensor:
 
 
 def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean of the masked values of each row `[A]`, 0 where there is none."""
+    """Return the mean of the masked values of each row, `[A]`; 0 if it has none."""
     counts = ops.expand_dims(count(mask, x.dtype, axis=1), 1)
     share = ops.cast(1 / ops.maximum(counts, 1), x.dtype)
     return ops.sum(ops.where(mask, x, 0) * share, axis=1)
@@ -160,17 +160,17 @@ def masked_logsumexp(x: Tensor, mask: Tensor, axis: int = 1) -> Tensor:
         axis: 1 for rows, 0 for columns.
 
     Returns:
-        Tensor `[A]`, or `[G]` for columns; -inf where there is no masked value, with a
-        zero gradient.
+        Tensor `[A]`, or `[G]` for columns; -inf without masked values, with a zero
+        gradient.
     """
-    found = ops.any(mask, axis=axis, keepdims=True)
+    has_value = ops.any(mask, axis=axis, keepdims=True)
     largest = ops.max(ops.where(mask, x, -float("inf")), axis=axis, keepdims=True)
-    largest = ops.stop_gradient(ops.where(found, largest, ops.zeros_like(largest)))
+    largest = ops.stop_gradient(ops.where(has_value, largest, ops.zeros_like(largest)))
     # Masked before exp: an overflow that `where` hides still has a NaN gradient.
     shifted = ops.where(mask, x - largest, -float("inf"))
     total = ops.sum(ops.exp(shifted), axis=axis, keepdims=True)
-    log = ops.log(ops.where(found, total, ops.ones_like(total))) + largest
-    return ops.squeeze(ops.where(found, log, -float("inf")), axis=axis)
+    log = ops.log(ops.where(has_value, total, ops.ones_like(total))) + largest
+    return ops.squeeze(ops.where(has_value, log, -float("inf")), axis=axis)
 
 
 def softmax_costs(logits: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
@@ -208,8 +208,9 @@ def _fast_softplus(x: Tensor) -> Tensor:
     """Compute softplus with one exponential and a polynomial.
 
     log(1 + e) = 2 artanh(s) = 2 s (1 + s^2/3 + s^4/5 + ...) with s = e / (2 + e), which
-    is at most 1/3 for e = e^-|x|. To the last digit but one, as TensorFlow's own, whose
-    log1p under XLA on CPUs (TensorFlow 2.20) takes longer than all else in some losses.
+    is at most 1/3 for e = e^-|x|. As precise as TensorFlow's own, up to the last digit;
+    that one's log1p under XLA on CPUs (TensorFlow 2.20) dominates the time of some
+    losses.
     """
     fixed = ops.stop_gradient(x)
     e = ops.exp(-ops.abs(fixed))
@@ -219,7 +220,7 @@ def _fast_softplus(x: Tensor) -> Tensor:
     for term in reversed(range(terms)):
         series = series * ops.square(s) + 1 / (2 * term + 1)
     value = ops.relu(fixed) + 2 * s * series
-    # The gradient, by a term that is 0.
+    # A term that is 0 and has the gradient.
     slope = ops.where(fixed >= 0, 1, e) / (1 + e)
     return value + slope * (x - fixed)
 
@@ -230,10 +231,10 @@ def same_labels(labels: Tensor, others: Tensor) -> Tensor:
 
 
 def label_masks(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Say which pairs of a batch are positive and which are negative.
+    """Mark which pairs of a batch are positive and which are negative.
 
-    A pair is positive when its labels are equal and its items are not one and the
-    same; an item is told from itself by its position, so duplicates are positives.
+    A pair is positive if its labels are equal and its items have different positions,
+    so duplicates are positives.
 
     Args:
         labels: Tensor `[B]`.
@@ -254,23 +255,23 @@ def top_scores(scores: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
     Args:
         scores: Float tensor `[A, G]`.
         mask: Boolean tensor `[A, G]`.
-        k: How many, at least 1; may be larger than G.
+        k: Number of scores, at least 1; may be larger than G.
 
     Returns:
         Scores `[A, k]`, and a boolean tensor `[A, k]` that is False where a row has
         no such score (there the score is -inf).
     """
     masked = ops.where(mask, scores, -float("inf"))
-    found = ops.arange(k) < ops.sum(ops.cast(mask, "int32"), axis=1, keepdims=True)
+    exists = ops.arange(k) < ops.sum(ops.cast(mask, "int32"), axis=1, keepdims=True)
     if k <= FEW_TOP_SCORES and _top_k_is_slow():
-        values = ops.where(found, top_scores_in_turn(masked, k), -float("inf"))
-        return values, found
+        values = ops.where(exists, top_scores_in_turn(masked, k), -float("inf"))
+        return values, exists
     columns = scores.shape[1]
     if columns is None or columns < k:
-        # `top_k` refuses k above the number of columns, which `fit` may not know.
+        # `top_k` refuses k above the number of columns, which may be unknown in `fit`.
         masked = ops.pad(masked, [[0, 0], [0, k]], constant_values=-float("inf"))
     values, _ = ops.top_k(masked, k, sorted=True)
-    return values, found
+    return values, exists
 
 
 def top_scores_in_turn(scores: Tensor, k: int) -> Tensor:
@@ -278,26 +279,26 @@ def top_scores_in_turn(scores: Tensor, k: int) -> Tensor:
 
     Args:
         scores: Float tensor `[A, G]`, -inf where an entry does not count.
-        k: How many. Where a row has fewer, what follows them is arbitrary.
+        k: Number of scores. If a row has fewer, the rest are arbitrary.
     """
     columns = ops.expand_dims(ops.arange(ops.shape(scores)[1], dtype="int32"), 0)
     fixed = ops.stop_gradient(scores)
-    # Backends disagree about the largest of values with a NaN: here it is the NaN.
+    # Backends differ in the largest of values with a NaN: here it is the NaN.
     fixed = ops.where(ops.isnan(fixed), float("inf"), fixed)
-    rest, places = fixed, []
+    rest, positions = fixed, []
     for _ in range(k):
-        place = ops.cast(ops.argmax(rest, axis=1, keepdims=True), "int32")
-        value = ops.take_along_axis(fixed, place, axis=1)
-        # Equal scores follow each other by their place, as `argmax` takes them.
-        later = ops.logical_and(ops.equal(fixed, value), columns > place)
+        position = ops.cast(ops.argmax(rest, axis=1, keepdims=True), "int32")
+        value = ops.take_along_axis(fixed, position, axis=1)
+        # Equal scores are taken by position, as by `argmax`.
+        later = ops.logical_and(ops.equal(fixed, value), columns > position)
         after = ops.logical_or(fixed < value, later)
         rest = ops.where(after, fixed, -float("inf"))
-        places.append(place)
-    return ops.take_along_axis(scores, ops.concatenate(places, axis=1), axis=1)
+        positions.append(position)
+    return ops.take_along_axis(scores, ops.concatenate(positions, axis=1), axis=1)
 
 
 def _top_k_is_slow() -> bool:
-    """Whether this is JAX on a GPU, whose `top_k` sorts the whole rows."""
+    """Return whether this is JAX on a GPU, whose `top_k` sorts whole rows."""
     if keras.backend.backend() != "jax":
         return False
     import jax
@@ -306,7 +307,7 @@ def _top_k_is_slow() -> bool:
 
 
 def wide(dtype: Any) -> str:
-    """Type to count in: float16 ends at 65504, bfloat16 counts to 256."""
+    """Return a type to count in: float16 ends at 65504, bfloat16 counts to 256."""
     return (
         "float64" if keras.backend.standardize_dtype(dtype) == "float64" else "float32"
     )

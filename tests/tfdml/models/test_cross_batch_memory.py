@@ -249,7 +249,7 @@ def test_mixed_precision_model_trains(policy):
 FRESH = """
 import json, sys
 import keras, numpy as np
-import tfdml.models._cross_batch_memory
+import tfdml
 model = keras.saving.load_model(sys.argv[1])
 data = np.load(sys.argv[2])
 history = model.fit(data["x"], data["labels"], batch_size=4, shuffle=False, verbose=0)

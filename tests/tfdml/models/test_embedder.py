@@ -47,8 +47,8 @@ def test_saved_embedder_gives_the_same_embeddings(tmp_path):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (None, "'.*none.keras', which is not there"),
-        (b"no archive", "which is damaged, or something else"),
+        (None, "'.*none.keras', which does not exist"),
+        (b"no archive", "which is damaged or of another format"),
         ({}, "which Keras cannot load .KeyError.*config.json"),
         ({"config.json": b"{"}, "which Keras cannot load .JSONDecodeError"),
     ],
@@ -72,7 +72,7 @@ def test_half_of_a_file_is_told_as_damaged(tmp_path):
     file = tmp_path / "embedder.keras"
     build_embedder(8, 2, widths=(2,)).save(file)
     file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(ValueError, match="which is damaged, or something else"):
+    with pytest.raises(ValueError, match="which is damaged or of another format"):
         load_embedder(str(file))
 
 
@@ -162,7 +162,7 @@ def test_failed_download_is_told_with_the_remedy(monkeypatch):
 
     monkeypatch.setattr(keras.applications, "MobileNet", fail)
     with pytest.raises(
-        ValueError, match=r"MobileNet cannot be had: URL fetch.*path of"
+        ValueError, match=r"MobileNet cannot be downloaded: URL fetch.*path of"
     ):
         build_embedder(32, 8, backbone="MobileNet", weights="imagenet")
 
@@ -181,7 +181,7 @@ def test_failed_download_is_told_with_the_remedy(monkeypatch):
         ({"pooling": "mean"}, "`pooling` must be one of .* Received: pooling='mean'"),
         ({"backbone": "MobileNot"}, "keras.applications: .*MobileNet.*'MobileNot'"),
         ({"weights": "imagenet"}, "`weights` must be None with backbone='residual'"),
-        ({"widths": ()}, "`widths` must name at least one stage"),
+        ({"widths": ()}, "`widths` must have at least one stage"),
         ({"blocks": 0}, "`blocks` must be a whole number of at least 1"),
         ({"stem_stride": 0}, "`stem_stride` must be a whole number of at least 1"),
         (
