@@ -60,7 +60,7 @@ def reddish_url(reddish):
 @pytest.fixture(scope="session")
 def calibrated(colors, tmp_path_factory):
     """The index of `colors` with a threshold of 0.9. Not to be changed."""
-    from tests.support.search_fixtures import calibrate_index
+    from tests.support.search_fixtures import calibration_at, copy_index
 
     folder = tmp_path_factory.mktemp("calibrated") / "index"
-    return calibrate_index(colors / "index", folder, 0.9)
+    return copy_index(colors / "index", folder, calibration=calibration_at(0.9))

@@ -6,6 +6,7 @@ The model embeds a picture as the average colours of its four quarters, scaled t
 
 import contextlib
 import io
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -82,12 +83,18 @@ def calibration_at(threshold: float) -> Calibration:
     return Calibration(threshold, *rates, queries=200, answered=150, gallery=200)
 
 
-def calibrate_index(index_folder: Path, folder: Path, threshold: float) -> Path:
-    """Save an index of a gallery to another folder, with a threshold."""
+def copy_index(index_folder: Path, folder: Path, **changes) -> Path:
+    """Save an index to another folder, with changes of its `Gallery`."""
     index, gallery = load_gallery(index_folder)
     with index:
-        known = calibration_at(threshold)
-        save_gallery(folder, index, replace(gallery, calibration=known))
+        save_gallery(folder, index, replace(gallery, **changes))
+    return folder
+
+
+def copy_search(search: Path, folder: Path) -> Path:
+    """Copy `images` and `index` of a search, for a test that changes them."""
+    shutil.copytree(search / "images", folder / "images")
+    copy_index(search / "index", folder / "index", root=folder / "images")
     return folder
 
 
@@ -143,3 +150,10 @@ def encoded(color, kind="PNG", size=(30, 40)) -> bytes:
     buffer = io.BytesIO()
     Image.new("RGB", size, color).save(buffer, format=kind)
     return buffer.getvalue()
+
+
+def error_of(response: httpx.Response, status: int) -> str:
+    """Return the text of an error, which must have this status."""
+    assert response.status_code == status, response.text
+    assert set(response.json()) == {"error"}
+    return response.json()["error"]

@@ -20,9 +20,7 @@ from tfdml.index import ScannIndex
 
 _log = logging.getLogger(__name__)
 
-# Read in a second or two at the next start, or small beside the index.
-_LOG_BYTES = 64 * 2**20
-_LOG_SHARE = 4
+_LOG_SHARE = 4  # a log below a quarter of the index is small beside it
 
 Scalar = str | int | float | bool
 Attributes = Sequence[Mapping[str, Scalar]]
@@ -63,6 +61,8 @@ class GalleryEditor:
         index: The index of the gallery, saved to a folder.
         on_change: Called after each change with the attributes of the images added and
             removed.
+        log_bytes: Length from which the log of changes is long, if it is also large
+            beside the index. By default, it is read in a second or two at the start.
 
     Raises:
         LockedError: Another process changes the gallery.
@@ -71,7 +71,11 @@ class GalleryEditor:
     """
 
     def __init__(
-        self, index: ScannIndex, *, on_change: OnChange = lambda added, removed: None
+        self,
+        index: ScannIndex,
+        *,
+        on_change: OnChange = lambda added, removed: None,
+        log_bytes: int = 64 * 2**20,
     ) -> None:
         folder = index.stats().details["folder"]
         if folder is None:
@@ -80,6 +84,7 @@ class GalleryEditor:
         self._folder = str(folder)
         self._stored = StoredImages(folder)
         self._on_change = on_change
+        self._log_bytes = log_bytes
         # The file of an image that several ids share is removed with the last of them.
         self._lock = threading.Lock()
         self._saving: threading.Thread | None = None
@@ -181,7 +186,7 @@ class GalleryEditor:
         """Return whether the next start would be slow, or its searches."""
         stats = self._index.stats()
         size = 4 * stats.count * stats.dimension
-        is_long = stats.details["log_bytes"] > max(_LOG_BYTES, size // _LOG_SHARE)
+        is_long = stats.details["log_bytes"] > max(self._log_bytes, size // _LOG_SHARE)
         return is_long or bool(stats.details["save_is_due"])
 
     def _save(self) -> None:

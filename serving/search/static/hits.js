@@ -99,7 +99,7 @@ export function summary({ hits, query, match, seconds }, { images, where }) {
   }
   if (query?.class) {
     const same = hits.filter((hit) => hit.class === query.class).length;
-    text += ` ${same || "None"} of ${match === false ? "the nearest" : "them"} `
+    text += ` ${same || "None"} of ${match === false ? "the nearest" : `the ${hits.length}`} `
       + `${same === 1 ? "has" : "have"} the class of the query.`;
   }
   return text;

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,37 +20,24 @@ from serving.search.app.app import create_app, run
 from serving.search.gallery.gallery import load_gallery
 from serving.search.gallery.opening import open_search
 from serving.search.gallery.stored_images import StoredImages
-from tests.support.search_fixtures import build_search, encoded, page_of, serve_model
+from tests.support.search_fixtures import encoded, error_of, page_of
 from tfdml.index import LockedError
 
 PROJECT = Path(__file__).parents[3]
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    return build_search(tmp_path_factory.mktemp("models")) / "models" / "colors"
-
-
-@pytest.fixture(scope="module")
-def endpoint_url(models):
-    with serve_model(models) as url:
-        yield url
-
-
 @pytest.fixture
-def folder(tmp_path, models):
-    from serving.search.gallery.indexing import index_images
-    from tests.support.search_fixtures import write_gallery_images
-
-    write_gallery_images(tmp_path / "images")
-    index_images(tmp_path / "images", tmp_path / "index", models)
+def folder(colors, tmp_path):
+    """The images and a copy of the index, which a test may change."""
+    shutil.copytree(colors / "index", tmp_path / "index")
+    (tmp_path / "images").symlink_to(colors / "images")
     return tmp_path
 
 
 @pytest.fixture
-def page(folder, endpoint_url):
+def page(folder, colors_url):
     with (
-        open_search(folder / "index", endpoint_url) as search,
+        open_search(folder / "index", colors_url) as search,
         page_of(search, editable=True) as client,
     ):
         yield client
@@ -62,12 +50,6 @@ def add(page, content, **fields):
 def search(page, content, **fields):
     files = {"image": ("x", content)}
     return page.post("/api/search", files=files, data=fields).json()["hits"]
-
-
-def error_of(response, status):
-    assert response.status_code == status, response.text
-    assert set(response.json()) == {"error"}
-    return response.json()["error"]
 
 
 def ids_of(page):
@@ -246,9 +228,9 @@ def test_near_duplicates_are_those_of_the_gallery_as_it_is_now(page):
 # Who may
 
 
-def test_nothing_is_changed_unless_the_service_was_started_so(folder, endpoint_url):
+def test_nothing_is_changed_unless_the_service_was_started_so(folder, colors_url):
     with (
-        open_search(folder / "index", endpoint_url) as search,
+        open_search(folder / "index", colors_url) as search,
         page_of(search) as page,
     ):
         assert "`--editable`" in error_of(add(page, encoded((1, 2, 3))), 403)
@@ -258,19 +240,19 @@ def test_nothing_is_changed_unless_the_service_was_started_so(folder, endpoint_u
         assert len(ids_of(page)) == 9
 
 
-def test_one_service_changes_a_gallery_at_a_time(page, folder, endpoint_url):
+def test_one_service_changes_a_gallery_at_a_time(page, folder, colors_url):
     with (
-        open_search(folder / "index", endpoint_url) as search,
+        open_search(folder / "index", colors_url) as search,
         pytest.raises(LockedError, match="is being changed"),
     ):
         create_app(search, editable=True)
 
 
-def test_a_service_for_others_is_not_editable_without_a_token(folder, endpoint_url):
+def test_a_service_for_others_is_not_editable_without_a_token(folder, colors_url):
     with pytest.raises(
         ValueError, match=r"`editable` needs a token.*host='192\.0\.2\.7'"
     ):
-        run(folder / "index", endpoint_url, host="192.0.2.7", port=0, editable=True)
+        run(folder / "index", colors_url, host="192.0.2.7", port=0, editable=True)
 
 
 # At one time
@@ -349,12 +331,12 @@ class Service:
 
 
 @pytest.mark.slow
-def test_what_was_acknowledged_survives_a_kill_at_any_moment(folder, endpoint_url):
+def test_what_was_acknowledged_survives_a_kill_at_any_moment(folder, colors_url):
     generator = np.random.default_rng(7)
     expected = set(load_gallery(folder / "index")[0].ids.tolist())
     unsure = set()
     for round_ in range(4):
-        service = Service(folder, endpoint_url)
+        service = Service(folder, colors_url)
         timer = threading.Timer(generator.uniform(0.05, 1.0), service.kill)
         with httpx.Client(base_url=service.url, timeout=60) as client:
             assert expected <= set(ids_of(client)) <= expected | unsure
@@ -376,7 +358,7 @@ def test_what_was_acknowledged_survives_a_kill_at_any_moment(folder, endpoint_ur
             except httpx.TransportError:
                 pass
         timer.join()
-    service = Service(folder, endpoint_url)
+    service = Service(folder, colors_url)
     with httpx.Client(base_url=service.url, timeout=60) as client:
         found = set(ids_of(client))
         assert expected <= found <= expected | unsure

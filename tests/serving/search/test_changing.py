@@ -12,10 +12,10 @@ from serving.search.gallery.opening import open_search
 from serving.search.gallery.stored_images import StoredImages
 from tests.support.search_fixtures import (
     DIMENSION,
+    copy_search,
     quarter_colors,
     serve_model,
     write_color_model,
-    write_gallery_images,
     write_picture,
 )
 from tfdml.images import UnreadableImageError
@@ -24,24 +24,14 @@ from tfdml.index.local import Limits, LocalIndex
 from tfdml.index.storage import ChangeLog
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    base = tmp_path_factory.mktemp("models") / "colors"
-    write_color_model(base / "1")
-    return base
-
-
-@pytest.fixture(scope="module")
-def endpoint(model):
-    with serve_model(model) as url:
-        yield url
+@pytest.fixture
+def model(colors):
+    return colors / "models" / "colors"
 
 
 @pytest.fixture
-def folder(tmp_path, model):
-    write_gallery_images(tmp_path / "images")
-    index_images(tmp_path / "images", tmp_path / "index", model)
-    return tmp_path
+def folder(colors, tmp_path):
+    return copy_search(colors, tmp_path)
 
 
 def ids_of(folder):
@@ -52,10 +42,10 @@ def ids_of(folder):
 
 
 @pytest.mark.parametrize("by", ["model", "endpoint"])
-def test_added_images_are_found_by_their_embeddings(folder, model, endpoint, by):
+def test_added_images_are_found_by_their_embeddings(folder, model, colors_url, by):
     write_picture(folder / "more" / "mixed" / "yellow.png", (200, 200, 0))
     write_picture(folder / "more" / "cyan.png", (0, 200, 200))
-    chosen = {"model": model} if by == "model" else {"endpoint": endpoint}
+    chosen = {"model": model} if by == "model" else {"endpoint": colors_url}
     report = add_images(folder / "index", folder / "more", **chosen, batch_size=1)
     assert (report.added, report.stored, report.images) == (2, 2, 11)
     assert "2 images added; the index now has 11." in str(report)
@@ -69,7 +59,7 @@ def test_added_images_are_found_by_their_embeddings(folder, model, endpoint, by)
     # The copy is searched and shown, whatever becomes of the folder.
     for file in (folder / "more").rglob("*.png"):
         file.unlink()
-    with open_search(folder / "index", endpoint) as search:
+    with open_search(folder / "index", colors_url) as search:
         files = [search.file(search.item(id_)) for id_ in ids_of(folder)]
         assert all(file.is_file() for file in files)
 
@@ -116,12 +106,12 @@ def test_only_the_listed_images_are_added_in_their_order(folder, model):
 
 
 @pytest.mark.parametrize("by", ["model", "endpoint"])
-def test_broken_images_are_named_or_left_out(folder, model, endpoint, by):
+def test_broken_images_are_named_or_left_out(folder, model, colors_url, by):
     for name in "abde":
         write_picture(folder / "more" / f"{name}.png", (ord(name), 2, 3))
     (folder / "more" / "c.png").write_text("no image")
     (folder / "more" / "f.png").touch()
-    chosen = {"model": model} if by == "model" else {"endpoint": endpoint}
+    chosen = {"model": model} if by == "model" else {"endpoint": colors_url}
     with pytest.raises(UnreadableImageError, match=r"c\.png: .*--skip-unreadable"):
         add_images(folder / "index", folder / "more", **chosen)
     assert ids_of(folder)[9:] == ["a.png", "b.png"]  # what came before it
@@ -254,21 +244,24 @@ def joined(editor):
         saving.join()
 
 
-def test_a_long_log_is_brought_into_the_index(folder, monkeypatch):
+def test_a_long_log_is_brought_into_the_index(folder):
     index, gallery = load_gallery(folder / "index")
-    with index, GalleryEditor(index) as editor:
-        for number in range(20):
-            editor.add([addition(f"{number}", b"one")])
+    with index:
+        with GalleryEditor(index) as editor:
+            for number in range(20):
+                editor.add([addition(f"{number}", b"one")])
         before = index.stats().details["log_bytes"]
-        monkeypatch.setattr("serving.search.gallery.editing._LOG_BYTES", before)
-        editor.add([addition("a", b"one")])  # while it goes on
-        joined(editor)
-        assert index.stats().details["log_bytes"] < before / 10
-        editor.add([addition("b", b"one")])
-        monkeypatch.setattr("serving.search.gallery.editing._LOG_BYTES", 100)
-    found, known = load_gallery(folder / "index")  # and at its end
-    assert found.stats().details["log_bytes"] < before / 10
-    assert found.count() == 31
+        with GalleryEditor(index, log_bytes=before) as editor:
+            editor.add([addition("a", b"one")])  # while it goes on
+            joined(editor)
+            assert index.stats().details["log_bytes"] < before / 10
+            for name in "bcd":
+                editor.add([addition(name, b"one")])
+        with GalleryEditor(index, log_bytes=100):  # and at its end
+            assert index.stats().details["log_bytes"] > 500
+    found, known = load_gallery(folder / "index")
+    assert found.stats().details["log_bytes"] < 100
+    assert found.count() == 33
     assert known == gallery
 
 
@@ -289,7 +282,6 @@ def test_an_index_that_is_built_again_is_saved(folder, model, monkeypatch):
 
 
 def test_a_save_that_fails_is_tried_again_at_the_end(folder, monkeypatch, caplog):
-    monkeypatch.setattr("serving.search.gallery.editing._LOG_BYTES", 100)
     index, _ = load_gallery(folder / "index")
     save, tries = index.save, []
 
@@ -298,7 +290,7 @@ def test_a_save_that_fails_is_tried_again_at_the_end(folder, monkeypatch, caplog
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(index, "save", fail)
-    with index, GalleryEditor(index) as editor:
+    with index, GalleryEditor(index, log_bytes=100) as editor:
         for name in "abc":
             editor.add([addition(name, b"one")])
             joined(editor)

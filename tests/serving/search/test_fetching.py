@@ -14,7 +14,7 @@ from serving.search.app import fetching
 from serving.search.app.fetching import Fetcher, FetchError, is_elsewhere, is_public
 from serving.search.gallery.opening import open_search
 from tests.support.running_server import running
-from tests.support.search_fixtures import build_search, encoded, page_of, serve_model
+from tests.support.search_fixtures import encoded, page_of
 
 IMAGE = encoded((10, 10, 240))
 ANY_PORT = range(1, 65536)
@@ -261,9 +261,7 @@ def test_a_server_that_says_nothing_is_given_up():
             fetch(f"http://images.test:{number}/", LOCAL, seconds=0.5)
 
 
-def test_the_service_searches_with_an_image_at_an_address(tmp_path, port):
-    folder = build_search(tmp_path)
-
+def test_the_service_searches_with_an_image_at_an_address(colors, colors_url, port):
     async def resolve(host, port):
         return LOCAL.get(host, ["10.0.0.1"])
 
@@ -272,8 +270,7 @@ def test_the_service_searches_with_an_image_at_an_address(tmp_path, port):
     )
     base = f"http://images.test:{port}"
     with (
-        serve_model(folder / "models" / "colors") as url,
-        open_search(folder / "index", url) as search,
+        open_search(colors / "index", colors_url) as search,
         page_of(search, allow_url=True, fetcher=fetcher) as page,
     ):
         assert page.get("/api/info").json()["can_fetch"] is True

@@ -2,12 +2,13 @@
 
 import io
 import json
+import queue
 import re
+import shutil
 import ssl
 import subprocess
 import sys
 import threading
-import time
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -18,52 +19,27 @@ import trustme
 
 from serving.search.app.app import run
 from serving.search.app.service import Limits
-from serving.search.gallery.indexing import index_images
 from serving.search.gallery.opening import open_search
 from serving.web.access import TokenAccess
 from serving.web.log import configure
 from tests.support.running_server import running
 from tests.support.search_fixtures import (
-    build_search,
     encoded,
     endpoint_of,
+    error_of,
     page_of,
-    serve_model,
-    write_gallery_images,
 )
 from tests.support.token_files import write_tokens
 
 TOKEN = "0123456789abcdef"
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    return build_search(tmp_path_factory.mktemp("search")) / "models" / "colors"
-
-
-@pytest.fixture(scope="module")
-def endpoint_url(models):
-    with serve_model(models) as url:
-        yield url
-
-
 @pytest.fixture
-def folder(tmp_path, models):
-    write_gallery_images(tmp_path / "images")
-    index_images(tmp_path / "images", tmp_path / "index", models)
-    return tmp_path
-
-
-@pytest.fixture
-def search(folder, endpoint_url):
-    with open_search(folder / "index", endpoint_url) as search:
+def search(colors, colors_url, tmp_path):
+    """The search of a copy that a test may change."""
+    folder = shutil.copytree(colors / "index", tmp_path / "index")
+    with open_search(folder, colors_url) as search:
         yield search
-
-
-def error_of(response, status):
-    assert response.status_code == status, response.text
-    assert set(response.json()) == {"error"}
-    return response.json()["error"]
 
 
 def delete(page, headers=None):
@@ -255,24 +231,24 @@ def test_a_long_form_is_read_with_turns_for_others(search):
         assert [hit["class"] for hit in reply.json()["hits"]] == ["blue"]
 
 
-def test_what_takes_too_long_is_given_up(models, folder):
-    slow = threading.Event()
-    app = endpoint_of(models)
+def test_what_takes_too_long_is_given_up(colors):
+    slow, go = threading.Event(), threading.Event()
+    app = endpoint_of(colors / "models" / "colors")
 
     async def endpoint(scope, receive, send):
-        if slow.is_set():
-            await receive()
-            time.sleep(2)
+        while slow.is_set() and not go.is_set():
+            await anyio.sleep(0.01)
         await app(scope, receive, send)
 
     with (
         running(endpoint) as address,
-        open_search(folder / "index", f"{address}/v1/models/colors") as search,
+        open_search(colors / "index", f"{address}/v1/models/colors") as search,
         page_of(search, timeout_seconds=0.2) as page,
     ):
         slow.set()
         files = {"image": ("x", encoded((1, 2, 3)))}
         text = error_of(page.post("/api/search", files=files), 504)
+        go.set()
         assert text == "There was no result within 0.2 seconds."
 
 
@@ -292,10 +268,10 @@ def test_a_change_that_takes_too_long_tells_that_it_may_be_done(search, monkeypa
     assert "404 means" in removed
 
 
-def test_an_endpoint_that_hangs_does_not_hold_up_what_needs_none(models, folder):
+def test_an_endpoint_that_hangs_does_not_hold_up_what_needs_none(colors):
     limits = Limits(threads=1, waiting=0)
     hangs, asked = threading.Event(), threading.Event()
-    app = endpoint_of(models)
+    app = endpoint_of(colors / "models" / "colors")
 
     async def endpoint(scope, receive, send):
         while hangs.is_set():
@@ -305,7 +281,7 @@ def test_an_endpoint_that_hangs_does_not_hold_up_what_needs_none(models, folder)
 
     with (
         running(endpoint) as address,
-        open_search(folder / "index", f"{address}/v1/models/colors") as search,
+        open_search(colors / "index", f"{address}/v1/models/colors") as search,
         page_of(search, timeout_seconds=60, limits=limits) as page,
     ):
         hangs.set()
@@ -361,10 +337,10 @@ def test_more_addresses_than_are_fetched_from_at_one_time_are_refused(search):
     assert [reply.status_code for reply in replies] == [200, 200]
 
 
-def test_more_requests_than_are_taken_at_one_time_are_refused(models, folder):
+def test_more_requests_than_are_taken_at_one_time_are_refused(colors):
     may_answer = threading.Event()
     may_answer.set()
-    app = endpoint_of(models)
+    app = endpoint_of(colors / "models" / "colors")
 
     async def endpoint(scope, receive, send):
         if scope["type"] == "http":
@@ -372,10 +348,10 @@ def test_more_requests_than_are_taken_at_one_time_are_refused(models, folder):
                 await anyio.sleep(0.01)
         await app(scope, receive, send)
 
-    replies = []
+    replies = queue.Queue()
     with (
         running(endpoint) as address,
-        open_search(folder / "index", f"{address}/v1/models/colors") as search,
+        open_search(colors / "index", f"{address}/v1/models/colors") as search,
         page_of(search, limits=Limits(threads=1, waiting=1)) as page,
     ):
         may_answer.clear()
@@ -383,19 +359,17 @@ def test_more_requests_than_are_taken_at_one_time_are_refused(models, folder):
         def ask():
             files = {"image": ("x", encoded((1, 2, 3)))}
             with httpx.Client(base_url=page.base_url, timeout=60) as client:
-                replies.append(client.post("/api/search", files=files))
+                replies.put(client.post("/api/search", files=files))
 
         threads = [threading.Thread(target=ask) for _ in range(6)]
         for thread in threads:
             thread.start()
-        until = time.monotonic() + 30
-        while len(replies) < 4 and time.monotonic() < until:
-            time.sleep(0.01)
+        refused = [replies.get(timeout=60) for _ in range(4)]
         may_answer.set()
+        answered = [replies.get(timeout=60) for _ in range(2)]
         for thread in threads:
             thread.join()
-    assert sorted(reply.status_code for reply in replies) == [200] * 2 + [503] * 4
-    refused = [reply for reply in replies if reply.status_code == 503]
+    assert [reply.status_code for reply in answered] == [200] * 2
     assert all("too much to do" in error_of(reply, 503) for reply in refused)
     assert {reply.headers["retry-after"] for reply in refused} == {"1"}
 
@@ -422,7 +396,7 @@ def test_each_request_has_a_line_in_the_log_and_an_id(search):
 
 
 @pytest.mark.slow
-def test_the_page_is_served_over_tls(folder, endpoint_url, tmp_path):
+def test_the_page_is_served_over_tls(colors, colors_url, tmp_path):
     authority = trustme.CA()
     own = authority.issue_cert("127.0.0.1")
     key = own.private_key_pem.bytes().decode()
@@ -439,7 +413,7 @@ def test_the_page_is_served_over_tls(folder, endpoint_url, tmp_path):
         "run(sys.argv[1], sys.argv[2], port=0, compare=sys.argv[1], tls=tls)\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", program, str(folder / "index"), endpoint_url, str(file)],
+        [sys.executable, "-c", program, str(colors / "index"), colors_url, str(file)],
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[3],

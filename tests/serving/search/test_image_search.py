@@ -14,7 +14,6 @@ from serving.search.gallery.query import Query, Upload
 from serving.web.access import TokenAccess
 from tests.support.search_fixtures import (
     DIMENSION,
-    build_search,
     serve_model,
     write_color_model,
 )
@@ -24,60 +23,49 @@ from tfdml.index import ScannIndex
 PROJECT = Path(__file__).parents[3]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return build_search(tmp_path_factory.mktemp("search"))
-
-
-@pytest.fixture(scope="module")
-def endpoint_url(folder):
-    with serve_model(folder / "models" / "colors") as url:
-        yield url
-
-
-def test_a_model_of_another_version_is_refused(folder, tmp_path):
+def test_a_model_of_another_version_is_refused(colors, tmp_path):
     write_color_model(tmp_path / "colors" / "2")
     with (
         serve_model(tmp_path / "colors") as url,
         pytest.raises(MismatchError, match=r"built with version 1.*serves version 2"),
     ):
-        open_search(folder / "index", url)
+        open_search(colors / "index", url)
 
 
-def test_a_model_with_other_weights_is_refused(folder, tmp_path):
+def test_a_model_with_other_weights_is_refused(colors, tmp_path):
     write_color_model(tmp_path / "colors" / "1", tint=(-1, 1, 3))
     with (
         serve_model(tmp_path / "colors") as url,
         pytest.raises(MismatchError, match="do not find themselves"),
     ):
-        open_search(folder / "index", url)
+        open_search(colors / "index", url)
 
 
-def test_an_endpoint_that_asks_for_a_token_is_searched_with_it(folder, tmp_path):
+def test_an_endpoint_that_asks_for_a_token_is_searched_with_it(colors, tmp_path):
     file = write_tokens(tmp_path / "tokens", "0123456789abcdef")
-    models = folder / "models" / "colors"
+    models = colors / "models" / "colors"
     with serve_model(models, access=TokenAccess(file)) as url:
         with pytest.raises(EndpointError, match="401"):
-            open_search(folder / "index", url)
+            open_search(colors / "index", url)
         credentials = Credentials(file.read_text())
-        with open_search(folder / "index", url, credentials=credentials) as search:
-            image = next((folder / "images").rglob("*.png"))
+        with open_search(colors / "index", url, credentials=credentials) as search:
+            image = next((colors / "images").rglob("*.png"))
             assert search.nearest(Query(Upload(image.read_bytes()), 1))
 
 
-def test_a_model_of_another_dimension_is_refused(endpoint_url, tmp_path):
+def test_a_model_of_another_dimension_is_refused(colors_url, tmp_path):
     index = ScannIndex.build(np.eye(3, dtype=np.float32), ids=["a", "b", "c"])
     gallery = Gallery(tmp_path, "colors", 1)
     with (
-        ImageSearch(index, gallery, EndpointClient(endpoint_url)) as search,
+        ImageSearch(index, gallery, EndpointClient(colors_url)) as search,
         pytest.raises(MismatchError, match=f"dimension 3.* returns {DIMENSION}"),
     ):
         check_model(search)
 
 
-def test_a_gallery_whose_images_are_gone_is_refused(folder, endpoint_url, tmp_path):
+def test_a_gallery_whose_images_are_gone_is_refused(colors, colors_url, tmp_path):
     with pytest.raises(FileNotFoundError, match="--images"):
-        open_search(folder / "index", endpoint_url, images=tmp_path)
+        open_search(colors / "index", colors_url, images=tmp_path)
 
 
 def test_nothing_of_the_search_loads_tensorflow_before_it_is_needed():

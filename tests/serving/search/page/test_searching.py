@@ -64,7 +64,7 @@ def test_an_image_of_the_gallery_searches_and_back_returns(page):
     first.click()
     cards = page.locator(".hits .card")
     expect(cards).to_have_count(8)
-    expect(status(page)).to_contain_text("2 of them have the class of the query")
+    expect(status(page)).to_contain_text("2 of the 8 have the class of the query")
     expect(page.locator(".hits .same")).to_have_count(2)
     titles = hit_ids(page)
     assert title not in titles
