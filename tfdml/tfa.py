@@ -275,7 +275,7 @@ class ContrastiveLoss(keras.losses.Loss):
         margin: Distance that negative pairs should keep, at least 0.
         reduction: As in `keras.losses.Loss`.
         name: Name of the loss.
-        dtype: Type that the loss is computed in.
+        **kwargs: `dtype`, as in `keras.losses.Loss`.
 
     Raises:
         ValueError: `margin` is out of range.
@@ -290,12 +290,9 @@ class ContrastiveLoss(keras.losses.Loss):
         margin: float = 1.0,
         reduction: str | None = "sum_over_batch_size",
         name: str | None = "contrastive_loss",
-        *,
-        dtype: str | None = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(
-            reduction=reduction, name=name or "contrastive_loss", dtype=dtype
-        )
+        super().__init__(reduction=reduction, name=name or "contrastive_loss", **kwargs)
         self.margin: float = at_least_zero("margin", margin)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:

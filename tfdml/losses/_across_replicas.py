@@ -16,15 +16,15 @@ class AcrossReplicas(MetricLoss):
         L = loss(all labels, all embeddings)
 
     and keeps the values of the replica's own anchors. Gradients flow back through the
-    gathering to the replica that each embedding came from. Where all replicas have
-    equal shares, the loss that is reported and the update are those of one device with
-    the whole batch, for every `MetricLoss`, also for one that normalizes over the batch
-    or needs a square matrix. In a last batch that does not divide evenly, Keras weights
-    each replica equally, whatever its share: drop it if that matters.
+    gathering to the replica of each embedding. If all replicas have equal shares, the
+    reported loss and the update are those of one device with the whole batch, for every
+    `MetricLoss`, including those that normalize over the batch. In a last batch that
+    does not divide evenly, Keras weights each replica equally, whatever its share: drop
+    it if that matters.
 
     Each replica computes the whole matrix of scores: R replicas take R times the work
-    of one device, spread over R devices, and the memory of one device. Only the
-    embeddings, the labels and the embeddings' gradients travel.
+    of one device, spread over R devices, and the memory of one device. Only
+    embeddings, labels and the gradients of embeddings are exchanged.
 
     On one replica, and outside `tf.distribute`, it is the loss itself. On JAX under
     `keras.distribution` arrays are global: there the plain loss is already correct, and

@@ -17,7 +17,6 @@ from tfdml.ops import (
 WIDEST_ANGLE = 70.0
 """Up to this angle e^(-8 t^2), the smallest product of shares, is a float32."""
 
-
 ROWS_PER_PARTNER = 64
 """From this number of rows per partner on, a loop over partners is faster."""
 
@@ -36,11 +35,10 @@ class AngularLoss(_AngularLoss):
 
     The negatives of both ends of a pair enter one value, so the loss compares a batch
     with itself. With P positives per anchor it takes O(B^2 P) operations and O(B^2)
-    memory. Where P is above B / 64 the sums over n of
-    e^(4 t^2 a.n) e^(4 t^2 p.n) are one product of two B x B matrices instead, each row
-    scaled by its largest term. That is exact up to 70 degrees, 80 in float64; at larger
-    angles a sum may be smaller than the smallest number if a and p are far apart, and
-    is replaced by that number.
+    memory. If P is above B / 64 the sums over n of e^(4 t^2 a.n) e^(4 t^2 p.n) are one
+    product of two B x B matrices instead, each row scaled by its largest term. That is
+    exact up to 70 degrees, 80 in float64; at larger angles a sum may be smaller than
+    the smallest number if a and p are far apart, and is replaced by that number.
 
     Args:
         angle: alpha in degrees, above 0 and below 90. 36 to 55 in the paper.

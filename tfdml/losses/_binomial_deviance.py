@@ -26,9 +26,8 @@ class BinomialDevianceLoss(PairLoss):
         + (1 / N_i) sum over negatives of log(1 + e^(beta (S - lambda)))
 
     An anchor without positives has no first term and one without negatives no second
-    term. With `per_anchor=False` the means are taken over all
-    positive and all negative pairs of the batch, as Yi et al. do; their cost of a
-    negative is beta / alpha.
+    term. With `per_anchor=False` the means are taken over all positive and all negative
+    pairs of the batch, as by Yi et al., whose cost of a negative is beta / alpha.
 
     Args:
         positive_scale: alpha, above 0. 2 in the papers.

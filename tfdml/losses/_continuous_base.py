@@ -87,8 +87,8 @@ class ContinuousLoss(MetricLoss):
     def _label_dtype(self, labels: Tensor) -> str:
         """Return the type of label distances: half precision would merge them."""
         # Not `keras.backend.result_type`, which has no float64 on JAX.
-        kinds = keras.backend.standardize_dtype(labels.dtype), self.dtype
-        return "float64" if "float64" in kinds else "float32"
+        types = keras.backend.standardize_dtype(labels.dtype), self.dtype
+        return "float64" if "float64" in types else "float32"
 
 
 def other_items(embeddings: Tensor) -> Tensor:

@@ -19,11 +19,11 @@ class ContrastiveLoss(PairLoss):
     and the loss is the mean of both over all ordered pairs of two different items.
     The value of an anchor is the mean over the other items. With
     `separate_means=True` it is the mean of g over the positive pairs plus the mean of
-    h over the negative pairs of the batch: few positives then weigh as much as many
-    negatives.
+    h over the negative pairs of the batch: then few positives have the same weight as
+    many negatives.
 
     An anchor without positives still pushes its negatives away, and one without
-    negatives draws its positives near. For identical embeddings the gradient is zero.
+    negatives pulls its positives near. For identical embeddings the gradient is zero.
     The papers do not restrict the length of the embeddings (`normalize=False`); by
     default they are compared as unit vectors, whose distances are from 0 to 2.
 

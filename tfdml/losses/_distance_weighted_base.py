@@ -19,9 +19,9 @@ def negative_probabilities(
     """Compute the probability of each negative under distance weighted sampling.
 
     Distances d of random points on the unit sphere of R^dimension have the density
-    q(d) ~ d^(dimension-2) (1 - d^2/4)^((dimension-3)/2), nearly all of it around
-    sqrt(2). A negative is drawn with a probability proportional to 1/q(max(d, cutoff)),
-    which spreads the draws over the distances.
+    q(d) ~ d^(dimension-2) (1 - d^2/4)^((dimension-3)/2), concentrated around sqrt(2). A
+    negative is drawn with a probability proportional to 1/q(max(d, cutoff)), which
+    spreads the draws over the distances.
 
     Args:
         squared: Squared Euclidean distances d^2 of unit rows, `[A, G]`.
@@ -29,8 +29,8 @@ def negative_probabilities(
         dimension: Number of components of an embedding.
         cutoff: Distance below which the probability does not grow further.
         nonzero_loss_cutoff: Negatives at this distance or farther are not drawn, as
-            they have no loss anyway; None draws them. An anchor whose negatives are all
-            that far draws each with equal probability.
+            they have no loss; None draws them. An anchor without a nearer negative
+            draws each with equal probability.
 
     Returns:
         Constants `[A, G]` in 0 to 1; a row sums to 1, or to 0 without negatives.

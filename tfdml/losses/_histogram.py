@@ -12,19 +12,19 @@ class HistogramLoss(PairLoss):
     """Histogram loss: how often a negative pair is more similar than a positive one.
 
     The similarities of the positive and of the negative pairs of the batch are counted
-    in histograms h+ and h- with nodes t_1 = -1, t_2 = -1 + Delta, ..., t_R = 1.
-    A similarity between two nodes is shared between them by its distance from each.
-    The loss estimates the probability that a random negative pair is more similar than
+    in histograms h+ and h- with nodes t_1 = -1, t_2 = -1 + Delta, ..., t_R = 1. A
+    similarity between two nodes is shared between them by its distance from each. The
+    loss estimates the probability that a random negative pair is more similar than
     a random positive pair:
 
         L = sum over r of h-_r (sum over q <= r of h+_q)
 
     from 0 to 1; Delta is its only parameter. The value of an anchor is the share of its
     positive pairs in L, times the number of anchors, so that the mean over the batch is
-    L. An anchor without positives adds 0; without any positive or
-    any negative pair in the batch the loss is 0.
+    L. An anchor without positives adds 0; a batch without positive or without negative
+    pairs has the loss 0.
 
-    Each similarity is put into two bins: O(B^2 + R) operations, and B x R memory
+    Each similarity is added to two bins: O(B^2 + R) operations, and B x R memory
     besides the matrix. The gradient of a similarity exactly on a node, such as that of
     equal embeddings, is that of the interval to its right (at 1, to its left).
 

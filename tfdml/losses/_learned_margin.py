@@ -34,7 +34,7 @@ class LearnedMarginLoss(MetricLoss):
     Args:
         num_classes: Number of boundaries, as in the layer.
         alpha: Margin on each side of the boundary, at least 0, a Euclidean distance.
-        nu: Weight of the boundaries themselves, at least 0; it keeps them small.
+        nu: Weight of the boundaries themselves, at least 0, which keeps them small.
         average: `"active"`: T counts the hinges above 0, as in the authors' code.
             `"valid"`: T counts all pairs.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
@@ -43,6 +43,7 @@ class LearnedMarginLoss(MetricLoss):
         ValueError: An argument is out of range.
 
     Example:
+        >>> import keras
         >>> from tfdml.layers import ClassBoundaries
         >>> inputs = keras.Input((8,))
         >>> embeddings = keras.layers.Dense(4)(inputs)

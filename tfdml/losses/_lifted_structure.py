@@ -27,7 +27,7 @@ class LiftedStructureLoss(MetricLoss):
                           + sum over negatives l of j of e^(m - D_jl))
 
     and the loss is 1 / (2 |P|) sum over the unordered positive pairs P of
-    max(0, J_ij)^2. It is computed from one log-sum-exp r_i of each row,
+    max(0, J_ij)^2. It is computed from one log-sum-exp r_i per row,
     J_ij = D_ij + log(e^r_i + e^r_j): O(B^2), where published implementations list all
     negatives of all pairs.
 

@@ -28,17 +28,17 @@ class LogRatioLoss(ContinuousLoss):
     `epsilon`.
 
     Labels are continuous, and every item of the batch is an anchor and in the gallery.
-    An item at label distance 0 from an anchor (a duplicate)
-    is left out of its list, as the target ratio is undefined. An anchor with fewer than
-    two others adds 0. NaN in a label or an embedding makes the loss NaN.
+    An item at label distance 0 from an anchor (a duplicate) is left out for that
+    anchor, as the target ratio is undefined. An anchor with fewer than two others adds
+    0. NaN in a label or an embedding makes the loss NaN.
 
     Args:
         label_distance: D between labels. `"squared_euclidean"` takes `y_true` as
             vectors `[B]` or `[B, ...]`. `"precomputed"` takes `y_true` as the matrix of
             distances `[B, B]`; row a belongs to anchor a, and the diagonal does not
             count. A function of (labels, labels) returns that matrix, for example
-            `segmentation_distance` or `caption_distance` of `tfdml.ops`.
-            Distances must not be negative.
+            `segmentation_distance` or `caption_distance` of `tfdml.ops`. Distances must
+            not be negative.
         epsilon: Number added to D(f_a, f_i) before the logarithm, at least 0. With 0,
             an item whose embedding equals the anchor's is left out, which makes the
             loss discontinuous.
@@ -55,8 +55,8 @@ class LogRatioLoss(ContinuousLoss):
         >>> float(loss(poses, 5 * poses)) < 1e-9  # equal ratios
         True
 
-    The authors' code differs from their paper: it takes unsquared distances, which
-    makes the loss a quarter, adds 1e-6 to label distances too, so that one duplicate
+    The authors' code differs from their paper: it uses unsquared distances, which
+    gives a quarter of the loss, adds 1e-6 to label distances too, so that one duplicate
     outweighs the batch, and uses the first item of a batch as the only anchor
     (`reduction=None` gives the anchors one by one).
 

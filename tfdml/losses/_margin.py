@@ -24,9 +24,9 @@ class MarginLoss(PairLoss):
         L = 1/T (sum_pos max(0, D_ij - beta + alpha)
                  + sum_neg max(0, alpha + beta - D_ij))
 
-    T is the number of terms above 0 or of all pairs. The paper draws as many negatives
-    as positives by their distance: that is `DistanceWeightedMarginLoss`. For boundaries
-    that are learned see `LearnedMarginLoss`.
+    T is the number of terms above 0 or of all pairs. The paper draws one negative per
+    positive by distance, as `DistanceWeightedMarginLoss` does. For learned boundaries
+    see `LearnedMarginLoss`.
 
     A batch without positives still pushes negatives apart, and a batch without
     negatives still pulls positives together. A term exactly at its margin has a zero

@@ -26,9 +26,9 @@ class MultiSimilarityLoss(PairLoss):
     are positives like others; the authors' code excludes every positive with
     S > 1 - 1e-5, in order to exclude the anchor itself.
 
-    The paper gives beta = 50 and lambda = 1, the authors' code beta = 40 and
+    The paper has beta = 50 and lambda = 1, the authors' code beta = 40 and
     lambda = 0.5. The defaults are the paper's scales and the code's threshold: with
-    lambda = 1 the terms of negatives vanish next to those of positives.
+    lambda = 1 the terms of negatives are negligible beside those of positives.
 
     Args:
         positive_scale: alpha, above 0.

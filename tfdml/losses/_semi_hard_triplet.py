@@ -16,8 +16,8 @@ from tfdml.ops import (
 class SemiHardTripletLoss(_DistanceLoss):
     """Triplet loss of each positive pair with its semi-hard negative.
 
-    The negative n of a pair (a, p) is the nearest with D_an > D_ap, or, where none is
-    that far, the farthest of all. Over the P positive pairs, ordered:
+    The negative n of a pair (a, p) is the nearest with D_an > D_ap, or the farthest
+    negative if there is none. Over the P positive pairs, ordered:
 
         L = 1/P sum max(0, D_ap - D_an + margin)
 
@@ -25,8 +25,8 @@ class SemiHardTripletLoss(_DistanceLoss):
     same name to the rule of `SemiHardWindowTripletLoss`.
 
     A pair without a negative adds 0, and a batch without positives has the loss 0.
-    Negatives at equal distances share the gradient. The loss jumps
-    where D_an = D_ap, as at duplicates, and rounding decides there.
+    Negatives at equal distances share the gradient. The loss is discontinuous where
+    D_an = D_ap, as for duplicates, and depends on rounding there.
 
     Args:
         margin: By how much the negative must be farther, at least 0.

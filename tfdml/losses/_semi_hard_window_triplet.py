@@ -21,8 +21,8 @@ class SemiHardWindowTripletLoss(_DistanceLoss):
 
         L = 1/T sum (D_ap - D_an + margin)
 
-    A batch without such triplets has the loss 0. The loss jumps where D_an = D_ap, as
-    at duplicates, and rounding decides there.
+    A batch without such triplets has the loss 0. The loss is discontinuous where
+    D_an = D_ap, as for duplicates, and depends on rounding there.
 
     Args:
         margin: Width of the window, at least 0.

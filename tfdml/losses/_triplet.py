@@ -26,7 +26,7 @@ class TripletLoss(_DistanceLoss):
     T is the number of valid triplets, or of those above 0. This is the expectation of
     the loss under uniform sampling of triplets. No triplet is listed: the count of the
     triplets above 0 that each pair is in gives value and gradient exactly, in O(B^2)
-    memory (see `tfdml.ops`).
+    memory.
 
     An anchor without positives or without negatives adds 0; a batch without triplets
     has the loss 0. A triplet exactly at the margin adds 0 and has a zero gradient.

@@ -20,23 +20,23 @@ class WeightedContrastiveLoss(MetricLoss):
     of small classes far more often than others. With D the Euclidean distance, the
     loss is the mean over all ordered pairs (i, j) of the batch of
 
-        W_ij^delta D_ij^2                 for positives
+        W_ij^delta D_ij^2                    for positives
         W_ij^delta max(0, margin - D_ij)^2   for negatives
 
-    where W is the chance of the pair among all pairs of the data set over its chance in
-    the design (see `tfdml.batch_designs.group_importance`). With delta = 1 its
-    expectation is the mean over all pairs of the data set, with delta = 0 it is
-    `ContrastiveLoss`.
+    where W is the probability of the pair among all pairs of the data set divided by
+    its probability in the design (see `tfdml.batch_designs.group_importance`). With
+    delta = 1 its expectation is the mean over all pairs of the data set, with delta = 0
+    it is `ContrastiveLoss`.
 
     A class with fewer than m images cannot be drawn in this design: W is 0 for its
-    pairs. W needs both labels of a pair, so the loss needs a batch that is compared
-    with itself. A label that is not in `class_counts` is refused; inside a compiled
+    pairs. W depends on both labels of a pair, so the loss compares a batch with itself.
+    A label that is not in `class_counts` is refused; inside a compiled
     function, where values are unknown, the loss is NaN instead.
 
     In the p-random design (`positive_probability`), rows 2t and 2t + 1 of the batch are
     pair t, as `tfdml.batch_designs.PairBatches` draws them. Then the loss is the mean
     over these pairs alone, i the first row, j the second, with the W of that design
-    (see `tfdml.batch_designs.random_pair_importance`), which leaves out classes of one
+    (see `tfdml.batch_designs.random_pair_importance`), which excludes classes of one
     image. The value of a first row is twice that of its pair, that of a second row 0,
     so that the mean over the batch is the mean over the pairs.
 
@@ -48,7 +48,7 @@ class WeightedContrastiveLoss(MetricLoss):
         positive_probability: p, from 0 to 1, for batches of pairs of the p-random
             design. Not given if m and n are.
         margin: The distance that negatives should have, above 0.
-        power: delta, at least 0. Between 0 and 1 weakens the weights.
+        power: delta, at least 0. Values below 1 weaken the weights.
         normalize: Whether embeddings are scaled to unit length first.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
 

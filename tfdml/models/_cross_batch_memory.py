@@ -129,8 +129,8 @@ class CrossBatchMemory(keras.Model):
             embeddings: Embeddings of the batch, `[B, dimension]`.
 
         Returns:
-            Embeddings `[B + size, dimension]`, positives and negatives
-            `[B, B + size]`. The newest items of the memory come first.
+            Embeddings `[B + size, dimension]`, positives and negatives `[B, B + size]`.
+            The newest items of the memory come first.
         """
         past = ops.cast(ops.convert_to_tensor(self.past_embeddings), embeddings.dtype)
         past_labels = ops.convert_to_tensor(self.past_labels)
