@@ -167,10 +167,12 @@ class Lock:
 
     def close(self) -> None:
         """Release the lock. In a forked process, the parent keeps it."""
-        if self._close.alive and self._process == os.getpid():
-            # Closing alone would not do: forked processes have the file open too.
-            unlock_descriptor(self._handle)
-        self._close()
+        try:
+            if self._close.alive and self._process == os.getpid():
+                # Closing alone would not do: forked processes have the file open too.
+                unlock_descriptor(self._handle)
+        finally:
+            self._close()
 
 
 @contextmanager

@@ -62,7 +62,7 @@ def each_step(prepare, action, stop):
 
 def _failed(action, step, stop):
     def fail():
-        raise stop
+        raise type(stop)(*stop.args)  # a new one: its traceback keeps objects alive
 
     try:
         with _armed(step, fail):

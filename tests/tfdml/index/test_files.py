@@ -1,4 +1,4 @@
-"""The folder of a saved index: moves, copies, kills, and files that do not fit."""
+"""The folder of a saved index: places, replacements, and files that do not fit."""
 
 import json
 import os
@@ -20,7 +20,6 @@ from tests.support.saved_indexes import (
     rewrite_manifest,
     run_python,
     snapshot,
-    use_method,
 )
 from tfdml.index import ExactIndex, IndexFileError, ScannIndex, load_index
 from tfdml.index.storage import _files as files
@@ -56,38 +55,6 @@ def rich_index(index_class=ExactIndex):
 # Loading
 
 
-@METRICS
-@METHODS
-def test_loaded_scann_index_answers_as_before(metric, method, monkeypatch, tmp_path):
-    use_method(method, monkeypatch.setattr)
-    gallery = clustered(2000)
-    built = ScannIndex.build(gallery, metric=metric, model_fingerprint="m1")
-    built.save(tmp_path / "index")
-    use_method("exact", monkeypatch.setattr)  # the saved settings count
-    loaded = load_index(tmp_path / "index", model_fingerprint="m1")
-    assert type(loaded) is ScannIndex
-    assert loaded.settings == built.settings
-    assert loaded.settings.method == method
-    assert (len(loaded), loaded.dimension, loaded.metric) == (2000, 8, metric)
-    for k in (1, 10, 500):
-        before, after = built.search(gallery[:30], k), loaded.search(gallery[:30], k)
-        np.testing.assert_array_equal(after.ids, before.ids)
-        np.testing.assert_array_equal(after.scores, before.scores)
-
-
-@METRICS
-def test_loaded_exact_index_answers_as_before(metric, tmp_path):
-    gallery = clustered(200)
-    built = ExactIndex.build(gallery, metric=metric, model_fingerprint="m1")
-    built.save(tmp_path / "index")
-    loaded = load_index(str(tmp_path / "index"))
-    assert type(loaded) is ExactIndex
-    assert loaded.model_fingerprint == "m1"
-    before, after = built.search(gallery[:30], 10), loaded.search(gallery[:30], 10)
-    np.testing.assert_array_equal(after.ids, before.ids)
-    np.testing.assert_array_equal(after.scores, before.scores)
-
-
 @BOTH
 def test_changed_index_comes_back_with_all_it_held(index_class, tmp_path):
     index = rich_index(index_class)
@@ -103,20 +70,6 @@ def test_changed_index_comes_back_with_all_it_held(index_class, tmp_path):
         after = loaded.search(queries, 7, where=where)
         np.testing.assert_array_equal(after.ids, before.ids)
         np.testing.assert_array_equal(after.scores, before.scores)
-
-
-@BOTH
-@pytest.mark.parametrize("ids", [[], [1], ["a"]])
-def test_emptied_index_comes_back(index_class, ids, tmp_path):
-    index = index_class.build(np.ones((len(ids), 3)), ids=ids)
-    index.remove(ids)
-    index.save(tmp_path / "index")
-    loaded = load_index(tmp_path / "index")
-    assert len(loaded) == 0
-    assert loaded.search(np.ones((2, 3))).ids.shape == (2, 0)
-    with loaded:
-        loaded.add(np.ones((1, 3)), ids or ["b"])
-    assert load_index(tmp_path / "index").ids.tolist() == (ids or ["b"])
 
 
 def test_notes_come_back_as_json_keeps_them(tmp_path):
@@ -162,57 +115,7 @@ def test_notes_without_end_are_refused(tmp_path):
         index.save(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "given", [{"embed": 3}, {"model_fingerprint": 3}, {"model_fingerprint": [1, 2]}]
-)
-def test_wrong_argument_of_a_load_is_no_damage(given, tmp_path):
-    ExactIndex.build(np.eye(2)).save(tmp_path)
-    (name,) = given
-    with pytest.raises(ValueError, match=f"`{name}` must be a") as error:
-        ExactIndex.load(tmp_path, **given)
-    assert not isinstance(error.value, IndexFileError)
-
-
 # Places
-
-
-@METHODS
-def test_copy_outlives_its_original(method, monkeypatch, tmp_path):
-    use_method(method, monkeypatch.setattr)
-    gallery = clustered(500)
-    index = ScannIndex.build(gallery)
-    index.save(tmp_path / "original")
-    true = index.search(gallery[:20], k=5)
-    shutil.copytree(tmp_path / "original", tmp_path / "copy")
-    for path in (tmp_path / "original").rglob("*.npy"):
-        path.write_bytes(b"changed")
-    copied = load_index(tmp_path / "copy")
-    shutil.rmtree(tmp_path / "original")
-    (tmp_path / "copy").rename(tmp_path / "moved")
-    moved = load_index(tmp_path / "moved")
-    shutil.rmtree(tmp_path / "moved")  # a loaded index needs its files no more
-    for loaded in (copied, moved):
-        np.testing.assert_array_equal(loaded.search(gallery[:20], k=5).ids, true.ids)
-
-
-def test_saved_index_names_no_machine_path(tmp_path, monkeypatch):
-    use_method("tree", monkeypatch.setattr)
-    ScannIndex.build(clustered(500)).save(tmp_path / "index")
-    for content in snapshot(tmp_path / "index").values():
-        assert str(tmp_path).encode() not in content
-
-
-@METHODS
-def test_saved_index_has_no_pickle(method, tmp_path, monkeypatch):
-    use_method(method, monkeypatch.setattr)
-    index = rich_index(ScannIndex)
-    index.save(tmp_path)
-    names = {path.name for path in snapshot(tmp_path)}
-    assert {path.rpartition(".")[2] for path in names} <= {
-        "json", "log", "npy", "pb", "pbtxt",
-    }  # fmt: skip
-    for path in tmp_path.rglob("*.npy"):
-        np.load(path, allow_pickle=False)
 
 
 def test_folders_above_are_made_and_a_link_to_one_is_followed(tmp_path):
@@ -279,20 +182,6 @@ def test_files_beside_an_index_stay(tmp_path):
     assert len(load_index(tmp_path)) == 3
 
 
-def test_failed_save_leaves_the_old_index(tmp_path, monkeypatch):
-    ExactIndex.build(np.eye(2)).save(tmp_path)
-    before = snapshot(tmp_path)
-
-    def full(*args, **kwargs):
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(np, "save", full)
-    with pytest.raises(OSError, match="No space left"):
-        ExactIndex.build(np.eye(3)).save(tmp_path)
-    assert snapshot(tmp_path) == before
-    assert entries(tmp_path) == 3
-
-
 def test_all_is_on_the_disk_before_the_rename_and_the_rename_after(
     tmp_path, monkeypatch
 ):
@@ -319,63 +208,6 @@ def test_all_is_on_the_disk_before_the_rename_and_the_rename_after(
     # The entries of the folder are the last: the data's and the log's are in it.
     assert before[-1] == str(folder)
     assert after == ["rename", str(folder)]
-
-
-@pytest.mark.parametrize("call", range(10))
-def test_interrupt_at_any_step_of_a_save_leaves_an_index_that_takes_changes(
-    call, tmp_path, monkeypatch
-):
-    index = ExactIndex.build(np.eye(2))
-    index.save(tmp_path)
-    index.add([[1, 1]], [2])
-    fsync, left = os.fsync, call
-
-    def interrupted(handle):
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise KeyboardInterrupt
-        fsync(handle)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            index.save(tmp_path)
-    assert load_index(tmp_path).ids.tolist() == [0, 1, 2]
-    if call < 9:
-        index.add([[1, 2]], [3])
-    else:  # it was replaced, and does not know
-        with pytest.raises(IndexFileError, match="Save it again"):
-            index.add([[1, 2]], [3])
-        assert 3 not in index
-        index.save(tmp_path)
-        index.add([[1, 2]], [3])
-    index.close()
-    assert load_index(tmp_path).ids.tolist() == [0, 1, 2, 3]
-
-
-def test_failure_after_the_rename_loses_no_later_change(tmp_path, monkeypatch):
-    index = ExactIndex.build(np.eye(2))
-    index.save(tmp_path)
-    index.add([[1, 1]], [2])
-    sync = files.sync
-
-    def fails_late(path):
-        if path == tmp_path and not (tmp_path / "manifest.json.new").exists():
-            raise OSError("Input/output error")
-        sync(path)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(files, "sync", fails_late)
-        with pytest.raises(OSError, match="Input/output"):
-            index.save(tmp_path)
-    with pytest.raises(IndexFileError, match=r"replaced.*Save it again"):
-        index.add([[1, 2]], [3])
-    assert 3 not in index
-    index.save(tmp_path)
-    index.add([[1, 2]], [3])
-    index.close()
-    assert load_index(tmp_path).ids.tolist() == [0, 1, 2, 3]
 
 
 def test_leavings_that_cannot_be_removed_fail_no_save(tmp_path, monkeypatch):
@@ -463,15 +295,6 @@ def test_missing_index_is_named(tmp_path):
     for name in ("nowhere", "file", "folder"):
         with pytest.raises(IndexFileError, match=r"holds no index.*manifest\.json"):
             load_index(tmp_path / name)
-
-
-@BOTH
-def test_index_of_another_model_is_refused(index_class, tmp_path):
-    index_class.build(np.eye(2), model_fingerprint="m1").save(tmp_path)
-    assert index_class.load(tmp_path, model_fingerprint="m1").model_fingerprint == "m1"
-    for load in (load_index, index_class.load):
-        with pytest.raises(IndexFileError, match=r"`model_fingerprint`.*'m1'.*'m2'"):
-            load(tmp_path, model_fingerprint="m2")
 
 
 def test_index_of_another_class_is_refused(tmp_path):
@@ -665,72 +488,3 @@ def test_no_file_stays_open(tmp_path):
         with pytest.raises(IndexFileError):
             load_index(tmp_path / "nowhere")
     assert len(os.listdir("/proc/self/fd")) == before
-
-
-KILLED_SAVES = """
-    import os, shutil, sys
-    from pathlib import Path
-    import numpy as np
-    from tfdml.index import ExactIndex, load_index
-
-    folder = Path(sys.argv[1])
-    left, armed = 0, False
-
-    def die(event, args):
-        # Python reports each step on files before it is done.
-        global left
-        if armed and event.split(".")[0] in ("open", "os", "shutil", "fcntl"):
-            left -= 1
-            if left < 0:
-                os._exit(9)
-
-    sys.addaudithook(die)
-    steps, lengths = 0, []
-    while True:
-        shutil.rmtree(folder, ignore_errors=True)
-        old, new = ExactIndex.build(np.eye(2)), ExactIndex.build(np.eye(3, 2) + 1)
-        if sys.argv[2] != "create":
-            old.save(folder)
-        if (child := os.fork()) == 0:
-            if sys.argv[2] == "changed":  # what a service does
-                new = load_index(folder)
-                new.add([[1, 1]], [2])
-            left, armed = steps, True
-            new.save(folder)
-            os._exit(0)
-        killed = os.waitpid(child, 0)[1] != 0
-        try:
-            lengths.append(len(load_index(folder)))
-        except ValueError:
-            lengths.append(0)
-        old = ExactIndex.build(np.eye(2))
-        old.save(folder)  # the leavings are in nobody's way
-        assert len(load_index(folder)) == len(old)
-        assert len(list(folder.iterdir())) == 3
-        old.close()
-        if not killed:
-            break
-        steps += 1
-    print(*lengths)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("mode", "before"), [("replace", 2), ("create", 0)])
-def test_save_that_is_killed_at_any_step_leaves_the_old_index(mode, before, tmp_path):
-    result = run_python(KILLED_SAVES, str(tmp_path / "index"), mode)
-    assert result.returncode == 0, result.stderr
-    lengths = [int(number) for number in result.stdout.split()]
-    switch = lengths.index(3)
-    assert lengths == [before] * switch + [3] * (len(lengths) - switch)
-    assert switch >= 10  # steps before the rename were indeed killed
-    assert len(lengths) > switch + 1
-
-
-@pytest.mark.slow
-def test_save_of_a_changed_index_that_is_killed_at_any_step_loses_nothing(tmp_path):
-    result = run_python(KILLED_SAVES, str(tmp_path / "index"), "changed")
-    assert result.returncode == 0, result.stderr
-    lengths = result.stdout.split()
-    assert len(lengths) > 15
-    assert set(lengths) == {"3"}

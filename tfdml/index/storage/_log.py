@@ -345,8 +345,10 @@ class ChangeLog:
 
     def close(self) -> None:
         """Close the file and release its lock."""
-        self._lock.close()
-        self._file.close()
+        try:
+            self._lock.close()
+        finally:
+            self._file.close()
 
 
 def lock_log(path: Path) -> Lock:
