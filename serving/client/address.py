@@ -1,4 +1,4 @@
-"""Where the client finds a model: the address that a user writes, in its parts."""
+"""Parse the address of a model."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from serving.web.access import is_loopback
 _VERSION = re.compile(r"(/versions/[0-9]+|/labels/\w+)$")
 _CHOICE = r"(?:/versions/(?P<version>[0-9]{1,18})|/labels/(?P<label>\w+))?"
 _PATHS = {
-    # REST may stand below a path of a proxy, a gRPC call cannot.
+    # REST may be below a path of a proxy, a gRPC call cannot.
     "http": re.compile(rf"(?:/[^?#]*)?/v1/models/(?P<name>[^/:]+){_CHOICE}"),
     "grpc": re.compile(rf"(?:/v1/models)?/(?P<name>[^/:]+){_CHOICE}"),
 }

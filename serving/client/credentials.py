@@ -1,4 +1,4 @@
-"""What the client needs beside an address: its token, and whom it trusts."""
+"""Hold the token of a client, and the certificates that it trusts and shows."""
 
 import re
 import ssl
@@ -48,13 +48,13 @@ def refused_certificate(url: str, reason: object) -> EndpointError:
 
 @dataclass(frozen=True)
 class Credentials:
-    """How the client and the endpoint know each other.
+    """The token and the certificates of a client.
 
     Args:
         token: Sent with each request as `Authorization: Bearer TOKEN`; printable ASCII
-            without spaces. It stands in no error and no `repr`.
-        ca_file: Certificates (PEM) of those whose word for the endpoint counts, in the
-            place of the usual ones.
+            without spaces. No error and no `repr` shows it.
+        ca_file: Certificates (PEM) of the authorities that are trusted, in place of
+            the system's.
         certificate_file: The client's own certificate (PEM), where the endpoint asks
             for one.
         key_file: The key (PEM, not encrypted) of that certificate.

@@ -1,4 +1,4 @@
-"""Embedding a folder of images through an endpoint, into one NumPy file."""
+"""Embed a folder of images through an endpoint, into one NumPy file."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -36,7 +36,7 @@ _MOST_DIFFERENCE = 0.01
 
 @dataclass(frozen=True)
 class EmbeddingReport:
-    """What `embed_images` did.
+    """The result of `embed_images`.
 
     Attributes:
         file: The file that it wrote.
@@ -78,9 +78,9 @@ def embed_images(
     holds `embeddings`, float32 `[N, dimension]`; `paths`, text `[N]`, relative to the
     folder; `skipped_paths` and `skipped_reasons`; `model_name` and `model_version`.
 
-    What is done stands in `FILE.partial` meanwhile. If a run ends early, the next one
-    of the same images and the same version of the model goes on behind it; an image
-    that it left out stays left out. It first embeds a few images again, to see that
+    Until then, `FILE.partial` holds what is done. If a run ends early, the next run
+    with the same images and the same version of the model continues it; an image that
+    was left out stays left out. It first embeds a few images again, to see that
     the version is still the same model, and compares size and time of change of those
     that are done. All images are embedded by one version, the one that the address
     means at the beginning, although a new one may come up.
@@ -103,8 +103,8 @@ def embed_images(
         UnreadableImageError: A file is not an image; the message names it.
         NotADirectoryError, OSError: A folder or file is missing, or cannot be written.
         EndpointError: The endpoint did not answer, or not with embeddings.
-        ValueError: There are no images, or what an earlier run left is of other or
-            changed images or another model.
+        ValueError: There are no images, or an earlier run left a file of other or
+            changed images or of another model.
     """
     file = Path(file)
     if file.suffix != ".npz":
@@ -156,7 +156,7 @@ def _client_of_one_version(
     ) as client:
         version = client.metadata().version
         if version is None:
-            raise EndpointError(f"{url} does not tell the version of its model.")
+            raise EndpointError(f"{url} does not report the version of its model.")
         with client.at_version(version) as pinned:
             yield pinned
 

@@ -1,7 +1,7 @@
-"""Embeddings as they come, so that a run that was stopped goes on where it was.
+"""Keep the embeddings of a run, so that a run that was stopped can continue.
 
-A journal is a file of JSON lines: the first says what is embedded and with what, each
-further one holds an image, and what tells whether the image is still the same. A
+A journal is a file of JSON lines: the first says what is embedded and with what; each
+further line holds an image and its stamp, which changes when the file does. A
 line that was not finished when a run ended is dropped.
 """
 
@@ -30,18 +30,17 @@ def digest_of_list(paths: Iterable[str]) -> str:
 class Journal:
     """The embeddings of a run so far. A context manager: its end closes the file.
 
-    One process at a time may have a journal open. A journal that is there already is
-    gone on with.
+    One process at a time may have a journal open. An existing journal is continued.
 
     Args:
         file: Where it is, or goes.
         job: What is embedded and with what; values of JSON.
         paths: All images of the job, in the order in which they are added.
         stamps: For each of them, numbers that change when it does.
-        remedy: What to do where the file cannot be gone on with.
+        remedy: What to do if the file cannot be continued.
 
     Raises:
-        ValueError: The file is the journal of another job, or no journal, or an image
+        ValueError: The file is the journal of another job or not a journal, or an image
             in it has changed.
         OSError: It cannot be read or written, or another process has it open.
     """

@@ -1,4 +1,4 @@
-"""What an endpoint says about its model, read from TF Serving's metadata."""
+"""Read what TF Serving's metadata say about a model."""
 
 from dataclasses import dataclass
 from typing import Any

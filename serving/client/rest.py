@@ -1,4 +1,4 @@
-"""The client's way over REST."""
+"""Speak TF Serving's REST protocol."""
 
 import base64
 import datetime
@@ -91,7 +91,7 @@ class RestConnection:
         response = self._send(method, suffix, body)
         try:
             reply = response.json()
-        except ValueError:  # bad JSON, or bytes that are no text
+        except ValueError:  # bad JSON, or bytes that are not text
             reply = None
         if response.is_error:
             stated = reply.get("error") if isinstance(reply, dict) else None

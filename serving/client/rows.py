@@ -1,4 +1,4 @@
-"""Requests of a bearable size, and the rows of numbers that answer them."""
+"""Split images into requests, and check the embeddings that answer them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any

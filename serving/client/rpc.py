@@ -1,4 +1,4 @@
-"""The client's way over gRPC. TensorFlow is imported, as the messages need it."""
+"""Speak TF Serving's gRPC protocol. Its messages need TensorFlow."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Work on a long list, a few batches at a time, with the results in its order."""
+"""Work on a long list, a few batches at a time; the results keep its order."""
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -35,7 +35,7 @@ def in_order(
             waited for: this is the place to have it end soon.
 
     Yields:
-        One result a batch.
+        One result per batch.
     """
     rest = iter(items)
     ahead: deque[Future[T]] = deque()

@@ -17,9 +17,9 @@ class _Option:
     """How the command line shows a field.
 
     Args:
-        group: Heading that it stands under.
-        help: What it says of it.
-        metavar: Name of its value.
+        group: Heading of its group.
+        help: Its description.
+        metavar: Placeholder of its value.
     """
 
     group: str

@@ -1,4 +1,4 @@
-"""Predict of TF Serving's gRPC protocol: checks, order and texts are those of 2.20."""
+"""Answer the messages of Predict; checks, order and texts are TF Serving 2.20's."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any

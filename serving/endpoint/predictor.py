@@ -1,4 +1,4 @@
-"""What every protocol does to predict: check the pictures, then wait in one queue."""
+"""Predict for every protocol: check the images, then wait in one queue."""
 
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -11,8 +11,8 @@ from serving.endpoint.models.servable import Servable
 from serving.endpoint.options import ServerOptions
 from serving.web.status import refuse
 
-_MOST_PICTURES = 4
-"""Pictures of the largest size that a request may hold.
+_MOST_IMAGES = 4
+"""Images of the largest size that a request may hold.
 
 An exported model decodes two at a time, so that the memory is bounded without this; it
 bounds the time that one request takes from the others.
@@ -24,8 +24,8 @@ class Predictor:
 
     Args:
         scheduler: Runs them, in batches or each by itself. `close` closes it.
-        max_pixels: Width times height above which a picture is refused before it is
-            decoded, at least 1. A small file may declare any size. All pictures of a
+        max_pixels: Width times height above which an image is refused before it is
+            decoded, at least 1. A small file may declare any size. All images of a
             request together may have four times as many.
 
     Raises:
@@ -56,14 +56,14 @@ class Predictor:
                 there.
             signature_name: Which signature of it.
             inputs: One array for each input of the signature.
-            waiting: Tells whether the client still waits. A request that nobody waits
+            waiting: Knows whether the client still waits. A request that nobody waits
                 for is not run.
 
         Returns:
             The outputs, once they are there; or the `StatusError` of the request.
 
         Raises:
-            StatusError: The queue is full, or a picture or all together have too
+            StatusError: The queue is full, or an image or all together have too
                 many pixels.
         """
         pixels = sum(
@@ -71,10 +71,10 @@ class Predictor:
             for name, array in inputs.items()
             if array.dtype == object
         )
-        most = _MOST_PICTURES * self._max_pixels
+        most = _MOST_IMAGES * self._max_pixels
         if pixels > most:
             refuse(
-                f"The pictures of the request have {pixels} pixels together; at most "
+                f"The images of the request have {pixels} pixels together; at most "
                 f"{most} are decoded for one request. Send fewer at a time."
             )
         return self._scheduler.submit(servable, signature_name, dict(inputs), waiting)

@@ -1,7 +1,7 @@
-"""Tensors of TF Serving's gRPC protocol: from `TensorProto` to arrays and back.
+"""Convert tensors of TF Serving's gRPC protocol: `TensorProto` to arrays and back.
 
 Requests are read by the rules of TensorFlow's `Tensor::FromProto`, which a fill value
-makes generous: a few bytes may stand for a tensor of any size. So the size is checked
+makes generous: a few bytes may represent a tensor of any size. So the size is checked
 before a tensor is made. Replies use the typed fields (`float_val`), as TF Serving does
 by default, because many clients read these fields and not `tensor_content`.
 """

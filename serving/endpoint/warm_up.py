@@ -1,4 +1,4 @@
-"""Warm-up requests: what a new version has to answer before anybody else asks it.
+"""Read, write and answer warm-up requests, before a new version serves anybody.
 
 The first runs of a model are slow, and a broken model often loads well. The file is
 that of TF Serving: `assets.extra/tf_serving_warmup_requests` in the folder of a
@@ -82,7 +82,7 @@ def warm_up(servable: Servable, version_folder: str | PathLike[str]) -> int:
 
     Raises:
         ValueError: The file cannot be read, or the version fails on a record; the error
-            tells its number, counted from 1.
+            names its number, counted from 1.
     """
     count = 0
     for count, request in enumerate(_requests(version_folder), start=1):
@@ -101,7 +101,7 @@ def _warm_up_file(version_folder: str | PathLike[str]) -> Path:
 
 
 def _requests(version_folder: str | PathLike[str]) -> Iterator[Any]:
-    """Read one record at a time: a file may hold a thousand pictures."""
+    """Read one record at a time: a file may hold a thousand images."""
     from google.protobuf.message import DecodeError
     from tensorflow_serving.apis import prediction_log_pb2
 

@@ -1,4 +1,4 @@
-"""The calibration that an exported model carries with it.
+"""Read and write the calibration that an exported model carries.
 
 It lies at `VERSION/assets.extra/calibration.json`: `assets.extra` is where TF Serving
 looks for files of others and loads none of its own from but warm-up requests. The
@@ -43,7 +43,7 @@ def save_calibration(
 ) -> None:
     """Add a calibration to an exported model, whole or not at all.
 
-    The description of the model, where it has one, tells it too. The fingerprint of
+    The description of the model, where it has one, holds it too. The fingerprint of
     the model stays what it was.
 
     Args:

@@ -20,7 +20,7 @@ from serving.endpoint.models.servable import DEFAULT_SIGNATURE, Servable
 from serving.endpoint.warm_up import read_warm_up_requests
 from serving.export.calibration import calibration_of_model, save_calibration
 from serving.export.exporting import MOST_IMAGES, check_destination, warm_up_with
-from serving.export.warm_up_images import synthetic_picture
+from serving.export.warm_up_images import synthetic_image
 from serving.search.gallery.gallery import Gallery, load_gallery
 from tfdml.export import (
     DESCRIBE,
@@ -58,8 +58,8 @@ class CombineReport:
     """What was joined; as text, a summary.
 
     Args:
-        gallery: Where the pictures are that are searched.
-        images: How many they are.
+        gallery: The gallery that is searched.
+        images: How many images it has.
         destination: Folder of the version.
         neighbors: How many images a query finds.
         method: How ScaNN searches, see `tfdml.index.ScannSettings`.
@@ -72,7 +72,7 @@ class CombineReport:
     method: str
 
     def __str__(self) -> str:
-        """Say it in a line."""
+        """Return it as one line."""
         return (
             f"Joined version {self.gallery.model_version} of "
             f"{self.gallery.model_name!r} and {self.images} images "
@@ -109,7 +109,7 @@ def combine(
         FileNotFoundError: There is no model or no index.
         ValueError: The index is of another model, or a file or argument is not as it
             should be.
-        RuntimeError: ScaNN's TensorFlow operators cannot be had here.
+        RuntimeError: ScaNN's TensorFlow operators are not available.
     """
     destination = Path(destination)
     check_destination(destination)
@@ -123,7 +123,7 @@ def combine(
             f"{version.folder}. Build it again with that version."
         )
     check_k(neighbors, len(index))
-    # ScaNN's files hold all pictures only where none was added or removed since.
+    # ScaNN's files hold all images only where none was added or removed since.
     index.compact()
     settings = _settings_of(index)
     description = read_description(version.folder)
@@ -150,10 +150,10 @@ def combine(
         name = destination.resolve().parent.name.replace(":", "_") or "model"
         servable = Servable(name, int(destination.name), folder)
         view = View(**description["preprocessing"]["config"])
-        pictures, batch_size = _warm_up_pictures(version.folder)
-        if not pictures:
-            pictures = [synthetic_picture(view)]
-        warm_up_with(servable, folder, pictures, view, batch_size)
+        images, batch_size = _warm_up_images(version.folder)
+        if not images:
+            images = [synthetic_image(view)]
+        warm_up_with(servable, folder, images, view, batch_size)
 
     write_whole(destination, write)
     return CombineReport(gallery, len(index), destination, neighbors, settings.method)
@@ -268,10 +268,10 @@ def _nearest(
         # In float64, as `ScannIndex` does: rounding decides which leaves are near.
         exact = tf.cast(embeddings, tf.float64)
         lengths = tf.norm(exact, axis=1, keepdims=True)
-        # ScaNN answers a NaN with the id 0 for all neighbours.
+        # ScaNN answers a NaN with the id 0 for all neighbors.
         has_direction = tf.debugging.Assert(
             tf.reduce_all(tf.math.is_finite(lengths) & (lengths > 0)),
-            ["An embedding has no direction: the model cannot search this picture."],
+            ["An embedding has no direction: the model cannot search this image."],
         )
         with tf.control_dependencies([has_direction]):
             queries = tf.cast(exact / lengths, tf.float32)
@@ -286,16 +286,16 @@ def _nearest(
     return nearest
 
 
-def _warm_up_pictures(folder: Path) -> tuple[list[bytes], int]:
-    """Return pictures of an embedder's warm-up requests, and their largest batch.
+def _warm_up_images(folder: Path) -> tuple[list[bytes], int]:
+    """Return images of an embedder's warm-up requests, and their largest batch.
 
-    The first 64 pictures are enough, however many requests somebody has written.
+    The first 64 images are enough, however many requests somebody has written.
     """
-    pictures: dict[bytes, None] = {}
+    images: dict[bytes, None] = {}
     batch_size = 1
     for request in read_warm_up_requests(folder):
         if request.model_spec.signature_name == DEFAULT_SIGNATURE:
             for tensor in request.inputs.values():
-                pictures.update(dict.fromkeys(tensor.string_val))
+                images.update(dict.fromkeys(tensor.string_val))
                 batch_size = max(batch_size, len(tensor.string_val))
-    return list(pictures)[:MOST_IMAGES], batch_size
+    return list(images)[:MOST_IMAGES], batch_size

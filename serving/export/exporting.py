@@ -1,4 +1,4 @@
-"""The work of `python -m serving export`: a run becomes a version to be served."""
+"""Export a run as a version to be served."""
 
 import hashlib
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from serving.endpoint.warm_up import warm_up, write_warm_up_requests
 from serving.export.calibration import calibration_of_run, save_calibration
 from serving.export.run_folder import view_of_run
 from serving.export.warm_up_images import (
-    encoded_pictures,
-    synthetic_picture,
-    training_pictures,
+    encoded_images,
+    synthetic_image,
+    training_images,
     warm_up_requests,
 )
 from tfdml.export import OutputType, update_description
@@ -22,7 +22,7 @@ from tfdml.images import View, list_images
 from tfdml.metrics import Calibration
 
 MOST_IMAGES = 64
-"""Most pictures in the warm-up requests of a version."""
+"""Most images in the warm-up requests of a version."""
 
 
 @dataclass(frozen=True)
@@ -65,16 +65,16 @@ def export_run(
     """Export the embedder of a run, with all that a server and its clients need.
 
     The version appears when it is complete: SavedModel, description, calibration, and
-    warm-up requests that it has answered. The warm-up requests hold pictures as they
+    warm-up requests that it has answered. The warm-up requests hold images as they
     are: the exported folder must not go where those may not.
 
     Args:
         run: Run folder, or a `.keras` file.
         destination: MODEL_BASE_PATH/VERSION, which must not exist.
         output_dtype: `"float16"` or `"int8"` adds a signature with such embeddings.
-        warm_up_images: Folder of pictures, or one, for the warm-up requests. By
+        warm_up_images: Folder of images, or one, for the warm-up requests. By
             default those that the run trained on; where they are gone, noise.
-        warm_up_count: How many pictures, 0 (no warm-up requests) to 64. At most 32 of
+        warm_up_count: How many images, 0 (no warm-up requests) to 64. At most 32 of
             them are in one request.
 
     Returns:
@@ -82,7 +82,7 @@ def export_run(
 
     Raises:
         FileExistsError: The version exists.
-        UnreadableImageError: A picture in `warm_up_images` is broken.
+        UnreadableImageError: An image in `warm_up_images` is broken.
         ValueError: There is no embedder, or an argument or file is not as it should
             be.
     """
@@ -105,8 +105,8 @@ def export_run(
     warnings: list[str] = []
     if not (source.parent / "recipe.json").is_file():
         warnings.append(
-            "there is no recipe.json beside the embedder, which tells what it sees of "
-            "a picture; pictures are squashed. Export the run folder if it was trained "
+            "there is no recipe.json beside the embedder to say what it sees of "
+            "an image; images are squashed. Export the run folder if it was trained "
             "otherwise."
         )
     written = 0
@@ -124,14 +124,14 @@ def export_run(
         model = Servable(name, int(destination.name), folder)
         if warm_up_count:
             shown = View(embedder.input_shape[1]) if view is None else view
-            pictures = _pictures(files, source.parent, warm_up_count, model, shown)
-            if not pictures:
+            images = _images_of(files, source.parent, warm_up_count, model, shown)
+            if not images:
                 warnings.append(
                     "the images that the run trained on are not to be found; the "
                     "warm-up requests hold noise. Name real ones with `--warm-up`."
                 )
-                pictures = [synthetic_picture(shown)]
-            written = warm_up_with(model, folder, pictures, shown, warm_up_count)
+                images = [synthetic_image(shown)]
+            written = warm_up_with(model, folder, images, shown, warm_up_count)
 
     export_embedder(
         embedder, destination, view, output_dtype=output_dtype, complete=complete
@@ -143,7 +143,7 @@ def check_destination(destination: Path) -> None:
     """Refuse a folder that no server would take for a version.
 
     Raises:
-        ValueError: Its name is no version number from 1 to 2^63 - 1.
+        ValueError: Its name is not a version number from 1 to 2^63 - 1.
     """
     name = destination.name
     if not (is_version(name) and int(name) >= 1):
@@ -156,7 +156,7 @@ def check_destination(destination: Path) -> None:
 def warm_up_with(
     servable: Servable,
     folder: Path,
-    pictures: list[bytes],
+    images: list[bytes],
     view: View,
     batch_size: int,
 ) -> int:
@@ -165,7 +165,7 @@ def warm_up_with(
     Args:
         servable: The model in `folder`.
         folder: Folder of the version.
-        pictures: Encoded pictures.
+        images: Encoded images.
         view: The view of the model.
         batch_size: Rows of the large requests, which have 32 at most.
 
@@ -175,7 +175,7 @@ def warm_up_with(
     Raises:
         ValueError: The model does not answer one.
     """
-    requests = warm_up_requests(servable, pictures, view, batch_size)
+    requests = warm_up_requests(servable, images, view, batch_size)
     write_warm_up_requests(folder, requests)
     return warm_up(servable, folder)
 
@@ -193,13 +193,13 @@ def _check_count(images: str | PathLike[str] | None, count: int) -> None:
         )
 
 
-def _pictures(
+def _images_of(
     files: list[Path] | None, run: Path, count: int, model: Servable, view: View
 ) -> list[bytes]:
     if files is not None:
-        return encoded_pictures(files, count, model, view)
-    trained = training_pictures(run)
-    return encoded_pictures(trained, count, model, view, skip_unreadable=True)
+        return encoded_images(files, count, model, view)
+    trained = training_images(run)
+    return encoded_images(trained, count, model, view, skip_unreadable=True)
 
 
 def _files_of(images: Path) -> list[Path]:
@@ -209,7 +209,7 @@ def _files_of(images: Path) -> list[Path]:
 
 
 def _source(file: Path) -> dict[str, Any]:
-    """Tell which weights these were, without the path of this machine."""
+    """Describe which weights these were, without the path on this machine."""
     with file.open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()
     run = file.resolve().parent.name

@@ -1,4 +1,4 @@
-"""Pictures to warm an exported model up with: real ones, of its training if they exist.
+"""Choose images to warm an exported model up: real ones of its training, if any.
 
 A server runs the requests before it answers others, so that the first client does not
 wait for what TensorFlow does once for each signature and size of batch.
@@ -21,19 +21,19 @@ MOST_ROWS = 32
 """Most rows of a request: a server that batches refuses one above its `max_batch_size`,
 and then the version."""
 
-_MOST_BYTES = 1_000_000  # of a picture that is sent as it is
+_MOST_BYTES = 1_000_000  # of an image that is sent as it is
 _BYTES_IN = "image_bytes"
 _PIXELS_IN = "images"
 
 
-def training_pictures(run: str | PathLike[str]) -> list[Path]:
-    """Find the pictures that a run trained on, where they still are.
+def training_images(run: str | PathLike[str]) -> list[Path]:
+    """Find the images that a run trained on, where they still are.
 
     Args:
-        run: The run folder; `recipe.json` and `splits.json` in it tell.
+        run: The run folder; with `recipe.json` and `splits.json`.
 
     Returns:
-        Files, perhaps none: the recipe is not there or damaged, or the pictures have
+        Files, perhaps none: the recipe is not there or damaged, or the images have
         gone.
     """
     try:
@@ -42,7 +42,7 @@ def training_pictures(run: str | PathLike[str]) -> list[Path]:
         if images.suffix.lower() == ".csv":
             with images.open(encoding="utf-8-sig", newline="") as file:
                 rows = [row for row in csv.DictReader(file) if row["split"] == "train"]
-            # Two boxes of one picture are two rows.
+            # Two boxes of one image are two rows.
             return list(dict.fromkeys(images.parent / row["path"] for row in rows))
         splits = json.loads((Path(run) / "splits.json").read_text("utf-8"))
         trained = set(splits["train"])
@@ -55,7 +55,7 @@ def training_pictures(run: str | PathLike[str]) -> list[Path]:
         return []
 
 
-def encoded_pictures(
+def encoded_images(
     files: Sequence[Path],
     count: int,
     servable: Servable,
@@ -63,7 +63,7 @@ def encoded_pictures(
     *,
     skip_unreadable: bool = False,
 ) -> list[bytes]:
-    """Read pictures as clients send them.
+    """Read images as clients send them.
 
     Args:
         files: From which `count` are taken, from all over the list.
@@ -74,15 +74,15 @@ def encoded_pictures(
         skip_unreadable: Leave out files that are broken or gone.
 
     Returns:
-        The encoded pictures.
+        The encoded images.
 
     Raises:
-        UnreadableImageError: A file is no picture; the message names it.
+        UnreadableImageError: A file is not an image; the message names it.
         FileNotFoundError: There is no such file.
     """
     count = min(count, len(files))
     positions = [index * len(files) // count for index in range(count)]
-    pictures = []
+    images = []
     for file in (files[position] for position in positions):
         try:
             pixels = read_image(file)
@@ -93,8 +93,8 @@ def encoded_pictures(
             raise
         if len(data) > _MOST_BYTES or not _is_decoded(data, servable):
             data = encode_png(view.reduced(pixels))
-        pictures.append(data)
-    return pictures
+        images.append(data)
+    return images
 
 
 def _is_decoded(data: bytes, servable: Servable) -> bool:
@@ -105,35 +105,35 @@ def _is_decoded(data: bytes, servable: Servable) -> bool:
     return True
 
 
-def synthetic_picture(view: View) -> bytes:
-    """Make a picture that stands in for real ones: seeded noise, as a PNG."""
+def synthetic_image(view: View) -> bytes:
+    """Make an image that stands in for real ones: seeded noise, as a PNG."""
     side = max(view.resize, view.image_size)
     generator = np.random.default_rng(0)
     return encode_png(generator.integers(0, 256, (side, side, 3), dtype=np.uint8))
 
 
 def warm_up_requests(
-    servable: Servable, pictures: Sequence[bytes], view: View, batch_size: int
+    servable: Servable, images: Sequence[bytes], view: View, batch_size: int
 ) -> list[Any]:
-    """Make requests for every signature that takes pictures.
+    """Make requests for every signature that takes images.
 
     Args:
         servable: The model that is to be warmed up.
-        pictures: Encoded pictures, at least one, which its graph decodes.
+        images: Encoded images, at least one, which its graph decodes.
         view: The view of the model.
-        batch_size: Rows of the large requests, which have 32 at most; pictures repeat
+        batch_size: Rows of the large requests, which have 32 at most; images repeat
             where they are fewer.
 
     Returns:
-        `PredictRequest` messages: each picture alone for `serving_default`, and one
-        picture and a batch of them for each signature that takes pictures.
+        `PredictRequest` messages: each image alone for `serving_default`, and one
+        image and a batch of them for each signature that takes images.
     """
-    seen = [view.central(read_image(picture)) for picture in pictures]
-    order = np.arange(min(batch_size, MOST_ROWS)) % len(pictures)
-    together, pixels = _rows(pictures)[order], np.stack(seen)[order]
+    seen = [view.central(read_image(image)) for image in images]
+    order = np.arange(min(batch_size, MOST_ROWS)) % len(images)
+    together, pixels = _rows(images)[order], np.stack(seen)[order]
     requests = [
-        _request(servable, DEFAULT_SIGNATURE, _BYTES_IN, _rows([picture]))
-        for picture in pictures[1:]
+        _request(servable, DEFAULT_SIGNATURE, _BYTES_IN, _rows([image]))
+        for image in images[1:]
     ]
     batches = {_BYTES_IN: together, _PIXELS_IN: pixels}
     for name, signature in servable.signatures.items():
@@ -144,8 +144,8 @@ def warm_up_requests(
     return requests
 
 
-def _rows(pictures: Sequence[bytes]) -> np.ndarray:
-    return np.array(pictures, dtype=object)
+def _rows(images: Sequence[bytes]) -> np.ndarray:
+    return np.array(images, dtype=object)
 
 
 def _request(servable: Servable, signature: str, key: str, rows: np.ndarray) -> Any:

@@ -35,10 +35,11 @@ def is_loopback(host: str) -> bool:
 class TokenAccess:
     """Lets in those who show a token of a file. `check` may be called from any thread.
 
-    The file has one token a line; blank lines and lines that begin with # are skipped.
+    The file has one token per line; blank lines, and lines that begin with #, are
+    skipped.
     It is read again when it changes, so that tokens are added and taken away without a
-    restart: write a new file beside it and rename it over the old one. A new file that
-    is broken or gone is logged, and the tokens read last stay valid.
+    restart: write a new file beside it and rename it over the old one. If the
+    new file is broken or missing, this is logged and the old tokens stay valid.
 
     Args:
         file: The file. Users other than its owner and group must not be able to read
@@ -48,8 +49,8 @@ class TokenAccess:
     Raises:
         FileNotFoundError: There is no such file.
         OSError: The file cannot be read.
-        ValueError: The file is open to others, has no token, or has a line that is no
-            token.
+        ValueError: The file is open to others, has no token, or has a line that is not
+            a token.
     """
 
     def __init__(self, file: str | PathLike[str]) -> None:
@@ -64,7 +65,7 @@ class TokenAccess:
             authorization_header: "Bearer TOKEN"; None if there is no such header.
 
         Raises:
-            StatusError: UNAUTHENTICATED. The text never tells what was sent.
+            StatusError: UNAUTHENTICATED. The text never shows what was sent.
         """
         self._read_again_if_changed()
         shown = _BEARER.fullmatch(authorization_header or "")
@@ -74,7 +75,7 @@ class TokenAccess:
                 "This server needs the header `Authorization: Bearer TOKEN`.",
             )
         digest = _digest(shown[1])
-        # All are compared, so that the time does not tell which one it was.
+        # All are compared, so that the time does not reveal which one it was.
         matches = [hmac.compare_digest(digest, known) for known in self._hashes]
         if not any(matches):
             raise StatusError(

@@ -1,4 +1,4 @@
-"""Reading the body of a request within limits of size, time and memory."""
+"""Read the body of a request within limits of size, time and memory."""
 
 import asyncio
 import contextlib
@@ -114,7 +114,7 @@ async def _discard(stream: AsyncIterator[bytes]) -> None:
 
 
 def _inflate(inflater: "zlib._Decompress", chunk: bytes) -> tuple[bytes, bytes]:
-    """Return the next piece, and what of the chunk is still to be decompressed."""
+    """Return the next piece, and the rest of the chunk, still compressed."""
     try:
         inflated = inflater.decompress(chunk, _PIECE_BYTES)
     except zlib.error as error:

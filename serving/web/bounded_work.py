@@ -1,4 +1,4 @@
-"""Slow work of a web application: in threads, bounded in number and in time."""
+"""Run slow work of a web application in threads, bounded in number and in time."""
 
 import asyncio
 import contextlib
@@ -16,10 +16,10 @@ TIMEOUT_SECONDS = 30.0
 
 
 class Room:
-    """Room for so many requests at one time; others are refused.
+    """A limit on the requests in progress at one time; others are refused.
 
     Args:
-        most: How many, at least 1.
+        most: The limit, at least 1.
     """
 
     def __init__(self, most: int) -> None:
@@ -31,7 +31,7 @@ class Room:
         """Take a place, which `leave` gives back.
 
         Raises:
-            HTTPException: 503, there is none.
+            HTTPException: 503, all places are taken.
         """
         with self._lock:
             if self._inside >= self._most:
@@ -52,7 +52,7 @@ class Room:
         """Hold a place until the block ends.
 
         Raises:
-            HTTPException: 503, there is none.
+            HTTPException: 503, all places are taken.
         """
         self.enter()
         try:
@@ -84,10 +84,10 @@ class BoundedWork:
 
         Args:
             work: The function.
-            late: What a client must know that gets no result in time, for the error.
+            late: Advice for a client that gets no result in time, for the error.
 
         Raises:
-            HTTPException: 503 where too much is done already, 504 where it took too
+            HTTPException: 503 if too much is in progress already, 504 if it took too
                 long.
         """
         self._room.enter()
@@ -105,5 +105,5 @@ class BoundedWork:
         self._room.leave()
 
     def close(self) -> None:
-        """Begin nothing any more."""
+        """Start no further work."""
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -68,13 +68,13 @@ def read_text_message(file: str | PathLike[str], kind: Any) -> Any:
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: It is not such a message; the error tells the line.
+        ValueError: It is not such a message; the error names the line.
     """
     return parse_text_message(Path(file).read_bytes(), file, kind)
 
 
 def parse_text_message(content: bytes, file: str | PathLike[str], kind: Any) -> Any:
-    """Return the message that a file holds of which the bytes have been read.
+    """Parse the content of a file that has been read.
 
     Args:
         content: The bytes.
@@ -85,7 +85,7 @@ def parse_text_message(content: bytes, file: str | PathLike[str], kind: Any) -> 
         The message.
 
     Raises:
-        ValueError: It is not such a message; the error tells the line.
+        ValueError: It is not such a message; the error names the line.
     """
     try:
         return text_format.Parse(content.decode("utf-8"), kind())

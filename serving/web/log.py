@@ -1,4 +1,4 @@
-"""The log of the endpoint: one line an event, one event a request, text or JSON.
+"""The log of the endpoint: one line per event, one event per request, text or JSON.
 
 A line holds what the server knows of a request, and of the client's own text only
 names and the request id. No image, tensor, header or token is ever logged. Control
@@ -42,7 +42,7 @@ _log = logging.getLogger("serving.requests")
 
 @dataclass(frozen=True)
 class RequestRecord:
-    """What is logged of a request.
+    """The fields that are logged of a request.
 
     Attributes:
         request_id: As `request_id` returned it.
@@ -96,12 +96,12 @@ def configure(
     """Bring all loggers of this process into one form. Call it once, at the start.
 
     uvicorn's own lines and Python's warnings take the same form; uvicorn's access log
-    is off, since each request has its line here. uvicorn must be told not to set up
-    logging again (`log_config=None`). Of other packages, warnings and errors are let
+    is off, since each request has its line here. uvicorn must not set up logging
+    again (`log_config=None`). Of other packages, warnings and errors are let
     through. What TensorFlow's C++ code writes to standard error is not seen by Python.
 
     Args:
-        log_format: "text" for people, "json" for machines: one object a line.
+        log_format: "text" for people, "json" for machines: one object per line.
         stream: Where the lines go; standard error by default.
 
     Raises:

@@ -37,7 +37,7 @@ def read_monitoring_config(file: str | PathLike[str]) -> str | None:
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: It is no such message, or the path cannot be served.
+        ValueError: It is not such a message, or the path cannot be served.
     """
     config = read_text_message(file, message_class("MonitoringConfig"))
     prometheus = config.prometheus_config

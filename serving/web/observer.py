@@ -1,4 +1,4 @@
-"""What happens round the answer to a request of any protocol: its line, its metrics."""
+"""Log and count the requests of any protocol."""
 
 import contextlib
 import time
@@ -22,7 +22,7 @@ class Version(Protocol):
 
 @dataclass
 class Observed:
-    """What becomes known of a request while it is answered.
+    """The facts of a request that become known while it is answered.
 
     Attributes:
         request_id: Goes back to the client.

@@ -1,4 +1,4 @@
-"""Listening sockets, and running web applications on them until a signal comes.
+"""Open listening sockets, and run web applications on them until a signal comes.
 
 A socket is opened before anything slow is done, so that a port that is taken is known
 at once and not after the model has been loaded.
@@ -112,7 +112,7 @@ async def _serve(
             uvicorn.Config(
                 application,
                 access_log=False,
-                log_config=None,  # what the process logs, and how, is its own affair
+                log_config=None,  # logging is configured by the process
                 ssl_context_factory=None if tls is None else lambda *_: tls,
                 timeout_graceful_shutdown=int(GRACE_SECONDS),
                 ws="none",

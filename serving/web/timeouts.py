@@ -1,4 +1,4 @@
-"""The HTTP protocol of a connection, with time limits for what the client must do."""
+"""Limit the time that a client of HTTP may hold up its connection."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
 class PromptH11Protocol(H11Protocol):
-    """Ends a connection whose client holds it up.
+    """A connection of HTTP that ends if its client holds it up.
 
     uvicorn 0.54 waits without end for the head of a request, for the rest of a body
     that was answered before all of it came, and for a client that does not read its

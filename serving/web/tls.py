@@ -24,12 +24,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SslConfig:
-    """Key and certificates of a server, which fit together.
+    """Key and certificates of a server, checked against each other.
 
     Attributes:
         server_key: Private key, PEM, without a password.
-        server_cert: Certificate, PEM, followed by those that it hangs on, if any.
-        custom_ca: Certificates that those of the clients must hang on, PEM.
+        server_cert: Certificate, PEM, followed by intermediate certificates, if any.
+        custom_ca: Certificates of the authorities that sign those of the clients, PEM.
         client_verify: Whether a client must show a certificate.
     """
 
@@ -52,10 +52,10 @@ def read_ssl_config(file: str | PathLike[str]) -> SslConfig:
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: It is no such message; a PEM text is missing or cannot be read; the
-            key does not belong to the certificate, or needs a password; a certificate
-            has ended or not begun; clients are to be verified without `custom_ca`. The
-            error never holds a part of the key.
+        ValueError: It is not such a message; a PEM text is missing or cannot be read;
+            the key does not belong to the certificate, or needs a password; a
+            certificate has ended or not begun; clients are to be verified without
+            `custom_ca`. The error never holds a part of the key.
     """
     try:
         message = read_text_message(file, message_class("SSLConfig"))
@@ -136,8 +136,8 @@ def _check(config: SslConfig, file: str | PathLike[str]) -> None:
         _certificates(config.custom_ca, "custom_ca", file)
     elif config.client_verify:
         raise ValueError(
-            f"`custom_ca` in {file} must hold the certificates that those of the "
-            "clients hang on, because `client_verify` is true."
+            f"`custom_ca` in {file} must hold the CA certificates that sign "
+            "those of the clients, because `client_verify` is true."
         )
 
 

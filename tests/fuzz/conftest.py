@@ -22,7 +22,7 @@ def _is_linux():
 
 @pytest.fixture(scope="package")
 def example_server(tmp_path_factory):
-    """The example model: pictures, numbers, strings, several signatures."""
+    """The example model: images, numbers, strings, several signatures."""
     path = tmp_path_factory.mktemp("fuzz") / "example"
     write_example_model(path / "1")
 
@@ -53,23 +53,23 @@ def example_server(tmp_path_factory):
 
 @pytest.fixture(scope="package")
 def embedder_server(tmp_path_factory):
-    """An embedder as `tfdml` exports it, for encoded pictures."""
+    """An embedder as `tfdml` exports it, for encoded images."""
     import keras
 
     from tfdml.export import export_embedder
     from tfdml.models import build_embedder
 
     path = tmp_path_factory.mktemp("fuzz") / "embedder"
-    # One start in 300 has nothing but dead units for a picture of one colour.
+    # One start in 300 has nothing but dead units for an image of one color.
     keras.utils.set_random_seed(1)
     export_embedder(build_embedder(32, 8, widths=(4, 8)), path / "1")
-    picture = {"b64": base64.b64encode(png(200, 90, 30)).decode()}
+    image = {"b64": base64.b64encode(png(200, 90, 30)).decode()}
     answers = []
 
     def check(server):
         response = httpx.post(
             f"{server.url}:predict",
-            json={"inputs": {"image_bytes": [picture]}},
+            json={"inputs": {"image_bytes": [image]}},
             timeout=ANSWER_SECONDS,
             trust_env=False,
         )

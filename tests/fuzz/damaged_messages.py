@@ -2,8 +2,6 @@
 
 from hypothesis import strategies as st
 
-__all__ = ["damaged_messages"]
-
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _NUMBERS = (0, 1, 2, 7, 127, 128, 2**31 - 1, 2**31, 2**32, 2**62, 2**63 - 1, 2**63)
 _STRINGS = (b"", b"x", b"\x00", b"\xff", b"serving_default", b"example", b"a" * 3000)

@@ -3,8 +3,6 @@
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-__all__ = ["FUZZ", "mutated"]
-
 FUZZ = settings(
     # The same requests in each run: a failure here fails again on any machine.
     derandomize=True,

@@ -8,15 +8,13 @@ from hypothesis import strategies as st
 from tests.fuzz.mutated_bytes import mutated
 from tests.support.example_model import png
 
-__all__ = ["BODIES", "bodies"]
-
-_PICTURE = {"b64": base64.b64encode(png(10, 20, 30)).decode()}
+_IMAGE = {"b64": base64.b64encode(png(10, 20, 30)).decode()}
 _BLACK = [[[0, 0, 0]] * 8] * 8
 
 _DOCUMENTS = (
-    {"instances": [{"image_bytes": _PICTURE}]},
-    {"instances": [_PICTURE, _PICTURE]},
-    {"inputs": {"image_bytes": [_PICTURE]}},
+    {"instances": [{"image_bytes": _IMAGE}]},
+    {"instances": [_IMAGE, _IMAGE]},
+    {"inputs": {"image_bytes": [_IMAGE]}},
     {
         "signature_name": "mixed",
         "instances": [

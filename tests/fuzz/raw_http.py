@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from tests.fuzz.server_process import ANSWER_SECONDS
 
-__all__ = ["Answer", "exchange", "request"]
-
 _PATIENCE_SECONDS = 0.1
 
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import httpx
 
-__all__ = ["ServerProcess"]
-
 ROOT = Path(__file__).parents[2]
 
 START_SECONDS = 120

@@ -1,4 +1,4 @@
-"""Damaged and lying pictures: refused, alone, and nothing else is disturbed."""
+"""Damaged and lying images: refused, alone, and nothing else is disturbed."""
 
 import struct
 import threading
@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import example, given
 
-from tests.fuzz.damaged_pictures import PICTURES, damaged_pictures, with_size
+from tests.fuzz.damaged_images import IMAGES, damaged_images, with_size
 from tests.fuzz.mutated_bytes import FUZZ
 from tests.fuzz.server_process import ANSWER_SECONDS
 from tests.support.example_model import png
@@ -22,11 +22,11 @@ GOOD = (png(200, 90, 30), png(20, 190, 230))
 
 @pytest.fixture(scope="module")
 def embed(embedder_server):
-    """Embeds pictures; returns the rows, or the text of the refusal."""
+    """Embeds images; returns the rows, or the text of the refusal."""
     with channel_to(f"127.0.0.1:{embedder_server.grpc_port}") as stubs:
 
-        def embed(*pictures):
-            request = predict_request({"image_bytes": pictures}, name="embedder")
+        def embed(*images):
+            request = predict_request({"image_bytes": images}, name="embedder")
             # A future keeps the code of a failed call, and raises only when asked.
             answer = stubs.prediction.Predict.future(
                 request, timeout=ANSWER_SECONDS, wait_for_ready=True
@@ -36,7 +36,7 @@ def embed(embedder_server):
                 return answer.details()
             response = answer.result()
             rows = tf.make_ndarray(response.outputs["embedding"])
-            assert rows.shape == (len(pictures), 8)
+            assert rows.shape == (len(images), 8)
             assert np.isfinite(rows).all()
             return rows
 
@@ -44,8 +44,8 @@ def embed(embedder_server):
 
 
 def lies():
-    """Small files that claim to be large pictures."""
-    for kind in PICTURES:
+    """Small files that claim to be large images."""
+    for kind in IMAGES:
         yield with_size(kind, 16_000, 16_000)
         yield with_size(kind, 65_000, 65_000)
         yield with_size(kind, 2**31 - 1, 1)
@@ -68,24 +68,24 @@ def png_bomb(side):
     )
 
 
-def test_pictures_of_each_kind_are_what_the_damage_begins_with(embed):
-    answers = {kind: embed(picture) for kind, picture in PICTURES.items()}
+def test_images_of_each_kind_are_what_the_damage_begins_with(embed):
+    answers = {kind: embed(image) for kind, image in IMAGES.items()}
     refused = {kind for kind, answer in answers.items() if isinstance(answer, str)}
     assert refused == {"palette bmp", "animated webp", "animated alpha webp"}
 
 
-def test_200_damaged_pictures_are_refused(embedder_server, embed):
+def test_200_damaged_images_are_refused(embedder_server, embed):
     refused = set()
 
     @FUZZ
-    @given(damaged_pictures())
+    @given(damaged_images())
     @example(png_bomb(12_000))
     @example(b"")
-    def send(picture):
+    def send(image):
         embedder_server.revive()
-        if isinstance(embed(picture), str):
-            refused.add(picture)
-        embedder_server.check_alive(picture)
+        if isinstance(embed(image), str):
+            refused.add(image)
+        embedder_server.check_alive(image)
 
     send()
     embedder_server.check_good_request()
@@ -93,35 +93,36 @@ def test_200_damaged_pictures_are_refused(embedder_server, embed):
 
 
 def test_lies_about_the_size_take_no_memory(embedder_server, embed):
-    for picture in set(lies()):
+    for image in set(lies()):
         embedder_server.revive()
-        embed(picture)
-        embedder_server.check_alive(picture)
+        embed(image)
+        embedder_server.check_alive(image)
 
 
-def test_row_of_a_damaged_picture_is_named_in_a_batch(embedder_server, embed):
+def test_row_of_a_damaged_image_is_named_in_a_batch(embedder_server, embed):
     first, last = embed(GOOD[0]), embed(GOOD[1])
     named = set()
 
     @FUZZ
-    @given(damaged_pictures())
-    def send(picture):
+    @given(damaged_images())
+    def send(image):
         embedder_server.revive()
-        answer = embed(GOOD[0], picture, GOOD[1])
+        answer = embed(GOOD[0], image, GOOD[1])
         if isinstance(answer, str):
             assert answer.startswith('Input "image_bytes", row 1: '), answer
-            named.add(picture)
+            named.add(image)
         else:
             np.testing.assert_allclose(answer[:1], first, atol=1e-5)
             np.testing.assert_allclose(answer[2:], last, atol=1e-5)
-        embedder_server.check_alive(picture)
+        embedder_server.check_alive(image)
 
     send()
     assert len(named) >= 200
 
 
-def test_good_pictures_beside_damaged_ones_are_answered_rightly(embedder_server, embed):
-    expected = [embed(picture) for picture in GOOD]
+@pytest.mark.full
+def test_good_images_beside_damaged_ones_are_answered_rightly(embedder_server, embed):
+    expected = [embed(image) for image in GOOD]
     ended, wrong, good_answers = threading.Event(), [], []
 
     def send_good(number):
@@ -132,11 +133,11 @@ def test_good_pictures_beside_damaged_ones_are_answered_rightly(embedder_server,
             good_answers.append(number)
 
     @FUZZ
-    @given(damaged_pictures())
-    def send(picture):
+    @given(damaged_images())
+    def send(image):
         embedder_server.revive()
-        embed(picture)
-        embedder_server.check_alive(picture)
+        embed(image)
+        embedder_server.check_alive(image)
 
     threads = [threading.Thread(target=send_good, args=[number]) for number in (0, 1)]
     for thread in threads:

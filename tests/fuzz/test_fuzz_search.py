@@ -63,8 +63,9 @@ def test_description_has_all_calls(operations):
     assert len(operations) == 13
 
 
+@pytest.mark.parametrize("examples", [12, pytest.param(40, marks=pytest.mark.full)])
 @pytest.mark.parametrize("mode", list(GenerationMode))
-def test_the_service_answers_as_its_description_says(page, operations, mode):
+def test_the_service_answers_as_its_description_says(page, operations, mode, examples):
     seen = set()
 
     def fuzz(operation):
@@ -74,7 +75,7 @@ def test_the_service_answers_as_its_description_says(page, operations, mode):
                 query = {"id": id_}
                 known |= operation.as_strategy(GenerationMode.POSITIVE, query=query)
 
-        @settings(FUZZ, max_examples=40, suppress_health_check=list(HealthCheck))
+        @settings(FUZZ, max_examples=examples, suppress_health_check=list(HealthCheck))
         @given(known | operation.as_strategy(mode))
         def send(case):
             url = str(page.base_url)
@@ -96,7 +97,7 @@ def test_the_service_answers_as_its_description_says(page, operations, mode):
     assert len(seen) > 10
 
 
-@settings(FUZZ, max_examples=150)
+@settings(FUZZ, max_examples=60)
 @given(
     path=st.sampled_from(["/api/search", "/api/images"]),
     kind=st.sampled_from(

@@ -28,11 +28,11 @@ def new_description(
 ) -> dict[str, Any]:
     """Describe a model that is being exported.
 
-    docs/export.md lists the members. Those that only its folder tells, such as the
+    docs/export.md lists the members. Those that only its folder shows, such as the
     fingerprint, are None.
 
     Args:
-        view: What it sees of a picture.
+        view: What it sees of an image.
         dimension: Length of its embeddings.
         signatures: For each signature that embeds, the type of `embedding`.
 
@@ -87,11 +87,11 @@ def parse_description(text: str | bytes) -> dict[str, Any]:
         The members.
 
     Raises:
-        ValueError: It is no description, or of a newer format.
+        ValueError: It is not a description, or of a newer format.
     """
     try:
         members = json.loads(text)
-    except ValueError as error:  # bad JSON, or bytes that are no text
+    except ValueError as error:  # bad JSON, or bytes that are not text
         raise ValueError(f"A model's description must be JSON: {error}.") from error
     if not isinstance(members, dict) or members.get("format") != _FORMAT:
         found = members.get("format") if isinstance(members, dict) else members

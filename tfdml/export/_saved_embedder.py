@@ -23,8 +23,8 @@ class SavedEmbedder:
         ValueError: The model cannot be loaded or has no such signature.
 
     Attributes:
-        image_size: Side of the model's pictures.
-        view: What of a picture they show.
+        image_size: Side of the model's images.
+        view: What of an image they show.
     """
 
     def __init__(self, folder: str | PathLike[str]) -> None:
@@ -67,7 +67,7 @@ class SavedEmbedder:
         self._constant = tf.constant
 
     def embed(self, images: np.ndarray) -> np.ndarray:
-        """Embed pictures that are in the view of the model.
+        """Embed images that are in the view of the model.
 
         Args:
             images: uint8 `[batch, size, size, 3]`, each from `view.central`.

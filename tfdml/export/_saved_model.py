@@ -39,9 +39,9 @@ def export_embedder(
     - `serving_default`: input `image_bytes`, DT_STRING `[batch]`, each an encoded
       JPEG, PNG, GIF (first frame), still WebP, or 24 or 32 bit BMP; output
       `embedding`, float32 `[batch, dimension]`, unit rows. An alpha channel is
-      composited on white, and the picture is brought into the view by an antialiased
+      composited on white, and the image is brought into the view by an antialiased
       bilinear filter, as the training reader does. TensorFlow sees neither the EXIF
-      orientation nor the transparent colour of a GIF: bring such pictures into the
+      orientation nor the transparent color of a GIF: bring such images into the
       training form before you send them (`serving.client` does).
     - `tensors`: input `images`, uint8 `[batch, size, size, 3]`, upright RGB already of
       the embedder's size; output `embedding`.
@@ -49,7 +49,7 @@ def export_embedder(
       `serving_default`, its outputs those of `tfdml.export._compact.compact_outputs`.
     - of another view than the squash, one more, such as `view_256` or
       `view_256_padded`: input `image_bytes`, output `images`, uint8
-      `[batch, size, size, 3]`, what the embedder sees of them. Its name tells clients
+      `[batch, size, size, 3]`, what the embedder sees of them. Its name shows clients
       the view (`tfdml.images.signature_name`).
     - `describe`: input `request`, DT_STRING `[batch]`, whose values say nothing; output
       `description`, for each row the text of `assets/tfdml.json`
@@ -60,7 +60,7 @@ def export_embedder(
     Args:
         embedder: Model with one input `[batch, size, size, 3]`, RGB of 0 to 255.
         folder: Where the SavedModel goes; it must not exist.
-        view: What the embedder saw of its training pictures; by default they were
+        view: What the embedder saw of its training images; by default they were
             squashed.
         output_dtype: `"float16"` or `"int8"` adds a signature with embeddings of that
             type. The default adds none.
@@ -69,8 +69,8 @@ def export_embedder(
 
     Raises:
         FileExistsError: `folder` exists.
-        ValueError: The embedder's input is not a square RGB picture of a fixed size
-            or its output not one embedding a picture, `view` is of another size, or
+        ValueError: The embedder's input is not a square RGB image of a fixed size
+            or its output not one embedding per image, `view` is of another size, or
             there is no such type.
         RuntimeError: Keras does not run on TensorFlow.
     """
@@ -167,7 +167,7 @@ def _write(
             lambda data: training_form(data, view),
             image_bytes,
             fn_output_signature=tf.TensorSpec([size, size, 3], tf.float32),
-            # Each picture that is being decoded takes 15 bytes a pixel (uint8 and then
+            # Each image that is being decoded takes 15 bytes per pixel (uint8 and then
             # float32), 1.5 GB at the endpoint's limit. The default is ten at a time.
             parallel_iterations=2,
         )
@@ -206,7 +206,7 @@ def _write(
     if view.resize:
         endpoints[signature_name(view)] = (show_view, bytes_in)
 
-    # Not keras.export.ExportArchive: that of Keras 3.15 loses assets which it is told
+    # Not keras.export.ExportArchive: that of Keras 3.15 loses assets which it is asked
     # to track, and builds the path they had into the graph.
     module = tf.Module()
     module.variables_of_embedder = [variable.value for variable in embedder.variables]

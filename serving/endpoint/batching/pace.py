@@ -1,4 +1,4 @@
-"""How long a batch that is not full waits for more rows."""
+"""Decide how long a batch that is not full waits for more rows."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ class Pace:
     """When a batch of one signature of one version is closed.
 
     Attributes:
-        enough: Rows from which on a batch does not wait.
+        enough: Number of rows at which a batch stops waiting.
         timeout: Seconds that a smaller one waits.
         last_run: Seconds of the run before; 0 if there is none.
         last_end: When it ended, by `time.monotonic`.

@@ -31,7 +31,7 @@ class Request:
         servable: The version that answers.
         signature_name: Which signature of it.
         inputs: One array for each input; not kept longer than it takes to answer.
-        waiting: Tells whether the client still waits.
+        waiting: Knows whether the client still waits.
         rows: Rows that may be put together with those of other requests, at least 1;
             None for a request that is run as it is.
         max_rows: Most rows a piece, at least 1.
@@ -84,7 +84,7 @@ class Request:
         ]
 
     def is_needed(self, place: int) -> bool:
-        """Tell whether a piece is to be run.
+        """Return whether a piece is to be run.
 
         It is not where the request was cancelled or answered, or a piece before it has
         failed.

@@ -27,7 +27,7 @@ def mergeable(
     Returns:
         Rows and a key: equal in requests for the same signature that can be merged.
         The rows are None for a request that is run as it is, such as one that does not
-        fit the signature: the model tells what is wrong with it.
+        fit the signature: the model says what is wrong with it.
     """
     if (
         signature is None
@@ -65,7 +65,7 @@ def merge_inputs(parts: Sequence[Arrays], padded_rows: int) -> Arrays:
 
 
 def pads_too_much(parts: Sequence[Arrays]) -> bool:
-    """Tell whether filling up shorter arrays would make a batch out of proportion.
+    """Return whether filling up shorter arrays would make a batch out of proportion.
 
     One long row among many short ones, or arrays long in different dimensions, would
     become far more than what the clients sent.
@@ -129,7 +129,7 @@ def padded_size(rows: int, allowed_sizes: Sequence[int]) -> int:
 
 
 def _is_batch_major(signature: Signature) -> bool:
-    """Tell whether the first dimension of every input and output is the batch."""
+    """Return whether the first dimension of every input and output is the batch."""
     return all(
         specs and all(spec.shape and spec.shape[0] is None for spec in specs.values())
         for specs in (signature.inputs, signature.outputs)

@@ -84,7 +84,7 @@ def _run_halves(pieces: list[Piece], allowed_sizes: Sequence[int]) -> None:
         _answer(first, outcome, allowed_sizes)
     second = _still_needed(pieces[middle:])
     if not first_failed and len(second) > 1:
-        # The culprit is in here: a run of this half as a whole would tell nothing.
+        # The culprit is in here: a run of this half as a whole would reveal nothing.
         _run_halves(second, allowed_sizes)
     elif second:
         _answer(second, _run_together(second, allowed_sizes), allowed_sizes)
@@ -222,7 +222,7 @@ def _logged(error: BaseException) -> BaseException:
 def _with_row(
     piece: Piece, error: StatusError, allowed_sizes: Sequence[int]
 ) -> StatusError:
-    """Name the row that the model refused, where rows are encoded pictures.
+    """Name the row that the model refused, where rows are encoded images.
 
     TensorFlow does not say it. Halves are run until one row is left: together about as
     much as the whole again, and only for requests that failed.

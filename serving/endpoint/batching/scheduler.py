@@ -34,8 +34,8 @@ from serving.endpoint.models.servable import Servable
 from serving.web.status import StatusCode, StatusError
 
 OnBatch = Callable[[Servable, Sequence[int], int, Sequence[float], float], None]
-"""Told of each batch: the version, the rows of each request in it (or piece of a long
-one), the rows that fill it up, the seconds that each waited in the queue, and the
+"""Called with each batch: the version, the rows of each request in it (or piece of a
+long one), the rows that fill it up, the seconds that each waited in the queue, and the
 seconds of its run. A request that ran alone as it was has waited, but has no rows: they
 may be any number, and a batch has at most `max_batch_size`."""
 
@@ -59,8 +59,8 @@ class BatchScheduler:
 
     Args:
         parameters: When a batch is closed, how large it may be and how many may wait.
-        on_batch: Told of each batch after its run, before its requests are answered;
-            on a thread of the scheduler. What it raises is logged.
+        on_batch: Called with each batch after its run, before its requests are
+            answered; on a thread of the scheduler. What it raises is logged.
         waits: How long a batch waits where the parameters do not say.
 
     Example:
@@ -124,12 +124,12 @@ class BatchScheduler:
             servable: The version that answers.
             signature_name: Which signature of it.
             inputs: One array for each input of the signature.
-            waiting: Tells whether the client still waits. Else the request is not run:
+            waiting: Knows whether the client still waits. Else the request is not run:
                 DEADLINE_EXCEEDED or CANCELLED.
 
         Returns:
             The outputs, once they are there, or what `servable.predict` raised for this
-            request. Where it refused one of several encoded pictures, the error names
+            request. Where it refused one of several encoded images, the error names
             the row. A future that is cancelled before its turn is not run.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Which models a server serves: TF Serving's `models.config`, checked.
+"""Read and check TF Serving's `models.config`: which models are served.
 
 Texts of errors that TF Serving has too are TF Serving's, because clients see them when
 they change the models of a running server.
@@ -87,7 +87,7 @@ class ModelConfig:
 
     Args:
         name: Name in addresses and requests; without "/" and ":".
-        base_path: Absolute path of the folder with one numbered folder a version.
+        base_path: Absolute path of the folder with one numbered folder per version.
         policy: Which versions of it are served.
         labels: Version of each label; labels are made of letters, digits and "_".
 
@@ -125,8 +125,8 @@ def single_model(name: str, base_path: str | PathLike[str]) -> ModelConfig:
 
     Args:
         name: Name in addresses and requests.
-        base_path: Folder with one numbered folder a version; a relative path starts at
-            the current folder.
+        base_path: Folder with one numbered folder per version; a relative path starts
+            at the current folder.
 
     Returns:
         The configuration.
@@ -149,7 +149,7 @@ def parse_model_configs(content: bytes, file: str | PathLike[str]) -> list[Model
         The models, in the order of the file.
 
     Raises:
-        ValueError: It is no such message, or a model breaks a rule.
+        ValueError: It is not such a message, or a model breaks a rule.
     """
     from tensorflow_serving.config import model_server_config_pb2
 
@@ -169,7 +169,7 @@ def model_configs_of(message: Any) -> list[ModelConfig]:
 
     Args:
         message: The message. A policy that is missing means the latest version, as does
-            `num_versions: 0`, which nobody can tell from a missing one.
+            `num_versions: 0`, which looks the same as a missing one.
 
     Returns:
         The models, in the order of the message.

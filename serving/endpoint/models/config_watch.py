@@ -1,4 +1,4 @@
-"""Follows a `models.config` that changes while the server runs."""
+"""Follow a `models.config` that changes while the server runs."""
 
 import logging
 import threading

@@ -1,4 +1,4 @@
-"""Loading one version: warm-up, what became of it, and when to try again."""
+"""Load versions: warm them up, note what became of them, decide when to try again."""
 
 import logging
 import threading
@@ -44,7 +44,7 @@ class VersionLoader:
     """Loads versions and remembers those that could not be loaded.
 
     Args:
-        models: Is told the states START, LOADING and END of versions.
+        models: Takes the states START, LOADING and END of versions.
         load: Loads a version from its name, number and folder.
         warm_up: Is given each loaded version and its folder; raises if it does not
             work, and returns how many requests it has answered.
@@ -73,7 +73,7 @@ class VersionLoader:
         self._garbage = threading.Event()
 
     def is_due(self, name: str, version: int, folder: Path) -> bool:
-        """Tell whether a version that is not loaded should be, now.
+        """Return whether a version that is not loaded should be, now.
 
         It is when its files have not changed since the last look, and these files have
         not failed yet or may be tried again.
@@ -211,7 +211,7 @@ class VersionLoader:
         )
 
     def take_garbage(self) -> bool:
-        """Tell whether something was given up since the last call."""
+        """Return whether something was given up since the last call."""
         is_set = self._garbage.is_set()
         self._garbage.clear()
         return is_set

@@ -1,4 +1,4 @@
-"""What a model calls for: its configuration, compared with its folder on disk.
+"""Compare the configuration of a model with its folder on disk.
 
 Nothing here changes anything; `WatchedModels` acts on it.
 """
@@ -131,7 +131,7 @@ def versions_to_unload(
     """Decide which available versions of a model may go.
 
     For each expected version that is not available, one that is not expected stays:
-    the newest on disk. One that is no more on disk stays only where the model would
+    the newest on disk. One that is no longer on disk stays only where the model would
     otherwise have none. If no version is expected, all go.
 
     Args:

@@ -75,7 +75,7 @@ def find_version_folders(base_path: str | PathLike[str]) -> dict[int, Path]:
 
 
 def has_graph(folder: str | PathLike[str]) -> bool:
-    """Tell whether the folder of a version holds `saved_model.pb`."""
+    """Return whether the folder of a version holds `saved_model.pb`."""
     return os.path.isfile(os.path.join(folder, _GRAPH))
 
 
@@ -97,7 +97,7 @@ def folder_stamp(folder: str | PathLike[str]) -> tuple[tuple[str, int, int, int]
                 found = os.stat(file)
             except OSError:
                 continue
-            # The second time tells a change of content that keeps the first one.
+            # The second time shows a change of content that keeps the first one.
             stamp.append((file, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
     return tuple(sorted(stamp))
 
@@ -110,7 +110,7 @@ def is_version(name: str) -> bool:
 
 
 def model_fingerprint(folder: str | PathLike[str]) -> str:
-    """Compute a digest that tells two models apart: SHA-256 of graph and weights.
+    """Compute a digest that identifies a model: SHA-256 of graph and weights.
 
     A copy of the model in another place has the same fingerprint; anything that
     changes its embeddings changes it.

@@ -57,7 +57,7 @@ class Servable:
     Attributes:
         name: Name under which the model is served.
         version: Number of the version.
-        signature_defs: The signature definitions as they stand in `saved_model.pb`.
+        signature_defs: The signature definitions as `saved_model.pb` holds them.
         signatures: The signatures that can be called.
 
     Args:
@@ -66,7 +66,7 @@ class Servable:
         folder: Folder that holds `saved_model.pb`.
 
     Raises:
-        ValueError: The name cannot stand in an address, or the folder does not hold a
+        ValueError: The name is not allowed in an address, or the folder does not hold a
             SavedModel that this TensorFlow can load.
     """
 
@@ -240,7 +240,7 @@ def _read_signature_defs(folder: Path) -> dict[str, Any]:
         if set(graph.meta_info_def.tags) == {"serve"}:
             register_scann_operators(graph)
             return dict(graph.signature_def.items())
-    raise ValueError("there is no graph for serving in it")
+    raise ValueError("it holds no graph for serving")
 
 
 def _signature(definition: Any) -> Signature:

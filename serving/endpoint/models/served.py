@@ -19,7 +19,7 @@ from serving.endpoint.models.version_states import (
 from serving.web.status import StatusCode, StatusError
 
 _MOST_ENDED_MODELS = 100
-"""Models that are gone of which the status is still told; older ones are forgotten."""
+"""Removed models whose status is still reported; older ones are forgotten."""
 
 
 class ServedModels:
@@ -129,7 +129,7 @@ class ServedModels:
                 model.labels = dict(labels.get(name, {}))
 
     def set_state(self, name: str, status: VersionStatus) -> None:
-        """Tell how far a version has come, or why it failed.
+        """Record how far a version has come, or why it failed.
 
         An available version stays available, whatever becomes of another copy of it.
 
@@ -239,5 +239,5 @@ class ServedModels:
             self._on_idle()
 
     def _put_last(self, name: str) -> None:
-        """Put a model behind all others, which tells `collect_idle` when it went."""
+        """Put a model behind all others, so that `collect_idle` knows when it went."""
         self._models[name] = self._models.pop(name)

@@ -10,7 +10,7 @@ from serving.endpoint.models.servable import Servable
 from serving.web.status import StatusCode, StatusError
 
 _MOST_ENDED = 100
-"""Ended versions of a model that its status still tells; older ones are forgotten."""
+"""Ended versions of a model that its status still lists; older ones are forgotten."""
 
 
 class VersionState(enum.IntEnum):
@@ -25,7 +25,7 @@ class VersionState(enum.IntEnum):
 
 @dataclass(frozen=True)
 class VersionStatus:
-    """What the status of a model tells of one version.
+    """What the status of a model says of one version.
 
     Attributes:
         version: Number of the version.
@@ -45,7 +45,7 @@ class VersionCopy:
     """One loaded copy of a version, or what is left of it.
 
     Attributes:
-        status: What is told of it.
+        status: What is reported of it.
         servable: The version itself, while it is in memory.
         users: Leases of it.
         is_replaced: Whether another copy of the same version answers instead.
@@ -57,7 +57,7 @@ class VersionCopy:
     is_replaced: bool = False
 
     def may_go(self) -> bool:
-        """Tell whether it is in memory, though nobody uses it or will."""
+        """Return whether it is in memory, though nobody uses it or will."""
         is_leaving = self.is_replaced or self.status.state == VersionState.UNLOADING
         return is_leaving and self.users == 0 and self.servable is not None
 
@@ -67,7 +67,7 @@ class ModelVersions:
     """The versions of one model.
 
     Attributes:
-        current: The copy of each version that its status tells, oldest entry first.
+        current: The copy of each version that its status lists, oldest entry first.
         replaced: Copies in memory that another copy of the same version has replaced.
         labels: Version of each label.
         latest: The highest available version, if there is one.
@@ -96,7 +96,7 @@ class ModelVersions:
         return self.labels[label]
 
     def put(self, copy: VersionCopy) -> None:
-        """Let a copy stand for its version, in place of the one that does."""
+        """Let a copy represent its version, in place of the present one."""
         old = self.current.pop(copy.status.version, None)
         if old is not None and old.servable is not None:
             old.is_replaced = True
@@ -138,7 +138,7 @@ class ModelVersions:
         return servables
 
     def has_ended(self) -> bool:
-        """Tell whether nothing is left of a model that is not configured."""
+        """Return whether nothing is left of a model that is not configured."""
         return not (self.is_configured or self.replaced) and all(
             copy.status.state == VersionState.END for copy in self.current.values()
         )

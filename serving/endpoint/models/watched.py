@@ -1,4 +1,4 @@
-"""Loads the models of a server, swaps their versions and changes them while it runs.
+"""Load the models of a server, swap their versions and change them while it runs.
 
 A new version is loaded and warmed up beside the old one, which is unloaded only when
 the new one answers and the last request of the old one has ended. A version that
@@ -100,7 +100,7 @@ class WatchedModels:
     def start(self) -> None:
         """Load the models and return when each has an available version.
 
-        A version that cannot be loaded is no reason to fail where its model has
+        A version that cannot be loaded does not end the start if its model has
         another one that the policy wants. Where the latest versions are wanted and
         none of them can be loaded, the newest one that can serves until one of them
         can: a server that is started again must not stop serving because a broken

@@ -230,7 +230,7 @@ class _RestApi:
     ) -> Response:
         def submit() -> tuple[bool, Future[dict[str, np.ndarray]]]:
             asked = decode_predict_request(body, servable.signatures)
-            # This looks at each picture, which can take as long as the decoding.
+            # This looks at each image, which can take as long as the decoding.
             future = self._predictor.submit(
                 servable, asked.signature_name, asked.inputs, waiting
             )

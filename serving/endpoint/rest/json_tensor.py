@@ -26,7 +26,7 @@ _MOST_DIMENSIONS = 32
 _LARGEST_EXACT = {"float32": 2**24 - 1, "float64": 2**53 - 1}
 _INTEGERS = {"int8", "int16", "int32", "int64", "uint8", "uint32", "uint64"}
 
-# Infinity is told from a number that overflows, such as 1e999, by identity.
+# Infinity is distinguished from a number that overflows, such as 1e999, by identity.
 _INFINITIES = (float("inf"), float("-inf"))
 _CONSTANTS = {
     "NaN": float("nan"),
@@ -135,7 +135,7 @@ def try_tensor(value: Any, dtype: str) -> np.ndarray | None:
 
 
 def first_misfit(values: list[Any], shape: Sequence[int], dtype: str) -> int:
-    """Find the first value that is no tensor of a shape.
+    """Find the first value that does not have a shape.
 
     Halves are tried, so that it takes about as long as to convert all values, and not
     as long as to look at each by itself.
@@ -300,7 +300,7 @@ def _bytes_of_loose_base64(text: str) -> bytes:
     bare = digits.rstrip("=")
     padded = bare + "=" * (-len(bare) % 4)
     try:
-        # Padding may be left out, but what is there must be right.
+        # Padding may be left out, but padding that is present must be correct.
         if digits not in (bare, padded):
             raise binascii.Error
         return pybase64.b64decode(padded, validate=True)

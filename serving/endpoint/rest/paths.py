@@ -1,4 +1,4 @@
-"""The addresses of TF Serving's REST protocol: what a path asks for."""
+"""Parse the addresses of TF Serving's REST protocol."""
 
 import re
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _HOST = re.compile("https?://[^/]*", re.I)
 
 @dataclass(frozen=True)
 class Asked:
-    """What a request asks for.
+    """The call, model and version of a request.
 
     Attributes:
         call: "predict", "classify", "regress", "metadata" or "status".
@@ -63,7 +63,7 @@ def find_asked(method: str, path: str) -> Asked:
         path: As `path_of` returns it. Letter case matters only in names.
 
     Raises:
-        StatusError: It is no address of the protocol, with TF Serving's text.
+        StatusError: It is not an address of the protocol, with TF Serving's text.
     """
     if method == "POST" and (match := _POST.fullmatch(path)):
         call = match["method"].lower()

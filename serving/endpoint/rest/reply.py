@@ -55,7 +55,7 @@ def encode_predict_reply(
     else:
         members = {name: _lines(outputs[name], name, level=2) for name in names}
         text = f'{{\n{_INDENT}"outputs": {_object(members, level=1)}\n}}'
-    # Strings that are no UTF-8 go out as the bytes they are, as in TF Serving.
+    # Strings that are not UTF-8 go out as the bytes they are, as in TF Serving.
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -81,7 +81,7 @@ def _rows(names: list[str], outputs: Mapping[str, np.ndarray]) -> str:
     if rows == 0:
         return f'{{\n{_INDENT}"predictions": []\n}}'
     if one:
-        # RapidJSON is told to write each row on one line, and told otherwise after.
+        # RapidJSON is set to write each row on one line, and reset afterwards.
         body = ", ".join(columns[0])
     else:
         objects = (

@@ -1,4 +1,4 @@
-"""What happens round the answer to a call: token, limits, its message, its line."""
+"""Check, receive, log and answer a call of gRPC."""
 
 import contextlib
 import logging
@@ -91,7 +91,7 @@ def method_handler(service: str, method: Method, rules: CallRules) -> Any:
         call.set_trailing_metadata((("x-request-id", id_),))
         with contextlib.ExitStack() as inside:
             request, length, refusal = take(messages, call, metadata, inside)
-            # The time until the message is there is the client's, and not counted.
+            # The time until the message arrives is the client's, and not counted.
             with rules.observer.observe("GRPC", id_, call.peer()) as observed:
                 observed.call, observed.request_bytes = method.call, length
                 if refusal is None:

@@ -1,4 +1,4 @@
-"""How many gRPC calls are let in."""
+"""Bound the number of gRPC calls in progress."""
 
 import contextlib
 import threading

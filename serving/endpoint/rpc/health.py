@@ -1,4 +1,4 @@
-"""gRPC's health protocol, of which no client can make a burden.
+"""gRPC's health protocol, which no client can turn into a burden.
 
 Everybody may ask, so nothing here waits for a client in a thread without limit: neither
 for its message, nor until it reads what has changed.
@@ -19,7 +19,7 @@ _MOST_WATCHERS = 64
 
 
 class _Watcher:
-    """A client that is told each change.
+    """A client that watches the status.
 
     Args:
         send: Sends it a message; waits until the client takes it.
@@ -30,7 +30,7 @@ class _Watcher:
         self._lock = threading.Lock()
         self._told: int | None = None
 
-    def tell(self, status: Callable[[], int]) -> None:
+    def notify(self, status: Callable[[], int]) -> None:
         """Send the status, unless it was the last one that was sent."""
         from grpc_health.v1 import health_pb2
 
@@ -42,7 +42,7 @@ class _Watcher:
 
 
 class Health:
-    """Tells whether the server serves; not, until it is set.
+    """Reports whether the server serves; not, until it is set.
 
     Args:
         services: Names of the services, all of the same health. "" is the server.
@@ -58,7 +58,7 @@ class Health:
         self._watchers: dict[_Watcher, str] = {}
 
     def set(self, is_serving: bool, *, is_final: bool = False) -> None:
-        """Change what is told, and tell it to those who watch. Does not wait for them.
+        """Change the status, and send it to those who watch. Does not wait for them.
 
         Args:
             is_serving: Whether the server serves.
@@ -71,7 +71,7 @@ class Health:
             watchers = list(self._watchers.items())
         for watcher, service in watchers:
             threading.Thread(
-                target=watcher.tell,
+                target=watcher.notify,
                 args=[functools.partial(self._status, service)],
                 name="grpc-health",
                 daemon=True,
@@ -133,7 +133,7 @@ class Health:
             if not call.add_callback(functools.partial(self._forget, watcher)):
                 self._forget(watcher)
                 return
-            watcher.tell(functools.partial(self._status, service))
+            watcher.notify(functools.partial(self._status, service))
 
     def _forget(self, watcher: _Watcher) -> None:
         with self._lock:

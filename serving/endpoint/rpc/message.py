@@ -1,4 +1,4 @@
-"""The message of a call: how long it may take to come, and what it must be.
+"""Receive the message of a call, within a time limit.
 
 gRPC hands a call over when its headers are there, and its message comes when the client
 sends it. So methods are registered as if they took a stream, which is the same on the

@@ -1,4 +1,4 @@
-"""Which version of which model a gRPC call means: its `model_spec`."""
+"""Find the version that the `model_spec` of a gRPC call means."""
 
 import contextlib
 from collections.abc import Iterator

@@ -25,7 +25,7 @@ from serving.web.sockets import GRACE_SECONDS, open_socket
 _STATUS_CALLS = 24
 _HEALTH_CALLS = 24
 _FURTHER_CALLS = _STATUS_CALLS + _HEALTH_CALLS + 16
-"""Calls beyond the limit that get a thread; the last ones to be told so."""
+"""Calls beyond the limit that get a thread; so that they are refused."""
 
 _HEALTH_SECONDS = 5.0
 _LOOK_SECONDS = 1.0
@@ -51,7 +51,7 @@ class GrpcServer:
         port: Port to listen on, 0 for any free one.
         reload: Takes a `ModelServerConfig` and makes it what is served.
         access: Checks the bearer token of each call; None lets everybody in. Health
-            is told to everybody.
+            is reported to everybody.
         observer: Logs and counts the calls.
         credentials: For TLS; None for a port without.
         max_message_bytes: Longest message in both directions, at least 1. The tensors
@@ -144,7 +144,7 @@ class GrpcServer:
         return f"{where}:{bound}"
 
     def start(self) -> None:
-        """Answer from now on; health tells that the server is not ready."""
+        """Answer from now on; health reports that the server is not ready."""
         self._health.add_to(self._server)
         add_services(
             self._core, self._predictions, self._others, self._rules, self._server

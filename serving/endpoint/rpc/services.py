@@ -136,8 +136,8 @@ def add_services(
     Args:
         core: Answers the calls.
         predictions: Bounds those of PredictionService.
-        others: Bounds those of ModelService, so that the status of a model is told also
-            while the server is busy.
+        others: Bounds those of ModelService, so that the status of a model is reported
+            while the server is busy, too.
         rules: What holds for all calls.
         server: Has not been started.
     """

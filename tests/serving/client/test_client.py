@@ -48,13 +48,13 @@ def endpoint_url(tmp_path_factory):
         yield url
 
 
-def test_rows_come_in_the_order_of_the_pictures_over_several_requests(endpoint_url):
-    pictures = [random_pixels(seed) for seed in range(5)]
+def test_rows_come_in_the_order_of_the_images_over_several_requests(endpoint_url):
+    images = [random_pixels(seed) for seed in range(5)]
     with EndpointClient(endpoint_url, batch_size=2) as client:
-        embeddings = client.embed([png(pixels) for pixels in pictures])
+        embeddings = client.embed([png(pixels) for pixels in images])
     assert embeddings.shape == (5, DIMENSION)
     assert embeddings.dtype == np.float32
-    expected = [quarter_colors(pixels) for pixels in pictures]
+    expected = [quarter_colors(pixels) for pixels in images]
     np.testing.assert_allclose(embeddings, expected, atol=2e-6)
 
 
@@ -93,7 +93,7 @@ def test_pixels_of_another_form_are_refused(endpoint_url, pixels, received):
         client.embed([pixels])
 
 
-def test_a_large_picture_is_sent_in_the_size_of_the_model(endpoint_url):
+def test_a_large_image_is_sent_in_the_size_of_the_model(endpoint_url):
     pixels = random_pixels(1, height=90, width=61)
     with EndpointClient(endpoint_url) as client:
         embedding = client.embed([png(pixels)])[0]
@@ -128,7 +128,7 @@ def test_metadata_tells_name_version_size_and_dimension(endpoint_url):
     assert metadata.dimension == DIMENSION
 
 
-def test_no_pictures_give_no_rows(endpoint_url):
+def test_no_images_give_no_rows(endpoint_url):
     with EndpointClient(endpoint_url) as client:
         assert client.embed([]).shape == (0, DIMENSION)
 
@@ -152,9 +152,9 @@ def test_a_model_that_is_not_served_is_reported_with_its_name(endpoint_url):
         client.metadata()
 
 
-def test_an_unreadable_picture_is_named_with_its_reason(endpoint_url, tmp_path):
+def test_an_unreadable_image_is_named_with_its_reason(endpoint_url, tmp_path):
     file = tmp_path / "notes.png"
-    file.write_text("no picture")
+    file.write_text("no image")
     with EndpointClient(endpoint_url) as client:
         with pytest.raises(
             UnreadableImageError, match=r"notes\.png: .*no image format"
@@ -219,7 +219,7 @@ def embed_one(address, **options):
         return client.embed([png(random_pixels(5, 3, 4))])
 
 
-def test_without_a_stated_size_the_upright_picture_is_sent_as_it_is():
+def test_without_a_stated_size_the_upright_image_is_sent_as_it_is():
     bodies = []
 
     def predict(body):
@@ -251,7 +251,7 @@ def with_view(*names):
         (("view_of_delft", "classify"), View(4)),
     ],
 )
-def test_picture_is_sent_reduced_to_the_view_of_the_model(names, view):
+def test_image_is_sent_reduced_to_the_view_of_the_model(names, view):
     bodies = []
 
     def predict(body):

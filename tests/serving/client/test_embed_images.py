@@ -68,7 +68,7 @@ def test_unreadable_file_ends_the_run_and_what_was_done_is_not_done_again(
     images, file, endpoint_url, monkeypatch
 ):
     broken = images / "green" / "notes.png"
-    broken.write_text("no picture")
+    broken.write_text("no image")
     with pytest.raises(UnreadableImageError, match=r"notes\.png.*`--skip-unreadable`"):
         embed(images, file, endpoint_url)
     assert not file.exists()
@@ -96,7 +96,7 @@ def test_unreadable_file_ends_the_run_and_what_was_done_is_not_done_again(
 
 
 def test_unreadable_files_can_be_left_out_and_are_listed(images, file, endpoint_url):
-    (images / "green" / "notes.png").write_text("no picture")
+    (images / "green" / "notes.png").write_text("no image")
     report = embed(images, file, endpoint_url, skip_unreadable=True)
     assert report.count == 9
     assert list(report.skipped) == ["green/notes.png"]
@@ -108,7 +108,7 @@ def test_unreadable_files_can_be_left_out_and_are_listed(images, file, endpoint_
 
 
 def test_folder_of_nothing_readable_is_refused(tmp_path, file, endpoint_url):
-    (tmp_path / "notes.png").write_text("no picture")
+    (tmp_path / "notes.png").write_text("no image")
     with pytest.raises(UnreadableImageError, match=r"None of the 1 images.*notes\.png"):
         embed(tmp_path, file, endpoint_url, skip_unreadable=True)
     assert not file.exists()
@@ -148,10 +148,10 @@ def test_endpoint_that_goes_away_loses_nothing(images, file, tmp_path, monkeypat
         np.testing.assert_allclose(data["embeddings"], rows, atol=1e-6)
 
 
-def test_pictures_of_another_version_are_not_mixed_in(images, file, tmp_path):
+def test_images_of_another_version_are_not_mixed_in(images, file, tmp_path):
     model = tmp_path / "colors"
     write_color_model(model / "1")
-    (images / "green" / "notes.png").write_text("no picture")
+    (images / "green" / "notes.png").write_text("no image")
     with serve_model(model) as url, pytest.raises(UnreadableImageError):
         embed(images, file, url)
     write_color_model(model / "2", tint=(1, 0.5, 0.5))
@@ -167,7 +167,7 @@ def test_model_that_was_replaced_under_its_version_is_not_mixed_in(
 ):
     model = tmp_path / "colors"
     write_color_model(model / "1")
-    (images / "green" / "notes.png").write_text("no picture")
+    (images / "green" / "notes.png").write_text("no image")
     with serve_model(model) as url, pytest.raises(UnreadableImageError):
         embed(images, file, url)
     partial = file.with_name("embeddings.npz.partial")
@@ -184,12 +184,12 @@ def test_model_that_was_replaced_under_its_version_is_not_mixed_in(
 
 
 @pytest.mark.parametrize("how", ["content", "size", "gone", "left out"])
-def test_picture_that_has_changed_since_it_was_done_is_refused(
+def test_image_that_has_changed_since_it_was_done_is_refused(
     images, file, endpoint_url, how
 ):
     done = images / "blue" / "clear.png"
     left_out = images / "blue" / "a.png"
-    left_out.write_text("no picture")
+    left_out.write_text("no image")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("serving.client.embed_images._write", _fail)
         with pytest.raises(OSError, match="disk full"):
@@ -215,7 +215,7 @@ def test_picture_that_has_changed_since_it_was_done_is_refused(
 def test_earlier_file_stays_until_the_new_one_is_complete(images, file, endpoint_url):
     file.parent.mkdir()
     file.write_text("of before")
-    (images / "green" / "notes.png").write_text("no picture")
+    (images / "green" / "notes.png").write_text("no image")
     with pytest.raises(UnreadableImageError):
         embed(images, file, endpoint_url)
     assert file.read_text() == "of before"
@@ -226,8 +226,8 @@ def test_earlier_file_stays_until_the_new_one_is_complete(images, file, endpoint
 def test_what_an_earlier_run_left_out_is_not_left_out_in_silence(
     images, file, endpoint_url
 ):
-    (images / "blue" / "a.png").write_text("no picture")
-    (images / "red" / "z.png").write_text("no picture")
+    (images / "blue" / "a.png").write_text("no image")
+    (images / "red" / "z.png").write_text("no image")
     partial = file.with_name("embeddings.npz.partial")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("serving.client.embed_images._write", _fail)
@@ -340,7 +340,7 @@ def test_file_of_somebody_else_is_refused_and_stays(tmp_path, content):
     assert (tmp_path / "{j}").read_bytes() == content
 
 
-def test_picture_with_another_stamp_is_refused_and_one_that_is_to_come_is_not(tmp_path):
+def test_image_with_another_stamp_is_refused_and_one_that_is_to_come_is_not(tmp_path):
     with open_journal(tmp_path / "j") as journal:
         journal.add(np.ones(2, np.float32))
     with open_journal(tmp_path / "j", stamps=[[1, 1], [5, 5], [5, 5]]) as journal:

@@ -48,24 +48,24 @@ def endpoint_url(model):
         yield f"grpc://{stubs.server.address}/colors"
 
 
-def test_rows_come_in_the_order_of_the_pictures(endpoint_url):
-    pictures = [random_pixels(seed) for seed in range(5)]
+def test_rows_come_in_the_order_of_the_images(endpoint_url):
+    images = [random_pixels(seed) for seed in range(5)]
     with EndpointClient(endpoint_url, batch_size=2) as client:
-        embeddings = client.embed([png(pixels) for pixels in pictures])
+        embeddings = client.embed([png(pixels) for pixels in images])
     assert embeddings.dtype == np.float32
-    expected = [quarter_colors(pixels) for pixels in pictures]
+    expected = [quarter_colors(pixels) for pixels in images]
     np.testing.assert_allclose(embeddings, expected, atol=2e-6)
 
 
 def test_both_protocols_say_the_same(endpoint_url, model):
-    pictures = [png(random_pixels(seed, 40, 30)) for seed in range(3)]
+    images = [png(random_pixels(seed, 40, 30)) for seed in range(3)]
     with (
         serve_model(model) as rest_url,
         EndpointClient(rest_url) as rest,
         EndpointClient(endpoint_url) as grpc_,
     ):
         assert grpc_.metadata() == rest.metadata()
-        np.testing.assert_array_equal(grpc_.embed(pictures), rest.embed(pictures))
+        np.testing.assert_array_equal(grpc_.embed(images), rest.embed(images))
 
 
 def test_metadata_tells_name_version_size_and_dimension(endpoint_url):
@@ -90,7 +90,7 @@ def test_one_version_can_be_asked_for(endpoint_url):
 def signatures(dimension=2, outputs=("embedding",)):
     definitions = get_model_metadata_pb2.SignatureDefMap()
     signature = definitions.signature_def["serving_default"]
-    signature.inputs["pictures"].dtype = tf.string.as_datatype_enum
+    signature.inputs["images"].dtype = tf.string.as_datatype_enum
     for name in outputs:
         signature.outputs[name].dtype = tf.float32.as_datatype_enum
         for size in (-1, dimension):
@@ -158,10 +158,10 @@ def test_request_has_the_input_of_the_metadata_and_the_default_signature():
     with answering(ANSWER) as (address, service):
         np.testing.assert_array_equal(embed_one(address), [[1, 0]])
     (request,) = service.requests
-    assert list(request.inputs) == ["pictures"]
+    assert list(request.inputs) == ["images"]
     assert request.model_spec.signature_name == "serving_default"
     assert request.model_spec.WhichOneof("version_choice") is None
-    sent = tf.make_ndarray(request.inputs["pictures"])
+    sent = tf.make_ndarray(request.inputs["images"])
     assert sent.shape == (1,)
     assert sent[0].startswith(b"\x89PNG")
 
@@ -196,7 +196,7 @@ def test_overloaded_endpoint_is_asked_again(code):
 @pytest.mark.parametrize(
     ("code", "details"),
     [
-        ("INVALID_ARGUMENT", "bad picture"),
+        ("INVALID_ARGUMENT", "bad image"),
         ("FAILED_PRECONDITION", "no signature"),
         ("NOT_FOUND", "no model"),
         ("UNAUTHENTICATED", "no token"),

@@ -102,7 +102,7 @@ def test_without_retries_the_error_is_as_it_was():
 
 
 def test_what_cannot_pass_is_not_tried_again():
-    error = EndpointError("bad picture", status=400)
+    error = EndpointError("bad image", status=400)
     clock = Clock()
     with pytest.raises(EndpointError) as caught:
         ask_longest(clock.failing(error), Retries(), clock)

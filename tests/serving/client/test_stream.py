@@ -156,12 +156,12 @@ def client(endpoint_url):
         yield client
 
 
-def test_each_picture_of_a_stream_comes_with_its_embedding(client):
-    pictures = [random_pixels(seed) for seed in range(11)]
-    encoded = [png(pixels) for pixels in pictures]
+def test_each_image_of_a_stream_comes_with_its_embedding(client):
+    images = [random_pixels(seed) for seed in range(11)]
+    encoded = [png(pixels) for pixels in images]
     found = list(client.embed_stream(iter(encoded), batch_size=2, concurrency=3))
-    assert [picture for picture, _ in found] == encoded
-    expected = [quarter_colors(pixels) for pixels in pictures]
+    assert [image for image, _ in found] == encoded
+    expected = [quarter_colors(pixels) for pixels in images]
     np.testing.assert_allclose([row for _, row in found], expected, atol=2e-6)
 
 
@@ -188,14 +188,14 @@ def test_batch_of_a_stream_may_be_larger_than_that_of_the_client(client, monkeyp
 
 @pytest.fixture
 def folder(tmp_path):
-    """Nine pictures, a text that calls itself one, and one that leads nowhere."""
+    """Nine images, a text that calls itself one, and one that leads nowhere."""
     write_gallery_images(tmp_path / "images")
-    (tmp_path / "images" / "green" / "notes.png").write_text("no picture")
+    (tmp_path / "images" / "green" / "notes.png").write_text("no image")
     (tmp_path / "images" / "red" / "gone.png").symlink_to(tmp_path / "nowhere.png")
     return tmp_path / "images"
 
 
-def test_unreadable_picture_ends_a_stream_after_those_before_it(client, folder):
+def test_unreadable_image_ends_a_stream_after_those_before_it(client, folder):
     files = sorted(folder.glob("*/*.png"))
     found = []
     with pytest.raises(UnreadableImageError, match=r"notes\.png"):
@@ -204,7 +204,7 @@ def test_unreadable_picture_ends_a_stream_after_those_before_it(client, folder):
     assert files[4].name == "notes.png"
 
 
-def test_unreadable_pictures_are_told_and_left_out(client, folder):
+def test_unreadable_images_are_told_and_left_out(client, folder):
     files = sorted(folder.glob("*/*.png"))
     told = {}
     stream = client.embed_stream(
@@ -218,7 +218,7 @@ def test_unreadable_pictures_are_told_and_left_out(client, folder):
     assert isinstance(told[folder / "red" / "gone.png"], FileNotFoundError)
 
 
-def test_batch_of_nothing_but_unreadable_pictures_is_not_sent(client, folder):
+def test_batch_of_nothing_but_unreadable_images_is_not_sent(client, folder):
     files = [folder / "green" / "notes.png"]
     told = []
     assert not list(client.embed_stream(files, on_unreadable=lambda *p: told.append(p)))
@@ -242,13 +242,13 @@ def test_progress_bar_can_be_left_out(client, folder, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_unreadable_picture_ends_a_folder(client, folder):
+def test_unreadable_image_ends_a_folder(client, folder):
     with pytest.raises(UnreadableImageError, match=r"notes\.png"):
         client.embed_folder(folder, progress=False)
 
 
 def test_folder_of_nothing_readable_has_no_rows(client, tmp_path):
-    (tmp_path / "notes.png").write_text("no picture")
+    (tmp_path / "notes.png").write_text("no image")
     found = client.embed_folder(tmp_path, skip_unreadable=True, progress=False)
     assert found.embeddings.shape == (0, DIMENSION)
 
@@ -299,25 +299,25 @@ def busy_client(url, *, good):
 
 
 def test_stream_that_is_closed_waits_for_no_retry(endpoint_url):
-    picture = png(random_pixels(0))
+    image = png(random_pixels(0))
     with busy_client(endpoint_url, good=1) as client:
-        stream = client.embed_stream(itertools.repeat(picture), concurrency=1)
+        stream = client.embed_stream(itertools.repeat(image), concurrency=1)
         next(stream)
         assert client._connection.is_busy.wait(60)
         stream.close()  # would last ten minutes
 
 
 def test_stream_that_fails_waits_for_no_retry(endpoint_url):
-    picture = png(random_pixels(0))
+    image = png(random_pixels(0))
 
-    def pictures():
-        yield b"no picture"
-        yield picture
+    def images():
+        yield b"no image"
+        yield image
         assert client._connection.is_busy.wait(60)
-        yield picture
+        yield image
 
     with busy_client(endpoint_url, good=0) as client:
-        stream = client.embed_stream(pictures(), concurrency=2)
+        stream = client.embed_stream(images(), concurrency=2)
         with pytest.raises(UnreadableImageError):
             next(stream)
 
@@ -344,6 +344,6 @@ def test_option_out_of_range_is_refused(client, option):
 
 
 @pytest.mark.parametrize("single", [b"bytes", "cat.png"])
-def test_single_picture_in_place_of_a_list_is_refused(client, single):
+def test_single_image_in_place_of_a_list_is_refused(client, single):
     with pytest.raises(TypeError, match=r"\[image\]"):
         client.embed_stream(single)

@@ -32,6 +32,7 @@ def test_every_marked_block_has_its_test():
     assert sorted(marked) == ["jax", "jax workers", "ray", "workers"]
 
 
+@pytest.mark.full  # tests/tfdml/models/test_multi_worker.py does the same
 def test_two_tensorflow_workers_print_the_same_losses():
     tasks = [{"type": "worker", "index": i} for i in range(2)]
     workers = {"worker": free_addresses(2)}
@@ -46,6 +47,7 @@ def test_two_tensorflow_workers_print_the_same_losses():
     assert replicas == "2"
 
 
+@pytest.mark.full
 def test_two_jax_workers_print_the_same_losses():
     shared = {"COORDINATOR": free_addresses(1)[0], "WORKERS": "2"}
     first, second = run_together(

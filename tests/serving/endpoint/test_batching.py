@@ -266,10 +266,10 @@ class TestSizes:
             return {"y": np.zeros(len(inputs["x"]), np.int64)}
 
         stub = _Stub(refuse, dtype="string")
-        pictures = strings(*[b"good"] * 10)
-        pictures[[6, 9]] = b"bad"
+        images = strings(*[b"good"] * 10)
+        images[[6, 9]] = b"bad"
         with batching(4) as scheduler:
-            future = submit(scheduler, stub, pictures)
+            future = submit(scheduler, stub, images)
             with pytest.raises(StatusError) as caught:
                 future.result(SECONDS)
         assert caught.value.message == 'Input "x", row 6: cannot be read'
@@ -695,7 +695,7 @@ def servable(example_servables):
 
 
 class TestSavedModel:
-    def test_bad_picture_among_good_ones_fails_its_own_request_only(self, servable):
+    def test_bad_image_among_good_ones_fails_its_own_request_only(self, servable):
         told = []
         parameters = BatchingParameters(
             max_batch_size=16, batch_timeout_micros=200_000, num_batch_threads=1
@@ -703,9 +703,9 @@ class TestSavedModel:
         together = threading.Barrier(9)
 
         def ask(number):
-            picture = png(number * 30, 0, 255) if number < 8 else b"no picture"
+            image = png(number * 30, 0, 255) if number < 8 else b"no image"
             together.wait(SECONDS)
-            future = submit(scheduler, servable, strings(picture), name="image_bytes")
+            future = submit(scheduler, servable, strings(image), name="image_bytes")
             try:
                 return future.result(SECONDS)["embedding"]
             except StatusError as error:
@@ -726,7 +726,7 @@ class TestSavedModel:
         assert max(len(batch[1]) for batch in told) > 1
 
     def test_bad_row_of_a_request_is_named(self, servable):
-        pictures = [png(0, 0, 0), png(1, 1, 1), png(2, 2, 2), b"", png(4, 4, 4), b""]
+        images = [png(0, 0, 0), png(1, 1, 1), png(2, 2, 2), b"", png(4, 4, 4), b""]
         for parameters in (
             BatchingParameters(),
             BatchingParameters(max_batch_size=2, num_batch_threads=2),
@@ -734,7 +734,7 @@ class TestSavedModel:
         ):
             with BatchScheduler(parameters) as scheduler:
                 future = submit(
-                    scheduler, servable, strings(*pictures), name="image_bytes"
+                    scheduler, servable, strings(*images), name="image_bytes"
                 )
                 with pytest.raises(StatusError) as caught:
                     future.result(SECONDS)

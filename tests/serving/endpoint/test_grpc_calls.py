@@ -52,8 +52,8 @@ def stubs(servables):
         yield opened
 
 
-def embed(stubs, *pictures, **options):
-    request = predict_request({"image_bytes": list(pictures)}, **options)
+def embed(stubs, *images, **options):
+    request = predict_request({"image_bytes": list(images)}, **options)
     return stubs.prediction.Predict(request, timeout=20)
 
 
@@ -134,16 +134,16 @@ class TestRefusals:
         )
 
     @pytest.mark.parametrize("position", [0, 1, 5, 6])
-    def test_bad_picture_is_named(self, stubs, position):
-        pictures = [png(value, 0, 0) for value in range(7)]
-        pictures[position] = b"no picture"
-        assert refused(stubs, {"image_bytes": pictures}) == (
+    def test_bad_image_is_named(self, stubs, position):
+        images = [png(value, 0, 0) for value in range(7)]
+        images[position] = b"no image"
+        assert refused(stubs, {"image_bytes": images}) == (
             "INVALID_ARGUMENT",
             f'Input "image_bytes", row {position}: Unknown image file format. One of '
             "JPEG, PNG, GIF, BMP, WebP required.",
         )
 
-    def test_first_of_several_bad_pictures_is_named(self, stubs):
+    def test_first_of_several_bad_images_is_named(self, stubs):
         code, details = refused(stubs, {"image_bytes": [png(1, 1, 1), b"", b"x"]})
         assert code == "INVALID_ARGUMENT"
         assert details == 'Input "image_bytes", row 1: Input is empty.'

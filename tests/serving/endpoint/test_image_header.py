@@ -1,4 +1,4 @@
-"""Picture sizes from headers, against what TensorFlow makes of the same bytes."""
+"""Image sizes from headers, against what TensorFlow makes of the same bytes."""
 
 import functools
 import io
@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from serving.endpoint.image_header import check_pixels, is_animated_webp, picture_size
+from serving.endpoint.image_header import check_pixels, declared_size, is_animated_webp
 from serving.web.status import StatusCode, StatusError
 
 PNG_START = b"\x89PNG\r\n\x1a\n"
@@ -133,10 +133,10 @@ def test_size_is_what_tensorflow_decodes(form, size):
     image.save(buffer, kind, **options)
     data = buffer.getvalue()
     assert decoded_size(data) == size
-    assert picture_size(data) == size
+    assert declared_size(data) == size
 
 
-PICTURES = {
+IMAGES = {
     "jpeg": encoded("JPEG"),
     "jpeg progressive": encoded("JPEG", progressive=True),
     "png": encoded("PNG"),
@@ -148,19 +148,19 @@ PICTURES = {
 }
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize("name", IMAGES)
 @settings(deadline=None, max_examples=120)
 @given(
     changes=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 255)), max_size=4),
     cut=st.none() | st.integers(0, 700),
 )
-def test_no_damaged_picture_decodes_to_more_than_its_size(name, changes, cut):
-    damaged = bytearray(PICTURES[name][:cut])
+def test_no_damaged_image_decodes_to_more_than_its_size(name, changes, cut):
+    damaged = bytearray(IMAGES[name][:cut])
     for position, value in changes:
         if position < len(damaged):
             damaged[position] = value
     data = bytes(damaged)
-    size = picture_size(data)
+    size = declared_size(data)
     if is_animated_webp(data) or not data or (size and size[0] * size[1] > 10**6):
         return  # TensorFlow would crash, or take a gigabyte
     decoded = decoded_size(data)
@@ -222,14 +222,14 @@ ACCEPTED = {
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_size_of_an_odd_picture_is_what_tensorflow_decodes(name):
+def test_size_of_an_odd_image_is_what_tensorflow_decodes(name):
     assert decoded_size(ACCEPTED[name]) == (30, 20)
-    assert picture_size(ACCEPTED[name]) == (30, 20)
+    assert declared_size(ACCEPTED[name]) == (30, 20)
 
 
 REFUSED = {
     "jpeg, large frame after a small one": jpeg_with(jpeg_frame(9000, 9000)),
-    "jpeg, second picture header": jpeg_with(b"\xff\xd8"),
+    "jpeg, second image header": jpeg_with(b"\xff\xd8"),
     "jpeg, end before the frame": jpeg_with(b"\xff\xd9"),
     "jpeg, segment beyond the end": jpeg_with(b"\xff\xfe\xff\xff"),
     "png, text before the header": (
@@ -242,20 +242,20 @@ REFUSED = {
     "webp, canvas larger than the frame": webp_canvas(300, 200, encoded("WEBP")),
     "webp, canvas smaller than the frame": webp_canvas(3, 2, encoded("WEBP")),
     "empty file": b"GIF89a",
-    "no picture": b"a tensor of strings",
+    "no image": b"a tensor of strings",
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_tensorflow_refuses_what_has_two_sizes_or_none(name):
     assert decoded_size(REFUSED[name]) is None
-    picture_size(REFUSED[name])
+    declared_size(REFUSED[name])
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize("name", IMAGES)
 def test_header_that_is_cut_short_has_no_size_or_the_whole_one(name):
-    data = PICTURES[name]
-    sizes = {picture_size(data[:length]) for length in range(len(data))}
+    data = IMAGES[name]
+    sizes = {declared_size(data[:length]) for length in range(len(data))}
     assert sizes == {None, (30, 20)}
 
 
@@ -269,14 +269,14 @@ def test_header_that_is_cut_short_has_no_size_or_the_whole_one(name):
     ],
 )
 def test_size_is_the_declared_one_whatever_follows(data, size):
-    assert picture_size(data) == size
+    assert declared_size(data) == size
 
 
-@given(st.binary(max_size=200), st.sampled_from(sorted(PICTURES)))
+@given(st.binary(max_size=200), st.sampled_from(sorted(IMAGES)))
 @example(b"", "png")
 def test_no_bytes_raise(data, name):
-    for start in (b"", PICTURES[name][:12], PICTURES[name][:40]):
-        size = picture_size(start + data)
+    for start in (b"", IMAGES[name][:12], IMAGES[name][:40]):
+        size = declared_size(start + data)
         assert size is None or min(size) >= 1
 
 
@@ -290,47 +290,47 @@ def test_no_bytes_raise(data, name):
     ],
 )
 def test_header_made_of_tiny_parts_counts_as_too_large(data):
-    assert picture_size(data) == UNMEASURED
-    with pytest.raises(StatusError, match="row 0: the header of the picture has too"):
+    assert declared_size(data) == UNMEASURED
+    with pytest.raises(StatusError, match="row 0: the header of the image has too"):
         check_pixels(np.array([data], object), 10**9, "image_bytes")
 
 
 @pytest.mark.parametrize("filler", [b"\xff", b"\xff\x00", b"\x00", b"a"])
 def test_filler_of_a_jpeg_is_skipped_to_the_frame(filler):
-    assert picture_size(jpeg_with(filler * 2_000_000)) == (30, 20)
-    assert picture_size(b"\xff\xd8\xff\xe0" + filler * 2_000_000) is None
+    assert declared_size(jpeg_with(filler * 2_000_000)) == (30, 20)
+    assert declared_size(b"\xff\xd8\xff\xe0" + filler * 2_000_000) is None
 
 
-def test_picture_above_the_limit_is_named_by_input_row_and_size():
+def test_image_above_the_limit_is_named_by_input_row_and_size():
     huge = PNG_START + png_header(50_000, 50_000)
-    pictures = np.array([encoded("PNG"), b"no picture", huge], object)
+    images = np.array([encoded("PNG"), b"no image", huge], object)
     with pytest.raises(StatusError) as caught:
-        check_pixels(pictures, 100_000_000, "image_bytes")
+        check_pixels(images, 100_000_000, "image_bytes")
     assert caught.value.code == StatusCode.INVALID_ARGUMENT
     assert caught.value.message == (
-        'Input "image_bytes", row 2: the picture has 50000 x 50000 pixels; at most '
+        'Input "image_bytes", row 2: the image has 50000 x 50000 pixels; at most '
         "100000000 are decoded."
     )
 
 
 def test_limit_itself_is_allowed_and_one_pixel_more_is_not():
-    pictures = np.array([[encoded("PNG")], [encoded("JPEG")]], object)
-    check_pixels(pictures, 600, "image_bytes")
-    with pytest.raises(StatusError, match="row 0: the picture has 30 x 20 pixels"):
-        check_pixels(pictures, 599, "image_bytes")
+    images = np.array([[encoded("PNG")], [encoded("JPEG")]], object)
+    check_pixels(images, 600, "image_bytes")
+    with pytest.raises(StatusError, match="row 0: the image has 30 x 20 pixels"):
+        check_pixels(images, 599, "image_bytes")
 
 
 def test_row_counts_along_the_first_axis():
-    pictures = np.array([[b"", b""], [b"", encoded("PNG")]], object)
-    with pytest.raises(StatusError, match="row 1: the picture has"):
-        check_pixels(pictures, 1, "image_bytes")
+    images = np.array([[b"", b""], [b"", encoded("PNG")]], object)
+    with pytest.raises(StatusError, match="row 1: the image has"):
+        check_pixels(images, 1, "image_bytes")
 
 
 def test_all_frames_of_a_gif_count():
     animation = np.array(gif((5, 4), (5, 4), (10, 10), (1, 1)), object)
     check_pixels(animation, 300, "image")
     with pytest.raises(
-        StatusError, match="row 0: the picture has 3 or more frames of 10 x 10 pixel"
+        StatusError, match="row 0: the image has 3 or more frames of 10 x 10 pixel"
     ):
         check_pixels(animation, 299, "image")
 
@@ -347,14 +347,14 @@ def test_frames_are_counted_no_further_than_to_the_limit():
 
 def test_animated_webp_is_refused_before_it_ends_the_process():
     assert is_animated_webp(animated_webp())
-    assert picture_size(animated_webp()) == (30, 20)
+    assert declared_size(animated_webp()) == (30, 20)
     with pytest.raises(StatusError, match="row 1: An animated WebP is not decoded"):
         check_pixels(
             np.array([encoded("WEBP"), animated_webp()], object), 10**9, "image"
         )
 
 
-def test_inputs_without_pictures_pass():
+def test_inputs_without_images_pass():
     check_pixels(np.array([b"text", b""], object), 1, "text")
     check_pixels(np.empty((0,), object), 1, "text")
     check_pixels(np.empty((3, 0), object), 1, "text")

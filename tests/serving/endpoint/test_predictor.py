@@ -5,7 +5,7 @@ from serving.endpoint.predictor import Predictor
 from serving.web.status import StatusCode, StatusError
 from tests.support.example_model import png
 
-PIXELS = 64  # of a picture of the example, 8 x 8
+PIXELS = 64  # of an image of the example, 8 x 8
 
 
 class _Scheduler:
@@ -18,7 +18,7 @@ class _Scheduler:
         self.submitted.append(inputs)
 
 
-def pictures(count):
+def images(count):
     array = np.empty(count, object)
     array[:] = [png(1, 2, 3)] * count
     return array
@@ -30,23 +30,23 @@ def submit(max_pixels, **inputs):
     return scheduler.submitted
 
 
-def test_pictures_of_a_request_may_have_four_times_the_limit_together():
+def test_images_of_a_request_may_have_four_times_the_limit_together():
     numbers = np.ones(9, np.int64)
-    assert len(submit(PIXELS, a=pictures(4), numbers=numbers)) == 1
-    assert len(submit(PIXELS, a=pictures(3), b=pictures(1))) == 1
-    for inputs in ({"a": pictures(5)}, {"a": pictures(3), "b": pictures(2)}):
+    assert len(submit(PIXELS, a=images(4), numbers=numbers)) == 1
+    assert len(submit(PIXELS, a=images(3), b=images(1))) == 1
+    for inputs in ({"a": images(5)}, {"a": images(3), "b": images(2)}):
         with pytest.raises(StatusError) as caught:
             submit(PIXELS, **inputs)
         assert caught.value.code == StatusCode.INVALID_ARGUMENT
         assert caught.value.message == (
-            "The pictures of the request have 320 pixels together; at most 256 are "
+            "The images of the request have 320 pixels together; at most 256 are "
             "decoded for one request. Send fewer at a time."
         )
 
 
-def test_one_picture_above_the_limit_is_refused_though_the_sum_is_not():
-    with pytest.raises(StatusError, match="row 0: the picture has 8 x 8 pixels"):
-        submit(PIXELS - 1, a=pictures(1))
+def test_one_image_above_the_limit_is_refused_though_the_sum_is_not():
+    with pytest.raises(StatusError, match="row 0: the image has 8 x 8 pixels"):
+        submit(PIXELS - 1, a=images(1))
 
 
 def test_a_limit_of_no_pixels_is_refused():

@@ -204,9 +204,9 @@ class TestPaths:
 
 
 class TestPredict:
-    def test_rows_of_pictures_become_rows_of_embeddings(self, client):
-        pictures = [b64(png(255, 0, 255)), b64(png(0, 255, 0))]
-        response = predict(client, {"instances": pictures})
+    def test_rows_of_images_become_rows_of_embeddings(self, client):
+        images = [b64(png(255, 0, 255)), b64(png(0, 255, 0))]
+        response = predict(client, {"instances": images})
         assert response.headers["content-type"] == "application/json"
         assert response.text == (
             "{\n"
@@ -215,7 +215,7 @@ class TestPredict:
             "}"
         )
 
-    def test_columns_of_pictures_become_columns_of_embeddings(self, client):
+    def test_columns_of_images_become_columns_of_embeddings(self, client):
         response = predict(client, {"inputs": {"image_bytes": [b64(png(0, 255, 0))]}})
         assert response.text == (
             "{\n"
@@ -518,7 +518,7 @@ class TestLimits:
             reply = httpx.post(f"{url}/v1/models/stub:predict", content=slowly())
         assert reply.status_code == 200
 
-    def test_pictures_of_a_long_body_are_not_looked_at_in_the_event_loop(self):
+    def test_images_of_a_long_body_are_not_looked_at_in_the_event_loop(self):
         threads = []
 
         class Watched(Predictor):

@@ -45,8 +45,8 @@ def add_version(base, version, model):
     part.rename(base / str(version))
 
 
-def body(*pictures):
-    rows = [{"b64": base64.b64encode(picture).decode()} for picture in pictures]
+def body(*images):
+    rows = [{"b64": base64.b64encode(image).decode()} for image in images]
     return json.dumps({"instances": rows})
 
 
@@ -358,7 +358,7 @@ class TestEndpoint:
             )
             assert reply.status_code == 400
             assert reply.json()["error"] == (
-                'Input "image_bytes", row 0: the picture has 8 x 8 pixels; at most 63 '
+                'Input "image_bytes", row 0: the image has 8 x 8 pixels; at most 63 '
                 "are decoded."
             )
             reload = model_management_pb2.ReloadConfigRequest()

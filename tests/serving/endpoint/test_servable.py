@@ -81,7 +81,7 @@ class TestLoading:
 
 
 class TestPredicting:
-    def test_picture_becomes_embedding(self, servable):
+    def test_image_becomes_embedding(self, servable):
         outputs = servable.predict(
             {"image_bytes": strings(png(255, 0, 51), png(0, 102, 255))}
         )
@@ -91,7 +91,7 @@ class TestPredicting:
             outputs["embedding"], [[1, 0, 0.2, 1], [0, 0.4, 1, 1]], rtol=1e-6
         )
 
-    def test_pictures_of_several_formats_and_sizes_share_a_batch(self, servable):
+    def test_images_of_several_formats_and_sizes_share_a_batch(self, servable):
         big = tf.io.encode_jpeg(np.full((30, 20, 3), 255, np.uint8)).numpy()
         outputs = servable.predict({"image_bytes": strings(png(0, 0, 0), big)})
         np.testing.assert_allclose(
@@ -137,20 +137,20 @@ class TestPredicting:
             "Received: shape [1,8,9,3]."
         )
 
-    @pytest.mark.parametrize("pictures", [[b"hello"], [b"x"] * 3])
-    def test_text_instead_of_a_picture_is_an_invalid_argument(self, servable, pictures):
-        error = error_of(servable, {"image_bytes": strings(*pictures)})
+    @pytest.mark.parametrize("images", [[b"hello"], [b"x"] * 3])
+    def test_text_instead_of_a_image_is_an_invalid_argument(self, servable, images):
+        error = error_of(servable, {"image_bytes": strings(*images)})
         assert error.code == StatusCode.INVALID_ARGUMENT
         assert error.message == (
             "Unknown image file format. One of JPEG, PNG, GIF, BMP, WebP required."
         )
 
-    def test_nothing_instead_of_a_picture_is_an_invalid_argument(self, servable):
+    def test_nothing_instead_of_a_image_is_an_invalid_argument(self, servable):
         error = error_of(servable, {"image_bytes": strings(b"")})
         assert error.code == StatusCode.INVALID_ARGUMENT
         assert error.message == "Input is empty."
 
-    def test_picture_that_is_cut_short_is_an_invalid_argument(self, servable):
+    def test_image_that_is_cut_short_is_an_invalid_argument(self, servable):
         error = error_of(servable, {"image_bytes": strings(png(1, 2, 3)[:-20])})
         assert error.code == StatusCode.INVALID_ARGUMENT
         assert "\n" not in error.message
@@ -166,29 +166,29 @@ class TestPredicting:
 @pytest.mark.parametrize(
     "message",
     [
-        "Bad picture.",
-        "Bad picture. [Op:__inference_signature_wrapper_309]",
+        "Bad image.",
+        "Bad image. [Op:__inference_signature_wrapper_309]",
         "Graph execution error:\n\n"
         "Detected at node a/b defined at (most recent call last):\n"
         '  File "export.py", line 3, in <module>\n'
         "\n"
         '  File "layer.py", line 9, in call\n'
         "\n"
-        "Bad picture.\n\t [[{{node a/b}}]] [Op:__inference_signature_wrapper_309]",
+        "Bad image.\n\t [[{{node a/b}}]] [Op:__inference_signature_wrapper_309]",
         "Graph execution error:\n\n"
         "Detected at node a defined at (most recent call last):\n"
         "<stack traces unavailable>\n"
         "Detected at node b defined at (most recent call last):\n"
         "<stack traces unavailable>\n"
         "2 root error(s) found.\n"
-        "  (0) INVALID_ARGUMENT:  Bad picture.\n\t [[{{node a}}]]\n\t [[loop/_8]]\n"
+        "  (0) INVALID_ARGUMENT:  Bad image.\n\t [[{{node a}}]]\n\t [[loop/_8]]\n"
         "  (1) INVALID_ARGUMENT:  Another.\n\t [[{{node b}}]]\n"
         "0 successful operations.\n0 derived errors ignored. [Op:__inference_309]",
     ],
     ids=["plain", "function", "stack", "several"],
 )
 def test_graph_error_is_cut_down_to_its_sentence(message):
-    assert readable_error(message) == "Bad picture."
+    assert readable_error(message) == "Bad image."
 
 
 @pytest.mark.slow

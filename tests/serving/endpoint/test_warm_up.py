@@ -94,7 +94,7 @@ def test_a_version_without_the_file_needs_no_warm_up(servable, tmp_path):
 
 
 def test_a_request_that_fails_is_named_by_its_number(servable, tmp_path):
-    write_warm_up_requests(tmp_path, [request(png(1, 2, 3)), request(b"no picture")])
+    write_warm_up_requests(tmp_path, [request(png(1, 2, 3)), request(b"no image")])
     error = r"Warm-up record 2 in .*tf_serving_warmup_requests' failed \(INVALID_ARG"
     with pytest.raises(ValueError, match=error):
         warm_up(servable, tmp_path)

@@ -156,12 +156,12 @@ def test_no_request_fails_while_versions_are_swapped(managed, real_base, example
     failures, answered = [], []
 
     def ask():
-        picture = np.array([png(255, 0, 0)], object)
+        image = np.array([png(255, 0, 0)], object)
         count = 0
         while not stop.is_set():
             try:
                 with watched.served.lease("m") as servable:
-                    servable.predict({"image_bytes": picture})
+                    servable.predict({"image_bytes": image})
                 count += 1
             except Exception as error:
                 failures.append(error)
@@ -215,8 +215,8 @@ def test_a_version_is_unloaded_when_its_last_lease_ends(
         poll(watched)
         assert latest(watched) == 2
         assert states(watched) == {2: "AVAILABLE", 1: "UNLOADING"}
-        pictures = np.array([png(255, 0, 0)], object)
-        outputs = servable.predict({"image_bytes": pictures})
+        images = np.array([png(255, 0, 0)], object)
+        outputs = servable.predict({"image_bytes": images})
         assert outputs["embedding"].shape == (1, 4)
         gone = weakref.ref(servable)
         del servable
@@ -277,7 +277,7 @@ def test_a_failing_warm_up_request_keeps_its_version_out(
     watched.start()
     assert runs == [(real_base / "1", True, None)]
     add(example_model, real_base, 2)
-    write_warm_up_requests(real_base / "2", [warm_up_request(b"no picture")])
+    write_warm_up_requests(real_base / "2", [warm_up_request(b"no image")])
     poll(watched)
     assert latest(watched) == 1
     code, message = error_of(watched, 2)

@@ -116,7 +116,7 @@ def test_answers_are_the_exact_ones(folder, combined):
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3, 33])
-def test_any_number_of_pictures_is_searched(folder, combined, rows):
+def test_any_number_of_images_is_searched(folder, combined, rows):
     data = tf.tile(encoded_images(folder), [2])[:rows]
     found = combined.signatures["search"](image_bytes=data)
     assert found["ids"].shape == (rows, 4)
@@ -145,8 +145,8 @@ def test_description_tells_of_the_search(folder):
     }
 
 
-def test_warm_up_searches_with_the_pictures_of_the_embedder(folder):
-    pictures = [
+def test_warm_up_searches_with_the_images_of_the_embedder(folder):
+    images = [
         {
             request.model_spec.signature_name: request.inputs["image_bytes"].string_val
             for request in read_warm_up_requests(folder / f"models/{version}")
@@ -154,15 +154,15 @@ def test_warm_up_searches_with_the_pictures_of_the_embedder(folder):
         }
         for version in ("shapes/3", "search/1")
     ]
-    assert set(pictures[1]) == {"serving_default", "search"}
-    assert sorted(pictures[1]["search"]) == sorted(pictures[0]["serving_default"])
+    assert set(images[1]) == {"serving_default", "search"}
+    assert sorted(images[1]["search"]) == sorted(images[0]["serving_default"])
 
 
-def test_of_many_warm_up_pictures_the_first_64_are_kept(folder, tmp_path):
+def test_of_many_warm_up_images_the_first_64_are_kept(folder, tmp_path):
     """By requests that somebody has written with more, and larger ones, than ours."""
     shutil.copytree(folder / "models/shapes/3", tmp_path / "m/3")
     generator = np.random.default_rng(0)
-    pictures = [
+    images = [
         encode_png(generator.integers(0, 256, (SIZE, SIZE, 3), np.uint8))
         for _ in range(70)
     ]
@@ -170,7 +170,7 @@ def test_of_many_warm_up_pictures_the_first_64_are_kept(folder, tmp_path):
         tmp_path / "m/3",
         [
             predict_request({"image_bytes": rows}, "m", "serving_default")
-            for rows in (pictures[:40], pictures[40:])
+            for rows in (images[:40], images[40:])
         ],
     )
     combine(tmp_path / "m", folder / "index", tmp_path / "s/1", neighbors=4)
@@ -179,14 +179,14 @@ def test_of_many_warm_up_pictures_the_first_64_are_kept(folder, tmp_path):
         for request in read_warm_up_requests(tmp_path / "s/1")
         if "image_bytes" in request.inputs
     ]
-    assert {picture for rows in sent for picture in rows} == set(pictures[:64])
+    assert {image for rows in sent for image in rows} == set(images[:64])
     assert max(len(rows) for rows in sent) == 32
 
 
 def test_endpoint_answers_with_names_and_scores(folder):
     file = folder / "images" / "class-2" / "1.png"
-    picture = {"b64": base64.b64encode(file.read_bytes()).decode()}
-    body = {"signature_name": "search", "instances": [picture]}
+    image = {"b64": base64.b64encode(file.read_bytes()).decode()}
+    body = {"signature_name": "search", "instances": [image]}
     with serve_model(folder / "models/search") as url:
         (answer,) = httpx.post(f"{url}:predict", json=body).json()["predictions"]
     assert answer["ids"][0] == "class-2/1.png"
@@ -226,7 +226,7 @@ def test_approximate_indexes_answer_as_by_themselves(
     np.testing.assert_allclose(found["scores"], alone.scores, atol=1e-5)
 
 
-def test_pictures_added_and_removed_since_the_build_count(folder, tmp_path):
+def test_images_added_and_removed_since_the_build_count(folder, tmp_path):
     shutil.copytree(folder / "index", tmp_path / "index")
     index, _ = load_gallery(tmp_path / "index")
     ids = index.ids.tolist()

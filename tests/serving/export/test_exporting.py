@@ -79,8 +79,8 @@ def exported(embedder, tmp_path_factory):
     return folder
 
 
-def pictures_in(folder):
-    """Return the pictures of the requests of one picture for `serving_default`."""
+def images_in(folder):
+    """Return the images of the requests of one image for `serving_default`."""
     return [
         request.inputs["image_bytes"].string_val[0]
         for request in read_warm_up_requests(folder)
@@ -183,15 +183,15 @@ def test_run_without_an_embedder_is_named(tmp_path, capsys):
     assert "no trained embedder at" in capsys.readouterr().err
 
 
-def test_warm_up_holds_pictures_that_the_run_trained_on(exported):
+def test_warm_up_holds_images_that_the_run_trained_on(exported):
     files = [exported / f"images/class-{path}.png" for path in ("0/0", "0/1", "2/0")]
-    assert pictures_in(exported / "models/shapes/2")[-1:] == [files[0].read_bytes()]
-    assert set(pictures_in(exported / "models/shapes/2")) == {
+    assert images_in(exported / "models/shapes/2")[-1:] == [files[0].read_bytes()]
+    assert set(images_in(exported / "models/shapes/2")) == {
         file.read_bytes() for file in files
     }
 
 
-def test_warm_up_asks_every_signature_that_takes_pictures(exported):
+def test_warm_up_asks_every_signature_that_takes_images(exported):
     requests = read_warm_up_requests(exported / "models/shapes/2")
     sizes = {}
     for request in requests:
@@ -207,7 +207,7 @@ def test_warm_up_asks_every_signature_that_takes_pictures(exported):
     }
 
 
-def test_tensors_of_the_warm_up_are_the_pictures_in_the_view(exported):
+def test_tensors_of_the_warm_up_are_the_images_in_the_view(exported):
     folder = exported / "models/shapes/2"
     batch = [
         tf.make_ndarray(request.inputs["images"])
@@ -255,17 +255,17 @@ def test_warm_up_takes_the_images_of_a_manifest(embedder, tmp_path):
     manifest.write_text("\n".join(("path,label,split", *lines)))
     run = write_run(tmp_path / "run", embedder, data={"images": str(manifest)})
     export_run(run, tmp_path / "m" / "1")
-    picture = (tmp_path / "images" / "class-1" / "0.png").read_bytes()
-    assert pictures_in(tmp_path / "m" / "1") == [picture]
+    image = (tmp_path / "images" / "class-1" / "0.png").read_bytes()
+    assert images_in(tmp_path / "m" / "1") == [image]
 
 
 def test_warm_up_images_that_the_graph_refuses_are_sent_as_png(run, tmp_path):
     Image.new("RGB", (40, 30), (200, 10, 10)).save(tmp_path / "red.tif")
     report = export_run(run, tmp_path / "m" / "1", warm_up_images=tmp_path / "red.tif")
     assert not any("noise" in warning for warning in report.warnings)
-    (picture,) = pictures_in(tmp_path / "m" / "1")
-    assert picture.startswith(b"\x89PNG")
-    assert (read_image(picture) == (200, 10, 10)).all()
+    (image,) = images_in(tmp_path / "m" / "1")
+    assert image.startswith(b"\x89PNG")
+    assert (read_image(image) == (200, 10, 10)).all()
 
 
 def test_warm_up_images_that_are_broken_end_the_export(run, tmp_path):
@@ -278,11 +278,11 @@ def test_warm_up_images_that_are_broken_end_the_export(run, tmp_path):
 
 def test_broken_training_images_are_left_out_of_the_warm_up(embedder, tmp_path):
     run = write_trained_run(tmp_path, embedder)
-    (tmp_path / "images" / "class-0" / "0.png").write_bytes(b"no picture")
+    (tmp_path / "images" / "class-0" / "0.png").write_bytes(b"no image")
     export_run(run, tmp_path / "m" / "1")
     kept = ["class-0/1", "class-2/0", "class-2/1"]
     files = [(tmp_path / f"images/{path}.png").read_bytes() for path in kept]
-    assert set(pictures_in(tmp_path / "m" / "1")) == set(files)
+    assert set(images_in(tmp_path / "m" / "1")) == set(files)
 
 
 def test_warm_up_can_be_left_out(run, tmp_path):

@@ -116,20 +116,20 @@ def test_other_types_are_refused(embedder, tmp_path):
 
 
 def draw_glyphs(code_points, size=32):
-    """Draw characters in six fonts; returns pictures and their code points."""
+    """Draw characters in six fonts; returns images and their code points."""
     matplotlib = pytest.importorskip("matplotlib")
     fonts = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     names = "Sans", "Sans-Bold", "Serif", "Serif-Bold", "SansMono", "SansMono-Oblique"
-    pictures = []
+    images = []
     for name in names:
         font = ImageFont.truetype(str(fonts / f"DejaVu{name}.ttf"), size * 2 // 3)
         for code_point in code_points:
-            picture = Image.new("RGB", (size, size), "white")
+            image = Image.new("RGB", (size, size), "white")
             middle, letter = (size // 2, size // 2), chr(code_point)
-            draw = ImageDraw.Draw(picture)
+            draw = ImageDraw.Draw(image)
             draw.text(middle, letter, fill="black", font=font, anchor="mm")
-            pictures.append(np.asarray(picture))
-    return np.stack(pictures), np.tile(code_points, len(names))
+            images.append(np.asarray(image))
+    return np.stack(images), np.tile(code_points, len(names))
 
 
 @pytest.mark.slow
@@ -139,7 +139,7 @@ def test_search_among_unseen_glyphs_hardly_changes(dimension):
     keras.utils.set_random_seed(0)
     ranges = (0x21, 0x7F), (0xC0, 0x17F), (0x391, 0x3A2), (0x3B1, 0x3CA), (0x400, 0x460)
     code_points = np.concatenate([np.arange(*ends) for ends in ranges])
-    pictures, labels = draw_glyphs(code_points[::2])
+    images, labels = draw_glyphs(code_points[::2])
     embedder = build_embedder(32, dimension, widths=(16, 32), pooling="flatten")
     scaled = keras.layers.Rescaling(16.0)(embedder.output)
     classes = keras.layers.Dense(len(code_points[::2]), use_bias=False, name="classes")
@@ -147,14 +147,14 @@ def test_search_among_unseen_glyphs_hardly_changes(dimension):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     training.compile("adam", loss)
     targets = np.searchsorted(code_points[::2], labels)
-    training.fit(pictures, targets, batch_size=64, epochs=10, verbose=0)
+    training.fit(images, targets, batch_size=64, epochs=10, verbose=0)
 
-    pictures, labels = draw_glyphs(code_points[1::2])
-    rows = embedder.predict(pictures, verbose=0)
+    images, labels = draw_glyphs(code_points[1::2])
+    rows = embedder.predict(images, verbose=0)
     own = np.arange(len(rows))
     before, _ = nearest_neighbors(rows, rows, 10, exclude=own)
     precision = np.mean(labels[before[:, 0]] == labels)
-    print(f"\n{len(rows)} pictures, {dimension} dimensions: P@1 {precision:.4f}")
+    print(f"\n{len(rows)} images, {dimension} dimensions: P@1 {precision:.4f}")
     for output_dtype, least in (("float16", 0.99), ("int8", 0.97)):
         outputs = compact_outputs(tf.constant(rows), output_dtype)
         restored = restore_embeddings(**{k: v.numpy() for k, v in outputs.items()})

@@ -1,4 +1,4 @@
-"""The exported SavedModel: its signatures, and one picture, one embedding."""
+"""The exported SavedModel: its signatures, and one image, one embedding."""
 
 import json
 import subprocess
@@ -56,7 +56,7 @@ def flat():
 
 
 def as_files(folder):
-    """Write pictures of one class that differ in all that a reader must see."""
+    """Write images of one class that differ in all that a reader must see."""
     turned = Image.Exif()
     turned[0x0112] = 6
     grey16 = Image.fromarray(
@@ -81,7 +81,7 @@ def as_files(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VIEWS)
-def test_one_picture_has_one_embedding_wherever_it_is_read(exported, name, tmp_path):
+def test_one_image_has_one_embedding_wherever_it_is_read(exported, name, tmp_path):
     """Training, index, endpoint with a client, and the graph with bytes alone."""
     folder, embedder, _ = exported
     view = VIEWS[name]
@@ -89,15 +89,15 @@ def test_one_picture_has_one_embedding_wherever_it_is_read(exported, name, tmp_p
     run.mkdir()
     (run / "embedder.keras").write_bytes((folder / "embedder.keras").read_bytes())
     table = {"resize": view.resize, "pad": view.pad, "crop": "none"}
-    (run / "recipe.json").write_text(json.dumps({"pictures": table}))
+    (run / "recipe.json").write_text(json.dumps({"images": table}))
     assert main(["export", str(run), str(tmp_path / "model" / "1")]) == 0
     assert SavedEmbedder(tmp_path / "model" / "1").view == view
 
     files = as_files(tmp_path / "images")
     count = len(files)
     data = DataSet(files, np.zeros(count, int), np.full(count, "test"), ("all",))
-    pictures = Images(data, view).central(range(count))
-    expected = embedder.predict(pictures, verbose=0)
+    images = Images(data, view).central(range(count))
+    expected = embedder.predict(images, verbose=0)
 
     index_images(tmp_path / "images", tmp_path / "index", tmp_path / "model")
     found = load_gallery(tmp_path / "index")[0].search(expected, 1)
@@ -142,10 +142,10 @@ def test_view_of_another_size_is_refused(flat, tmp_path):
 
 def test_tensors_signature_gives_exactly_the_training_embedding(exported):
     _, embedder, model = exported
-    pictures = np.random.default_rng(1).integers(0, 256, (3, SIZE, SIZE, 3))
-    pictures = pictures.astype("uint8")
-    served = model.signatures["tensors"](images=tf.constant(pictures))["embedding"]
-    expected = embedder.predict(pictures, verbose=0)
+    images = np.random.default_rng(1).integers(0, 256, (3, SIZE, SIZE, 3))
+    images = images.astype("uint8")
+    served = model.signatures["tensors"](images=tf.constant(images))["embedding"]
+    expected = embedder.predict(images, verbose=0)
     np.testing.assert_allclose(served.numpy(), expected, atol=1e-6)
 
 
@@ -161,7 +161,7 @@ def test_signatures_have_the_names_and_types_of_the_contract(exported):
         assert list(signatures[name].structured_outputs) == ["embedding"]
 
 
-def test_batch_of_pictures_of_different_sizes_is_embedded(exported):
+def test_batch_of_images_of_different_sizes_is_embedded(exported):
     signature = exported[2].signatures["serving_default"]
     data = [IMAGES["JPEG"], IMAGES["PNG smaller than the model"], IMAGES["GIF"]]
     together = signature(image_bytes=tf.constant(data))["embedding"].numpy()
@@ -176,7 +176,7 @@ def test_embedder_of_another_input_is_refused(tmp_path):
         export_embedder(model, tmp_path / "1")
 
 
-def test_embedder_without_one_embedding_a_picture_is_refused(tmp_path):
+def test_embedder_without_one_embedding_a_image_is_refused(tmp_path):
     inputs = keras.Input((8, 8, 3))
     model = keras.Model(inputs, keras.layers.Conv2D(4, 3)(inputs))
     with pytest.raises(ValueError, match=r"dimension\].*\(None, 6, 6, 4\)"):
@@ -193,8 +193,8 @@ def test_any_number_of_rows_is_embedded(exported, rows):
     )
     assert served["embedding"].shape == (rows, 8)
     pixels = np.zeros((rows, SIZE, SIZE, 3), "uint8")
-    for row, picture in enumerate(data):
-        pixels[row] = View(SIZE).central(read_image(picture))
+    for row, image in enumerate(data):
+        pixels[row] = View(SIZE).central(read_image(image))
     received = model.signatures["tensors"](images=tf.constant(pixels))["embedding"]
     assert received.shape == (rows, 8)
     if rows:
@@ -280,8 +280,8 @@ def test_export_holds_no_path_of_the_machine(exported, tmp_path):
     assert b"/tmp" not in graph
 
 
-def test_few_pictures_are_decoded_at_one_time(exported):
-    # A batch of the largest pictures must fit into memory.
+def test_few_images_are_decoded_at_one_time(exported):
+    # A batch of the largest images must fit into memory.
     content = (exported[0] / "model" / "1" / "saved_model.pb").read_bytes()
     model = saved_model_pb2.SavedModel.FromString(content)
     loops = [
@@ -324,8 +324,8 @@ def test_model_runs_where_there_is_neither_keras_nor_tfdml_nor_scann(
     _, embedder, _ = exported
     export_embedder(embedder, tmp_path / "1", output_dtype="int8")
     model = tf.saved_model.load(tmp_path / "1")
-    picture = tmp_path / "picture.jpg"
-    picture.write_bytes(IMAGES["JPEG"])
+    image = tmp_path / "image.jpg"
+    image.write_bytes(IMAGES["JPEG"])
     code = (
         "import json, sys\n"
         "for name in ('keras', 'tf_keras', 'tfdml', 'scann', 'serving'):\n"
@@ -343,7 +343,7 @@ def test_model_runs_where_there_is_neither_keras_nor_tfdml_nor_scann(
         "print(json.dumps(served))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "1", picture],
+        [sys.executable, "-c", code, tmp_path / "1", image],
         capture_output=True,
         text=True,
         cwd=tmp_path,

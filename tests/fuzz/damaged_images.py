@@ -1,4 +1,4 @@
-"""Encoded pictures that are damaged, or lie about their size."""
+"""Encoded images that are damaged, or lie about their size."""
 
 import io
 import struct
@@ -10,20 +10,18 @@ from PIL import Image
 
 from tests.fuzz.mutated_bytes import mutated
 
-__all__ = ["PICTURES", "damaged_pictures", "with_size"]
-
 _SIZES = (0, 1, 2, 255, 4096, 16383, 16384, 30_000, 65_500, 65_535)
 _LARGE_SIZES = (2**16, 10**6, 2**24, 2**31 - 1, 2**31, 2**32 - 1)
 
 
 def _encode(mode: str, kind: str, **options) -> bytes:
     pixels = np.random.default_rng(0).integers(0, 256, (12, 10, 4), np.uint8)
-    picture = Image.fromarray(pixels, "RGBA" if mode == "RGBA" else None)
-    picture = picture.convert(mode)
+    image = Image.fromarray(pixels, "RGBA" if mode == "RGBA" else None)
+    image = image.convert(mode)
     if mode == "I;16":
-        picture = Image.fromarray(pixels[..., :2].copy().view(np.uint16)[..., 0])
+        image = Image.fromarray(pixels[..., :2].copy().view(np.uint16)[..., 0])
     buffer = io.BytesIO()
-    picture.save(buffer, kind, **options)
+    image.save(buffer, kind, **options)
     return buffer.getvalue()
 
 
@@ -34,17 +32,17 @@ def _frames(mode: str, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-PICTURES = {
+IMAGES = {
     "jpeg": _encode("RGB", "JPEG"),
-    "grey jpeg": _encode("L", "JPEG"),
+    "gray jpeg": _encode("L", "JPEG"),
     "cmyk jpeg": _encode("CMYK", "JPEG"),
     "progressive jpeg": _encode("RGB", "JPEG", progressive=True),
     "subsampled jpeg": _encode("RGB", "JPEG", subsampling=2),
     "restarted jpeg": _encode("RGB", "JPEG", restart_marker_blocks=1),
     "png": _encode("RGB", "PNG"),
     "alpha png": _encode("RGBA", "PNG"),
-    "grey png": _encode("L", "PNG"),
-    "grey alpha png": _encode("LA", "PNG"),
+    "gray png": _encode("L", "PNG"),
+    "gray alpha png": _encode("LA", "PNG"),
     "palette png": _encode("P", "PNG"),
     "one bit png": _encode("1", "PNG"),
     "16 bit png": _encode("I;16", "PNG"),
@@ -60,21 +58,21 @@ PICTURES = {
     "animated webp": _frames("RGB", "WEBP"),
     "animated alpha webp": _frames("RGBA", "WEBP"),
 }
-"""Pictures of 10 x 12 pixels."""
+"""Images of 10 x 12 pixels."""
 
 
 def with_size(kind: str, width: int, height: int) -> bytes:
-    """Write another size into the header of a picture.
+    """Write another size into the header of an image.
 
     Args:
-        kind: A key of `PICTURES`.
+        kind: A key of `IMAGES`.
         width: Pixels; cut to the bits that the format has for it.
         height: Pixels, likewise.
 
     Returns:
-        The picture, its checksums right.
+        The image, its checksums right.
     """
-    data = bytearray(PICTURES[kind])
+    data = bytearray(IMAGES[kind])
     if kind.endswith("png"):
         data[16:24] = struct.pack(">II", width % 2**32, height % 2**32)
         data[29:33] = struct.pack(">I", zlib.crc32(data[12:29]))
@@ -104,14 +102,14 @@ def with_size(kind: str, width: int, height: int) -> bytes:
 @st.composite
 def _lying(draw):
     sizes = st.sampled_from(_SIZES + _LARGE_SIZES)
-    data = with_size(draw(st.sampled_from(sorted(PICTURES))), draw(sizes), draw(sizes))
+    data = with_size(draw(st.sampled_from(sorted(IMAGES))), draw(sizes), draw(sizes))
     return data[: draw(st.sampled_from([len(data), len(data) - 1, len(data) // 2, 64]))]
 
 
 @st.composite
 def _polyglots(draw):
     """One format with the beginning, or the chunks, of another."""
-    first, second = (draw(st.sampled_from(sorted(PICTURES.values()))) for _ in "ab")
+    first, second = (draw(st.sampled_from(sorted(IMAGES.values()))) for _ in "ab")
     kept = draw(st.sampled_from([2, 4, 8, 12, 16, 20, 30, len(first) // 2, len(first)]))
     dropped = draw(st.sampled_from([0, 0, 8, 12, 20, kept]))
     return first[:kept] + second[dropped:]
@@ -121,9 +119,9 @@ def _polyglots(draw):
 def _with_chunks_moved(draw):
     """A PNG or WebP whose chunks are doubled, left out or in another order."""
     kind = draw(
-        st.sampled_from([kind for kind in PICTURES if kind[-3:] in ("png", "ebp")])
+        st.sampled_from([kind for kind in IMAGES if kind[-3:] in ("png", "ebp")])
     )
-    data, is_png = PICTURES[kind], kind.endswith("png")
+    data, is_png = IMAGES[kind], kind.endswith("png")
     start, chunks = (8 if is_png else 12), []
     at = start
     while at + 8 <= len(data):
@@ -144,9 +142,9 @@ def _with_chunks_moved(draw):
     return bytes(head + body)
 
 
-def damaged_pictures() -> st.SearchStrategy[bytes]:
-    """Bytes that are hardly ever a picture."""
-    damaged = mutated(tuple(PICTURES.values()))
+def damaged_images() -> st.SearchStrategy[bytes]:
+    """Bytes that are hardly ever an image."""
+    damaged = mutated(tuple(IMAGES.values()))
     return st.one_of(
         damaged, damaged, damaged, _lying(), _polyglots(), _with_chunks_moved()
     )
