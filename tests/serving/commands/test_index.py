@@ -3,41 +3,17 @@
 import json
 import shutil
 import sys
-from functools import partial
 
 import pytest
 
 from serving.search.gallery.gallery import load_gallery
-from tests.support.search_fixtures import build_search, write_picture
+from tests.support.search_fixtures import write_picture
 from tests.support.serving_commands import (
     EVERY,
-    json_of,
     lines_of_table,
     model_of,
-    run_command,
     values_of,
 )
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """A gallery that no test changes."""
-    return build_search(tmp_path_factory.mktemp("search"))
-
-
-@pytest.fixture(scope="module")
-def calibrated(tmp_path_factory):
-    return build_search(tmp_path_factory.mktemp("calibrated"), threshold=0.95)
-
-
-@pytest.fixture
-def run(capsys):
-    return partial(run_command, capsys)
-
-
-@pytest.fixture
-def run_json(capsys):
-    return partial(json_of, capsys)
 
 
 @pytest.fixture
@@ -169,19 +145,19 @@ def test_nothing_is_removed_where_an_id_is_wrong(folder, ids, message, run):
 
 
 def test_stats_tell_what_an_index_holds(calibrated, run, run_json):
-    code, out, err = run("index", "stats", calibrated / "index")
+    code, out, err = run("index", "stats", calibrated)
     assert (code, err) == (0, "")
     values = values_of(out)
     assert values["images"] == "9"
     assert values["classes"] == "3"
     assert values["dimension"] == "12"
-    assert values["no match below"] == "0.9500"
+    assert values["no match below"] == "0.9000"
     assert values["attributes"] == "class (string)"
-    document = run_json("index", "stats", calibrated / "index")
+    document = run_json("index", "stats", calibrated)
     assert document["images"] == 9
     assert document["classes"] == 3
     assert document["attributes"] == {"class": "string"}
-    assert document["calibration"]["threshold"] == 0.95
+    assert document["calibration"]["threshold"] == 0.9
     assert document["details"]["removed"] == 0
 
 

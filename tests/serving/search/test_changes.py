@@ -331,11 +331,12 @@ class Service:
 
 
 @pytest.mark.slow
-def test_what_was_acknowledged_survives_a_kill_at_any_moment(folder, colors_url):
+@pytest.mark.parametrize("kills", [2, pytest.param(8, marks=pytest.mark.full)])
+def test_what_was_acknowledged_survives_a_kill_at_any_moment(folder, colors_url, kills):
     generator = np.random.default_rng(7)
     expected = set(load_gallery(folder / "index")[0].ids.tolist())
     unsure = set()
-    for round_ in range(4):
+    for round_ in range(kills):
         service = Service(folder, colors_url)
         timer = threading.Timer(generator.uniform(0.05, 1.0), service.kill)
         with httpx.Client(base_url=service.url, timeout=60) as client:

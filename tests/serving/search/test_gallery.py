@@ -120,7 +120,14 @@ def test_a_second_build_replaces_the_first_and_leaves_one_index(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", ["np.save", "os.fsync", "Path.replace"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "os.fsync",
+        pytest.param("np.save", marks=pytest.mark.full),
+        pytest.param("Path.replace", marks=pytest.mark.full),
+    ],
+)
 def test_a_build_killed_while_saving_leaves_the_old_gallery(tmp_path, moment):
     folder = tmp_path / "index"
     save_gallery(folder, *small_gallery(tmp_path, 2))

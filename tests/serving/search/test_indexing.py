@@ -13,7 +13,6 @@ from tests.support.search_fixtures import (
     PURE,
     SHADES,
     quarter_colors,
-    write_color_model,
     write_gallery_images,
     write_picture,
 )
@@ -21,11 +20,9 @@ from tfdml.images import UnreadableImageError
 from tfdml.index import LockedError
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    base = tmp_path_factory.mktemp("models") / "colors"
-    write_color_model(base / "1")
-    return base
+@pytest.fixture
+def model(colors):
+    return colors / "models" / "colors"
 
 
 @pytest.fixture

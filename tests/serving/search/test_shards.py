@@ -25,11 +25,9 @@ from tfdml.index import ScannIndex
 EVERY = sorted(f"{name}/{shade}.png" for name in PURE for shade in SHADES)
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    base = tmp_path_factory.mktemp("models") / "colors"
-    write_color_model(base / "1")
-    return base
+@pytest.fixture
+def model(colors):
+    return colors / "models" / "colors"
 
 
 @pytest.fixture
