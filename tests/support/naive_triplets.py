@@ -7,8 +7,8 @@ import numpy as np
 
 def triplets_of(positives, negatives):
     for a in range(len(positives)):
-        right, wrong = np.flatnonzero(positives[a]), np.flatnonzero(negatives[a])
-        for p, n in itertools.product(right, wrong):
+        pairs = np.flatnonzero(positives[a]), np.flatnonzero(negatives[a])
+        for p, n in itertools.product(*pairs):
             yield a, p, n
 
 

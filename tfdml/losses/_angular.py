@@ -17,9 +17,6 @@ from tfdml.ops import (
 WIDEST_ANGLE = 70.0
 """Up to this angle e^(-8 t^2), the smallest product of shares, is a float32."""
 
-ROWS_PER_PARTNER = 64
-"""From this number of rows per partner on, a loop over partners is faster."""
-
 
 class AngularLoss(_AngularLoss):
     """Angular loss over all positive pairs: bounds the angle at each negative.
@@ -58,12 +55,15 @@ class AngularLoss(_AngularLoss):
         2017, Eqs. 5 to 8 (the constant of the hinge form is left out, as there).
     """
 
+    rows_per_partner = 64
+    """From this number of rows per partner on, a loop over partners is faster."""
+
     def values(self, scores: Tensor, pairs: Tensor, negatives: Tensor) -> Tensor:
         """Compute the share of each anchor, `[B]`."""
         squared = self.squared_tangent
         most = ops.max(ops.sum(ops.cast(pairs, "int32"), axis=1))
         values = cond(
-            ROWS_PER_PARTNER * most <= ops.shape(scores)[0],
+            self.rows_per_partner * most <= ops.shape(scores)[0],
             lambda: self._in_turn(scores, pairs, negatives),
             lambda: sums_by_product(scores, pairs, negatives, squared),
         )

@@ -19,7 +19,6 @@ from tfdml.ops._control_flow import cond, while_loop
 from tfdml.ops._pairs import Tensor, count, masked_max
 
 FEW_POSITIVES = 256
-"""Up to this number of positives per anchor, comparing in turn is faster."""
 
 
 def hinge_weights(
@@ -30,6 +29,7 @@ def hinge_weights(
     *,
     window: bool = False,
     shares: Tensor | None = None,
+    few_positives: int = FEW_POSITIVES,
 ) -> Tensor:
     """Weight each pair by its triplets (a, p, n) with D_an < D_ap + margin.
 
@@ -40,6 +40,8 @@ def hinge_weights(
         margin: Added to D_ap.
         window: Whether triplets must also have D_an > D_ap.
         shares: Weight of each negative in a triplet, `[A, G]`; 1 if not given.
+        few_positives: Up to this number of positives per anchor, comparing in turn is
+            faster than bisection.
 
     Returns:
         Constants `[A, G]`: at a positive the sum of the shares of its negatives, at a
@@ -51,7 +53,7 @@ def hinge_weights(
     shares = ops.where(negatives, ops.stop_gradient(shares), 0)
     arguments = distances, positives, negatives, shares, margin, window
     weights = cond(
-        _few(positives),
+        _few(positives, few_positives),
         lambda: _hinges_in_turn(*arguments),
         lambda: _hinges_by_bisection(*arguments),
     )
@@ -136,7 +138,12 @@ def weighted_hinges(
 
 
 def semi_hard_weights(
-    distances: Tensor, positives: Tensor, negatives: Tensor, margin: float
+    distances: Tensor,
+    positives: Tensor,
+    negatives: Tensor,
+    margin: float,
+    *,
+    few_positives: int = FEW_POSITIVES,
 ) -> Tensor:
     """Weight each pair by its semi-hard triplets with D_an < D_ap + margin.
 
@@ -148,6 +155,7 @@ def semi_hard_weights(
         positives: Boolean tensor `[A, G]`.
         negatives: Boolean tensor `[A, G]`.
         margin: Added to D_ap, at least 0.
+        few_positives: As in `hinge_weights`.
 
     Returns:
         Constants `[A, G]`: 1 at a positive that is not far enough from its negative,
@@ -156,7 +164,7 @@ def semi_hard_weights(
     distances = ops.stop_gradient(distances)
     arguments = distances, positives, negatives, margin
     weights = cond(
-        _few(positives),
+        _few(positives, few_positives),
         lambda: _semi_hard_in_turn(*arguments),
         lambda: _semi_hard_by_bisection(*arguments),
     )
@@ -247,10 +255,10 @@ def ranks(rows: Tensor, values: Tensor, *, ties: bool = False) -> Tensor:
     return low
 
 
-def _few(positives: Tensor) -> Tensor:
-    """Return whether every anchor has few positives."""
+def _few(positives: Tensor, limit: int) -> Tensor:
+    """Return whether no anchor has more positives than a limit."""
     counts = ops.sum(ops.cast(positives, "int32"), axis=1)
-    return ops.all(counts <= FEW_POSITIVES)
+    return ops.all(counts <= limit)
 
 
 def each_positive(

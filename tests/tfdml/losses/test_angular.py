@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from keras import ops
 
-import tfdml.losses._angular
 from tests.support.all_losses import Entry
 from tests.support.autodiff import BACKEND, value_and_gradient
 from tests.support.golden_cases import check, rows_of_pairs
@@ -17,11 +16,19 @@ from tfdml.losses import AngularLoss, AngularTripletLoss, MultiClassAngularLoss
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 
 
-@pytest.fixture(params=["in turn", "by product"])
-def way(request, monkeypatch):
+IN_TURN, BY_PRODUCT = 0, 10**6
+
+
+@pytest.fixture(params=[IN_TURN, BY_PRODUCT], ids=["in turn", "by product"])
+def way(request):
     """Each of the two ways to the sums, whatever the number of partners."""
-    rows = {"in turn": 0, "by product": 10**6}[request.param]
-    monkeypatch.setattr(tfdml.losses._angular, "ROWS_PER_PARTNER", rows)
+    return request.param
+
+
+def computing(loss, rows_per_partner):
+    """Return the loss, which computes its sums in one of the two ways."""
+    loss.rows_per_partner = rows_per_partner
+    return loss
 
 
 def unit_batch(seed):
@@ -32,18 +39,17 @@ def unit_batch(seed):
     return labels, embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
 
 
-@pytest.mark.usefixtures("way")
 @variants("angular_all_pairs")
-def test_angular_loss_equals_the_golden_numbers(case, dtype, compiled):
+def test_angular_loss_equals_the_golden_numbers(case, dtype, compiled, way):
     labels = np.array(case["inputs"]["y"])
-    loss = AngularLoss(case["params"]["alpha_deg"], dtype=dtype)
+    loss = computing(AngularLoss(case["params"]["alpha_deg"], dtype=dtype), way)
     check(case, lambda **x: loss(labels, x["X"]), dtype, compiled=compiled)
 
 
-@pytest.mark.usefixtures("way")
 @variants("angular_mc")
-def test_multi_class_angular_loss_equals_the_golden_numbers(case, dtype, compiled):
+def test_multi_class_angular_loss_equals_the_golden_numbers(case, dtype, compiled, way):
     loss = MultiClassAngularLoss(case["params"]["alpha_deg"], dtype=dtype)
+    loss = computing(loss, way)
     check(
         case,
         lambda **x: loss(*rows_of_pairs(x["F"], x["Fp"])),
@@ -82,27 +88,26 @@ def hinge(f, t):
     return np.maximum(0, f + 2 - 6 * t).sum()
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("angle", [36.0, 55.0, 70.0])
 @pytest.mark.parametrize("seed", range(3))
-def test_angular_loss_equals_a_naive_loop(seed, angle):
+def test_angular_loss_equals_a_naive_loop(seed, angle, way):
     labels, x = unit_batch(seed)
     pairs = (np.equal.outer(labels, labels).sum() - 9) / 9
     values = costs_of_pairs(labels, x, angle, soft) / pairs
     for dtype, tolerance in (("float64", 1e-9), ("float32", 1e-5)):
-        loss = AngularLoss(angle, dtype=dtype, reduction=None)
+        loss = computing(AngularLoss(angle, dtype=dtype, reduction=None), way)
         received = np.asarray(loss(labels, x.astype(dtype)))
         assert received == pytest.approx(values, rel=tolerance)
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize(
     ("loss", "cost"),
     [
-        (AngularLoss(40.0, dtype="float64"), soft),
+        (computing(AngularLoss(40.0, dtype="float64"), IN_TURN), soft),
+        (computing(AngularLoss(40.0, dtype="float64"), BY_PRODUCT), soft),
         (AngularTripletLoss(25.0, dtype="float64"), hinge),
     ],
-    ids=["soft", "hinge"],
+    ids=["soft in turn", "soft by product", "hinge"],
 )
 def test_weighted_anchors_have_the_gradient_of_their_weighted_values(loss, cost):
     """Each pair moves two rows, with the weight of its own anchor."""
@@ -145,13 +150,12 @@ def test_wrong_average_is_refused():
         AngularTripletLoss(average="all")
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("angle", [45.0, 70.0])
-def test_angular_loss_keeps_its_digits_at_the_largest_angle(angle):
+def test_angular_loss_keeps_its_digits_at_the_largest_angle(angle, way):
     # Each end of the pair has its own nearest negative, far from the other end.
     x = np.array([[1, 0], [-1, 0], [1, 1e-3], [-1, 1e-3]], dtype="float32")
     labels = np.array([0, 0, 1, 2])
-    loss = AngularLoss(angle)
+    loss = computing(AngularLoss(angle), way)
     t = math.tan(math.radians(angle)) ** 2
     value, gradient = value_and_gradient(lambda x: loss(labels, x), x)
     # Each of the two negatives adds e^(2 (1 + t)).
@@ -160,33 +164,33 @@ def test_angular_loss_keeps_its_digits_at_the_largest_angle(angle):
     assert np.all(np.isfinite(gradient))
 
 
-def test_angular_loss_by_product_beyond_its_range_is_an_upper_bound(monkeypatch):
-    monkeypatch.setattr(tfdml.losses._angular, "ROWS_PER_PARTNER", 10**6)
+def test_angular_loss_by_product_beyond_its_range_is_an_upper_bound():
+    loss = computing(AngularLoss(85.0), BY_PRODUCT)
     x = np.array([[1, 0], [-1, 0], [1, 1e-3], [-1, 1e-3]], dtype="float32")
     labels = np.array([0, 0, 1, 2])
     t = math.tan(math.radians(85.0)) ** 2
-    value, gradient = value_and_gradient(lambda x: AngularLoss(85.0)(labels, x), x)
+    value, gradient = value_and_gradient(lambda x: loss(labels, x), x)
     exact = math.log(2) + 2 * (1 + t)
     assert exact < value < exact + 8 * t
     assert np.all(np.isfinite(gradient))
 
 
-def test_angular_loss_in_turn_is_exact_at_any_angle(monkeypatch):
-    monkeypatch.setattr(tfdml.losses._angular, "ROWS_PER_PARTNER", 0)
+def test_angular_loss_in_turn_is_exact_at_any_angle():
+    loss = computing(AngularLoss(85.0), IN_TURN)
     x = np.array([[1, 0], [-1, 0], [1, 1e-3], [-1, 1e-3]], dtype="float32")
     labels = np.array([0, 0, 1, 2])
     t = math.tan(math.radians(85.0)) ** 2
-    value, _ = value_and_gradient(lambda x: AngularLoss(85.0)(labels, x), x)
+    value, _ = value_and_gradient(lambda x: loss(labels, x), x)
     assert value == pytest.approx(math.log(2) + 2 * (1 + t), rel=1e-4)
 
 
 @pytest.mark.parametrize("case", HARD)
 @pytest.mark.parametrize("loss", [AngularLoss(), MultiClassAngularLoss()])
-def test_rows_in_turn_and_their_product_agree_on_hard_batches(case, loss, monkeypatch):
+def test_rows_in_turn_and_their_product_agree_on_hard_batches(case, loss):
     labels, x = hard_batch(case, Entry(loss))
     results = []
-    for rows in (0, 10**6):
-        monkeypatch.setattr(tfdml.losses._angular, "ROWS_PER_PARTNER", rows)
+    for way in (IN_TURN, BY_PRODUCT):
+        computing(loss, way)
         results.append(value_and_gradient(lambda x: loss(labels, x), x))
     (value, gradient), (expected, other) = results
     assert np.isfinite(value)
@@ -197,18 +201,21 @@ def test_rows_in_turn_and_their_product_agree_on_hard_batches(case, loss, monkey
     np.testing.assert_allclose(gradient, other, rtol=1e-3, atol=1e-4 * size)
 
 
-@pytest.mark.usefixtures("way")
-def test_nan_comes_to_light_whichever_way():
+def test_nan_shows_in_both_ways(way):
     labels, x = unit_batch(0)
     x[3, 1] = np.nan
-    assert np.isnan(float(AngularLoss()(labels, x.astype("float32"))))
+    loss = computing(AngularLoss(), way)
+    assert np.isnan(float(loss(labels, x.astype("float32"))))
 
 
 @pytest.mark.parametrize(
-    "loss", [AngularTripletLoss(20.0, average="active"), AngularLoss(75.0)]
+    "loss",
+    [
+        AngularTripletLoss(20.0, average="active"),
+        computing(AngularLoss(75.0), IN_TURN),
+    ],
 )
-def test_batch_of_one_row_is_0(loss, monkeypatch):
-    monkeypatch.setattr(tfdml.losses._angular, "ROWS_PER_PARTNER", 0)
+def test_batch_of_one_row_is_0(loss):
     x = np.array([[0.6, 0.8]], dtype="float32")
     value, gradient = value_and_gradient(
         lambda x: ops.sum(loss.call(ops.convert_to_tensor([3]), x)), x

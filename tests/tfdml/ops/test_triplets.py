@@ -4,20 +4,25 @@ import numpy as np
 import pytest
 from keras import ops
 
-import tfdml.ops._triplets
 from tests.support.autodiff import tensors, value_and_gradient
 from tests.support.naive_triplets import naive_distances, triplets_of
-from tfdml.losses import TripletLoss
-from tfdml.ops import hinge_weights, ranks, semi_hard_weights
+from tfdml.ops import (
+    hinge_weights,
+    label_masks,
+    ranks,
+    semi_hard_weights,
+    squared_distances,
+    unit_rows,
+    weighted_hinges,
+)
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 
 
-@pytest.fixture(params=["in turn", "by bisection"])
-def way(request, monkeypatch):
-    """Each of the two ways to the weights, whatever the number of positives."""
-    few = {"in turn": 10**6, "by bisection": 0}[request.param]
-    monkeypatch.setattr(tfdml.ops._triplets, "FEW_POSITIVES", few)
+@pytest.fixture(params=[10**6, 0], ids=["in turn", "by bisection"])
+def few_positives(request):
+    """Choose each of the two ways to the weights, whatever the number of positives."""
+    return request.param
 
 
 def random_rows(seed, anchors=5, gallery=12):
@@ -33,7 +38,7 @@ def random_rows(seed, anchors=5, gallery=12):
 @pytest.mark.parametrize("margin", [0.0, 0.25, 2.0])
 @pytest.mark.parametrize("window", [False, True])
 @pytest.mark.parametrize("shared", [False, True])
-def test_hinge_weights_count_the_triplets(seed, margin, window, shared, way):
+def test_hinge_weights_count_the_triplets(seed, margin, window, shared, few_positives):
     scores, positives, negatives = random_rows(seed)
     shares = np.random.default_rng(seed).random(scores.shape)
     expected = np.zeros_like(scores)
@@ -49,27 +54,32 @@ def test_hinge_weights_count_the_triplets(seed, margin, window, shared, way):
         margin,
         window=window,
         shares=ops.convert_to_tensor(shares) if shared else None,
+        few_positives=few_positives,
     )
     np.testing.assert_allclose(ops.convert_to_numpy(received), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("margin", [0.0, 0.25, 2.0])
-def test_semi_hard_weights_follow_the_rule(seed, margin, way):
+def test_semi_hard_weights_follow_the_rule(seed, margin, few_positives):
     scores, positives, negatives = random_rows(seed)
     expected = np.zeros_like(scores)
     for a, p in zip(*np.nonzero(positives), strict=True):
-        wrong = scores[a, negatives[a]]
-        if len(wrong) == 0:
+        others = scores[a, negatives[a]]
+        if len(others) == 0:
             continue
-        farther = wrong[wrong > scores[a, p]]
-        chosen = farther.min() if len(farther) else wrong.max()
+        farther = others[others > scores[a, p]]
+        chosen = farther.min() if len(farther) else others.max()
         if chosen < scores[a, p] + margin:
             tied = negatives[a] & (scores[a] == chosen)
             expected[a, p] += 1
             expected[a, tied] -= 1 / tied.sum()
     received = semi_hard_weights(
-        ops.convert_to_tensor(scores), positives, negatives, margin
+        ops.convert_to_tensor(scores),
+        positives,
+        negatives,
+        margin,
+        few_positives=few_positives,
     )
     np.testing.assert_allclose(ops.convert_to_numpy(received), expected, atol=1e-12)
 
@@ -100,14 +110,24 @@ def naive_triplet_loss(x, labels, margin):
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
-def test_triplet_loss_equals_a_loop_over_all_triplets(compiled, way):
+def test_weighted_hinges_equal_a_loop_over_all_triplets(compiled, few_positives):
     generator = np.random.default_rng(1)
     labels, x = generator.integers(0, 4, 24), generator.normal(size=(24, 5))
     x[3] = x[7]
-    loss = TripletLoss(0.5, dtype="float64")
-    value, gradient = value_and_gradient(
-        lambda x: loss(labels, x), x, compiled=compiled
-    )
+    same = np.equal.outer(labels, labels)
+    number = ((same.sum(axis=1) - 1) * (~same).sum(axis=1)).sum()
+
+    def mean_hinge(x):
+        rows = unit_rows(x)
+        distances = squared_distances(rows, rows)
+        positives, negatives = label_masks(ops.convert_to_tensor(labels))
+        weights = hinge_weights(
+            distances, positives, negatives, 0.5, few_positives=few_positives
+        )
+        hinges, _ = weighted_hinges(distances, positives, weights, 0.5)
+        return ops.sum(hinges) / number
+
+    value, gradient = value_and_gradient(mean_hinge, x, compiled=compiled)
     assert value == pytest.approx(naive_triplet_loss(x, labels, 0.5), abs=1e-12)
     direction = generator.normal(size=x.shape)
     ends = [naive_triplet_loss(x + s * 1e-6 * direction, labels, 0.5) for s in (-1, 1)]
