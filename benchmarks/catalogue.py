@@ -344,7 +344,7 @@ CASES = [
 
 # With more positives an anchor than they compare in turn, these go another way.
 MANY_POSITIVES = [
-    Case(f"{loss.__name__}, 512 a class", _on_embeddings(loss, 512), sorts=True)
+    Case(f"{loss.__name__}, 512 per class", _on_embeddings(loss, 512), sorts=True)
     for loss in (
         tl.TripletLoss,
         tl.SemiHardTripletLoss,

@@ -62,7 +62,7 @@ def main(arguments: list[str] | None = None) -> None:
             records += _peer(Path(folder), options.threads)
     floor = {record["name"]: record["rate"] for record in records}
     decode, resized = floor["decode alone"], floor["decode and resize"]
-    print("| images a second | | of decode alone | of decode and resize |")
+    print("| images per second | | of decode alone | of decode and resize |")
     print("| --- | ---: | ---: | ---: |")
     for record in records:
         rate = record["rate"]

@@ -133,7 +133,7 @@ def summary(records: Sequence[dict[str, Any]]) -> str:
     "ours" is the rate of the index over that of the engine, measured in turn.
     """
     lines = [
-        "| engine | recall@10 | @1 | a second, batched | ours | by CPU "
+        "| engine | recall@10 | @1 | per second, batched | ours | by CPU "
         "| single | ours | by CPU | build s | CPU s | MB |",
         "| --- |" + 11 * " ---: |",
     ]
