@@ -45,7 +45,7 @@ def test_tree_keeps_recall(metric, monkeypatch):
     assert recall(index.search(queries, k=10).ids, true) > 0.95
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_gallery_above_100000_rows_gets_a_tree_that_keeps_recall():
     gallery, queries = clustered(100_001, 32, 1000, queries=100)
     index = ScannIndex.build(gallery, target_recall=None)

@@ -208,7 +208,7 @@ def test_large_parts_are_searched_like_a_dictionary(index_class, fewer_shortcuts
         walk.step()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @BOTH
 @METRICS
 @pytest.mark.parametrize("rows", [0, 60])

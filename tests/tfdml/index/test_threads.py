@@ -190,7 +190,7 @@ def test_readers_are_right_while_one_writes(index_class, eager):
         assert reader.check(index_class is ExactIndex) >= 10
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @BOTH
 @pytest.mark.parametrize("rows", [40, 3000])
 def test_readers_are_right_while_one_writes_for_long(index_class, rows, eager):
