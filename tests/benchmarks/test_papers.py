@@ -134,7 +134,7 @@ def test_run_is_measured_on_its_split_after_each_epoch(packed):
     assert found["validation"]["queries"] == 8
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_run_that_becomes_nan_has_diverged(packed):
     run = small_run(with_curve=True)
     run.tables["fit"] |= {"learning_rate": 1e30, "optimizer": "sgd"}

@@ -318,7 +318,7 @@ def records_of(out):
     return [json.loads(line) for line in out.read_text("utf-8").splitlines()]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_throughput_is_measured_beside_its_floor(tmp_path):
     out = tmp_path / "out.jsonl"
     few = ["--models", "demo", "--servers", "batching", "--clients", "2"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdml.files import written
-from tfdml.images import View
+from tfdml.images import GRAPH_FORMATS, View
 
 DESCRIBE = "describe"
 """Name of the signature."""
@@ -59,7 +59,7 @@ def new_description(
             "background": "white",
             "filter": "antialiased bilinear",
             "exif_orientation": "ignored",
-            "formats": ["JPEG", "PNG", "GIF", "WebP", "BMP"],
+            "formats": list(GRAPH_FORMATS),
         },
         "embedding": {
             "dimension": dimension,

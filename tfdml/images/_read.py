@@ -37,6 +37,27 @@ IMAGE_SUFFIXES = frozenset(
 )
 """Lower-case file name endings that Pillow can open, such as `.jpg`."""
 
+GRAPH_FORMATS = ("JPEG", "PNG", "GIF", "WebP", "BMP")
+"""Formats that an exported model decodes; of GIF and WebP still images."""
+
+UPLOAD_FORMATS = {
+    name: suffix
+    for name, suffix in {
+        "AVIF": "avif",
+        "BMP": "bmp",
+        "GIF": "gif",
+        "JPEG": "jpg",
+        "JPEG2000": "jp2",
+        "PNG": "png",
+        "TIFF": "tif",
+        "WEBP": "webp",
+    }.items()
+    if name in Image.OPEN  # AVIF is not in every build of Pillow
+}
+"""Formats of Pillow to accept from strangers, with the suffix of a file of each.
+
+Pillow opens more, some by starting other programs.
+"""
 
 _BILINEAR = ResizeAlg.convolution(FilterType.bilinear)
 # What stands before the metadata that tell an orientation: EXIF and XMP.

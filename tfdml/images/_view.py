@@ -16,7 +16,7 @@ from tfdml.images._read import UnreadableImageError, resample, resize_image
 LARGEST = 8192
 """Longest side of a view in pixels: above it some step runs out of memory."""
 
-CROPS = ("none", "position", "resized")
+_CROPS = ("none", "position", "resized")
 _MOST_PADDED = 2**28  # pixels of a square that is padded
 _RATIOS = (3 / 4, 4 / 3)
 _TRIES = 10
@@ -80,38 +80,6 @@ class View:
                 "Received: pad=True, resize=0."
             )
 
-    def check_crop(self, crop: str, min_scale: float) -> None:
-        """Make sure that images of this view can be cut at random in this way.
-
-        Args:
-            crop: As in `random`.
-            min_scale: As in `random`.
-
-        Raises:
-            ValueError: They cannot; the message says why.
-        """
-        if crop not in CROPS:
-            raise ValueError(
-                f"`crop` must be one of {', '.join(map(repr, CROPS))}. "
-                f"Received: crop={crop!r}."
-            )
-        if crop == "position" and self.resize <= self.image_size:
-            raise ValueError(
-                '`crop` = "position" needs a `resize` above `image_size`: there is no '
-                f"other place to cut. Received: resize={self.resize}, "
-                f"image_size={self.image_size}."
-            )
-        if crop == "resized" and self.pad:
-            raise ValueError(
-                '`crop` = "resized" takes a part of the image itself and goes with '
-                "no `pad`. Received: pad=True."
-            )
-        if not 0 < min_scale <= 1:
-            raise ValueError(
-                "`min_scale` must be above 0 and at most 1. "
-                f"Received: min_scale={min_scale}."
-            )
-
     def reduced(self, image: np.ndarray) -> np.ndarray:
         """Make an image as small as it can be without changing what the view shows.
 
@@ -148,38 +116,10 @@ class View:
         size = self.image_size
         return self._cut(small, (height - size) // 2, (width - size) // 2)
 
-    def random(
-        self,
-        image: np.ndarray,
-        generator: np.random.Generator,
-        crop: str,
-        min_scale: float = 0.16,
+    def _at_random(
+        self, image: np.ndarray, generator: np.random.Generator
     ) -> np.ndarray:
-        """Return a random view for training.
-
-        Args:
-            image: uint8 `[height, width, 3]`, upright RGB.
-            generator: Where the random numbers come from.
-            crop: `"none"` is the central view. `"position"` resizes (and pads) as the
-                view says and cuts the square at a random place. `"resized"` takes a
-                random part of the image, `min_scale` to 1 of its area and 3/4 to
-                4/3 as wide as high, and squashes it to the square; where ten tries
-                find no such part, the largest one in the middle that is no longer
-                than 4/3.
-            min_scale: Smallest share of the area, above 0 and at most 1.
-
-        Returns:
-            uint8 `[image_size, image_size, 3]`.
-
-        Raises:
-            ValueError: The view cannot be cut in this way.
-        """
-        self.check_crop(crop, min_scale)
-        if crop == "none":
-            return self.central(image)
-        if crop == "resized":
-            part = _random_part(image.shape[0], image.shape[1], generator, min_scale)
-            return resample(image, self.image_size, self.image_size, part)
+        """Cut the square at a random place."""
         small = self.reduced(image)
         room = np.subtract(self._resized(small), self.image_size)
         top, left = (int(generator.integers(pixels + 1)) for pixels in room)
@@ -220,6 +160,77 @@ class View:
         top = (side - height) // 2
         canvas[top : top + height] = narrow
         return resample(canvas, self.resize, self.resize)
+
+
+@dataclass(frozen=True)
+class RandomView:
+    """How a training image is cut at random into the square of a view.
+
+    Example:
+        >>> random_view = RandomView(View(224, resize=256), "position")
+        >>> generator = np.random.default_rng(0)
+        >>> random_view(np.zeros((375, 500, 3), "uint8"), generator).shape
+        (224, 224, 3)
+
+    Args:
+        view: The view at test time.
+        crop: `"none"` is the central view. `"position"` resizes (and pads) as the view
+            says and cuts the square at a random place. `"resized"` takes a random part
+            of the image, `min_scale` to 1 of its area and 3/4 to 4/3 as wide as high,
+            and squashes it to the square; where ten tries find no such part, the
+            largest one in the middle that is no longer than 4/3.
+        min_scale: Smallest share of the area, above 0 and at most 1.
+
+    Raises:
+        ValueError: The view cannot be cut in this way.
+    """
+
+    view: View
+    crop: str = "none"
+    min_scale: float = 0.16
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        view = self.view
+        if self.crop not in _CROPS:
+            raise ValueError(
+                f"`crop` must be one of {', '.join(map(repr, _CROPS))}. "
+                f"Received: crop={self.crop!r}."
+            )
+        if self.crop == "position" and view.resize <= view.image_size:
+            raise ValueError(
+                '`crop` = "position" needs a `resize` above `image_size`: there is no '
+                f"other place to cut. Received: resize={view.resize}, "
+                f"image_size={view.image_size}."
+            )
+        if self.crop == "resized" and view.pad:
+            raise ValueError(
+                '`crop` = "resized" takes a part of the image itself and goes with '
+                "no `pad`. Received: pad=True."
+            )
+        if not 0 < self.min_scale <= 1:
+            raise ValueError(
+                "`min_scale` must be above 0 and at most 1. "
+                f"Received: min_scale={self.min_scale}."
+            )
+
+    def __call__(self, image: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        """Return a random view.
+
+        Args:
+            image: uint8 `[height, width, 3]`, upright RGB.
+            generator: Where the random numbers come from.
+
+        Returns:
+            uint8 `[image_size, image_size, 3]`.
+        """
+        if self.crop == "none":
+            return self.view.central(image)
+        if self.crop == "position":
+            return self.view._at_random(image, generator)
+        height, width = image.shape[:2]
+        part = _random_part(height, width, generator, self.min_scale)
+        return resample(image, self.view.image_size, self.view.image_size, part)
 
 
 def _random_part(

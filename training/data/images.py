@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from tqdm import tqdm
 
-from tfdml.images import UnreadableImageError, View
+from tfdml.images import RandomView, UnreadableImageError, View
 from training.data.data_set import DataSet
 from training.environment import cpu_cores
 
@@ -25,7 +25,7 @@ class Images:
         data: Which images.
         view: What the network sees of them.
         crop: How `random` cuts: "none", "position" or "resized", see
-            `tfdml.images.View.random`.
+            `tfdml.images.RandomView`.
         min_scale: Smallest share of the area with `crop` = "resized", above 0 and at
             most 1.
         seed: Seed of the random crops, at least 0.
@@ -47,7 +47,6 @@ class Images:
         cache_bytes: int = 2**30,
         threads: int | None = None,
     ) -> None:
-        view.check_crop(crop, min_scale)
         least = {"seed": (seed, 0), "cache_bytes": (cache_bytes, 0)}
         least["threads"] = (1 if threads is None else threads, 1)
         for name, (value, lowest) in least.items():
@@ -58,7 +57,7 @@ class Images:
         self.data = data
         self.view = view
         self._crop = crop
-        self._min_scale = min_scale
+        self._random_view = RandomView(view, crop, min_scale)
         self._seed = seed
         self._cache_bytes = cache_bytes
         self._threads = threads or cpu_cores()
@@ -120,7 +119,7 @@ class Images:
 
         def view(place: int, form: np.ndarray) -> np.ndarray:
             generator = np.random.default_rng([self._seed, step, place])
-            return self.view.random(form, generator, self._crop, self._min_scale)
+            return self._random_view(form, generator)
 
         return self._gathered(positions, view)
 

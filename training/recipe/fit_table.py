@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from training.recipe.checks import RecipeError, check_range, check_word
 
+OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "rmsprop": "RMSprop", "sgd": "SGD"}
+"""The class in `keras.optimizers` of each `optimizer`."""
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -98,7 +101,7 @@ class Fit:
             check_range(self, name, 0, 1)
             if getattr(self, name) == 1:
                 raise RecipeError(f"`{name}` must be below 1. Received: 1.0.")
-        check_word(self, "optimizer", ("adamw", "adam", "rmsprop", "sgd"))
+        check_word(self, "optimizer", tuple(OPTIMIZERS))
         check_word(self, "precision", ("float32", "mixed_float16", "mixed_bfloat16"))
         if not 0 < self.learning_rate < math.inf:
             raise RecipeError(

@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tfdml.images import View
+from tfdml.images import RandomView, View
 from training.recipe.checks import RecipeError
 from training.recipe.fit_table import Fit
 from training.recipe.tables import (
@@ -69,7 +69,7 @@ class Recipe:
         about = self.images
         try:
             view = View(self.embedder.image_size, about.resize, about.pad)
-            view.check_crop(about.crop, about.min_scale)
+            RandomView(view, about.crop, about.min_scale)
         except ValueError as error:
             raise RecipeError(f"[images]: {error}") from None
         return view

@@ -129,14 +129,11 @@ class Images:
     cache_megabytes: int = 2048
 
     def __post_init__(self) -> None:
-        """Check the values; `tfdml.images.View` checks what goes together."""
-        check_range(self, "resize", 0)
-        check_word(self, "crop", ("none", "position", "resized"))
-        check_range(self, "min_scale", 0, 1)
+        """Check what `tfdml.images.View` and `RandomView` do not."""
         check_range(self, "cache_megabytes", 0)
 
 
-_DESIGNS = {
+DESIGNS = {
     "groups": ("images_per_class", "classes_per_batch", "small_classes"),
     "pairs": ("batch_size", "positive_probability"),
     "capped": ("batch_size", "images_per_class"),
@@ -144,6 +141,7 @@ _DESIGNS = {
     "neighbors": ("batch_size", "neighbors", "anchors"),
     "shuffled": ("batch_size",),
 }
+"""The keys of each `design`; `training.run.build_batches` has the classes."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +176,7 @@ class Batches:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        check_word(self, "design", tuple(_DESIGNS))
+        check_word(self, "design", tuple(DESIGNS))
         check_word(self, "small_classes", ("repeat", "leave_out"))
         check_range(self, "images_per_class", 2)
         check_range(self, "classes_per_batch", 2)
@@ -186,13 +184,13 @@ class Batches:
         check_range(self, "positive_probability", 0, 1)
         check_range(self, "neighbors", 1)
         check_range(self, "anchors", 1)
-        taken = ("design", "importance_weights", *_DESIGNS[self.design])
+        taken = ("design", "importance_weights", *DESIGNS[self.design])
         for table_field in dataclasses.fields(self):
             name = table_field.name
             if name not in taken and getattr(self, name) != table_field.default:
                 raise RecipeError(
                     f"`{name}` does not go with the design {self.design!r}, which "
-                    f"takes {', '.join(f'`{key}`' for key in _DESIGNS[self.design])}. "
+                    f"takes {', '.join(f'`{key}`' for key in DESIGNS[self.design])}. "
                     f"Received: {getattr(self, name)!r}."
                 )
         if self.design == "pairs" and self.batch_size % 2:

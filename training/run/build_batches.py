@@ -19,8 +19,16 @@ from tfdml.losses import ContinuousLoss, MetricLoss, WeightedContrastiveLoss
 from tfdml.ops import caption_distance, segmentation_distance
 from training.data.data_set import DataSet
 from training.recipe.recipe import Recipe, RecipeError
-from training.recipe.tables import LABEL_DISTANCES
+from training.recipe.tables import DESIGNS, LABEL_DISTANCES
 
+_DESIGNS: dict[str, Callable[..., BatchDesign]] = {
+    "groups": GroupBatches,
+    "pairs": PairBatches,
+    "capped": CappedClassBatches,
+    "n_pairs": NPairBatches,
+    "neighbors": NeighborBatches,
+    "shuffled": ShuffledBatches,
+}
 _LABEL_DISTANCES: dict[str, Callable[[Any, Any], Any] | None] = dict(
     zip(LABEL_DISTANCES, (None, segmentation_distance, caption_distance), strict=True)
 )
@@ -38,8 +46,6 @@ def build_design(recipe: Recipe, train: DataSet) -> BatchDesign:
         RecipeError: The images do not allow it; the message names the argument.
     """
     about = recipe.batches
-    seed = recipe.fit.seed
-    labels = train.labels
     continuous = about.design == "neighbors"
     if train.is_continuous != continuous:
         kind = "continuous labels" if train.is_continuous else "classes"
@@ -48,40 +54,19 @@ def build_design(recipe: Recipe, train: DataSet) -> BatchDesign:
             f"[batches]: `design` must be {rule} for images with {kind}. "
             f"Received: {about.design!r}."
         )
+    arguments = {key: getattr(about, key) for key in DESIGNS[about.design]}
+    if "classes_per_batch" in arguments:
+        arguments["classes_per_batch"] = _classes(about.classes_per_batch, train)
+    images: Any = train.labels
+    match about.design:
+        case "pairs":
+            arguments["pairs_per_batch"] = arguments.pop("batch_size") // 2
+        case "neighbors":
+            arguments["distance"] = label_distance_of(recipe)
+        case "shuffled":
+            images = len(train)
     try:
-        match about.design:
-            case "groups":
-                return GroupBatches(
-                    labels,
-                    about.images_per_class,
-                    _classes(about.classes_per_batch, train),
-                    small_classes=about.small_classes,
-                    seed=seed,
-                )
-            case "pairs":
-                return PairBatches(
-                    labels,
-                    about.batch_size // 2,
-                    positive_probability=about.positive_probability,
-                    seed=seed,
-                )
-            case "capped":
-                size = about.batch_size, about.images_per_class
-                return CappedClassBatches(labels, *size, seed=seed)
-            case "n_pairs":
-                return NPairBatches(
-                    labels, _classes(about.classes_per_batch, train), seed=seed
-                )
-            case "neighbors":
-                return NeighborBatches(
-                    labels,
-                    about.batch_size,
-                    neighbors=about.neighbors,
-                    anchors=about.anchors,
-                    distance=label_distance_of(recipe),
-                    seed=seed,
-                )
-        return ShuffledBatches(len(train), about.batch_size, seed=seed)
+        return _DESIGNS[about.design](images, **arguments, seed=recipe.fit.seed)
     except ValueError as error:
         raise RecipeError(f"[batches]: {error}") from error
 

@@ -7,15 +7,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from training.recipe.recipe import Fit
+from training.recipe.fit_table import OPTIMIZERS, Fit
 from training.run.schedules import build_schedule
-
-_KINDS = {
-    "adamw": keras.optimizers.AdamW,
-    "adam": keras.optimizers.Adam,
-    "rmsprop": keras.optimizers.RMSprop,
-    "sgd": keras.optimizers.SGD,
-}
 
 
 @dataclass(frozen=True)
@@ -45,7 +38,7 @@ def build_optimizer(
     Returns:
         The optimizer. Its schedule counts batches, also with gradient accumulation.
     """
-    kind = _KINDS[settings.optimizer]
+    kind = getattr(keras.optimizers, OPTIMIZERS[settings.optimizer])
     arguments: dict[str, Any] = {"weight_decay": settings.weight_decay}
     if settings.optimizer == "sgd":
         arguments["momentum"] = settings.momentum

@@ -11,25 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from serving.endpoint.options import ServerOptions
-from tfdml.images import UnreadableImageError, warnings_ignored
-
-Image.init()
-# What strangers may send. Pillow opens more, some by starting other programs; AVIF is
-# not in every build of it.
-_SUFFIXES = {
-    name: suffix
-    for name, suffix in {
-        "AVIF": "avif",
-        "BMP": "bmp",
-        "GIF": "gif",
-        "JPEG": "jpg",
-        "JPEG2000": "jp2",
-        "PNG": "png",
-        "TIFF": "tif",
-        "WEBP": "webp",
-    }.items()
-    if name in Image.OPEN
-}
+from tfdml.images import UPLOAD_FORMATS, UnreadableImageError, warnings_ignored
 
 _ROUNDING = 1e-6
 
@@ -112,7 +94,7 @@ def check_upload(content: bytes, max_pixels: int = ServerOptions.max_pixels) -> 
         # Pillow warns of many pixels; the rule on the size is the one below.
         with (
             warnings_ignored(),
-            Image.open(io.BytesIO(content), formats=list(_SUFFIXES)) as image,
+            Image.open(io.BytesIO(content), formats=list(UPLOAD_FORMATS)) as image,
         ):
             width, height = image.size
             kind = image.format or ""
@@ -129,4 +111,4 @@ def check_upload(content: bytes, max_pixels: int = ServerOptions.max_pixels) -> 
             f"This image has too many pixels. At most {max_pixels // 1_000_000} "
             "million are allowed. Make it smaller and try again."
         )
-    return _SUFFIXES.get(kind, "jpg")  # MPO, several JPEGs in one file
+    return UPLOAD_FORMATS.get(kind, "jpg")  # MPO, several JPEGs in one file

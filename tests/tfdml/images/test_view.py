@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tfdml.images import View
+from tfdml.images import RandomView, View
 
 SIZES = [(300, 400), (400, 300), (301, 467), (256, 256), (120, 90), (17, 11), (1, 1)]
 BILINEAR = Image.Resampling.BILINEAR
@@ -75,7 +75,7 @@ def test_reducing_an_image_changes_nothing_of_its_views(view, height, width):
     if view.resize:
         for seed in range(3):
             first, second = (
-                view.random(p, np.random.default_rng(seed), "position")
+                RandomView(view, "position")(p, np.random.default_rng(seed))
                 for p in (image, small)
             )
             np.testing.assert_array_equal(first, second)
@@ -88,14 +88,15 @@ def test_a_line_of_pixels_is_not_enlarged_to_gigabytes(shape, pad):
     line = np.full((*shape, 3), 200, "uint8")
     view = View(227, 256, pad=pad)
     assert view.central(line).shape == (227, 227, 3)
-    assert view.random(line, np.random.default_rng(0), "position").max() <= 200
+    cut = RandomView(view, "position")(line, np.random.default_rng(0))
+    assert cut.max() <= 200
     assert view.reduced(line).size <= 3 * 256 * 256 + line.size
 
 
 @pytest.mark.parametrize("shape", [(32, 32), (64, 96), (20, 30)])
 def test_each_position_is_cut_equally_often(shape):
     """Columns tell where the square was cut; a uniform draw has each place."""
-    view = View(29, 32)
+    random_view = RandomView(View(29, 32), "position")
     wide = 32 * shape[1] // min(shape)
     gradient = np.arange(shape[1]) * 240 / shape[1]
     image = np.broadcast_to(gradient[None, :, None], (*shape, 3)).astype("uint8")
@@ -106,7 +107,7 @@ def test_each_position_is_cut_equally_often(shape):
     rows = np.stack([resized[5, left : left + 29, 0] for left in range(places)])
     counts = np.zeros(places)
     for _ in range(draws):
-        square = view.random(image, generator, "position")
+        square = random_view(image, generator)
         distances = np.abs(rows.astype(int) - square[5, :, 0]).sum(axis=1)
         assert distances.min() <= 29
         counts[distances.argmin()] += 1
@@ -121,9 +122,10 @@ def test_resized_part_keeps_to_its_share_of_the_area_and_its_ratio():
     y, x = np.mgrid[:height, :width]
     image = np.stack([x * 250 / width, y * 250 / height, 0 * x], 2).astype("uint8")
     generator = np.random.default_rng(0)
+    random_view = RandomView(View(64), "resized", 0.2)
     shares, ratios = [], []
     for _ in range(300):
-        square = View(64).random(image, generator, "resized", 0.2).astype(float)
+        square = random_view(image, generator).astype(float)
         # From the second to the last pixel but one: 61 of 64 steps.
         across = (square[30, 62, 0] - square[30, 1, 0]) / 250 * width * 64 / 61
         down = (square[62, 30, 1] - square[1, 30, 1]) / 250 * height * 64 / 61
@@ -138,7 +140,8 @@ def test_resized_part_keeps_to_its_share_of_the_area_and_its_ratio():
 def test_part_of_a_very_long_image_is_the_middle():
     image = photograph(10, 4000)
     expected = Image.fromarray(image).resize((8, 8), BILINEAR, box=(1993, 0, 2006, 10))
-    received = View(8).random(image, np.random.default_rng(0), "resized", 0.9)
+    random_view = RandomView(View(8), "resized", 0.9)
+    received = random_view(image, np.random.default_rng(0))
     # 13 x 10 pixels, floor(3987 / 2) from the left.
     assert_equal_within_a_level(received, np.asarray(expected))
 
@@ -147,7 +150,7 @@ def test_same_generator_gives_the_same_view():
     image = photograph(60, 80)
     for crop in ("position", "resized"):
         first, second, other = (
-            View(20, 30).random(image, np.random.default_rng(seed), crop)
+            RandomView(View(20, 30), crop)(image, np.random.default_rng(seed))
             for seed in (1, 1, 2)
         )
         np.testing.assert_array_equal(first, second)
@@ -157,7 +160,7 @@ def test_same_generator_gives_the_same_view():
 def test_crop_none_is_the_central_view():
     image = photograph(60, 80)
     view = View(20, 30)
-    received = view.random(image, np.random.default_rng(0), "none")
+    received = RandomView(view)(image, np.random.default_rng(0))
     np.testing.assert_array_equal(received, view.central(image))
 
 
@@ -194,4 +197,4 @@ def test_size_that_is_no_whole_number_is_refused(size):
 )
 def test_crop_that_cannot_be_is_refused(view, crop, min_scale, message):
     with pytest.raises(ValueError, match=message):
-        view.random(photograph(9, 9), np.random.default_rng(0), crop, min_scale)
+        RandomView(view, crop, min_scale)

@@ -9,7 +9,7 @@ from PIL import Image
 
 from benchmarks import reading
 from tests.tfdml.images.test_view import photograph
-from tfdml.images import UnreadableImageError, View, read_image
+from tfdml.images import RandomView, UnreadableImageError, View, read_image
 from training.data.data_set import DataSet
 from training.data.images import Images
 
@@ -50,9 +50,10 @@ def test_central_images_are_those_of_the_view(files, crop):
 def test_random_images_are_those_of_the_view(files, crop):
     images = Images(data_set(files), VIEW, crop=crop, min_scale=0.3, seed=7)
     received = images.random([4, 1], step=9)
+    random_view = RandomView(VIEW, crop, 0.3)
     for place, position in enumerate([4, 1]):
         generator = np.random.default_rng([7, 9, place])
-        expected = VIEW.random(read_image(files[position]), generator, crop, 0.3)
+        expected = random_view(read_image(files[position]), generator)
         np.testing.assert_array_equal(received[place], expected)
 
 
