@@ -78,7 +78,7 @@ class ClassBoundaries(keras.layers.Layer):
 
     @property
     def boundaries(self) -> Tensor:
-        """The boundary of each class, `[num_classes]`."""
+        """Return the boundary of each class, `[num_classes]`."""
         return self.learning_rate_multiplier * self.scaled_boundaries
 
     def call(self, inputs: Tensor) -> Tensor:

@@ -113,7 +113,7 @@ class Proxies(keras.layers.Layer):
 
     @property
     def proxies(self) -> Tensor:
-        """The proxies p in their true scale, `[C, dimension]` or `[C, K, dimension]`.
+        """Return the proxies p, `[C, dimension]` or `[C, K, dimension]`.
 
         (The weight of the layer, which `get_weights` returns, is p / m.)
         """

@@ -1,4 +1,4 @@
-"""Losses for `model.compile(loss=...)`: labels and embeddings of a batch go in."""
+"""Losses for `model.compile`, on the labels and embeddings of a batch."""
 
 from tfdml.losses._across_replicas import AcrossReplicas
 from tfdml.losses._angular import AngularLoss

@@ -25,7 +25,7 @@ class _AngularLoss(MetricLoss):
 
     @property
     def squared_tangent(self) -> float:
-        """t^2, with t the tangent of the angle."""
+        """Return t^2, with t the tangent of the angle."""
         return math.tan(math.radians(self.angle)) ** 2
 
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:

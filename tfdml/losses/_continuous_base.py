@@ -1,4 +1,4 @@
-"""Share what the losses on continuous labels have in common."""
+"""Define the base class of the losses on continuous labels."""
 
 from collections.abc import Callable
 from typing import Any

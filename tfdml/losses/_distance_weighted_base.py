@@ -1,4 +1,4 @@
-"""Share the distance weighted sampling of negatives, as expectations."""
+"""Define the base class of the losses over distance weighted negatives."""
 
 from abc import abstractmethod
 from typing import Any

@@ -1,4 +1,4 @@
-"""Share what the losses on similarities with proxies have in common."""
+"""Define the base class of the losses on similarities with proxies."""
 
 from abc import abstractmethod
 

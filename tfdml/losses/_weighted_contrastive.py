@@ -115,7 +115,7 @@ class WeightedContrastiveLoss(MetricLoss):
 
     @property
     def class_counts(self) -> dict[int, int] | list[int]:
-        """The number of training images of each class."""
+        """Return the number of training images of each class."""
         return self._counts.to_config()
 
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:

@@ -34,15 +34,14 @@ from tfdml.ops._pairs import (
     softmax_costs,
     softplus,
     squared_distances,
-    top_scores,
     unit_rows,
     wide,
 )
+from tfdml.ops._ranking import ranks, top_scores
 from tfdml.ops._triplets import (
     each_positive,
     hinge_weights,
     next_above,
-    ranks,
     semi_hard_weights,
     weighted_hinges,
 )

@@ -17,6 +17,7 @@ from keras import ops
 
 from tfdml.ops._control_flow import cond, while_loop
 from tfdml.ops._pairs import Tensor, count, masked_max
+from tfdml.ops._ranking import ranks
 
 FEW_POSITIVES = 256
 
@@ -223,36 +224,6 @@ def _semi_hard_by_bisection(
     ties = ops.cast(ops.maximum(through - below, 1), distances.dtype)
     shared = ops.where(negatives, chosen_by / ties, 0)
     return ops.cast(active, distances.dtype) - shared
-
-
-def ranks(rows: Tensor, values: Tensor, *, ties: bool = False) -> Tensor:
-    """Count the entries of each sorted row that are below each value of that row.
-
-    Bisection of whole matrices at once: XLA makes a cubic tensor of
-    `tf.searchsorted`, and `keras.ops.searchsorted` takes one row only.
-
-    Args:
-        rows: Tensor `[A, N]`, each row ascending.
-        values: Tensor `[A, M]`.
-        ties: Whether entries equal to the value count too.
-
-    Returns:
-        int32 tensor `[A, M]`.
-    """
-    last = ops.shape(rows)[1] - 1
-
-    def halve(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        middle = (low + high) // 2
-        entry = ops.take_along_axis(rows, ops.minimum(middle, last), axis=1)
-        below = entry <= values if ties else entry < values
-        below = ops.logical_and(below, low < high)
-        return ops.where(below, middle + 1, low), ops.where(below, high, middle)
-
-    low = ops.zeros_like(values, dtype="int32")
-    low, _ = while_loop(
-        lambda low, high: ops.any(low < high), halve, (low, low + last + 1)
-    )
-    return low
 
 
 def _few(positives: Tensor, limit: int) -> Tensor:
