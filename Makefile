@@ -89,7 +89,7 @@ bench-peers: .peers/pml/installed .peers/tfa/installed .peers/search/installed #
 api: $(INSTALLED) ## write the API reference
 	$(BIN)/python docs/make_api.py
 
-figures: $(INSTALLED) ## draw the pictures of the documentation
+figures: $(INSTALLED) ## draw the figures of the documentation
 	$(BIN)/python docs/figures.py
 	$(BIN)/python -m benchmarks.papers figures $(addprefix docs/results/,emoji.jsonl furniture.jsonl pose.jsonl) --folder docs/results
 

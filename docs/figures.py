@@ -1,8 +1,8 @@
-"""Draw the pictures of the pages: which pairs a loss moves, and how strongly.
+"""Draw the figures of the pages: which pairs a loss moves, and how strongly.
 
     python docs/figures.py            # into docs/losses/figures
 
-Every picture is a function of a fixed batch, so a run gives the same files again. It
+Every figure is a function of a fixed batch, so a run gives the same files again. It
 needs TensorFlow and matplotlib.
 """
 
@@ -30,14 +30,14 @@ def embeddings(dimension: int = 8) -> np.ndarray:
     return centers[LABELS] + 0.8 * generator.normal(size=(len(LABELS), dimension))
 
 
-def pair_picture(*chosen: losses.PairLoss) -> Any:
+def pair_figure(*chosen: losses.PairLoss) -> Any:
     """Draw the weights of all pairs of the batch."""
     return plot_pair_weights(chosen, LABELS, embeddings())
 
 
 def top_k() -> Any:
     """Draw top-k precision for three k."""
-    return pair_picture(
+    return pair_figure(
         *(
             losses.TopKPrecisionLoss(k, name=f"TopKPrecisionLoss(k={k})")
             for k in (1, 3, 5)
@@ -47,7 +47,7 @@ def top_k() -> Any:
 
 def contrastive() -> Any:
     """Draw the contrastive losses, with one mean over all pairs and with two."""
-    return pair_picture(
+    return pair_figure(
         losses.ContrastiveLoss(name="ContrastiveLoss(margin=1)"),
         losses.ContrastiveLoss(
             separate_means=True, name="ContrastiveLoss(separate_means=True)"
@@ -58,7 +58,7 @@ def contrastive() -> Any:
 
 def triplet() -> Any:
     """Draw the triplet and margin losses."""
-    return pair_picture(
+    return pair_figure(
         losses.TripletLoss(name="TripletLoss(margin=0.2)"),
         losses.SemiHardTripletLoss(0.2, name="SemiHardTripletLoss(margin=0.2)"),
         losses.SemiHardWindowTripletLoss(name="SemiHardWindowTripletLoss(margin=0.2)"),
@@ -72,7 +72,7 @@ def triplet() -> Any:
 
 def similarity() -> Any:
     """Draw the losses that weigh pairs by similarity."""
-    return pair_picture(
+    return pair_figure(
         losses.MultiSimilarityLoss(name="MultiSimilarityLoss"),
         losses.BinomialDevianceLoss(name="BinomialDevianceLoss"),
         losses.HistogramLoss(0.1, name="HistogramLoss(bin_width=0.1)"),
@@ -81,7 +81,7 @@ def similarity() -> Any:
 
 def softmax() -> Any:
     """Draw the softmax losses."""
-    return pair_picture(
+    return pair_figure(
         losses.NCALoss(10.0, name="NCALoss(scale=10)"),
         losses.SupervisedContrastiveLoss(
             name="SupervisedContrastiveLoss(temperature=0.1)"
@@ -95,7 +95,7 @@ def softmax() -> Any:
 
 def average_precision() -> Any:
     """Draw the losses on average precision, Smooth-AP at two temperatures."""
-    return pair_picture(
+    return pair_figure(
         losses.FastAPLoss(name="FastAPLoss(num_bins=10)"),
         losses.SmoothAPLoss(name="SmoothAPLoss(temperature=0.01)"),
         losses.SmoothAPLoss(0.1, name="SmoothAPLoss(temperature=0.1)"),
@@ -104,7 +104,7 @@ def average_precision() -> Any:
 
 def pair_weighting() -> Any:
     """Draw binomial deviance, lifted structure, and their mean."""
-    return pair_picture(
+    return pair_figure(
         losses.BinomialDevianceLoss(name="BinomialDevianceLoss"),
         losses.CosineLiftedStructureLoss(
             negative_scale=50.0, positive_scale=2.0, name="CosineLiftedStructureLoss"
@@ -190,7 +190,7 @@ def _squared_distances(x: np.ndarray) -> np.ndarray:
     return np.square(x[:, None] - x).sum(axis=2)
 
 
-PICTURES: dict[str, Callable[[], Any]] = {
+FIGURES: dict[str, Callable[[], Any]] = {
     "top-k": top_k,
     "contrastive": contrastive,
     "triplet": triplet,
@@ -203,12 +203,12 @@ PICTURES: dict[str, Callable[[], Any]] = {
 }
 
 
-def draw(folder: Path, names: Iterable[str] = tuple(PICTURES)) -> None:
-    """Write pictures as small PNG files."""
+def draw(folder: Path, names: Iterable[str] = tuple(FIGURES)) -> None:
+    """Write figures as small PNG files."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        save_small(PICTURES[name](), folder / f"{name}.png", dpi=100)
+        save_small(FIGURES[name](), folder / f"{name}.png", dpi=100)
 
 
 if __name__ == "__main__":
-    draw(FOLDER, sys.argv[1:] or PICTURES)
+    draw(FOLDER, sys.argv[1:] or FIGURES)

@@ -30,7 +30,7 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     *sorted(ROOT.glob("docs/**/*.md")),
 ]
-# Files of results that docs/results.md and docs/results/studies.md tell and draw.
+# Files of results that docs/results.md and docs/results/studies.md report and draw.
 RESULTS = [
     str(ROOT / "docs" / "results" / f"{name}.jsonl")
     for name in ("emoji", "furniture", "pose")
@@ -93,9 +93,26 @@ def test_links_to_files_lead_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
+def test_each_loss_is_in_one_family():
+    bases = {"ContinuousLoss", "MetricLoss", "PairLoss", "ProxyLoss"}
+    page = ROOT / "docs" / "losses.md"
+    table = page.read_text("utf-8").partition("\n## The families\n")[2]
+    rows = re.findall(r"^\| \[.*\]\((losses/.*)\) \| (.*) \|$", table, re.MULTILINE)
+    families = [
+        (name, target)
+        for target, names in rows
+        for name in re.findall(r"`(\w+Loss)`", names)
+    ]
+    names = sorted(name for name, _ in families)
+    public = {name for name in tfdml.losses.__all__ if name.endswith("Loss")}
+    assert names == sorted(public - bases)
+    for name, target in families:
+        assert re.search(rf"\b{name}\b", (page.parent / target).read_text("utf-8"))
+
+
 @pytest.fixture(scope="module")
 def figures():
-    """docs/figures.py, which draws the pictures."""
+    """docs/figures.py, which draws the figures."""
     path = ROOT / "docs" / "figures.py"
     spec = importlib.util.spec_from_file_location("figures", path)
     module = importlib.util.module_from_spec(spec)
@@ -103,8 +120,8 @@ def figures():
     return module
 
 
-def shown_pictures():
-    """Text and file of each picture that a page shows."""
+def shown_figures():
+    """Text and file of each figure that a page shows."""
     return {
         page.parent / target: alt
         for page in PAGES
@@ -115,7 +132,7 @@ def shown_pictures():
 
 
 def differs(committed, drawn):
-    """Whether two pictures differ by more than the fonts, which move a pixel."""
+    """Return whether two figures differ by more than the fonts, which move a pixel."""
     old, new = (
         np.asarray(Image.open(file).convert("RGB"), dtype=float)
         for file in (committed, drawn)
@@ -123,28 +140,28 @@ def differs(committed, drawn):
     return old.shape != new.shape or np.abs(old - new).mean() >= 1
 
 
-def test_pictures_are_small_and_told_in_words():
-    for file, alt in shown_pictures().items():
+def test_figures_are_small_and_described_in_words():
+    for file, alt in shown_figures().items():
         assert len(alt) > 40, f"say what {file.name} shows"
         assert file.stat().st_size < 100_000, file.name
 
 
 @pytest.mark.slow
-def test_script_draws_every_picture_of_the_losses(figures, tmp_path):
+def test_script_draws_every_figure_of_the_losses(figures, tmp_path):
     pytest.importorskip("matplotlib")
     figures.draw(tmp_path)
-    shown = {file.stem for file in shown_pictures() if file.parent == figures.FOLDER}
-    assert shown == figures.PICTURES.keys()
+    shown = {file.stem for file in shown_figures() if file.parent == figures.FOLDER}
+    assert shown == figures.FIGURES.keys()
     for file in figures.FOLDER.iterdir():
         assert not differs(file, tmp_path / file.name), "run `make figures`"
 
 
 @pytest.mark.slow
-def test_every_picture_of_the_results_is_drawn_from_their_files(tmp_path):
+def test_every_figure_of_the_results_is_drawn_from_their_files(tmp_path):
     pytest.importorskip("matplotlib")
     folder = ROOT / "docs" / "results"
     papers.main(["figures", *RESULTS, "--folder", str(tmp_path)])
-    shown = {file for file in shown_pictures() if file.parent == folder}
+    shown = {file for file in shown_figures() if file.parent == folder}
     assert shown == set(folder.glob("*.png"))
     for file in shown:
         assert not differs(file, tmp_path / file.name), "run `make figures`"
@@ -166,7 +183,7 @@ def test_every_table_of_the_results_is_written_from_their_files(capsys):
 
 
 @pytest.mark.slow
-def test_weights_in_the_log_ratio_picture_are_its_gradient(figures):
+def test_weights_in_the_log_ratio_figure_are_its_gradient(figures):
     generator = np.random.default_rng(0)
     poses, x = generator.normal(size=(2, 7, 3))
     off = ~np.eye(7, dtype=bool)
@@ -182,7 +199,7 @@ def test_weights_in_the_log_ratio_picture_are_its_gradient(figures):
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_in_docstrings_are_right(name):
+def test_examples_in_docstrings_run(name):
     module = importlib.import_module(name)
     names = {"np": importlib.import_module("numpy"), **vars(module)}
     result = doctest.testmod(module, extraglobs=names)

@@ -258,7 +258,7 @@ STUDIES = {
     "batch_sizes": Study(
         "Batch sizes (Wang et al., supplement)",
         _batch_sizes,
-        "images a batch",
+        "images per batch",
         baselines=(
             ("multi-similarity", "binomial deviance"),
             ("multi-similarity", "BinLifted"),
