@@ -133,7 +133,7 @@ def draw_glyphs(code_points, size=32):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dimension", [64, 512])
+@pytest.mark.parametrize("dimension", [64, pytest.param(512, marks=pytest.mark.full)])
 def test_search_among_unseen_glyphs_hardly_changes(dimension):
     """docs/export.md states the numbers that this prints."""
     keras.utils.set_random_seed(0)

@@ -80,7 +80,14 @@ def as_files(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "squash",
+        pytest.param("resize and cut", marks=pytest.mark.full),
+        "pad, resize and cut",
+    ],
+)
 def test_one_image_has_one_embedding_wherever_it_is_read(exported, name, tmp_path):
     """Training, index, endpoint with a client, and the graph with bytes alone."""
     folder, embedder, _ = exported

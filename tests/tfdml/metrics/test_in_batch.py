@@ -21,11 +21,22 @@ from tfdml.metrics import (
 )
 
 pytestmark = pytest.mark.backend
+NOT_ON_JAX = pytest.mark.skipif(
+    BACKEND == "jax", reason="JAX compiles long for its shapes"
+)
 
 GOLDENS = json.loads(
     (Path(__file__).parents[2] / "goldens" / "goldens.json").read_text(encoding="utf-8")
 )
-CASES = [c for c in GOLDENS["metric_cases"] if "gallery" not in c["inputs"]]
+# JAX compiles each operation for each shape: one case is enough for it, and other tests
+# take the same few shapes.
+CASES = [
+    pytest.param(
+        case, id=case["id"], marks=[] if case["id"] == "metrics/larger" else NOT_ON_JAX
+    )
+    for case in GOLDENS["metric_cases"]
+    if "gallery" not in case["inputs"]
+]
 KS = (1, 2, 3, 5, 10)
 
 METRICS = {
@@ -53,18 +64,18 @@ def naive(labels, embeddings):
     for q in range(len(labels)):
         others = [i for i in range(len(labels)) if i != q]
         ranked = sorted(others, key=lambda i: (-scores[q, i], i))
-        right = [labels[i] == labels[q] for i in ranked]
-        positives = sum(right)
+        is_positive = [labels[i] == labels[q] for i in ranked]
+        positives = sum(is_positive)
         if positives == 0:
             values.append({})
             continue
         precision = [
-            sum(right[:rank]) / rank if right[rank - 1] else 0
+            sum(is_positive[:rank]) / rank if is_positive[rank - 1] else 0
             for rank in range(1, len(labels))
         ]
-        found = {f"precision_at_{k}": sum(right[:k]) / k for k in (1, 3, 40)}
-        found |= {f"recall_at_{k}": float(any(right[:k])) for k in (1, 3, 40)}
-        found["r_precision"] = sum(right[:positives]) / positives
+        found = {f"precision_at_{k}": sum(is_positive[:k]) / k for k in (1, 3, 40)}
+        found |= {f"recall_at_{k}": float(any(is_positive[:k])) for k in (1, 3, 40)}
+        found["r_precision"] = sum(is_positive[:positives]) / positives
         found["map_at_r"] = sum(precision[:positives]) / positives
         found["mean_average_precision"] = sum(precision) / positives
         values.append(found)
@@ -97,7 +108,7 @@ def identity_model(dimension, names=METRICS, **kwargs):
     return model
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+@pytest.mark.parametrize("case", CASES)
 def test_metrics_of_one_batch_equal_the_golden_numbers(case):
     embeddings, labels = np.array(case["inputs"]["X"]), np.array(case["inputs"]["y"])
     expected = case["expected_by_tie_rule"]["index"]
@@ -174,7 +185,7 @@ def test_batches_of_any_size_count_by_their_queries(mode):
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
-def test_ties_of_many_rows_stand_in_the_order_of_the_batch(mode):
+def test_ties_of_many_rows_come_in_the_order_of_the_batch(mode):
     generator = np.random.default_rng(8)
     labels = generator.integers(0, 9, 300)
     names = ("recall_at_3", "mean_average_precision")
@@ -208,8 +219,8 @@ def test_model_in_half_precision_is_scored_in_float32():
 @pytest.mark.parametrize("name", METRICS)
 def test_weight_of_a_query_counts_in_the_mean_and_leaves_it_in_the_gallery(name):
     generator = np.random.default_rng(4)
-    labels, embeddings = generator.integers(0, 6, 12), generator.normal(size=(12, 3))
-    weights = generator.integers(0, 3, 12).astype("float64")
+    labels, embeddings = generator.integers(0, 6, 17), generator.normal(size=(17, 3))
+    weights = generator.integers(0, 3, 17).astype("float64")
     values = naive(labels, embeddings)
     pairs = [(v[name], w) for v, w in zip(values, weights, strict=True) if v]
     expected = sum(v * w for v, w in pairs) / sum(w for _, w in pairs)
@@ -222,9 +233,9 @@ def test_weight_of_a_query_counts_in_the_mean_and_leaves_it_in_the_gallery(name)
 
 @pytest.mark.parametrize("name", METRICS)
 def test_batch_without_a_query_adds_nothing(name):
-    metric = METRICS[name]()
-    x = np.random.default_rng(0).normal(size=(5, 3)).astype("float32")
-    for rows in (5, 1):
+    metric = METRICS[name](dtype="float64")
+    x = np.random.default_rng(0).normal(size=(17, 3))
+    for rows in (17, 1):
         metric.update_state(np.arange(rows), x[:rows])
         assert float(metric.result()) == 0
         assert float(metric.count) == 0
@@ -236,10 +247,10 @@ def test_batch_without_a_query_adds_nothing(name):
 
 @pytest.mark.parametrize("name", METRICS)
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_model_that_diverged_is_told_by_nan(name, bad):
-    x = np.eye(4)
+def test_diverged_model_gives_nan(name, bad):
+    x = np.random.default_rng(0).normal(size=(17, 3))
     x[3, 0] = bad
-    assert np.isnan(measured(name, [0, 0, 1, 2], x))
+    assert np.isnan(measured(name, [0, 0, 1, *range(2, 16)], x))
 
 
 @pytest.mark.parametrize("offset", [2**24, 2**31 - 2])
@@ -280,7 +291,7 @@ def test_mask_on_the_embeddings_is_refused():
 
 @pytest.mark.parametrize("k", [0, 1.5, True, "1"])
 @pytest.mark.parametrize("metric", [PrecisionAtK, RecallAtK])
-def test_k_that_is_no_rank_is_refused(metric, k):
+def test_k_that_is_not_a_rank_is_refused(metric, k):
     with pytest.raises(ValueError, match=rf"`k` must be .*k={k!r}"):
         metric(k)
 
