@@ -8,11 +8,10 @@ allows) before it is sent: the exported graph cannot see an EXIF orientation.
 
 import contextlib
 import functools
-import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -23,22 +22,13 @@ from serving.client.images import (
     ImageSource,
     Unreadable,
     check_is_list,
-    read_pixels,
 )
-from serving.client.metadata import ModelMetadata, parse_metadata
+from serving.client.metadata import ModelMetadata
+from serving.client.remote_model import Connection, RemoteModel
 from serving.client.rest import RestConnection
-from serving.client.retries import EndpointError, Retries, Waits, ask
-from serving.client.rows import rows_of, split
+from serving.client.retries import Retries, Waits
 from serving.client.stream import in_order
-from tfdml.images import UnreadableImageError, encode_png, list_images
-
-
-class _Connection(Protocol):
-    """One protocol. Metadata are TF Serving's JSON, predictions rows or dicts."""
-
-    def metadata(self) -> dict[str, Any]: ...
-    def predict(self, input_name: str, encoded: Sequence[bytes]) -> list[Any]: ...
-    def close(self) -> None: ...
+from tfdml.images import UnreadableImageError, list_images
 
 
 class EndpointClient:
@@ -101,23 +91,22 @@ class EndpointClient:
         self._credentials = Credentials() if credentials is None else credentials
         self._credentials.check(address)
         self._gzip_requests = gzip_requests
-        self._metadata: ModelMetadata | None = None
-        self._asking_metadata = threading.Lock()
         self._waits = Waits()
-        self._connection: _Connection
+        connection: Connection
         if address.is_grpc:
             from serving.client.rpc import GrpcConnection
 
-            self._connection = GrpcConnection(
+            connection = GrpcConnection(
                 address, timeout=timeout, credentials=self._credentials
             )
         else:
-            self._connection = RestConnection(
+            connection = RestConnection(
                 address,
                 timeout=timeout,
                 credentials=self._credentials,
                 gzip_requests=gzip_requests,
             )
+        self._model = RemoteModel(self.url, connection, self._retries, max_pixels)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
@@ -131,7 +120,7 @@ class EndpointClient:
     def close(self) -> None:
         """Close the connections. Whoever waits to ask again gets the last error."""
         self._waits.end()
-        self._connection.close()
+        self._model.connection.close()
 
     def at_version(self, version: int) -> Self:
         """Return a client of one version of the same model, with the same settings."""
@@ -151,17 +140,7 @@ class EndpointClient:
         Raises:
             EndpointError: The endpoint did not answer, or answered something else.
         """
-        return self._described(self._waits)
-
-    def _described(self, waits: Waits) -> ModelMetadata:
-        with self._asking_metadata:
-            if self._metadata is None:
-                reply = self._ask(self._connection.metadata, waits)
-                try:
-                    self._metadata = parse_metadata(reply)
-                except ValueError as error:
-                    raise self._wrong_reply(str(error)) from error
-            return self._metadata
+        return self._model.metadata(self._waits)
 
     def embed(self, images: Sequence[ImageSource]) -> np.ndarray:
         """Embed images.
@@ -183,9 +162,8 @@ class EndpointClient:
         if not len(images):
             return np.zeros((0, dimension or 0), np.float32)
         waits = self._waits
-        return self._embed_prepared(
-            (self._prepare(image, waits) for image in images), self._batch_size, waits
-        )
+        prepared = (self._model.prepare(image, waits) for image in images)
+        return self._model.embed(prepared, self._batch_size, waits)
 
     def embed_stream(
         self,
@@ -330,51 +308,18 @@ class EndpointClient:
         prepared: list[bytes] = []
         for image in images:
             try:
-                prepared.append(self._prepare(image, waits))
+                prepared.append(self._model.prepare(image, waits))
                 results.append(None)
             except (UnreadableImageError, OSError) as error:
                 results.append(error)
                 if not is_lenient:
                     break
-        embed = self._embed_prepared
+        embed = self._model.embed
         rows = iter(embed(prepared, batch_size, waits) if prepared else ())
         return [
             (image, next(rows) if result is None else result)
             for image, result in zip(images, results, strict=False)
         ]
-
-    def _prepare(self, image: ImageSource, waits: Waits) -> bytes:
-        pixels = read_pixels(image, self._max_pixels)
-        view = self._described(waits).view
-        return encode_png(pixels if view is None else view.reduced(pixels))
-
-    def _embed_prepared(
-        self, prepared: Iterable[bytes], batch_size: int, waits: Waits
-    ) -> np.ndarray:
-        dimension = self._described(waits).dimension
-        rows = [self._predict(part, waits) for part in split(prepared, batch_size)]
-        widths = {len(row) for part in rows for row in part}
-        if len(widths) > 1 or dimension not in (None, *widths):
-            raise self._wrong_reply(
-                f"embeddings of length {sorted(widths)}, the model says {dimension}"
-            )
-        return np.concatenate(rows)
-
-    def _predict(self, encoded: list[bytes], waits: Waits) -> np.ndarray:
-        name = self._described(waits).input_name
-        predictions = self._ask(lambda: self._connection.predict(name, encoded), waits)
-        try:
-            return rows_of(predictions)
-        except ValueError as error:
-            raise self._wrong_reply(str(error)) from error
-
-    def _ask(self, attempt: Callable[[], Any], waits: Waits) -> Any:
-        return ask(attempt, self._retries, wait=waits.wait)
-
-    def _wrong_reply(self, reason: str) -> EndpointError:
-        return EndpointError(
-            f"The embedding endpoint {self.url} gave an unexpected answer: {reason}."
-        )
 
 
 def _check_at_least_1(name: str, value: int) -> None:

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from serving.endpoint.models.calibration import calibration_of_model, save_calibration
 from serving.endpoint.models.saved_model import find_model_version, model_fingerprint
 from serving.endpoint.models.scann_operators import import_scann_operators
 from serving.endpoint.models.servable import DEFAULT_SIGNATURE, Servable
 from serving.endpoint.warm_up import read_warm_up_requests
-from serving.export.calibration import calibration_of_model, save_calibration
 from serving.export.exporting import MOST_IMAGES, check_destination, warm_up_with
 from serving.export.warm_up_images import synthetic_image
 from serving.search.gallery.gallery import Gallery, load_gallery

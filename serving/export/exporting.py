@@ -6,10 +6,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from serving.endpoint.models.calibration import calibration_of_run, save_calibration
 from serving.endpoint.models.saved_model import is_version, model_fingerprint
 from serving.endpoint.models.servable import Servable
 from serving.endpoint.warm_up import warm_up, write_warm_up_requests
-from serving.export.calibration import calibration_of_run, save_calibration
 from serving.export.run_folder import view_of_run
 from serving.export.warm_up_images import (
     encoded_images,

@@ -15,7 +15,7 @@ import httpx
 import numpy as np
 from PIL import Image
 
-from serving.export.calibration import save_calibration
+from serving.endpoint.models.calibration import save_calibration
 from serving.search.app.app import create_app
 from serving.search.gallery.gallery import load_gallery, save_gallery
 from serving.search.gallery.indexing import index_images

@@ -13,8 +13,8 @@ import numpy as np
 from tqdm import tqdm
 
 from serving.client.journal import digest_of_list
+from serving.endpoint.models.calibration import calibration_of_model
 from serving.endpoint.models.saved_model import find_model_version, model_fingerprint
-from serving.export.calibration import calibration_of_model
 from serving.search.gallery.embedding import embed_files, how_to_skip
 from serving.search.gallery.gallery import (
     CLASS,

@@ -64,7 +64,7 @@ def embed_one(address):
 
 def first_failure(client):
     """Return an event that is set when the client first fails to get the metadata."""
-    failed, attempt = threading.Event(), client._connection.metadata
+    failed, attempt = threading.Event(), client._model.connection.metadata
 
     def watched():
         try:
@@ -73,7 +73,7 @@ def first_failure(client):
             failed.set()
             raise
 
-    client._connection.metadata = watched
+    client._model.connection.metadata = watched
     return failed
 
 

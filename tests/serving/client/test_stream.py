@@ -179,8 +179,8 @@ def test_batch_of_a_stream_may_be_larger_than_that_of_the_client(client, monkeyp
         sizes.append(len(encoded))
         return real(name, encoded)
 
-    real = client._connection.predict
-    monkeypatch.setattr(client._connection, "predict", predict)
+    real = client._model.connection.predict
+    monkeypatch.setattr(client._model.connection, "predict", predict)
     encoded = [png(random_pixels(seed)) for seed in range(7)]
     list(client.embed_stream(encoded, batch_size=6, concurrency=1))
     assert sizes == [6, 1]  # the client's own is 4
@@ -294,7 +294,7 @@ class Busy:
 
 def busy_client(url, *, good):
     client = EndpointClient(url, batch_size=1, retries=LONG)
-    client._connection = Busy(client._connection, good=good)
+    client._model.connection = Busy(client._model.connection, good=good)
     return client
 
 
@@ -303,7 +303,7 @@ def test_stream_that_is_closed_waits_for_no_retry(endpoint_url):
     with busy_client(endpoint_url, good=1) as client:
         stream = client.embed_stream(itertools.repeat(image), concurrency=1)
         next(stream)
-        assert client._connection.is_busy.wait(60)
+        assert client._model.connection.is_busy.wait(60)
         stream.close()  # would last ten minutes
 
 
@@ -313,7 +313,7 @@ def test_stream_that_fails_waits_for_no_retry(endpoint_url):
     def images():
         yield b"no image"
         yield image
-        assert client._connection.is_busy.wait(60)
+        assert client._model.connection.is_busy.wait(60)
         yield image
 
     with busy_client(endpoint_url, good=0) as client:
@@ -327,7 +327,7 @@ def test_client_that_is_closed_ends_the_waits_of_its_streams(endpoint_url):
     stream = client.embed_stream([png(random_pixels(0))] * 5, concurrency=2)
 
     def close():
-        assert client._connection.is_busy.wait(60)
+        assert client._model.connection.is_busy.wait(60)
         client.close()
 
     with ThreadPoolExecutor(1) as pool:

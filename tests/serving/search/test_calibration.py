@@ -7,8 +7,8 @@ import keras
 import pytest
 
 from serving.__main__ import main
+from serving.endpoint.models.calibration import calibration_of_model, save_calibration
 from serving.endpoint.models.saved_model import model_fingerprint
-from serving.export.calibration import calibration_of_model, save_calibration
 from serving.search.gallery.gallery import load_gallery
 from serving.search.gallery.indexing import embed_shard, index_images, merge_shards
 from serving.search.gallery.opening import open_local_search, open_search

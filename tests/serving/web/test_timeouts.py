@@ -183,9 +183,3 @@ def test_reply_that_nobody_reads_is_dropped_under_tls_too():
         client.sendall(GET_LONG[:-2] + b"Connection: close\r\n\r\n")
         # asyncio itself gives up a closing TLS connection only after 30 seconds.
         assert server.ended.wait(60)
-
-
-def test_the_version_of_uvicorn_is_one_that_this_was_checked_with():
-    """`H11Protocol` is private: setup.py bounds the version, and this names it."""
-    major, minor = map(int, uvicorn.__version__.split(".")[:2])
-    assert (0, 47) <= (major, minor) <= (0, 54)
