@@ -1,16 +1,16 @@
-"""Ask which Keras backend runs, and whether it computes on a GPU."""
+"""Find out which Keras backend runs, and whether it computes on a GPU."""
 
 import sys
 
 
 def running_backend() -> str:
-    """Return the backend that runs, "" where Keras has not been imported."""
+    """Return the backend that runs, "" if Keras has not been imported."""
     keras = sys.modules.get("keras")
     return keras.backend.backend() if keras else ""
 
 
 def has_gpu() -> bool:
-    """Whether Keras has been imported and its backend computes on a GPU."""
+    """Return whether Keras has been imported and its backend computes on a GPU."""
     backend = running_backend()
     if backend == "tensorflow":
         import tensorflow as tf

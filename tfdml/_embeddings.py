@@ -1,4 +1,4 @@
-"""Rows of embeddings: checked, and scaled to unit length."""
+"""Check rows of embeddings, and scale them to unit length."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 DIVERGED = (
     "Training that makes such numbers has diverged, and needs a smaller learning rate."
 )
-"""What to do where the embeddings of a model are not finite."""
+"""The remedy if the embeddings of a model are not finite."""
 
 
 def as_embeddings(
@@ -22,14 +22,14 @@ def as_embeddings(
             too.
         unit: Whether the rows will be scaled to unit length, so that a row of
             zeros has no meaning.
-        remedy: What to do about a number that is not finite, a sentence.
+        remedy: A sentence on what to do about numbers that are not finite.
 
     Returns:
-        Row-major float32 `[rows, D]`; the array itself where it is that already.
+        Row-major float32 `[rows, D]`; the array itself if it already is that.
 
     Raises:
         ValueError: It is not of rank 2, not real, has no columns, a NaN, an
-            infinity, a row that float32 makes zeros of, or (with `unit`) a row of
+            infinity, a row that float32 rounds to zeros, or (with `unit`) a row of
             zeros.
     """
     return _checked(name, values, unit, remedy)[0]
@@ -38,7 +38,7 @@ def as_embeddings(
 def embeddings_and_norms(
     name: str, values: Any, *, unit: bool
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Check as `as_embeddings`, and return what the check sums up anyway.
+    """Check as `as_embeddings`, and return the lengths that the check computes.
 
     Returns:
         The embeddings, and the length of each row, up to rounding that of `row_norms`.

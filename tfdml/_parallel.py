@@ -1,4 +1,4 @@
-"""The same work on parts of an array, on all cores."""
+"""Do the same work on parts of an array on all cores."""
 
 import os
 from collections.abc import Callable
@@ -14,15 +14,15 @@ def in_threads(
 ) -> list[Result]:
     """Call a function for parts of `range(count)` at the same time.
 
-    NumPy lets other threads go on while it works on large arrays.
+    NumPy releases the interpreter while it works on large arrays.
 
     Args:
         function: Gets a slice and must not change what other slices need.
         count: How many items there are.
-        least: How many items a part should have, so that it is worth a thread.
+        least: The number of items from which on a part is worth a thread.
 
     Returns:
-        What it returned, in the order of the slices; they join to the whole.
+        The results in the order of the slices, which cover all items.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
     threads = max(1, min(cores or os.cpu_count() or 1, count // least))

@@ -222,7 +222,7 @@ def checked_ks(ks: Sequence[int]) -> list[int]:
 
 
 class _Places:
-    """The places at which each code stands in an array, found by bisection."""
+    """The places of each code in an array, found by bisection."""
 
     def __init__(self, codes: NDArray[np.int64]) -> None:
         self._order = np.argsort(codes, kind="stable")

@@ -1,4 +1,4 @@
-"""Metrics for `compile`: retrieval within each batch, and misplaced pairs of a loss."""
+"""Measure each batch in `compile`: retrieval, and misplaced pairs of a loss."""
 
 from abc import abstractmethod
 from typing import Any
@@ -21,17 +21,17 @@ from tfdml.ops import (
 
 
 class _BatchRetrieval(keras.metrics.Mean):
-    """A mean over the queries of batches, each searched with within its own batch.
+    """The mean over the queries of batches, each of which searches its own batch.
 
     Every item of a batch searches the others by cosine similarity, computed in float32,
     or in float64 for a metric of that type. The item itself is left out by its
-    position; equal similarities stand in the order of the batch, as far as the backend
+    position; equal similarities come in the order of the batch, as far as the backend
     rounds them alike; an embedding of zeros has the similarity 0 with all others. An
-    item without a positive in its batch is no query: it is searched, but has the weight
-    0. Without any query the result is 0. An embedding with a NaN or an infinity makes
-    the result NaN.
+    item without a positive in its batch is not a query: it is searched, but has the
+    weight 0. Without any query the result is 0. An embedding with a NaN or an infinity
+    makes the result NaN.
 
-    One sort of a B x B matrix an update, and memory of a few such matrices.
+    Each update sorts one B x B matrix and takes the memory of a few.
     """
 
     def __init__(self, name: str, dtype: str | None) -> None:
@@ -50,7 +50,7 @@ class _BatchRetrieval(keras.metrics.Mean):
                 An item of weight 0 is still searched.
 
         Raises:
-            ValueError: The shapes do not fit, a label is no whole number, or the
+            ValueError: The shapes do not fit, a label is not a whole number, or the
                 embeddings carry a mask.
         """
         refuse_mask(y_pred)
@@ -80,7 +80,7 @@ class _BatchRetrieval(keras.metrics.Mean):
             shape and None not in (shape[0], rows) and shape[0] != rows
         ):
             raise ValueError(
-                "`sample_weight` must be one number a row, of shape [batch] or "
+                "`sample_weight` must be one number per row, of shape [batch] or "
                 f"[batch, 1], or a single one. Received: shape={shape} for {rows} rows."
             )
         return weight
@@ -115,7 +115,7 @@ class PrecisionAtK(_BatchRetrieval):
     finite makes the result NaN.
 
     Args:
-        k: How many of the first items are looked at, at least 1.
+        k: How many of the first items count, at least 1.
         name: Name of the metric. Defaults to `"batch_precision_at_{k}"`, which leaves
             `"precision_at_{k}"` to `RetrievalEvaluation`.
         dtype: Type that the mean is computed in. Defaults to `keras.config.floatx()`.
@@ -146,18 +146,18 @@ class PrecisionAtK(_BatchRetrieval):
 
 @keras.saving.register_keras_serializable(package="tfdml")
 class RecallAtK(_BatchRetrieval):
-    """Recall@k within each batch: whether there is a positive among the first k.
+    """Recall@k within each batch: whether the first k hold a positive.
 
-    1 if there is one, else 0: the Recall@k of the metric learning papers, not the share
-    of positives found. The mean over all queries of all batches. Where the batch has
-    fewer than k other items, all of them are looked at.
+    1 if they do, else 0: the Recall@k of the metric learning papers, not the share
+    of positives found. The mean over all queries of all batches. If the batch has
+    fewer than k other items, all of them count.
 
     It measures the batches that the model is trained on, not the held-out set, and
     treats ties and items without a positive as `PrecisionAtK` does. For retrieval on
     held-out classes use `tfdml.metrics.RetrievalEvaluation`.
 
     Args:
-        k: How many of the first items are looked at, at least 1.
+        k: How many of the first items count, at least 1.
         name: Name of the metric. Defaults to `"batch_recall_at_{k}"`.
         dtype: Type that the mean is computed in. Defaults to `keras.config.floatx()`.
 
@@ -292,9 +292,9 @@ class MeanAveragePrecision(_BatchRetrieval):
 
 @keras.saving.register_keras_serializable(package="tfdml")
 class MisplacedPairs(keras.metrics.Mean):
-    """Mean number of misplaced pairs of an anchor, |P| = |N| of the top-k loss.
+    """Mean number of misplaced pairs per anchor, |P| = |N| of the top-k loss.
 
-    It says how many pairs still move the embedding; the top-k paper plots it.
+    It counts the pairs that still move the embedding; the top-k paper plots it.
 
     Args:
         k: As in `TopKPrecisionLoss`.
@@ -339,7 +339,7 @@ class MisplacedPairs(keras.metrics.Mean):
 
 
 def _ranked_relevance(labels: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
-    """Let each item search the others.
+    """Rank the other items for each item.
 
     Returns:
         Float tensor `[B, B]`: 1 where the item of that rank is a positive of the row's

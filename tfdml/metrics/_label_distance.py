@@ -14,7 +14,7 @@ from tfdml.metrics._task import RetrievalTask
 from tfdml.neighbors import Metric, PreparedGallery, leave_out, nearest_in
 
 _GATHERED = 2**22  # numbers gathered at once to be compared again: 32 MiB
-_CANCELLED = 1e-4  # of a product of this size at most 12 digits are right
+_CANCELLED = 1e-4  # of a product of this size at most 12 digits are exact
 
 
 def label_distance_metrics(
@@ -48,7 +48,7 @@ def label_distance_metrics(
             do. `None` is the Euclidean distance of the labels as vectors of real
             numbers, in float64: labels that nearly agree keep their distance.
         groups: Integers or strings `[N]`: items of the query's own group are left out,
-            such as the neighbouring frames of a clip. `None` leaves out the query.
+            such as the neighboring frames of a clip. `None` leaves out the query.
         metric: `"cosine"`, `"dot_product"` or `"squared_euclidean"`.
 
     Returns:
@@ -245,7 +245,7 @@ def _vectors(
         )
     flat = labels.reshape(len(labels), math.prod(labels.shape[1:]))
     if flat.dtype.kind in "iu":
-        # float64 would round integers above 2^53. Modulo 2^64 the difference is right.
+        # float64 would round integers above 2^53. Modulo 2^64 the difference is exact.
         flat = flat.astype(np.uint64) - flat.min(axis=0).astype(np.uint64)
     vectors = flat.astype(np.float64)
     exponent = int(np.frexp(np.abs(vectors).max(initial=0))[1])

@@ -121,7 +121,7 @@ def accepted_by_class(
             kept = bins[bins < _LEFT_OUT]
             pairs[name] += len(kept)
             found = [np.count_nonzero(kept >= bin_) for bin_ in lowest]
-            accepted[:, name] += np.array(found, np.int64)  # also where there is none
+            accepted[:, name] += np.array(found, np.int64)  # an empty list is float
     return accepted, pairs
 
 

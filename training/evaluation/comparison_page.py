@@ -60,14 +60,14 @@ def check_page_free(path: Path) -> None:
     """Make sure that a comparison may be written to a file.
 
     Raises:
-        FileExistsError: A folder or a file that is no comparison is there.
+        FileExistsError: The path is a folder, or a file that is not a comparison.
     """
     if not path.exists():
         return
     if path.is_dir() or _TITLE not in path.read_text("utf-8", errors="replace")[:4000]:
         raise FileExistsError(
-            f"{str(path)!r} is no comparison, and is not replaced. Choose another file "
-            "with --out."
+            f"{str(path)!r} is not a comparison, and is not replaced. Choose another "
+            "file with --out."
         )
 
 
@@ -76,10 +76,10 @@ def write_comparison(comparison: Comparison, path: Path) -> None:
 
     Args:
         comparison: What to show.
-        path: Where to. A comparison that is there is replaced.
+        path: The file. An existing comparison is replaced.
 
     Raises:
-        FileExistsError: Something else is there.
+        FileExistsError: The path is something else.
         OSError: The file cannot be written.
     """
     check_page_free(path)

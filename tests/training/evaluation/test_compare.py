@@ -203,7 +203,7 @@ def test_page_replaces_a_page_alone(tmp_path, capsys):
     out.write_text("a diary")
     for other in (out, tmp_path):
         assert main(["compare", *runs, "--out", str(other)]) == 1
-        assert "is no comparison, and is not replaced" in capsys.readouterr().err
+        assert "is not a comparison, and is not replaced" in capsys.readouterr().err
     assert out.read_text() == "a diary"
 
 
