@@ -308,7 +308,7 @@ def test_interval_is_wilsons_where_queries_are_right_or_wrong(found):
     recalls = np.repeat([1.0, 0.0], [found, 100 - found])
     for end in recall_interval(recalls):  # 1.96 standard deviations of it away
         off = 1.96 * np.sqrt(end * (1 - end) / 100)
-        assert abs(found / 100 - end) == pytest.approx(off, abs=1e-9)
+        assert abs(found / 100 - end) == pytest.approx(off, abs=1e-8)
 
 
 def test_interval_holds_the_truth_about_as_often_as_it_says():
