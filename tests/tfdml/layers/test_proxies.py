@@ -242,5 +242,7 @@ def test_proxies_of_another_shape_are_refused():
 
 
 def test_proxies_before_the_first_call_are_refused():
-    with pytest.raises(ValueError, match="call the layer or the model first"):
+    with pytest.raises(
+        ValueError, match="called on embeddings before its proxies are read"
+    ):
         _ = Proxies(3).proxies

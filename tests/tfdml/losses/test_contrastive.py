@@ -271,7 +271,7 @@ def test_counts_are_found_by_labels_of_any_size(offset, classes):
 def test_label_without_a_count_is_refused_or_gives_nan(label):
     loss = WeightedContrastiveLoss({0: 4, 2: 9, 3: 4})
     labels, embeddings = np.array([0, 0, 2, label]), np.eye(4, dtype="float32")
-    with pytest.raises(ValueError, match=rf"hold every label.*Received: {label} in"):
+    with pytest.raises(ValueError, match=rf"contain every label.*Received: {label} in"):
         loss(labels, embeddings)
 
     def compiled(x):  # labels are unknown while this is traced

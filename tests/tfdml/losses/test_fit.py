@@ -157,7 +157,7 @@ def test_mask_of_rows_is_refused(entry):
     labels, inputs = batch()
     model = masked_model(keras.Input((DIMENSION,)), layers.Masking())
     model.compile("sgd", loss=entry.loss)
-    with pytest.raises(ValueError, match="must carry no Keras mask"):
+    with pytest.raises(ValueError, match="must not carry a Keras mask"):
         model.fit(inputs, labels, batch_size=16, verbose=0)
 
 

@@ -259,7 +259,9 @@ def test_one_center_a_class_may_be_with_or_without_an_axis(batch):
 def test_output_of_another_shape_is_refused(loss, batch):
     several = isinstance(loss, SoftTripleLoss)
     wrong = batch[1][:, 0] if several else batch[1][..., np.newaxis]
-    with pytest.raises(ValueError, match=rf"{type(loss).__name__} takes .*shape=\(16"):
+    with pytest.raises(
+        ValueError, match=rf"{type(loss).__name__} must be .*shape=\(16"
+    ):
         loss(batch[0], wrong)
 
 

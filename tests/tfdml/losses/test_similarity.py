@@ -220,5 +220,5 @@ def test_bin_width_out_of_range_is_refused(width):
 
 
 def test_bin_width_that_does_not_divide_two_is_refused():
-    with pytest.raises(ValueError, match=r"multiple of `bin_width`.*bin_width=0\.03"):
+    with pytest.raises(ValueError, match=r"`bin_width` must divide 2.*bin_width=0\.03"):
         HistogramLoss(0.03)
