@@ -153,7 +153,7 @@ def test_finished_run_is_measured_compared_and_reported(here):
 @pytest.mark.slow
 def test_interrupted_run_goes_on_to_the_same_end(here, pixels, capsys):
     assert training(["fit", "interrupted.toml", "--run", "interrupted"]) == 0
-    assert "Going on after epoch 1 of 2." in capsys.readouterr().out
+    assert "Resuming after epoch 1 of 2." in capsys.readouterr().out
     history = json.loads((here / "interrupted/history.json").read_text())
     expected = read("interrupted_history.json")
     assert history.keys() == expected.keys()

@@ -114,7 +114,7 @@ def _read_release(parsed: argparse.Namespace) -> "DataSet":
         return read(parsed.folder, parsed.embeddings)
     data = read(parsed.folder)
     if parsed.crop and data.boxes is None:
-        raise ValueError(f"`--crop`: {name} comes without boxes.")
+        raise ValueError(f"`--crop`: {name} has no published boxes.")
     is_cut = parsed.crop or _RELEASES[name] != "retrieval_benchmarks"
     return data if is_cut else dataclasses.replace(data, boxes=None)
 

@@ -1,4 +1,4 @@
-"""What a run ran on."""
+"""Describe what a run ran on."""
 
 import datetime
 import os

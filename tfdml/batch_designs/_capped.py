@@ -1,4 +1,4 @@
-"""Batches of whole classes, up to a number of images a class."""
+"""Draw batches of whole classes, up to a number of images per class."""
 
 from collections import deque
 
@@ -9,7 +9,7 @@ from tfdml.batch_designs._design import BatchDesign, Labels, find_classes
 
 
 class CappedClassBatches(BatchDesign):
-    """Batches of a fixed number of images, with at most so many of a class.
+    """Draw batches of a fixed number of images, with at most so many per class.
 
     Classes are taken in random order. Each gives `images_per_class` different images,
     or all that it has, until the batch is full; the last one gives as many as there is

@@ -1,4 +1,4 @@
-"""What all batch designs have in common, and the classes of labels."""
+"""Define batch designs, and find the classes of labels."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

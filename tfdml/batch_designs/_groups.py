@@ -1,4 +1,4 @@
-"""The group design: m images of each of n classes."""
+"""Draw batches of m images of each of n classes."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""N-pair batches: two images of each of n classes, hard ones on demand."""
+"""Draw batches of two images of each of n classes, hard ones on demand."""
 
 from collections.abc import Sequence
 

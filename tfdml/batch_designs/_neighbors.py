@@ -1,4 +1,4 @@
-"""Neighbor batches, for labels that have a distance and no classes."""
+"""Draw batches of anchors and their neighbors, for labels without classes."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The p-random design: pairs that are positive with a probability."""
+"""Draw batches of pairs that are positive with a given probability."""
 
 import numpy as np
 

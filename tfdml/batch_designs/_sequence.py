@@ -1,4 +1,4 @@
-"""Index batches of a design become batches of data: for Keras, and for `tf.data`."""
+"""Turn the index batches of a design into batches of data for Keras and `tf.data`."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Plain shuffling, for losses that need no pairs in a batch."""
+"""Draw shuffled batches, for losses that need no pairs in a batch."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Decoding in the TensorFlow graph: encoded bytes become what training saw of them."""
+"""Decode images in the TensorFlow graph, as training reads them."""
 
 from tfdml.images._view import View
 

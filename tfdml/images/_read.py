@@ -1,4 +1,4 @@
-"""Reading images: whatever Pillow opens becomes upright RGB on a stated color.
+"""Read images of any format as upright RGB, on a given background color.
 
 Training, the gallery builder and the search client all read through this file, so
 that one image has one embedding (see docs/images.md for what the exported graph

@@ -1,4 +1,4 @@
-"""Views: the part of an image that the network sees, and at which size.
+"""Cut and scale the part of an image that the network sees: its view.
 
 A model belongs to one view. Training, the exported graph, the index and the search
 client all bring an image into that same form.
@@ -258,7 +258,7 @@ def _random_part(
 
 
 def signature_name(view: View) -> str:
-    """Name the signature by which an exported model tells its view.
+    """Return the name of the signature that states the view of an exported model.
 
     Signatures are what every client learns of a model, also through TF Serving, which
     passes on no files.
@@ -273,7 +273,7 @@ def signature_name(view: View) -> str:
 
 
 def view_of_signatures(names: Iterable[str], image_size: int) -> View:
-    """Tell the view of an exported model from the names of its signatures.
+    """Return the view of an exported model from the names of its signatures.
 
     Args:
         names: All of them.

@@ -1,4 +1,4 @@
-"""One interface for every data set: images, labels, splits, and what else is known."""
+"""Hold a data set: its images, labels, splits and further columns."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -51,7 +51,7 @@ class DataSet:
             values = getattr(self, name)
             if values is not None and len(values) != len(self.images):
                 raise ValueError(
-                    f"`{name}` must have one entry an image. Received: {len(values)} "
+                    f"`{name}` must have one entry per image. Received: {len(values)} "
                     f"entries for {len(self.images)} images."
                 )
         _check_known("splits", self.splits, SPLITS)
@@ -93,7 +93,7 @@ class DataSet:
         shared = [self.class_names[c] for c in classes[counts > 1]]
         if shared:
             raise ValueError(
-                "Each class must be in one split alone. In two or more: "
+                "Each class must be in one split. In two or more: "
                 f"{len(shared)}, such as {shared[0]!r}."
             )
 
@@ -173,7 +173,7 @@ class DataSet:
         x, y, width, height = (int(value) for value in self.boxes[index])
         if min(x, y) < 0 or x + width > image.shape[1] or y + height > image.shape[0]:
             raise ValueError(
-                f"{name}: its box must lie inside of the image. Received: x={x}, "
+                f"{name}: its box must lie inside the image. Received: x={x}, "
                 f"y={y}, width={width}, height={height} in {image.shape[1]} x "
                 f"{image.shape[0]} pixels."
             )

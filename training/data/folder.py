@@ -1,4 +1,4 @@
-"""Labeled images from a folder, and the split of classes."""
+"""Find labeled images in a folder, and split classes."""
 
 import hashlib
 from collections.abc import Sequence

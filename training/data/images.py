@@ -1,4 +1,4 @@
-"""Images of a data set as the network sees them: read in threads, cached."""
+"""Read and cache the images of a data set, as the network sees them."""
 
 import threading
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""Labels that no cell of a CSV file can hold: an array beside the manifest."""
+"""Read and write labels that do not fit into CSV cells, as an array beside it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +30,7 @@ def read_label_array(manifest: Path) -> np.ndarray:
     if not isinstance(labels, np.ndarray) or labels.ndim < 2:
         raise ValueError(f"{path} must be an array of labels, [rows, ...].")
     if labels.dtype.kind not in "fiu":
-        raise ValueError(f"{path} must be of numbers. Received: {labels.dtype}.")
+        raise ValueError(f"{path} must hold numbers. Received: {labels.dtype}.")
     return labels
 
 

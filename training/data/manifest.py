@@ -1,4 +1,4 @@
-"""A data set as a CSV file: read, written, and checked with every problem at once.
+"""Read, write and check manifests: data sets as CSV files.
 
 docs/data-sets.md describes the columns.
 """

@@ -1,4 +1,4 @@
-"""What each line of a manifest must be like; nothing here opens an image."""
+"""Check the lines of a manifest without opening an image."""
 
 import difflib
 import math
@@ -36,7 +36,7 @@ class Row:
 def column_problems(columns: list[str]) -> Iterator[str]:
     """Yield what is wrong with the names of the columns."""
     for name in sorted({name for name in columns if columns.count(name) > 1}):
-        yield f"column {name!r} is there {columns.count(name)} times"
+        yield f"column {name!r} occurs {columns.count(name)} times"
     for name in ("path", "split"):
         if name not in columns:
             yield f"column {name!r} is missing"
@@ -61,7 +61,7 @@ def column_problems(columns: list[str]) -> Iterator[str]:
             continue
         near = difflib.get_close_matches(name.strip().lower(), _COLUMNS, 1, 0.75)
         if near:
-            yield f"unknown column {name!r}: {near[0]!r} was meant?"
+            yield f"unknown column {name!r}: did you mean {near[0]!r}?"
 
 
 def row_problems(rows: list[Row], root: Path) -> Iterator[Problem]:
@@ -111,7 +111,7 @@ def box_problems(cells: dict[str, str]) -> Iterator[str]:
     elif int(values[2]) < 1 or int(values[3]) < 1:
         yield f"the box must be at least 1 pixel wide and high. Received: {values}"
     elif int(values[0]) < 0 or int(values[1]) < 0:
-        yield f"the box must begin inside of the image. Received: {values}"
+        yield f"the box must begin inside the image. Received: {values}"
 
 
 def is_below(path: str) -> bool:
@@ -138,7 +138,7 @@ def _repeated_images(rows: list[Row]) -> Iterator[Problem]:
             *(row.cells.get(name, "").strip() for name in BOX),
         )
         if path and (line := first.setdefault(key, row.line)) != row.line:
-            yield Problem(row.line, f"image {path!r} is in line {line} already")
+            yield Problem(row.line, f"image {path!r} is already in line {line}")
 
 
 def _classes_in_two_splits(rows: list[Row]) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""What a recipe trains on: a folder of classes, or a manifest."""
+"""Find the images of a recipe, in a folder of classes or by a manifest."""
 
 import dataclasses
 from dataclasses import dataclass

@@ -1,18 +1,18 @@
-"""What the tables of a recipe check."""
+"""Check the values of a recipe."""
 
 import math
 from typing import Any
 
 
 class RecipeError(ValueError):
-    """A recipe file has an unknown key or a value that cannot be."""
+    """A recipe has an unknown key or an invalid value."""
 
 
 def check_range(table: Any, name: str, least: float, most: float | None = None) -> None:
-    """Refuse a value of a table that is NaN or outside of a range.
+    """Raise if a value of a table is NaN or out of range.
 
     Raises:
-        RecipeError: It is; the message names key, rule and value.
+        RecipeError: The message names key, rule and value.
     """
     value = getattr(table, name)
     # A NaN is in no range.
@@ -22,10 +22,10 @@ def check_range(table: Any, name: str, least: float, most: float | None = None) 
 
 
 def check_word(table: Any, name: str, choices: tuple[str, ...]) -> None:
-    """Refuse a value of a table that is none of some words.
+    """Raise if a value of a table is not one of the choices.
 
     Raises:
-        RecipeError: It is none; the message names key, words and value.
+        RecipeError: The message names key, choices and value.
     """
     value = getattr(table, name)
     if value not in choices:

@@ -1,4 +1,4 @@
-"""The table `[fit]` of a recipe."""
+"""Hold the table `[fit]` of a recipe."""
 
 import math
 from dataclasses import dataclass
@@ -133,7 +133,7 @@ class Fit:
         at = self.decay_at
         if any(a >= b for a, b in zip((0, *at), (*at, self.steps), strict=True)):
             raise RecipeError(
-                "`decay_at` must rise, from at least 1 to below `steps`, "
+                "`decay_at` must increase, from at least 1 to below `steps`, "
                 f"{self.steps}. Received: {list(at)}."
             )
 
@@ -150,7 +150,7 @@ class Fit:
             )
         if self.momentum != 0.9 and self.optimizer != "sgd":
             raise RecipeError(
-                "`momentum` goes with optimizer = 'sgd' alone. "
+                "`momentum` must be left out except with optimizer = 'sgd'. "
                 f"Received: {self.momentum} with {self.optimizer!r}."
             )
         if self.head_only_steps % self.gradient_accumulation:

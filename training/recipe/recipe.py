@@ -42,8 +42,8 @@ class Recipe:
         is_manifest = self.data.images.lower().endswith(".csv")  # may have them
         if self.fit.patience and not self.data.validation_fraction and not is_manifest:
             raise RecipeError(
-                "[fit]: `patience` must be 0 without validation classes, on which it "
-                f"waits. Received: {self.fit.patience} and validation_fraction = 0."
+                "[fit]: `patience` must be 0 without validation classes to "
+                f"watch. Received: {self.fit.patience} and validation_fraction = 0."
             )
         if self.batches.importance_weights and not self.loss.is_weighted:
             raise RecipeError(
@@ -54,8 +54,8 @@ class Recipe:
         several = self.proxies.centers_per_class > 1
         if self.proxies != Proxies() and not self.loss.on_proxies:
             raise RecipeError(
-                "[proxies] goes with a loss on proxies alone. Received: the loss "
-                f"{self.loss.name}."
+                "[proxies] must be left out with a loss without proxies. "
+                f"Received: the loss {self.loss.name}."
             )
         if several and self.loss.name != "SoftTripleLoss":
             raise RecipeError(
@@ -125,7 +125,7 @@ def recipe_of(tables: dict[str, Any], name: str = "recipe") -> Recipe:
         where = f"{name}: [{section}]: "
         values[section] = _read_table(where, sections[section].type, dict(table))
     if "data" not in values:
-        raise RecipeError(f"{name}: the table [data] with `images` must be there.")
+        raise RecipeError(f"{name}: the table [data] with `images` is missing.")
     return Recipe(**values)
 
 

@@ -1,4 +1,4 @@
-"""The tables of a recipe but `[fit]`."""
+"""Hold the tables of a recipe except `[fit]`."""
 
 import dataclasses
 import math

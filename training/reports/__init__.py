@@ -1,1 +1,1 @@
-"""Reports of a run, as text and as HTML."""
+"""Write reports, as text and as HTML."""

@@ -1,4 +1,4 @@
-"""Some queries with their nearest neighbors, as small images for the report."""
+"""Search with some queries, for the report."""
 
 import base64
 import io
@@ -24,7 +24,7 @@ def contact_sheet(
     neighbors: int = 8,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
-    """Search with a few images of a split among all the others.
+    """Search with a few images of a split among all its others.
 
     Of classes with known sequences, among those of other sequences.
 

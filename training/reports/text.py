@@ -1,4 +1,4 @@
-"""What a run measured, as text."""
+"""Write the results of a run as text."""
 
 import re
 from typing import Any
@@ -38,7 +38,9 @@ def summary(results: dict[str, Any]) -> str:
         lines.append(f"{row:<20}" + "".join(map(str.rjust, cells, widths)))
     without = results["test_after_training"].get("queries_without_positive")
     if without:
-        lines.append(f"{without} images alone in their class are no queries.")
+        lines.append(
+            f"{without} images are alone in their class and are not used as queries."
+        )
     return "\n".join(lines)
 
 
@@ -59,9 +61,11 @@ def evaluation_summary(results: dict[str, Any]) -> str:
             f"{metric_title(name):<24}{metric_text(name, value):>10}{interval}"
         )
     if without := results["queries_without_positive"]:
-        lines.append(f"{without:,} queries have nothing to find, and are left out.")
+        lines.append(f"{without:,} queries have no positive and are left out.")
     if trained := results["classes_trained_on"]:
-        lines.append(f"{trained:,} classes have the name of one that trained the run.")
+        lines.append(
+            f"{trained:,} classes share the name of a class that the run trained on."
+        )
     return "\n".join(lines)
 
 

@@ -1,1 +1,1 @@
-"""The training run: from a recipe to a run folder."""
+"""Train an embedder from a recipe into a run folder."""

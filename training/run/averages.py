@@ -1,4 +1,4 @@
-"""Averages of the weights over the steps of a run, which Keras' optimizers keep."""
+"""Use the averages of the weights that Keras' optimizers keep."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ def take_averages(model: keras.Model) -> None:
 
 @contextmanager
 def averaged(model: keras.Model) -> Iterator[None]:
-    """Within it a compiled model has the averages of its weights, if there are any."""
+    """Give a compiled model the averages of its weights within a block."""
     pairs = _pairs(model)
     before = [_copy(variable) for variable, _ in pairs]
     take_averages(model)
@@ -33,7 +33,7 @@ def averaged(model: keras.Model) -> Iterator[None]:
 
 
 class OnAverages(keras.callbacks.Callback):
-    """Runs another callback at the end of an epoch on the averages of the weights.
+    """Run another callback at the end of each epoch on the averages of the weights.
 
     Args:
         callback: It needs no more than `on_epoch_end`.

@@ -1,4 +1,4 @@
-"""Training batches for `fit`: index batches of a design become augmented images."""
+"""Read and augment the training batches of a design, for `fit`."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor

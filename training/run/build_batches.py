@@ -1,4 +1,4 @@
-"""The batch design and the loss of a recipe, for the images that it trains on."""
+"""Build the batch design and the loss of a recipe for its training images."""
 
 from collections.abc import Callable
 from typing import Any
@@ -109,8 +109,8 @@ def _of_design(recipe: Recipe, design: BatchDesign) -> dict[str, Any]:
         if not weighted:
             raise RecipeError(
                 '[batches]: `importance_weights` must be true for the design "pairs", '
-                "whose pairs a weighted loss compares alone. Received: false. (`power` "
-                "= 0 in [loss] switches the weights themselves off.)"
+                "where a weighted loss compares only the drawn pairs. Received: false. "
+                "(`power` = 0 in [loss] switches the weights themselves off.)"
             )
         return {"positive_probability": design.positive_probability}
     if not weighted:

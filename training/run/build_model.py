@@ -1,4 +1,4 @@
-"""The model of a run: an embedder, proxies if the loss needs them, an optimizer."""
+"""Build the model of a run: embedder, proxies if the loss needs them, optimizer."""
 
 import keras
 
@@ -109,7 +109,7 @@ def _parts(
 
 
 def _backbone(embedder: keras.Model) -> list[keras.Layer]:
-    """All layers that stand before the pooling, those of inner models too."""
+    """Return all layers before the pooling, including those of inner models."""
     names = [layer.name for layer in embedder.layers]
     before = embedder.layers[: names.index("pooling")]
     return [

@@ -1,4 +1,4 @@
-"""Optimizers by recipe: clipping, accumulation, averages, rates of parts of a model."""
+"""Build the optimizer of a recipe, with learning rates for parts of the model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a run says while it trains: a bar within an epoch, then one line for it."""
+"""Print the progress of a run: a bar within each epoch, then one line."""
 
 import sys
 import time
@@ -12,7 +12,7 @@ from training.run.progress import Progress
 
 
 class Console(keras.callbacks.Callback):
-    """Prints one line an epoch; in a terminal a bar shows the way there.
+    """Print one line per epoch, and in a terminal a bar within it.
 
     The line has the loss, the metrics of training and validation, the learning rate,
     the time of a step (without the first of the epoch, which may have been compiled)
@@ -70,7 +70,7 @@ class Console(keras.callbacks.Callback):
         epochs_left = self._epochs - epoch - 1
         if last:
             step = (trained - first) / (self._steps - 1)
-            about.append(f"{_short(step)} a step")
+            about.append(f"{_short(step)} per step")
             left = epochs_left * (self._steps * step + now - trained)
             about += [f"{_clock(left)} left"] if epochs_left else []
         groups += [", ".join(about)] if about else []
@@ -79,11 +79,11 @@ class Console(keras.callbacks.Callback):
         print(f"Epoch {number}/{self._epochs}: {'; '.join(groups)}", flush=True)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Say when the run ended early."""
+        """Print why the run ended early."""
         if self._progress.is_over and self._progress.epochs_done < self._epochs:
             print(
                 f"Stopped after epoch {self._progress.epochs_done}: no better than "
-                f"epoch {self._progress.best_epoch} for a while (`patience`)."
+                f"epoch {self._progress.best_epoch} within `patience` epochs."
             )
 
 

@@ -1,4 +1,4 @@
-"""A finished run, taken up again: its recipe, its embedder, its images."""
+"""Open a finished run: its recipe, its embedder, its images."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -99,7 +99,7 @@ class FinishedRun:
             raise ValueError(
                 f"The {split} split of {images!r} must not hold what the run trained "
                 f"on. Received: {min(shared)!r} ({len(shared)} of {len(found)}). Give "
-                "the images of the run, or a manifest that says what is what."
+                "the images of the run, or a manifest that states the splits."
             )
 
 
@@ -130,7 +130,7 @@ def read_finished_run(run: str | PathLike[str]) -> FinishedRun:
         recipe = Recipe(**{name: _table(kinds[name], tables[name]) for name in tables})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(
-            f"{folder / 'recipe.json'} is no recipe that this version reads "
+            f"{folder / 'recipe.json'} is not a recipe that this version reads "
             f"({type(error).__name__}: {error})."
         ) from error
     return FinishedRun(folder, recipe)

@@ -1,4 +1,4 @@
-"""The training run: from a recipe to a run folder."""
+"""Train an embedder from a recipe into a run folder."""
 
 import shutil
 from collections.abc import Sequence
@@ -126,8 +126,8 @@ def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, A
     check_same_images(folder, names, {n: split.data for n, split in splits.items()})
     if settings.patience and not splits["validation"].can_be_measured:
         raise ValueError(
-            "[fit]: `patience` must be 0 where no validation image has another to "
-            f"find. Received: {settings.patience}."
+            "[fit]: `patience` must be 0 where no validation image has a positive. "
+            f"Received: {settings.patience}."
         )
     write_json(folder / "splits.json", _classes_of(splits) or names)
     # What `serving index build --only` takes: all images where none are held out.
@@ -261,7 +261,7 @@ def _train(
     settings = recipe.fit
     progress.begin(model)
     if progress.epochs_done:
-        print(f"Going on after epoch {progress.epochs_done} of {settings.epochs}.")
+        print(f"Resuming after epoch {progress.epochs_done} of {settings.epochs}.")
     before, after = callbacks
     events = _event_files(folder, recipe, progress)
     if progress.is_over:
@@ -288,7 +288,7 @@ def _train(
 
 def _validation(split: Split, embedder: keras.Model) -> list[keras.callbacks.Callback]:
     if not split.can_be_measured:
-        print("Nothing to validate on: the weights of the last epoch are kept.")
+        print("No validation images: the weights of the last epoch are kept.")
         return []
     return [OnAverages(SplitEvaluation(split, embedder))]
 

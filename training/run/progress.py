@@ -1,4 +1,4 @@
-"""What a run remembers from epoch to epoch, and when it must stop."""
+"""Keep the state of a run from epoch to epoch, and stop it in time."""
 
 import math
 import time
@@ -18,7 +18,7 @@ class DivergedError(RuntimeError):
 
 
 class Progress(keras.callbacks.Callback):
-    """Writes the whole state of a run after each epoch, and stops it in time.
+    """Write the whole state of a run after each epoch, and stop the run in time.
 
     The state is the weights, those of the optimizer, the weights of the best epoch by
     validation, and the history, to which it adds the learning rate at the end of each
@@ -167,7 +167,7 @@ class Progress(keras.callbacks.Callback):
             f"At step {step + 1} (batch {batch + 1} of epoch {epoch + 1}) {what}. The "
             f"images of that batch are named in {listed}; the weights from before this "
             f"epoch are in {good}. A lower learning rate, a warm-up or float32 may "
-            "help: change the recipe and start anew with --restart."
+            "help: change the recipe and start over with --restart."
         )
 
     def _write(self) -> None:

@@ -1,4 +1,4 @@
-"""What a run leaves in its folder, and whether it may be written or taken up."""
+"""Check whether a run folder may be written, or its run resumed."""
 
 import dataclasses
 import hashlib
@@ -22,20 +22,20 @@ UNFINISHED = (STATE, _IMAGES, _BEFORE, "diverged_batch.txt", "last_good.keras")
 
 
 def check_free(run: Path, overwrite: bool) -> None:
-    """Make sure that a run may be written to a folder.
+    """Raise unless a run may be written to a folder.
 
     Raises:
         FileExistsError: It holds a run and `overwrite` is False, or something else.
     """
     if run.exists() and not overwrite:
         raise FileExistsError(
-            f"{run} holds a run already. Choose another folder with --run, or replace "
+            f"{run} already holds a run. Choose another folder with --run, or replace "
             "it with --overwrite."
         )
     if run.exists() and not (run / "metrics.json").is_file():
         raise FileExistsError(
-            f"{run} holds no run (no metrics.json) and is not replaced. Choose another "
-            "folder with --run."
+            f"{run} does not hold a run (no metrics.json) and is not replaced. Choose "
+            "another folder with --run."
         )
 
 
@@ -66,7 +66,7 @@ def check_same_recipe(folder: Path, recipe: Recipe) -> None:
         raise ValueError(
             f"{folder} holds an interrupted run of another recipe: {changes[0]}. Give "
             "that recipe to go on with it, another folder with --run, or --restart to "
-            "throw it away."
+            "discard it."
         )
 
 
@@ -95,13 +95,13 @@ def check_same_images(
                 raise ValueError(
                     f"The images are not those that the run in {folder} began with: "
                     f"{min(left)} {word} ({len(left)} in all, {split}). Bring them "
-                    "back to go on, or start anew with --restart."
+                    "back to go on, or start over with --restart."
                 )
         if before[split] != now or noted["digests"][split] != digests[split]:
             raise ValueError(
                 f"The images of the run in {folder} had another order, or other "
                 f"labels, roles, sequences or boxes ({split}). Bring these back to go "
-                "on, or start anew with --restart."
+                "on, or start over with --restart."
             )
 
 

@@ -1,4 +1,4 @@
-"""How many triplets training has seen: an axis on which batch designs compare."""
+"""Count the triplets that training has seen, to compare batch designs by them."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def triplets_of(labels: np.ndarray) -> int:
 
 
 class SampledTriplets(keras.callbacks.Callback):
-    """Adds `triplets` to the logs of each epoch: all that the run has sampled so far.
+    """Add `triplets` to the logs of each epoch: all that the run has sampled so far.
 
     Args:
         batches: The training batches.

@@ -1,4 +1,4 @@
-"""Learning-rate schedules by recipe."""
+"""Build the learning-rate schedule of a recipe."""
 
 from typing import Any
 

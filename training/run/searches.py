@@ -1,4 +1,4 @@
-"""What a finished run keeps of its held-out images: searches, and a projector."""
+"""Write searches among the held-out images of a run, and its projector."""
 
 import json
 from collections.abc import Sequence

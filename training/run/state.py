@@ -1,4 +1,4 @@
-"""The state of a run on disk, one file that is whole at every moment, and its lock."""
+"""Write, read and lock the state of a run on disk."""
 
 import json
 import os
@@ -78,8 +78,8 @@ def write_state(
         raise OSError(
             error.errno,
             f"The state of the run could not be written ({error.strerror}). Nothing is "
-            "lost: make room and give the same command again; it goes on from the last "
-            "state",
+            "lost: free some space and run the same command again; it resumes from the "
+            "last state",
             str(path),
         ) from error
 

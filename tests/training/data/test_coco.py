@@ -171,5 +171,5 @@ def test_list_of_something_else_is_named(release):
     for about in content["annotations"]:
         del about["caption"]
     path.write_text(json.dumps(content))
-    with pytest.raises(ValueError, match=r"captions_val2017\.json is of another form"):
+    with pytest.raises(ValueError, match=r"2017\.json has an unexpected form"):
         list_captions(release)

@@ -203,6 +203,6 @@ def test_list_without_a_field_is_named(release):
     array[0, 0] = ("sun_a", "bedroom")
     scipy_io.savemat(release / "training.mat", {"training": array})
     with pytest.raises(
-        ValueError, match=r"training\.mat is of another form.*Attribute"
+        ValueError, match=r"training\.mat has an unexpected form.*Attribute"
     ):
         read_lsun(release)

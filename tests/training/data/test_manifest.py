@@ -90,7 +90,7 @@ sub\\e.png,fox,test,,,,,
 """
     found = problems(root, text)
     expected = [
-        (3, "image 'a.png' is in line 2 already"),
+        (3, "image 'a.png' is already in line 2"),
         (4, "more than one split: train (line 2), test (line 4)"),
         (4, "there is no file"),
         (5, "broken.png: cannot be read as an image"),
@@ -137,8 +137,11 @@ def test_numbers_that_are_none_are_listed(root):
         ("path,label,label_0,split", "keep one kind"),
         ("path,label_0,label_2,split", "without a gap"),
         ("path,label,split,x,y", "a box needs the columns x, y, width, height"),
-        ("path,label,split,split", "column 'split' is there 2 times"),
-        ("path,label,split,catgory", "unknown column 'catgory': 'category' was meant?"),
+        ("path,label,split,split", "column 'split' occurs 2 times"),
+        (
+            "path,label,split,catgory",
+            "column 'catgory': did you mean 'category'?",
+        ),
     ],
 )
 def test_wrong_columns_are_told(root, columns, words):
@@ -360,7 +363,7 @@ def test_labels_that_are_missing_or_no_numbers_are_told(root):
     with pytest.raises(ManifestError, match=r"needs the labels in .*labels\.npy"):
         read_manifest(path)
     for content, words in (
-        (np.array([["a"]]), "must be of numbers"),
+        (np.array([["a"]]), "must hold numbers"),
         (np.zeros(2), "must be an array of labels"),
     ):
         np.save(root / "manifest.labels.npy", content)

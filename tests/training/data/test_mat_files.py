@@ -28,5 +28,5 @@ def test_damaged_file_is_named(content, tmp_path, kind):
         "empty": b"",
     }
     path.write_bytes(damaged[kind])
-    with pytest.raises(ValueError, match=r"room\.mat is damaged or no MATLAB file"):
+    with pytest.raises(ValueError, match=r"room\.mat is damaged or not a MATLAB file"):
         load_mat(path)

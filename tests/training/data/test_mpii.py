@@ -212,7 +212,7 @@ def test_person_outside_of_the_photo_is_refused(tmp_path):
 def test_file_of_another_kind_is_refused(tmp_path):
     path = tmp_path / "mpii_human_pose_v1_u12_1.mat"
     path.write_text("no MATLAB file, and far longer than its header would be" * 9)
-    with pytest.raises(ValueError, match=r"u12_1\.mat is damaged or no MATLAB file"):
+    with pytest.raises(ValueError, match=r"u12_1\.mat is damaged or not a MATLAB file"):
         read_mpii(tmp_path)
     scipy_io.savemat(path, {"annot": np.ones(3)})
     with pytest.raises(ValueError, match="no variable RELEASE"):

@@ -135,7 +135,7 @@ def test_products_keep_their_own_splits_and_super_classes(
     assert check_manifest(tmp_path / "out/manifest.csv") == []
 
     ids["test"] = [1]
-    with pytest.raises(ValueError, match=r"one split alone.*such as '00001'"):
+    with pytest.raises(ValueError, match=r"in one split\..*such as '00001'"):
         module.export_tfds(name, tmp_path / "shared", data_dir=data_dir)
 
 

@@ -152,7 +152,7 @@ def test_recipe_of_another_version_is_refused(run, change):
     file = run / "recipe.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
     with pytest.raises(
-        ValueError, match=r"recipe\.json is no recipe that this version"
+        ValueError, match=r"recipe\.json is not a recipe that this version"
     ):
         read_finished_run(run)
 

@@ -66,7 +66,7 @@ def test_summary_has_shares_in_percent_and_distances_as_they_are():
     assert "Precision@1  label distance@10" in text
     assert re.search(r"^before training +25.0% +30$", text, re.MULTILINE)
     assert re.search(r"^after training +75.5% +12.35$", text, re.MULTILINE)
-    assert text.endswith("3 images alone in their class are no queries.")
+    assert text.endswith("are alone in their class and are not used as queries.")
 
 
 def test_summary_without_test_images():

@@ -349,7 +349,10 @@ def test_policy_of_the_session_is_left_as_it_was():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[proxies]\ncenters_per_class = 2", "goes with a loss on proxies alone"),
+        (
+            "[proxies]\ncenters_per_class = 2",
+            "must be left out with a loss wit",
+        ),
         (
             '[loss]\nname = "ProxyAnchorLoss"\n[proxies]\ncenters_per_class = 2',
             "`centers_per_class` must be 1 except with SoftTripleLoss",
@@ -362,15 +365,18 @@ def test_policy_of_the_session_is_left_as_it_was():
         ("[fit]\ndecay_every = 3", "`decay_every` must be left out .*'cosine'"),
         (
             '[fit]\nschedule = "steps"\ndecay_factor = 0.1\ndecay_at = [5, 5]',
-            r"`decay_at` must rise, .* 1000. Received: \[5, 5\]",
+            r"`decay_at` must increase, .* 1000. Received: \[5, 5\]",
         ),
         (
             '[fit]\nschedule = "steps"\ndecay_factor = 0.1\ndecay_at = [1000]',
-            r"`decay_at` must rise",
+            r"`decay_at` must increase",
         ),
         ("[fit]\nl2_penalty = 0.1", "`weight_decay` must be 0 with an `l2_penalty`"),
         ('[fit]\noptimizer = "sgd"\nepsilon = 1', "`epsilon` must be left out"),
-        ("[fit]\nmomentum = 0.5", "`momentum` goes with optimizer = 'sgd' alone"),
+        (
+            "[fit]\nmomentum = 0.5",
+            "`momentum` must be left out except with optimizer = 'sgd'",
+        ),
         ("[fit]\nema_momentum = 1", "`ema_momentum` must be below 1"),
         (
             "[fit]\nhead_only_steps = 5\ngradient_accumulation = 2",

@@ -48,7 +48,7 @@ def test_line_of_an_epoch(capsys, clock):
     # 8 more epochs of 5 steps of 0.25 s and of 3 s.
     assert captured.out == (
         "Epoch  2/10: loss 1.235, misplaced pairs 0.5; validation Precision@1 71.2%, "
-        "MAP@R 40.0%, label distance@10 12.35; rate 0.0001, 250 ms a step, "
+        "MAP@R 40.0%, label distance@10 12.35; rate 0.0001, 250 ms per step, "
         "0:34 left; best so far\n"
     )
     assert captured.err == ""  # no terminal, no bar
@@ -83,5 +83,5 @@ def test_early_end_is_told(capsys):
     progress = SimpleNamespace(best_epoch=3, is_over=True, epochs_done=5)
     Console(9, 1, progress).on_train_end()
     assert capsys.readouterr().out == (
-        "Stopped after epoch 5: no better than epoch 3 for a while (`patience`).\n"
+        "Stopped after epoch 5: no better than epoch 3 within `patience` epochs.\n"
     )

@@ -87,7 +87,7 @@ def test_kept_weights_are_those_of_the_best_epoch(shapes, tmp_path, monkeypatch)
 def test_finished_run_is_not_overwritten(finished_run, shapes, capsys):
     arguments = ["fit", str(shapes / "recipe.toml"), "--run", str(finished_run)]
     assert main(arguments) == 1
-    assert "holds a run already" in capsys.readouterr().err
+    assert "already holds a run" in capsys.readouterr().err
     assert (finished_run / "embedder.keras").exists()
 
 
@@ -95,7 +95,7 @@ def test_folder_that_is_no_run_is_never_replaced(shapes, tmp_path, capsys):
     (tmp_path / "notes.txt").write_text("mine")
     arguments = ["fit", str(shapes / "recipe.toml"), "--run", str(tmp_path)]
     assert main([*arguments, "--overwrite"]) == 1
-    assert "holds no run" in capsys.readouterr().err
+    assert "does not hold a run" in capsys.readouterr().err
     assert (tmp_path / "notes.txt").exists()
 
 

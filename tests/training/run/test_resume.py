@@ -118,7 +118,7 @@ def test_interrupted_run_goes_on_and_ends_with_the_same_weights(
     assert not run.exists()
     capsys.readouterr()
     assert fit(folder / "recipe.toml", run) == 0
-    assert "Going on after epoch" in capsys.readouterr().out
+    assert "Resuming after epoch" in capsys.readouterr().out
     assert_same_run(run, whole)
 
 
@@ -154,7 +154,7 @@ def test_another_recipe_does_not_go_on(folder, unfinished, tmp_path, capsys):
     assert "another recipe: fit.seed was 0 and is 5" in message
     assert (tmp_path / "run.unfinished/state.npz").read_bytes() == state
     assert fit(*other, "--restart") == 0
-    assert "Going on" not in capsys.readouterr().out
+    assert "Resuming" not in capsys.readouterr().out
 
 
 def test_vanished_image_is_named(folder, unfinished, tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""The emoji data set: one emoji drawn by several design families, one class an emoji.
+"""Build the emoji data set: one class per emoji, drawn by several design families.
 
 Eight sets of drawings are fetched as npm packages and drawn to PNG files in
 `class/set.png`. The class is the code point. Sets that publish a table of code points

@@ -1,4 +1,4 @@
-"""The sets of emoji drawings: where each comes from and under which license."""
+"""List the sets of emoji drawings, with source and license."""
 
 from dataclasses import dataclass
 

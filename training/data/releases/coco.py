@@ -69,8 +69,8 @@ def read_coco(
         rows, source = _load_rows(Path(embeddings)), str(embeddings)
     if rows.ndim != 2 or rows.dtype.kind != "f" or len(rows) != len(texts):
         raise ValueError(
-            f"{source} must give floats [{len(texts)}, dimension], one row a caption. "
-            f"Received: {rows.dtype} {list(rows.shape)}."
+            f"{source} must give floats [{len(texts)}, dimension], one row per "
+            f"caption. Received: {rows.dtype} {list(rows.shape)}."
         )
     rows = rows.astype("float32", copy=False)
     bad = ~np.isfinite(rows).all(axis=1) | ~rows.any(axis=1)

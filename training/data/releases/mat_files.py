@@ -20,7 +20,7 @@ def known_form(path: Path) -> Iterator[None]:
         yield
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         raise ValueError(
-            f"{path} is of another form ({type(error).__name__}: {error})."
+            f"{path} has an unexpected form ({type(error).__name__}: {error})."
         ) from error
 
 
@@ -49,7 +49,9 @@ def load_mat(path: Path) -> dict[str, Any]:
             *(MatReadError, NotImplementedError, OSError, TypeError, ValueError),
             zlib.error,
         ) as error:
-            raise ValueError(f"{path} is damaged or no MATLAB file: {error}") from error
+            raise ValueError(
+                f"{path} is damaged or not a MATLAB file: {error}"
+            ) from error
     return {name: np.atleast_1d(value) for name, value in content.items()}
 
 

@@ -183,7 +183,7 @@ def _box(person: _Person, width: int, height: int) -> tuple[int, int, int, int]:
     ends = np.minimum(np.ceil(middle + half), [width, height]).astype(int).tolist()
     if ends[0] <= left or ends[1] <= top:
         raise ValueError(
-            f"{person.photo}: a person must be inside of the photo of {width} x "
+            f"{person.photo}: a person must be inside the photo of {width} x "
             f"{height} pixels. Received: objpos={person.center.tolist()}, "
             f"scale={person.scale}."
         )
