@@ -1,6 +1,7 @@
 """One browser and one server for all tests of the page, a fresh context per test."""
 
 import contextlib
+import shutil
 
 import pytest
 
@@ -20,9 +21,11 @@ def browser():
 
 
 @pytest.fixture(scope="package")
-def address(colors, colors_url):
+def address(colors, colors_url, tmp_path_factory):
     """The page of a gallery of 9 images, which cannot be changed."""
-    with served(colors / "index", colors_url, max_upload_bytes=100_000) as address:
+    index = tmp_path_factory.mktemp("page") / "index"
+    shutil.copytree(colors / "index", index)  # a map will be kept in it
+    with served(index, colors_url, max_upload_bytes=100_000) as address:
         yield address
 
 
