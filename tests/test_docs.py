@@ -20,7 +20,7 @@ from benchmarks.papers import __main__ as papers
 from tests.support.autodiff import value_and_gradient
 from tests.support.running_grpc import running_grpc
 from tests.support.running_server import running
-from tests.support.search_fixtures import endpoint_of, write_color_model, write_picture
+from tests.support.search_fixtures import endpoint_of, write_color_model, write_image
 from tests.support.served import load_servable
 from tfdml.losses import LogRatioLoss
 
@@ -56,7 +56,7 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
         return
     write_color_model(tmp_path / "demo" / "1")
     for name in ("cat.jpg", "dog.png"):
-        write_picture(tmp_path / name, (200, 100, 50))
+        write_image(tmp_path / name, (200, 100, 50))
     servable = load_servable("demo", tmp_path / "demo")
     with (
         running(endpoint_of(tmp_path / "demo")) as url,

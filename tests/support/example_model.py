@@ -68,7 +68,7 @@ def write_example_model(folder):
 
 
 def png(red, green, blue):
-    """Encode an image of 8 x 8 pixels of one colour."""
+    """Encode an image of 8 x 8 pixels of one color."""
     buffer = io.BytesIO()
     Image.fromarray(np.full((8, 8, 3), (red, green, blue), np.uint8)).save(
         buffer, "PNG"

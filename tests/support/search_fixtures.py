@@ -1,6 +1,6 @@
 """A small search whose answers can be worked out by hand, shared by its tests.
 
-The model embeds a picture as the average colours of its four quarters, scaled to length
+The model embeds an image as the average colors of its four quarters, scaled to length
 1. The gallery has the classes red, green and blue.
 """
 
@@ -30,7 +30,7 @@ SHADES = {"clear": 0, "pale": 60, "paler": 120}
 
 
 def write_color_model(folder: Path, *, tint: tuple[float, ...] = (1, 1, 1)) -> Path:
-    """Export the quarter-colour model as one version; `tint` weighs the channels."""
+    """Export the quarter-color model as one version; `tint` weighs the channels."""
     import tensorflow as tf
 
     class QuarterColors(tf.Module):
@@ -62,18 +62,18 @@ def write_color_model(folder: Path, *, tint: tuple[float, ...] = (1, 1, 1)) -> P
     return folder
 
 
-def write_picture(file: Path, color: tuple[int, ...], size=(24, 20)) -> Path:
+def write_image(file: Path, color: tuple[int, ...], size=(24, 20)) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", size, color).save(file)
     return file
 
 
 def write_gallery_images(folder: Path) -> Path:
-    """Three shades of three colours: `red/clear.png`, `red/pale.png`, ..."""
+    """Three shades of three colors: `red/clear.png`, `red/pale.png`, ..."""
     for name, pure in PURE.items():
         for shade, white in SHADES.items():
             color = tuple(max(channel, white) for channel in pure)
-            write_picture(folder / name / f"{shade}.png", color)
+            write_image(folder / name / f"{shade}.png", color)
     return folder
 
 
@@ -113,7 +113,7 @@ def build_search(folder: Path, *, threshold: float | None = None) -> Path:
 
 
 def quarter_colors(image: np.ndarray) -> np.ndarray:
-    """The definition of the model, in NumPy, for a picture of even sides."""
+    """The definition of the model, in NumPy, for an image of even sides."""
     half = image.shape[0] // 2
     rows = [image[:half], image[half:]]
     quarters = [part for row in rows for part in (row[:, :half], row[:, half:])]
@@ -146,7 +146,7 @@ def page_of(search, **options) -> Iterator[httpx.Client]:
 
 
 def encoded(color, kind="PNG", size=(30, 40)) -> bytes:
-    """A picture of one colour."""
+    """An image of one color."""
     buffer = io.BytesIO()
     Image.new("RGB", size, color).save(buffer, format=kind)
     return buffer.getvalue()

@@ -19,7 +19,7 @@ from tests.support.search_fixtures import (
     quarter_colors,
     serve_model,
     write_color_model,
-    write_picture,
+    write_image,
 )
 from tfdml.images import UnreadableImageError, View, read_image, resize_image
 
@@ -59,7 +59,7 @@ def test_rows_come_in_the_order_of_the_images_over_several_requests(endpoint_url
 
 
 def test_a_path_and_its_bytes_have_the_same_embedding(endpoint_url, tmp_path):
-    file = write_picture(tmp_path / "olive.bmp", (128, 128, 0))
+    file = write_image(tmp_path / "olive.bmp", (128, 128, 0))
     with EndpointClient(endpoint_url) as client:
         rows = client.embed([file, str(file), file.read_bytes()])
     assert (rows == rows[0]).all()

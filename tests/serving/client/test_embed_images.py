@@ -18,7 +18,7 @@ from tests.support.search_fixtures import (
     serve_model,
     write_color_model,
     write_gallery_images,
-    write_picture,
+    write_image,
 )
 from tfdml.images import UnreadableImageError, read_image
 
@@ -77,7 +77,7 @@ def test_unreadable_file_ends_the_run_and_what_was_done_is_not_done_again(
     assert done == sorted([*PATHS, "green/notes.png"])[: len(done)]
     assert "green/clear.png" in done
 
-    write_picture(broken, (9, 9, 9))
+    write_image(broken, (9, 9, 9))
     read = []
     monkeypatch.setattr(
         "serving.client.images.read_image",
@@ -205,7 +205,7 @@ def test_image_that_has_changed_since_it_was_done_is_refused(
         done.unlink()
         done.symlink_to("nowhere.png")
     else:
-        write_picture(left_out, (9, 9, 9))
+        write_image(left_out, (9, 9, 9))
     name = "blue/a.png" if how == "left out" else "blue/clear.png"
     with pytest.raises(ValueError, match=rf"'{name}', which has changed.*Delete it"):
         embed(images, file, endpoint_url, skip_unreadable=True)

@@ -17,7 +17,7 @@ from tests.support.search_fixtures import (
     serve_model,
     write_color_model,
     write_gallery_images,
-    write_picture,
+    write_image,
 )
 from tfdml.images import UnreadableImageError
 
@@ -256,7 +256,7 @@ def test_folder_of_nothing_readable_has_no_rows(client, tmp_path):
 def test_endpoint_that_is_gone_ends_a_stream(tmp_path):
     model = tmp_path / "colors"
     write_color_model(model / "1")
-    file = write_picture(tmp_path / "a.png", (1, 2, 3))
+    file = write_image(tmp_path / "a.png", (1, 2, 3))
     with serve_model(model) as url:
         client = EndpointClient(url, retries=Retries(count=0))
         stream = client.embed_stream(itertools.repeat(file), batch_size=1)

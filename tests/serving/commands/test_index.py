@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from serving.search.gallery.gallery import load_gallery
-from tests.support.search_fixtures import write_picture
+from tests.support.search_fixtures import write_image
 from tests.support.serving_commands import (
     EVERY,
     lines_of_table,
@@ -86,11 +86,11 @@ def test_images_left_out_are_listed(built, tmp_path, run, run_json):
 
 def test_images_are_added_found_and_removed(folder, run, run_json):
     more = folder / "more"
-    write_picture(more / "yellow" / "one.png", (255, 255, 0))
-    write_picture(more / "yellow" / "two.png", (250, 250, 10))
+    write_image(more / "yellow" / "one.png", (255, 255, 0))
+    write_image(more / "yellow" / "two.png", (250, 250, 10))
     added = run_json("index", "add", folder / "index", more, *model_of(folder))
     assert (added["added"], added["images"]) == (2, 11)
-    query = write_picture(folder / "query.png", (255, 255, 0))
+    query = write_image(folder / "query.png", (255, 255, 0))
     search = ["search", query, "--index", folder / "index", *model_of(folder)]
     (result,) = run_json(*search, "-k", "2")["results"]
     assert [hit["class"] for hit in result["hits"]] == ["yellow", "yellow"]
@@ -187,7 +187,7 @@ def test_verify_of_a_damaged_index_fails(folder, run):
 
 
 def test_verify_misses_an_image_that_was_added(folder, run, run_json):
-    write_picture(folder / "more" / "yellow" / "one.png", (255, 255, 0))
+    write_image(folder / "more" / "yellow" / "one.png", (255, 255, 0))
     run("index", "add", folder / "index", folder / "more", *model_of(folder))
     stats = run_json("index", "stats", folder / "index")
     assert stats["attributes"] == {"class": "string"}  # not what is our own affair
@@ -202,10 +202,10 @@ def test_verify_misses_an_image_that_was_added(folder, run, run_json):
         assert err.count("\n") == 1
 
 
-def test_duplicates_are_the_images_of_almost_one_colour(folder, run, run_json):
+def test_duplicates_are_the_images_of_almost_one_color(folder, run, run_json):
     more = folder / "more"
-    write_picture(more / "copies" / "a.png", (255, 0, 0))
-    write_picture(more / "copies" / "b.png", (255, 3, 0))
+    write_image(more / "copies" / "a.png", (255, 0, 0))
+    write_image(more / "copies" / "b.png", (255, 3, 0))
     run("index", "add", folder / "index", more, *model_of(folder))
     command = ["index", "duplicates", folder / "index", "--threshold", "0.9995"]
     document = run_json(*command)

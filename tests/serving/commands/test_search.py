@@ -17,7 +17,7 @@ from tests.support.search_fixtures import (
     PURE,
     SHADES,
     write_color_model,
-    write_picture,
+    write_image,
 )
 from tests.support.serving_commands import (
     EVERY,
@@ -29,13 +29,13 @@ ROOT = Path(__file__).parents[3]
 
 
 def color_of(id_):
-    """The colour that `write_gallery_images` gives to an image."""
+    """The color that `write_gallery_images` gives to an image."""
     name, _, shade = id_.removesuffix(".png").partition("/")
     return [max(channel, SHADES[shade]) for channel in PURE[name]]
 
 
 def nearest_by_definition(color, ids=EVERY):
-    """All ids by the cosine of their colours with one: the model's own definition."""
+    """All ids by the cosine of their colors with one: the model's own definition."""
     rows = np.array([color_of(id_) for id_ in ids], dtype=np.float64)
     query = np.array(color, dtype=np.float64)
     cosines = rows @ query / np.linalg.norm(rows, axis=1) / np.linalg.norm(query)
@@ -47,7 +47,7 @@ def nearest_by_definition(color, ids=EVERY):
 
 
 def test_search_prints_the_nearest_images_first(built, run):
-    image = write_picture(built / "query.png", (250, 30, 10))
+    image = write_image(built / "query.png", (250, 30, 10))
     code, out, err = run(
         "search", image, "--index", built / "index", *model_of(built), "-k", "4"
     )
@@ -62,7 +62,7 @@ def test_search_prints_the_nearest_images_first(built, run):
 
 
 def test_json_of_a_search_has_the_same_hits(built, run_json):
-    image = write_picture(built / "query.png", (250, 30, 10))
+    image = write_image(built / "query.png", (250, 30, 10))
     document = run_json(
         "search", image, "--index", built / "index", *model_of(built), "-k", "9"
     )
@@ -81,7 +81,7 @@ def test_json_of_a_search_has_the_same_hits(built, run_json):
 
 def test_an_endpoint_answers_as_the_model_in_this_process(built, colors_url, run_json):
     images = [
-        write_picture(built / f"{number}.png", color)
+        write_image(built / f"{number}.png", color)
         for number, color in enumerate([(250, 30, 10), (10, 90, 200)])
     ]
     command = ["search", *images, "--index", built / "index"]
@@ -98,7 +98,7 @@ def test_an_endpoint_answers_as_the_model_in_this_process(built, colors_url, run
 
 
 def test_filter_and_exclusions_decide_what_may_be_found(built, run_json):
-    image = write_picture(built / "query.png", (250, 30, 10))
+    image = write_image(built / "query.png", (250, 30, 10))
     command = ["search", image, "--index", built / "index", *model_of(built)]
     where = '{"class": ["red", "blue"]}'
     excluded = ["--exclude", "red/clear.png", "--exclude", "nothing/of/the/kind.png"]
@@ -111,7 +111,7 @@ def test_filter_and_exclusions_decide_what_may_be_found(built, run_json):
 
 
 def test_search_that_leaves_nothing_says_so(built, run, run_json):
-    image = write_picture(built / "query.png", (250, 30, 10))
+    image = write_image(built / "query.png", (250, 30, 10))
     command = ["search", image, "--index", built / "index", *model_of(built)]
     command += ["--where", '{"class": "yellow"}']
     code, out, _ = run(*command)
@@ -134,7 +134,7 @@ def test_crop_searches_with_a_part_of_the_image(built, run_json):
 
 
 def test_image_may_come_from_the_standard_input(built, monkeypatch, run_json):
-    image = write_picture(built / "query.bmp", (10, 10, 250))
+    image = write_image(built / "query.bmp", (10, 10, 250))
     stdin = io.TextIOWrapper(io.BytesIO(image.read_bytes()))
     monkeypatch.setattr("sys.stdin", stdin)
     command = ["search", "-", "--index", built / "index", *model_of(built), "-k", "1"]
@@ -149,7 +149,7 @@ def test_image_may_come_from_the_standard_input(built, monkeypatch, run_json):
 def test_calibrated_search_says_whether_there_is_a_match(
     built, calibrated, color, is_match, run, run_json
 ):
-    image = write_picture(built / "query.png", color)
+    image = write_image(built / "query.png", color)
     command = ["search", image, "--index", calibrated, *model_of(built), "-k", "9"]
     _, cosines = nearest_by_definition(color)
     assert bool(cosines[0] >= 0.9) is is_match
@@ -176,7 +176,7 @@ def test_calibrated_search_says_whether_there_is_a_match(
     ],
 )
 def test_wrong_option_of_a_search_is_one_line(built, options, message, run):
-    image = write_picture(built / "query.png", (250, 30, 10))
+    image = write_image(built / "query.png", (250, 30, 10))
     code, out, err = run(
         "search", image, "--index", built / "index", *model_of(built), *options
     )
@@ -198,7 +198,7 @@ def test_broken_and_missing_images_are_named(built, run):
 
 def test_an_image_of_any_format_that_is_indexed_is_added_too(built, tmp_path, run_json):
     shutil.copytree(built / "index", tmp_path / "index")
-    write_picture(tmp_path / "more" / "blue" / "a.ppm", (0, 0, 255))
+    write_image(tmp_path / "more" / "blue" / "a.ppm", (0, 0, 255))
     added = run_json(
         "index", "add", tmp_path / "index", tmp_path / "more", *model_of(built)
     )
@@ -208,7 +208,7 @@ def test_an_image_of_any_format_that_is_indexed_is_added_too(built, tmp_path, ru
 
 
 def test_another_model_is_refused(built, tmp_path, run):
-    image = write_picture(built / "query.png", (250, 30, 10))
+    image = write_image(built / "query.png", (250, 30, 10))
     write_color_model(tmp_path / "colors" / "1", tint=(1, 2, 3))
     code, _, err = run(
         "search", image, "--index", built / "index", "--model", tmp_path / "colors"

@@ -38,7 +38,7 @@ from tests.support.search_fixtures import (
     serve_model,
     write_color_model,
     write_gallery_images,
-    write_picture,
+    write_image,
 )
 from tfdml.index import ScannIndex
 
@@ -271,7 +271,7 @@ def test_a_sample_follows_its_seed_and_names_no_image_twice(page):
 
 
 def test_an_image_comes_in_two_sizes_and_may_be_kept_for_ever(page, colors, tmp_path):
-    write_picture(tmp_path / "wide" / "wide" / "one &#.png", (200, 0, 0), (3000, 1500))
+    write_image(tmp_path / "wide" / "wide" / "one &#.png", (200, 0, 0), (3000, 1500))
     index_images(tmp_path / "wide", tmp_path / "i", colors / "models" / "colors")
     index, gallery = load_gallery(tmp_path / "i")
     unused = EndpointClient("http://127.0.0.1:1/v1/models/m")
@@ -313,7 +313,7 @@ def test_an_id_that_is_not_in_the_gallery_is_refused(page, path, id_):
 def test_an_id_that_leads_out_of_the_folder_has_no_file(colors, tmp_path):
     """Of an index that somebody else made."""
     (tmp_path / "images").mkdir()
-    write_picture(tmp_path / "secret.png", (1, 2, 3))
+    write_image(tmp_path / "secret.png", (1, 2, 3))
     ids = ["../secret.png", str(tmp_path / "secret.png"), "a//b"]
     rows = np.eye(3, DIMENSION, dtype=np.float32)
     index = ScannIndex.build(rows, ids, {"picture": [None, None, "../secret.png"]})
@@ -382,8 +382,8 @@ def test_an_empty_gallery_is_shown_and_searched(colors, colors_url, tmp_path):
 
 
 def test_two_indexes_are_searched_by_their_names(colors, colors_url, tmp_path):
-    write_picture(tmp_path / "more" / "grey" / "a.png", (90, 90, 90))
-    write_picture(tmp_path / "more" / "red" / "clear.png", (255, 0, 0))
+    write_image(tmp_path / "more" / "grey" / "a.png", (90, 90, 90))
+    write_image(tmp_path / "more" / "red" / "clear.png", (255, 0, 0))
     index_images(tmp_path / "more", tmp_path / "second", colors / "models" / "colors")
     with (
         open_search(colors / "index", colors_url) as search,
@@ -410,7 +410,7 @@ def test_two_indexes_are_searched_by_their_names(colors, colors_url, tmp_path):
 def test_an_image_of_any_format_of_one_gallery_is_compared_with_the_other(
     colors, colors_url, tmp_path
 ):
-    write_picture(tmp_path / "more" / "blue" / "a.ppm", (0, 0, 255))
+    write_image(tmp_path / "more" / "blue" / "a.ppm", (0, 0, 255))
     index_images(tmp_path / "more", tmp_path / "second", colors / "models" / "colors")
     with (
         open_search(colors / "index", colors_url) as search,

@@ -16,7 +16,7 @@ from tests.support.search_fixtures import (
     quarter_colors,
     serve_model,
     write_color_model,
-    write_picture,
+    write_image,
 )
 from tfdml.images import UnreadableImageError
 from tfdml.index import LockedError, ScannIndex
@@ -43,8 +43,8 @@ def ids_of(folder):
 
 @pytest.mark.parametrize("by", ["model", "endpoint"])
 def test_added_images_are_found_by_their_embeddings(folder, model, colors_url, by):
-    write_picture(folder / "more" / "mixed" / "yellow.png", (200, 200, 0))
-    write_picture(folder / "more" / "cyan.png", (0, 200, 200))
+    write_image(folder / "more" / "mixed" / "yellow.png", (200, 200, 0))
+    write_image(folder / "more" / "cyan.png", (0, 200, 200))
     chosen = {"model": model} if by == "model" else {"endpoint": colors_url}
     report = add_images(folder / "index", folder / "more", **chosen, batch_size=1)
     assert (report.added, report.stored, report.images) == (2, 2, 11)
@@ -65,8 +65,8 @@ def test_added_images_are_found_by_their_embeddings(folder, model, colors_url, b
 
 
 def test_images_below_the_indexed_folder_are_not_copied(folder, model):
-    write_picture(folder / "images" / "red" / "new.png", (250, 9, 9))
-    write_picture(folder / "images" / "grey" / "a.png", (90, 90, 90))
+    write_image(folder / "images" / "red" / "new.png", (250, 9, 9))
+    write_image(folder / "images" / "grey" / "a.png", (90, 90, 90))
     report = add_images(folder / "index", folder / "images" / "grey", model=model)
     assert (report.added, report.stored) == (1, 0)
     report = add_images(
@@ -88,8 +88,8 @@ def test_images_below_the_indexed_folder_are_not_copied(folder, model):
 
 
 def test_an_id_that_the_index_has_ends_it_before_anything_is_added(folder, model):
-    write_picture(folder / "more" / "a" / "new.png", (1, 2, 3))
-    write_picture(folder / "more" / "red" / "clear.png", (1, 2, 3))
+    write_image(folder / "more" / "a" / "new.png", (1, 2, 3))
+    write_image(folder / "more" / "red" / "clear.png", (1, 2, 3))
     with pytest.raises(
         ExistsError, match=r"1 of the 2 images.*'red/clear\.png'.*--skip-existing"
     ):
@@ -99,7 +99,7 @@ def test_an_id_that_the_index_has_ends_it_before_anything_is_added(folder, model
 
 def test_only_the_listed_images_are_added_in_their_order(folder, model):
     for name in "abc":
-        write_picture(folder / "more" / f"{name}.png", (ord(name), 2, 3))
+        write_image(folder / "more" / f"{name}.png", (ord(name), 2, 3))
     (folder / "list").write_text("c.png\na.png\n")
     add_images(folder / "index", folder / "more", model=model, only=folder / "list")
     assert ids_of(folder)[-2:] == ["c.png", "a.png"]
@@ -108,7 +108,7 @@ def test_only_the_listed_images_are_added_in_their_order(folder, model):
 @pytest.mark.parametrize("by", ["model", "endpoint"])
 def test_broken_images_are_named_or_left_out(folder, model, colors_url, by):
     for name in "abde":
-        write_picture(folder / "more" / f"{name}.png", (ord(name), 2, 3))
+        write_image(folder / "more" / f"{name}.png", (ord(name), 2, 3))
     (folder / "more" / "c.png").write_text("no image")
     (folder / "more" / "f.png").touch()
     chosen = {"model": model} if by == "model" else {"endpoint": colors_url}
@@ -129,7 +129,7 @@ def test_broken_images_are_named_or_left_out(folder, model, colors_url, by):
 
 def test_another_model_is_refused(folder, tmp_path):
     write_color_model(tmp_path / "other" / "colors" / "1", tint=(-1, 1, 3))
-    write_picture(folder / "more" / "a.png", (1, 2, 3))
+    write_image(folder / "more" / "a.png", (1, 2, 3))
     other = tmp_path / "other" / "colors"
     with pytest.raises(ValueError, match="was built with another model"):
         add_images(folder / "index", folder / "more", model=other)
@@ -148,7 +148,7 @@ def test_model_or_endpoint_must_be_given(folder, chosen):
 
 
 def test_removed_images_are_gone_and_the_files_of_the_folder_stay(folder, model):
-    write_picture(folder / "more" / "a.png", (1, 2, 3))
+    write_image(folder / "more" / "a.png", (1, 2, 3))
     add_images(folder / "index", folder / "more", model=model)
     report = remove_images(folder / "index", ["a.png", "red/clear.png"])
     assert (report.removed, report.images) == (2, 8)
@@ -269,7 +269,7 @@ def test_an_index_that_is_built_again_is_saved(folder, model, monkeypatch):
     # `index add` would else throw away what it has built.
     monkeypatch.setattr(LocalIndex, "limits", Limits(tail_least=3))
     for number in range(4):
-        write_picture(folder / "more" / "new" / f"{number}.png", (9, 9, number * 50))
+        write_image(folder / "more" / "new" / f"{number}.png", (9, 9, number * 50))
     add_images(folder / "index", folder / "more", model=model)
     found = load_gallery(folder / "index")[0].stats()
     assert (found.count, found.details["added"]) == (13, 0)

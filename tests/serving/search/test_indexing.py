@@ -14,7 +14,7 @@ from tests.support.search_fixtures import (
     SHADES,
     quarter_colors,
     write_gallery_images,
-    write_picture,
+    write_image,
 )
 from tfdml.images import UnreadableImageError
 from tfdml.index import LockedError
@@ -117,7 +117,7 @@ def test_a_folder_of_broken_images_only_is_refused(model, tmp_path):
 
 
 def test_an_image_without_a_direction_is_named(images, model, tmp_path):
-    write_picture(images / "red" / "black.png", (0, 0, 0))
+    write_image(images / "red" / "black.png", (0, 0, 0))
     with pytest.raises(ValueError, match=r"length 0 for the image 'red/black\.png'"):
         index_images(images, tmp_path / "index", model)
 

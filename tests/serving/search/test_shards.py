@@ -17,7 +17,7 @@ from tests.support.search_fixtures import (
     SHADES,
     write_color_model,
     write_gallery_images,
-    write_picture,
+    write_image,
 )
 from tfdml.images import UnreadableImageError
 from tfdml.index import ScannIndex
@@ -211,7 +211,7 @@ def test_a_shard_of_another_list_is_refused(images, model, shards, tmp_path):
     embed_shard(images, shards[1], model, Part(2, 3))
     with pytest.raises(ValueError, match=r"shard-2 and .*do not belong.*`list_digest`"):
         merge_shards(tmp_path / "merged", shards)
-    write_picture(images / "red" / "tenth.png", (9, 9, 9))
+    write_image(images / "red" / "tenth.png", (9, 9, 9))
     embed_shard(images, shards[1], model, Part(2, 3))
     with pytest.raises(ValueError, match=r"shard-2 and .*`images` is 10 and 9"):
         merge_shards(tmp_path / "merged", shards)

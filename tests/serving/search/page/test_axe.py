@@ -1,4 +1,4 @@
-"""No rule of axe-core is broken in any view, at any width, in either colour scheme."""
+"""No rule of axe-core is broken in any view, at any width, in either color scheme."""
 
 import pytest
 from playwright.sync_api import expect
@@ -14,7 +14,7 @@ from tests.serving.search.page.browsing import (
 )
 from tests.support.axe import axe_source, violations
 from tests.support.search_fixtures import (
-    write_picture,
+    write_image,
 )
 
 pytestmark = pytest.mark.slow
@@ -82,7 +82,7 @@ def test_start_and_its_error(page, axe, tmp_path):
 
 
 def test_hits_and_the_dialog_of_a_region(page, axe, tmp_path):
-    upload(page, write_picture(tmp_path / "sky.png", (0, 0, 200)))
+    upload(page, write_image(tmp_path / "sky.png", (0, 0, 200)))
     expect(page.locator(".hits .card")).to_have_count(18)
     assert_accessible(page, axe)
     page.get_by_label("Index", exact=True).select_option("index")
@@ -97,7 +97,7 @@ def test_hits_and_the_dialog_of_a_region(page, axe, tmp_path):
 
 
 def test_no_match(page, axe, tmp_path):
-    upload(page, write_picture(tmp_path / "lemon.png", (200, 200, 0)))
+    upload(page, write_image(tmp_path / "lemon.png", (200, 200, 0)))
     expect(page.locator(".divider").first).to_be_visible()
     assert_accessible(page, axe)
 
@@ -142,7 +142,7 @@ def test_adding(page, axe, tmp_path):
     page.get_by_role("link", name="Add", exact=True).click()
     expect(page.locator("#adding-title")).to_be_focused()
     assert_accessible(page, axe)
-    good = write_picture(tmp_path / "good.png", (250, 250, 0))
+    good = write_image(tmp_path / "good.png", (250, 250, 0))
     page.set_input_files("#add-files", [bad, good])
     expect(page.locator("#add-list .add-item")).to_have_count(2)
     assert_accessible(page, axe)

@@ -10,7 +10,7 @@ from tests.serving.search.page.browsing import (
     upload,
 )
 from tests.support.search_fixtures import (
-    write_picture,
+    write_image,
 )
 from tfdml.images import list_images
 
@@ -30,7 +30,7 @@ def address(colors, colors_url, reddish, reddish_url, tmp_path_factory):
 
 
 def test_both_indexes_are_described_and_answer_side_by_side(page, tmp_path):
-    upload(page, write_picture(tmp_path / "sky.png", (10, 10, 250)))
+    upload(page, write_image(tmp_path / "sky.png", (10, 10, 250)))
     columns = page.locator("#columns > .column")
     expect(columns).to_have_count(2)
     expect(columns.locator("h2")).to_have_text(["index", "reddish"])
@@ -49,7 +49,7 @@ def test_both_indexes_are_described_and_answer_side_by_side(page, tmp_path):
 
 
 def test_hits_that_both_have_are_marked_with_their_rank_there(page, tmp_path):
-    upload(page, write_picture(tmp_path / "sky.png", (10, 10, 250)))
+    upload(page, write_image(tmp_path / "sky.png", (10, 10, 250)))
     expect(status(page)).to_have_text("7 of 9 hits are in both.")
     columns = page.locator("#columns > .column")
     ranks = {id_: rank for rank, id_ in enumerate(hit_ids(page, 1), 1)}

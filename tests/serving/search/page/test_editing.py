@@ -8,7 +8,7 @@ from tests.serving.search.page.browsing import (
     status,
     upload,
 )
-from tests.support.search_fixtures import write_picture
+from tests.support.search_fixtures import write_image
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +42,7 @@ def test_several_images_are_added_with_a_class_and_found_at_once(page, tmp_path)
     page.get_by_role("link", name="Add", exact=True).click()
     expect(page.get_by_role("button", name="Add", exact=True)).to_be_disabled()
     files = [
-        write_picture(tmp_path / f"{name}.png", color)
+        write_image(tmp_path / f"{name}.png", color)
         for name, color in {"lemon": (250, 250, 0), "sun": (240, 240, 10)}.items()
     ]
     choose(page, *files)
@@ -67,7 +67,7 @@ def test_several_images_are_added_with_a_class_and_found_at_once(page, tmp_path)
 def test_a_file_that_is_no_image_is_told_and_the_others_are_added(page, tmp_path):
     bad = tmp_path / "notes.png"
     bad.write_text("no image")
-    good = write_picture(tmp_path / "lemon.png", (250, 250, 0))
+    good = write_image(tmp_path / "lemon.png", (250, 250, 0))
     page.get_by_role("link", name="Add", exact=True).click()
     choose(page, bad, good)
     page.get_by_role("button", name="Add 2 images").click()
@@ -82,7 +82,7 @@ def test_a_file_that_is_no_image_is_told_and_the_others_are_added(page, tmp_path
 
 def test_an_image_that_failed_is_kept_and_tried_again(page, tmp_path):
     page.get_by_role("link", name="Add", exact=True).click()
-    choose(page, write_picture(tmp_path / "lemon.png", (250, 250, 0)))
+    choose(page, write_image(tmp_path / "lemon.png", (250, 250, 0)))
     page.route("**/api/images", lambda route: route.abort())
     page.get_by_role("button", name="Add 1 image").click()
     expect(notes(page)).to_contain_text(["cannot be reached"])
@@ -94,7 +94,7 @@ def test_an_image_that_failed_is_kept_and_tried_again(page, tmp_path):
 
 
 def test_dropped_images_are_added_in_that_view_and_not_searched_with(page, tmp_path):
-    file = write_picture(tmp_path / "lemon.png", (250, 250, 0))
+    file = write_image(tmp_path / "lemon.png", (250, 250, 0))
     page.get_by_role("link", name="Add", exact=True).click()
     transfer = page.evaluate_handle(
         "bytes => { const data = new DataTransfer(); for (const name of ['a', 'b'])"
@@ -169,7 +169,7 @@ def test_the_query_is_removed_from_its_preview(visit):
 
 
 def test_a_near_duplicate_is_removed_and_its_group_with_it(visit):
-    # The first two shades of each colour are alike by 0.9487 or more.
+    # The first two shades of each color are alike by 0.9487 or more.
     page = visit("#duplicates?threshold=0.94")
     groups = page.locator("#groups > .group")
     expect(groups).to_have_count(3)
@@ -210,7 +210,7 @@ def test_a_gallery_of_one_image_and_of_none_is_told(visit, address, tmp_path):
         expect(status(page)).to_have_text(empty, timeout=60_000)
     expect(page.locator("#plot")).to_be_hidden()
     page.get_by_role("link", name="Search", exact=True).click()
-    upload(page, write_picture(tmp_path / "sky.png", (10, 10, 250)))
+    upload(page, write_image(tmp_path / "sky.png", (10, 10, 250)))
     expect(page.locator(".hits .empty")).to_have_text(
         "There is no image in the gallery."
     )

@@ -10,7 +10,7 @@ from tests.serving.search.page.browsing import (
     served,
     status,
 )
-from tests.support.search_fixtures import serve_model, write_color_model, write_picture
+from tests.support.search_fixtures import serve_model, write_color_model, write_image
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +28,7 @@ def address(tmp_path_factory):
         color = colorsys.hsv_to_rgb(number // 2 / 50, (0.6, 1)[number % 2], 1)
         name = f"{CLASSES[number % 2]}/{number:03}.png"
         rounded = tuple(round(255 * channel) for channel in color)
-        write_picture(folder / "images" / name, rounded)
+        write_image(folder / "images" / name, rounded)
     index_images(folder / "images", folder / "index", models)
     with serve_model(models) as url, served(folder / "index", url) as address:
         yield address

@@ -8,7 +8,7 @@ from tests.serving.search.page.browsing import (
     status,
     upload,
 )
-from tests.support.search_fixtures import write_picture
+from tests.support.search_fixtures import write_image
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ def page(visit, width):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_matches_stand_above_a_divider_and_the_rest_below(page, tmp_path):
     expect(page.locator("#facts")).to_contain_text("similarity of at least 0.900")
-    upload(page, write_picture(tmp_path / "sky.png", (0, 0, 200)))
+    upload(page, write_image(tmp_path / "sky.png", (0, 0, 200)))
     items = page.locator(".hits > li")
     expect(items).to_have_count(10)
     expect(items.nth(2)).to_have_text("Below 0.900: similar, but not a match")
@@ -47,7 +47,7 @@ def test_matches_stand_above_a_divider_and_the_rest_below(page, tmp_path):
 
 
 def test_query_without_a_match_is_told_so_before_the_nearest(page, tmp_path):
-    upload(page, write_picture(tmp_path / "lemon.png", (200, 200, 0)))
+    upload(page, write_image(tmp_path / "lemon.png", (200, 200, 0)))
     expect(page.get_by_role("heading", name="No match")).to_be_visible()
     expect(status(page)).to_contain_text("No match among 9 images")
     first = page.locator(".hits > li").first
@@ -58,7 +58,7 @@ def test_query_without_a_match_is_told_so_before_the_nearest(page, tmp_path):
     expect(page.locator(".hits .card.weak")).to_have_count(9)
     assert has_no_horizontal_scrolling(page)
 
-    upload(page, write_picture(tmp_path / "sky.png", (0, 0, 200)))
+    upload(page, write_image(tmp_path / "sky.png", (0, 0, 200)))
     expect(page.get_by_role("heading", name="Nearest images")).to_be_visible()
     expect(page.locator(".hits .card.weak")).to_have_count(7)
 

@@ -10,7 +10,7 @@ from tests.serving.search.page.browsing import (
     editable,
     status,
 )
-from tests.support.search_fixtures import write_picture
+from tests.support.search_fixtures import write_image
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +78,7 @@ def test_an_image_given_before_the_gallery_is_known_is_searched_with(visit, tmp_
     held = Held(page, "**/api/info")
     with page.expect_request("**/api/info"):
         page.reload()
-    page.set_input_files("#file", write_picture(tmp_path / "s.png", (0, 0, 250)))
+    page.set_input_files("#file", write_image(tmp_path / "s.png", (0, 0, 250)))
     held.let_go()
     expect(page.locator(".hits .card-class").first).to_have_text("blue")
 
@@ -119,7 +119,7 @@ def test_a_view_left_while_it_loads_is_found_where_it_was(visit):
 
 def test_what_is_left_out_while_others_are_sent_is_not_added(visit, tmp_path):
     files = [
-        write_picture(tmp_path / f"{name}.png", color)
+        write_image(tmp_path / f"{name}.png", color)
         for name, color in {"lemon": (250, 250, 0), "sun": (230, 240, 10)}.items()
     ]
     page = visit("#add")
@@ -137,7 +137,7 @@ def test_what_is_left_out_while_others_are_sent_is_not_added(visit, tmp_path):
 
 @pytest.mark.full
 def test_what_became_of_the_adding_is_told_in_its_own_view(visit, tmp_path):
-    file = write_picture(tmp_path / "rose.png", (250, 100, 150))
+    file = write_image(tmp_path / "rose.png", (250, 100, 150))
     page = visit("#add")
     held = Held(page, "**/api/images", only="POST")
     page.set_input_files("#add-files", file)

@@ -11,7 +11,7 @@ from tests.serving.search.page.browsing import (
     status,
     upload,
 )
-from tests.support.search_fixtures import write_picture
+from tests.support.search_fixtures import write_image
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_the_page_starts_with_a_sample_of_the_gallery(page):
 
 
 def test_an_upload_shows_the_nearest_with_class_and_similarity(page, tmp_path):
-    upload(page, write_picture(tmp_path / "sky.png", (10, 10, 250)))
+    upload(page, write_image(tmp_path / "sky.png", (10, 10, 250)))
     cards = page.locator(".hits .card")
     expect(cards).to_have_count(9)
     for row in range(3):
@@ -89,7 +89,7 @@ def test_a_text_file_named_as_an_image_shows_what_is_wrong(page, tmp_path):
     expect(page.locator(".hits")).to_have_count(0)
     assert has_no_horizontal_scrolling(page)
 
-    upload(page, write_picture(tmp_path / "good.png", (250, 0, 0)))
+    upload(page, write_image(tmp_path / "good.png", (250, 0, 0)))
     expect(page.locator(".hits .card")).to_have_count(9)
     expect(status(page)).not_to_have_class(re.compile("error"))
 
@@ -158,9 +158,9 @@ def test_back_comes_to_the_link_and_the_place_that_were_left(visit):
 
 
 def test_an_earlier_image_is_found_again_by_back_and_forward(page, tmp_path):
-    upload(page, write_picture(tmp_path / "sky.png", (10, 10, 250)))
+    upload(page, write_image(tmp_path / "sky.png", (10, 10, 250)))
     expect(page.locator("#preview-title")).to_have_text("sky.png")
-    upload(page, write_picture(tmp_path / "leaf.png", (10, 250, 10)))
+    upload(page, write_image(tmp_path / "leaf.png", (10, 250, 10)))
     expect(page.locator("#preview-title")).to_have_text("leaf.png")
     expect(page.locator(".hits .card-class").first).to_have_text("green")
     page.go_back()
@@ -171,7 +171,7 @@ def test_an_earlier_image_is_found_again_by_back_and_forward(page, tmp_path):
 
 
 def test_an_image_that_a_reload_lost_is_asked_for_again(page, tmp_path):
-    upload(page, write_picture(tmp_path / "sky.png", (10, 10, 250)))
+    upload(page, write_image(tmp_path / "sky.png", (10, 10, 250)))
     expect(page.locator(".hits .card")).to_have_count(9)
     page.reload()
     expect(status(page)).to_contain_text("Choose it again.")
@@ -208,12 +208,12 @@ def test_a_phone_offers_its_camera(visit, tmp_path):
     camera = page.locator("#camera")
     expect(page.get_by_text("Take a photo")).to_be_visible()
     expect(camera).to_have_attribute("capture", "environment")
-    camera.set_input_files(write_picture(tmp_path / "photo.png", (250, 5, 5)))
+    camera.set_input_files(write_image(tmp_path / "photo.png", (250, 5, 5)))
     expect(page.locator(".hits .card-class").first).to_have_text("red")
 
 
 def test_hits_can_be_of_one_class_only(page, tmp_path):
-    upload(page, write_picture(tmp_path / "sky.png", (10, 10, 250)))
+    upload(page, write_image(tmp_path / "sky.png", (10, 10, 250)))
     expect(page.locator(".hits .card")).to_have_count(9)
     classes = page.get_by_label("Class", exact=True)
     classes.focus()
