@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _MEMBERS = 10  # of a group that are printed
-_BLOCK = 4096  # images whose attributes are read at one time
+_BLOCK = 4096  # images whose attributes are read at once
 
 
 def stats(parsed: argparse.Namespace) -> None:

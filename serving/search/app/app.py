@@ -93,7 +93,7 @@ def create_app(
         max_upload_bytes: Size above which an uploaded file is refused, at least 1.
         timeout_seconds: How long a request waits for its result, above 0.
         observer: Logs the requests.
-        limits: How much is done at one time.
+        limits: How much is done at once.
 
     Returns:
         An ASGI application.

@@ -29,7 +29,7 @@ from serving.web.body import ARRIVAL_SECONDS, BodyReader
 from serving.web.bounded_work import TIMEOUT_SECONDS, BoundedWork
 
 _FORM_OVERHEAD = 64 * 1024  # boundaries, headers and small fields around an upload
-_BODIES = 4  # of the largest size that are held at one time
+_BODIES = 4  # of the largest size that are held at once
 _THREADS = 2
 _WAITING = 64
 

@@ -44,13 +44,13 @@ _FOREVER = "private, max-age=31536000, immutable"
 
 @dataclass(frozen=True)
 class Limits:
-    """How much the service does at one time.
+    """How much the service does at once.
 
     Args:
-        threads: Requests of one kind that run at one time. A large image takes some
+        threads: Requests of one kind that run at once. A large image takes some
             hundred megabytes while it is decoded.
         waiting: How many more of them wait.
-        fetched: Images that are fetched from addresses at one time.
+        fetched: Images that are fetched from addresses at once.
         piece_bytes: See `RequestReader`.
     """
 
@@ -69,7 +69,7 @@ class SearchService:
         can_edit: Whether the main gallery may be changed.
         fetcher: Fetches images; None if addresses are not accepted.
         timeout_seconds: How long a request waits for its result, above 0.
-        limits: How much is done at one time.
+        limits: How much is done at once.
 
     Attributes:
         main: The search over the main gallery.

@@ -12,7 +12,7 @@ from serving.search.gallery.items import Attributes, Item
 from serving.search.gallery.stored_images import STORED_IMAGE
 from tfdml.index import ScannIndex, Where
 
-_BLOCK = 4096  # items whose attributes are read at one time
+_BLOCK = 4096  # items whose attributes are read at once
 
 
 class Listing:

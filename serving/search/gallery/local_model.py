@@ -60,7 +60,7 @@ class LocalModel:
         return np.concatenate(blocks)
 
     def metadata(self) -> ModelMetadata:
-        """Return what an endpoint would tell of the model, except its dimension."""
+        """Return the metadata of the model that an endpoint reports, except dimension."""
         embedder = self._loaded()
         return ModelMetadata(
             self._version.name,

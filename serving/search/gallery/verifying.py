@@ -6,7 +6,7 @@ from os import PathLike
 from serving.search.gallery.gallery import load_gallery
 from serving.search.gallery.stored_images import STORED_IMAGE, StoredImages
 
-_BLOCK = 4096  # images whose names are read at one time
+_BLOCK = 4096  # images whose names are read at once
 
 
 def image_problems(index_folder: str | PathLike[str]) -> list[str]:

@@ -25,7 +25,7 @@ export async function show() {
 }
 
 // Keeps the news for this view while another one uses the status line.
-function tell(...given) {
+function announce(...given) {
   news = given;
   if (!byId("adding").hidden) say(...news);
 }
@@ -102,7 +102,7 @@ async function addAll() {
   isRunning = true;
   update();
   byId("add-progress").hidden = false;
-  tell(`Adding ${plural(batch.length, "image")} …`, "busy");
+  announce(`Adding ${plural(batch.length, "image")} …`, "busy");
   for (const entry of batch) {
     entry.state = "waiting";
     describe(entry);
@@ -126,9 +126,9 @@ async function addAll() {
 }
 
 function report(added, failed) {
-  if (!failed) tell(`${plural(added, "image")} added.`);
+  if (!failed) announce(`${plural(added, "image")} added.`);
   else {
-    tell(`${plural(failed, "image")} could not be added; see the list. ${added} added.`,
+    announce(`${plural(failed, "image")} could not be added; see the list. ${added} added.`,
       "warning");
   }
 }
