@@ -182,6 +182,19 @@ def test_every_table_of_the_results_is_written_from_their_files(capsys):
     assert not {*losses, *studies} - written
 
 
+def test_reference_lists_each_public_name_once():
+    path = ROOT / "docs" / "make_api.py"
+    spec = importlib.util.spec_from_file_location("make_api", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    rooms = {name for name in tfdml.__all__ if not name.startswith("_")}
+    assert set(module.ROOMS) == rooms
+    for room in rooms:
+        names = getattr(tfdml, room).__all__
+        assert len(names) == len(set(names))
+    assert module.PAGE.read_text(encoding="utf-8") == module.page(), "run `make api`"
+
+
 @pytest.mark.slow
 def test_weights_in_the_log_ratio_figure_are_its_gradient(figures):
     generator = np.random.default_rng(0)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 OutputType = Literal["float32", "float16", "int8"]
+"""Type of the embeddings that an exported model answers with."""
 
 _LARGEST = 127  # of int8; -128 is not used, so that the range is symmetric
 

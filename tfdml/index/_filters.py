@@ -79,6 +79,7 @@ class Not:
 
 
 Where = Mapping[str, Scalar | Sequence[Scalar] | Range | Not]
+"""A filter: for each attribute a value, a list of values, a `Range` or a `Not`."""
 
 
 def where_from_json(values: Any) -> Where:

@@ -19,6 +19,7 @@ from tfdml.neighbors._scores import (
 )
 
 Ties = Literal["index", "pessimistic", "optimistic"]
+"""Which of several items of equal score comes first."""
 
 
 def positive_ranks(

@@ -18,6 +18,7 @@ from tfdml._embeddings import row_norms
 from tfdml.neighbors._gpu import GpuRows
 
 Metric = Literal["cosine", "dot_product", "squared_euclidean"]
+"""How queries are compared with a gallery."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ COLORS = (
     "#56B4E9",
     "#7F7F7F",
 )
+"""Colors of series, which people with color blindness can tell apart."""
 
 # Lengths of dashes and gaps in line widths.
 _DASHES: tuple[Any, ...] = (

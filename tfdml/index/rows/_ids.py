@@ -12,6 +12,7 @@ LONGEST_ID = 1_024
 _MOST_WASTE = 2**30  # bytes that a few long ids cost the others
 
 Ids = Sequence[str] | Sequence[int] | NDArray[Any]
+"""Ids of items: all strings, or all integers."""
 
 
 def kind_of(ids: NDArray[Any]) -> str:
