@@ -1,4 +1,4 @@
-"""The client over gRPC: the real endpoint, and servers that answer what tests want."""
+"""The client over gRPC, with servers that answer what a test wants."""
 
 import contextlib
 import threading
@@ -17,74 +17,10 @@ from tensorflow_serving.apis import (
 
 from serving.client import Credentials, EndpointClient, EndpointError, Retries
 from tests.serving.client.test_client import png, random_pixels
-from tests.support.running_grpc import running_grpc
-from tests.support.search_fixtures import (
-    DIMENSION,
-    SIZE,
-    quarter_colors,
-    serve_model,
-    write_color_model,
-)
-from tests.support.served import load_servable
 
 QUICK = Retries(first_wait=0.001, longest_wait=0.002)
 # A retry would begin in ten minutes.
 LATE = Retries(seconds=3600, first_wait=600, longest_wait=600)
-
-
-# With the real endpoint
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    model = tmp_path_factory.mktemp("models") / "colors"
-    write_color_model(model / "1")
-    return model
-
-
-@pytest.fixture(scope="module")
-def endpoint_url(model):
-    with running_grpc([load_servable("colors", model)]) as stubs:
-        yield f"grpc://{stubs.server.address}/colors"
-
-
-def test_rows_come_in_the_order_of_the_images(endpoint_url):
-    images = [random_pixels(seed) for seed in range(5)]
-    with EndpointClient(endpoint_url, batch_size=2) as client:
-        embeddings = client.embed([png(pixels) for pixels in images])
-    assert embeddings.dtype == np.float32
-    expected = [quarter_colors(pixels) for pixels in images]
-    np.testing.assert_allclose(embeddings, expected, atol=2e-6)
-
-
-def test_both_protocols_say_the_same(endpoint_url, model):
-    images = [png(random_pixels(seed, 40, 30)) for seed in range(3)]
-    with (
-        serve_model(model) as rest_url,
-        EndpointClient(rest_url) as rest,
-        EndpointClient(endpoint_url) as grpc_,
-    ):
-        assert grpc_.metadata() == rest.metadata()
-        np.testing.assert_array_equal(grpc_.embed(images), rest.embed(images))
-
-
-def test_metadata_tells_name_version_size_and_dimension(endpoint_url):
-    with EndpointClient(endpoint_url) as client:
-        metadata = client.metadata()
-    assert (metadata.name, metadata.version) == ("colors", 1)
-    assert (metadata.image_size, metadata.dimension) == (SIZE, DIMENSION)
-    assert metadata.input_name == "image_bytes"
-
-
-def test_one_version_can_be_asked_for(endpoint_url):
-    with EndpointClient(endpoint_url).at_version(1) as client:
-        assert client.embed([png(random_pixels(3))]).shape == (1, DIMENSION)
-    other = EndpointClient(endpoint_url, retries=QUICK).at_version(2)
-    with other, pytest.raises(EndpointError, match="NOT_FOUND: Servable not found"):
-        other.metadata()
-
-
-# With a server that answers what the test wants
 
 
 def signatures(dimension=2, outputs=("embedding",)):

@@ -14,7 +14,9 @@ import pytest
 import tensorflow as tf
 
 from serving.__main__ import main
+from serving.endpoint.models import scann_operators
 from serving.endpoint.models.saved_model import model_fingerprint
+from serving.endpoint.models.servable import Servable
 from serving.endpoint.warm_up import (
     read_warm_up_requests,
     write_warm_up_requests,
@@ -203,7 +205,9 @@ def gallery_of(folder, vectors, monkeypatch):
     monkeypatch.setattr(ScannIndex, "scann_limits", limits)
     paths = [f"a/{number}.png" for number in range(len(vectors))]
     fingerprint = model_fingerprint(folder / "models/shapes/3")
-    index = ScannIndex.build(vectors, ids=paths, model_fingerprint=fingerprint)
+    index = ScannIndex.build(
+        vectors, ids=paths, model_fingerprint=fingerprint, target_recall=None
+    )
     gallery = Gallery(folder / "images", "shapes", 3)
     return index, gallery
 
@@ -314,7 +318,18 @@ LOAD = (
 )
 
 
-@pytest.mark.slow
+def test_operators_are_loaded_before_a_model_that_searches(folder, monkeypatch):
+    loaded = []
+    monkeypatch.setattr(
+        scann_operators, "import_scann_operators", lambda: loaded.append(True)
+    )
+    Servable("shapes", 3, folder / "models/shapes/3")
+    assert not loaded
+    Servable("search", 1, folder / "models/search/1")
+    assert loaded
+
+
+@pytest.mark.full
 def test_servable_of_a_new_process_has_the_operators(folder):
     code = (
         "import sys\n"
@@ -327,10 +342,8 @@ def test_servable_of_a_new_process_has_the_operators(folder):
     assert done.stdout.strip() == "class-3/0.png"
 
 
-@pytest.mark.slow
-def test_missing_operators_are_named(folder):
-    code = "import sys\nimport numpy as np\nsys.modules['scann'] = None\n" + LOAD
-    done = run_python(code, folder / "models/search/1", "none")
-    assert done.returncode == 1
-    assert "needs ScaNN's TensorFlow operators" in done.stderr
-    assert "pip install 'tfdml[search]'" in done.stderr
+def test_missing_operators_are_named(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "scann.scann_ops.py", None)
+    with pytest.raises(ValueError, match="needs ScaNN's TensorFlow operators") as seen:
+        Servable("search", 1, folder / "models/search/1")
+    assert "pip install 'tfdml[search]'" in str(seen.value)
