@@ -73,7 +73,7 @@ def use_threads(threads: int) -> None:
 
 
 def machine() -> dict[str, str]:
-    """Say what is measured on, and when."""
+    """Describe the machine and the time of a measurement."""
     import keras
 
     backend = keras.backend.backend()

@@ -35,7 +35,7 @@ class Case:
     sampled: str = "all"
 
     def suits(self, set_: str) -> bool:
-        """Whether a set has such labels."""
+        """Return whether a set has such labels."""
         return SETS[set_].is_continuous == self.is_continuous
 
     def tables(self, set_: str, changes: Tables | None = None) -> Tables:
@@ -71,7 +71,7 @@ def _case(
 def _poses(
     name: str, loss: str, /, *, unit_length: bool = True, **arguments: Any
 ) -> Case:
-    """A loss on continuous labels, on the batches of Kim et al., CVPR 2019."""
+    """Return a loss on continuous labels, on the batches of Kim et al., CVPR 2019."""
     return Case(
         name,
         {"name": loss} | arguments,
@@ -82,7 +82,7 @@ def _poses(
 
 
 def _weighted(name: str, loss: str, /, **arguments: Any) -> Case:
-    """A contrastive loss with importance weights; Hong et al. do not normalize."""
+    """Return a loss with importance weights; Hong et al. do not normalize."""
     batches = _GROUPS | {"importance_weights": True}
     return Case(name, {"name": loss, "margin": 1.0} | arguments, batches=batches)
 

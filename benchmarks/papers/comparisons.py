@@ -68,7 +68,7 @@ class Comparison:
         return [float(value) for value in queries]
 
     def explained(self, what: str) -> str:
-        """Say what the numbers of `cell` are.
+        """Describe the numbers of `cell`.
 
         Args:
             what: Which difference they are.

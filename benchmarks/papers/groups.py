@@ -119,7 +119,7 @@ def text_of(point: Any) -> str:
 
 
 def diverged(runs: Iterable[Record]) -> str:
-    """Say how many runs diverged, with a space before; nothing where none did."""
+    """Count the runs that diverged, as text after a space; empty where none did."""
     count = sum("diverged_at" in run for run in runs)
     return f" ({count} diverged)" if count else ""
 

@@ -130,7 +130,7 @@ class _Places:
 
 
 def _without_overlap(inches: Sequence[float], labels: Sequence[str]) -> list[bool]:
-    """Say which labels have room, from left to right."""
+    """Choose the labels that have room, from left to right."""
     shown, end = [], -np.inf
     for middle, label in zip(inches, labels, strict=True):
         half = _INCH_A_CHARACTER * (len(label) + 1) / 2

@@ -95,7 +95,7 @@ def section(
 
 
 def _origin(records: Sequence[Record], floor: Sequence[Record]) -> str:
-    """Say what a table comes from."""
+    """Describe the origin of a table."""
     fits = [{**r, **r["tables"]["fit"]} for r in records]
     every = [*records, *floor]
     about = [

@@ -53,7 +53,7 @@ class Ledger:
         start: float,
         end: float,
     ) -> str | None:
-        """Tell what is wrong with the answer to a search; None if nothing is.
+        """Return what is wrong with the answer to a search; None if nothing is.
 
         Args:
             queries: Unit vectors `[Q, D]`.

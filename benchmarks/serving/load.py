@@ -51,7 +51,7 @@ class Load:
 
 
 def has_h2load() -> bool:
-    """Whether h2load is installed."""
+    """Return whether h2load is installed."""
     return shutil.which(_H2LOAD) is not None
 
 

@@ -84,7 +84,7 @@ class ServerProcess:
             time.sleep(0.02)
 
     def is_available(self) -> bool:
-        """Whether the status of the model, asked over REST, is AVAILABLE."""
+        """Return whether the model is AVAILABLE by its status over REST."""
         url = f"http://{self.rest_address}/v1/models/{NAME}"
         try:
             with urllib.request.urlopen(url, timeout=5) as reply:  # noqa: S310
@@ -109,7 +109,7 @@ class ServerProcess:
         return Path(f"/proc/{self._process.pid}/{name}").read_text(encoding="utf-8")
 
     def is_running(self) -> bool:
-        """Whether the process has not ended."""
+        """Return whether the process is running."""
         return self._process.poll() is None
 
     def kill(self) -> None:

@@ -44,7 +44,7 @@ class ExportReport:
     warnings: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Say it in a few lines, the warnings left out."""
+        """Return the report in a few lines, without the warnings."""
         lines = [
             f"Exported {self.source} to {self.destination}, with {self.warm_up} "
             "warm-up requests."

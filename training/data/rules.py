@@ -115,7 +115,7 @@ def box_problems(cells: dict[str, str]) -> Iterator[str]:
 
 
 def is_below(path: str) -> bool:
-    """Whether the path leads to nothing outside of its folder."""
+    """Return whether the path stays inside its folder."""
     pure = PurePosixPath(path)
     is_windows_drive = re.match(r"[A-Za-z]:[\\/]", path) is not None
     return not (pure.is_absolute() or ".." in pure.parts or is_windows_drive)

@@ -83,7 +83,7 @@ def measured_rows(
 
 
 def is_further(name: str) -> bool:
-    """Whether a metric is left out where there is room for the main ones alone."""
+    """Return whether a metric is left out where only the main ones have room."""
     return name.removeprefix("val_") in _FURTHER
 
 

@@ -92,7 +92,7 @@ def _with_parts(kind: Any, parts: Sequence[VariableGroup], settings: Fit) -> Any
             super()._backend_apply_gradients(grads, variables)
 
         def _from(self, first_step: int, value: Any) -> Any:
-            """The value, and 0 before a step."""
+            """Return the value, and 0 before a step."""
             if not first_step:
                 return value
             return ops.where(self._iterations >= first_step, value, 0)

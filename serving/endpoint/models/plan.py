@@ -99,7 +99,7 @@ def plan_or_refuse(config: ModelConfig, loaded: Mapping[int, Path]) -> ModelPlan
 
 
 def no_version_text(config: ModelConfig) -> str:
-    """Say that the base path of a model has no version that its policy wants."""
+    """Return the error of a base path that has no version its policy wants."""
     return (
         f"Unable to find a numerical version path for servable {config.name} at: "
         f"{config.base_path}"

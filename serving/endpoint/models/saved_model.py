@@ -103,7 +103,7 @@ def folder_stamp(folder: str | PathLike[str]) -> tuple[tuple[str, int, int, int]
 
 
 def is_version(name: str) -> bool:
-    """Whether a folder of this name is a version: digits, below 2^63."""
+    """Return whether a folder of this name is a version: digits, below 2^63."""
     if not (name.isascii() and name.isdigit()):
         return False
     return len(name) <= _MOST_DIGITS and int(name) < _FIRST_TOO_LARGE

@@ -84,7 +84,7 @@ def parse_json(body: bytes | bytearray) -> Any:
 
 
 def is_base64(value: object) -> bool:
-    """Whether the value is `{"b64": "..."}` and nothing else."""
+    """Return whether the value is `{"b64": "..."}` and nothing else."""
     return (
         isinstance(value, dict)
         and len(value) == 1
@@ -223,7 +223,7 @@ def _is_infinity(value: int | float) -> bool:
 
 
 def _is_exact_integer(value: int | float) -> bool:
-    """Whether it is read as an integer: TF Serving reads longer ones as decimals."""
+    """Return whether it is read as an integer; TF Serving reads longer ones as float."""
     return type(value) is int and -(2**63) <= value < 2**64
 
 

@@ -182,7 +182,7 @@ def _decimals(values: np.ndarray) -> list[str]:
 
 
 def _six_digits_suffice(values: np.ndarray) -> np.ndarray:
-    """Whether `%.6g`, read back, is the same number."""
+    """Return whether `%.6g`, read back, is the same number."""
     wide = values.astype(np.float64)
     size = np.abs(wide)
     # In this range the power of ten is exact, so one rounding decides.

@@ -60,7 +60,7 @@ class LocalModel:
         return np.concatenate(blocks)
 
     def metadata(self) -> ModelMetadata:
-        """Return the metadata of the model that an endpoint reports, except dimension."""
+        """Return the metadata that an endpoint reports, except the dimension."""
         embedder = self._loaded()
         return ModelMetadata(
             self._version.name,

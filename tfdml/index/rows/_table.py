@@ -60,7 +60,7 @@ class Snapshot:
 
     @cached_property
     def tail_searcher(self) -> ExactSearcher:
-        """What searches the tail."""
+        """Return what searches the tail."""
         return ExactSearcher(self.tail_embeddings, self.metric)  # type: ignore[arg-type]
 
     def embeddings_of(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
