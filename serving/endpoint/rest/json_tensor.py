@@ -223,7 +223,7 @@ def _is_infinity(value: int | float) -> bool:
 
 
 def _is_exact_integer(value: int | float) -> bool:
-    """Return whether it is read as an integer; TF Serving reads longer ones as float."""
+    """Return whether it is read as an integer; longer ones are read as decimals."""
     return type(value) is int and -(2**63) <= value < 2**64
 
 
