@@ -10,6 +10,7 @@ from tqdm import tqdm
 from tfdml.images import RandomView, UnreadableImageError, View
 from training.data.data_set import DataSet
 from training.environment import cpu_cores
+from training.recipe.recipe import Recipe
 
 _LARGE_BLOCK = 31 * 2**20  # glibc follows up to 32 MiB
 
@@ -226,3 +227,40 @@ class Images:
             form.copy() if isinstance(form.base, np.ndarray) else form
         )
         self._kept_bytes += form.nbytes
+
+
+def open_images(recipe: Recipe, data: DataSet) -> Images:
+    """Open the images of a data set as a recipe shows them; none is read yet."""
+    about = recipe.images
+    return Images(
+        data,
+        recipe.view,
+        crop=about.crop,
+        min_scale=about.min_scale,
+        seed=recipe.fit.seed,
+        cache_bytes=about.cache_megabytes * 2**20,
+    )
+
+
+def find_readable(
+    images: Images, *, skip_unreadable: bool
+) -> tuple[np.ndarray, list[str]]:
+    """Read every image once, and print which files are broken.
+
+    Args:
+        images: The images.
+        skip_unreadable: Whether broken files are skipped.
+
+    Returns:
+        The positions of the others, and a message for each broken file.
+
+    Raises:
+        UnreadableImageError: A file is broken and `skip_unreadable` is False.
+        FileNotFoundError: A file is gone.
+    """
+    failures = images.check(skip_unreadable=skip_unreadable)
+    skipped = [message for _, message in failures]
+    if skipped:
+        print(f"Skipped {len(skipped)} unreadable files:", *skipped, sep="\n  ")
+    broken = [position for position, _ in failures]
+    return np.delete(np.arange(len(images)), broken), skipped

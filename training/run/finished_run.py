@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from tfdml.models import load_embedder
-from training.data.images import Images
+from training.data.images import find_readable, open_images
 from training.data.source import Source, read_source
 from training.data.split import Split
 from training.json_files import read_json
@@ -68,21 +68,10 @@ class FinishedRun:
         source = read_source(settings)
         data = source.data.of_split(split)
         self._check_not_trained(split, source, settings.images)
-        about = self.recipe.images
-        viewed = Images(
-            data,
-            self.recipe.view,
-            crop=about.crop,
-            min_scale=about.min_scale,
-            cache_bytes=about.cache_megabytes * 2**20,
-        )
+        viewed = open_images(self.recipe, data)
         positions = np.arange(len(data))
         if settings.skip_unreadable:
-            failures = viewed.check(skip_unreadable=True)
-            if failures:
-                print(f"Skipped {len(failures)} unreadable files:")
-                print(*(f"  {message}" for _, message in failures), sep="\n")
-            positions = np.delete(positions, [position for position, _ in failures])
+            positions, _ = find_readable(viewed, skip_unreadable=True)
         selected = data.select(positions)
         distance = label_distance_of(self.recipe)
         return Split(selected, viewed, positions, distance), source.names(selected)

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 
 from tfdml.files import remove_unfinished, replace_folder
 from training.data.data_set import SPLITS
-from training.data.images import Images
+from training.data.images import find_readable, open_images
 from training.data.source import Source, read_source
 from training.data.split import Split
 from training.environment import environment
@@ -34,7 +33,7 @@ from training.run.batches import ImageBatches, build_augmentation
 from training.run.build_batches import build_design, build_loss, label_distance_of
 from training.run.build_model import build_embedder_of, build_model
 from training.run.console import Console
-from training.run.progress import Progress
+from training.run.progress import Progress, SampledTriplets
 from training.run.run_folder import (
     STATE,
     UNFINISHED,
@@ -43,7 +42,6 @@ from training.run.run_folder import (
     check_same_recipe,
     kept,
 )
-from training.run.sampled_triplets import SampledTriplets
 from training.run.searches import write_searches
 from training.run.state import locked
 from training.run.tensorboard import EventFiles
@@ -217,21 +215,9 @@ def _read_splits(recipe: Recipe) -> tuple[Source, dict[str, Split], list[str]]:
     source = read_source(recipe.data)
     if not (source.data.splits == "train").any():
         raise ValueError(f'{recipe.data.images} has no image whose `split` is "train".')
-    about = recipe.images
-    images = Images(
-        source.data,
-        recipe.view,
-        crop=about.crop,
-        min_scale=about.min_scale,
-        seed=recipe.fit.seed,
-        cache_bytes=about.cache_megabytes * 2**20,
-    )
-    failures = images.check(skip_unreadable=recipe.data.skip_unreadable)
-    skipped = [message for _, message in failures]
-    if skipped:
-        print(f"Skipped {len(skipped)} unreadable files:", *skipped, sep="\n  ")
-    readable = np.delete(
-        np.arange(len(source.data)), [position for position, _ in failures]
+    images = open_images(recipe, source.data)
+    readable, skipped = find_readable(
+        images, skip_unreadable=recipe.data.skip_unreadable
     )
     splits = {}
     for split in SPLITS:

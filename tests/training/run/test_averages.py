@@ -8,7 +8,7 @@ from training.recipe.recipe import Fit
 from training.run.averages import OnAverages, averaged, take_averages
 from training.run.build_optimizer import build_optimizer
 
-pytestmark = [pytest.mark.backend, pytest.mark.slow]
+pytestmark = [pytest.mark.backend, pytest.mark.slow, pytest.mark.jax]
 
 X = np.random.default_rng(0).normal(size=(8, 3)).astype("float32")
 Y = np.random.default_rng(1).normal(size=(8, 2)).astype("float32")

@@ -26,6 +26,7 @@ def read(path):
     return json.loads(path.read_text("utf-8"))
 
 
+@pytest.mark.jax
 def test_run_folder_holds_everything(finished_run):
     assert sorted(p.name for p in finished_run.iterdir()) == [
         "embedder.keras",
@@ -53,6 +54,7 @@ def test_classes_of_the_splits_are_disjoint(finished_run, shapes):
     assert {path.split("/")[0] for path in listed} == set(splits["test"])
 
 
+@pytest.mark.jax
 def test_saved_embedder_gives_the_metrics_of_the_report(finished_run, shapes):
     paths = (finished_run / "test_images.txt").read_text().splitlines()
     pixels = [resize_image(read_image(shapes / "images" / path), 16) for path in paths]

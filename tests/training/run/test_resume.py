@@ -103,7 +103,13 @@ def assert_same_run(run, whole):
     ("where", "name", "count", "when"),
     [
         # In the middle of the second epoch.
-        ("training.run.progress:Progress", "on_train_batch_end", 9, "after"),
+        pytest.param(
+            "training.run.progress:Progress",
+            "on_train_batch_end",
+            9,
+            "after",
+            marks=pytest.mark.jax,
+        ),
         # The state of the second epoch is written; the epoch has not ended.
         ("training.run.progress", "write_state", 3, "after"),
         # All epochs are done, the run folder is not.

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from training.run.sampled_triplets import SampledTriplets, triplets_of
+from training.run.progress import SampledTriplets, triplets_of
 
 
 @pytest.mark.parametrize("classes", [1, 2, 5])
