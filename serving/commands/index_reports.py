@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from tqdm import tqdm
 
-    from serving.search.gallery.map import MapLayout, MapPoint
+    from serving.search.gallery.map_layout import MapLayout, MapPoint
     from tfdml.index import NearDuplicates, ScannIndex, SearchResult, Where
 
 
@@ -237,7 +237,7 @@ def gallery_map(parsed: argparse.Namespace) -> None:
 
 def _layout(index: "ScannIndex", limit: int) -> "MapLayout":
     try:
-        from serving.search.gallery.map import lay_out
+        from serving.search.gallery.map_layout import lay_out
 
         return lay_out(index, limit=limit)
     except ImportError as error:

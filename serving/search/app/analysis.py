@@ -16,7 +16,8 @@ from serving.web.bounded_work import BoundedWork
 from tfdml.index import ScannIndex, SearchResult, Where, near_duplicates
 
 if TYPE_CHECKING:
-    from serving.search.gallery.map import GalleryMap, MapLayout
+    from serving.search.gallery.map import GalleryMap
+    from serving.search.gallery.map_layout import MapLayout
 
 
 _THRESHOLD = 0.95

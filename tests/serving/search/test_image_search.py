@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 from serving.client import Credentials, EndpointClient, EndpointError
-from serving.search.gallery.gallery import Gallery
+from serving.search.gallery.gallery import Gallery, load_gallery
 from serving.search.gallery.image_search import ImageSearch
 from serving.search.gallery.model_check import MismatchError, check_model
 from serving.search.gallery.opening import open_search
-from serving.search.gallery.query import Query, Upload
+from serving.search.gallery.query import Address, File, Member, Query, Upload
+from serving.search.gallery.uploads import Crop
 from serving.web.access import TokenAccess
 from tests.support.search_fixtures import (
     DIMENSION,
+    encoded,
     serve_model,
     write_color_model,
 )
@@ -51,6 +53,46 @@ def test_an_endpoint_that_asks_for_a_token_is_searched_with_it(colors, tmp_path)
         with open_search(colors / "index", url, credentials=credentials) as search:
             image = next((colors / "images").rglob("*.png"))
             assert search.nearest(Query(Upload(image.read_bytes()), 1))
+
+
+class RecordingClient:
+    """Keeps what it was given; each embedding is the same."""
+
+    url = "none"
+
+    def __init__(self):
+        self.images = []
+
+    def embed(self, images):
+        self.images += images
+        return np.ones((len(images), DIMENSION), np.float32)
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize("source", [Upload, File, Member])
+def test_a_query_is_decoded_once_and_its_region_sent_as_pixels(colors, source):
+    client = RecordingClient()
+    content = encoded((250, 5, 0), size=(40, 20))
+    chosen = Member("red/clear.png") if source is Member else source(content)
+    width, height = (24, 20) if source is Member else (40, 20)
+    with ImageSearch(*load_gallery(colors / "index"), client) as search:
+        query = Query(chosen, 2, crop=Crop(0.5, 0, 0.5, 0.5))
+        found = search.nearest(query)
+    (pixels,) = client.images
+    assert pixels.shape == (height // 2, width // 2, 3)
+    expected = (255, 0, 0) if source is Member else (250, 5, 0)
+    assert (pixels == expected).all()
+    assert len(found) == 2
+
+
+def test_an_address_must_be_fetched_before_the_search(colors):
+    with (
+        ImageSearch(*load_gallery(colors / "index"), RecordingClient()) as search,
+        pytest.raises(ValueError, match=r"`query` must be fetched first.*a\.test"),
+    ):
+        search.nearest(Query(Address("http://a.test"), 1))
 
 
 def test_a_model_of_another_dimension_is_refused(colors_url, tmp_path):

@@ -10,8 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from serving.search.gallery import map as module
-from serving.search.gallery.map import GalleryMap, MapError, MapLayout, lay_out
+from serving.search.gallery import map_layout
+from serving.search.gallery.map import GalleryMap, MapError
+from serving.search.gallery.map_layout import MapLayout, lay_out
 from tfdml.index import ExactIndex, load_index
 from tfdml.plots import embedding_map
 
@@ -52,7 +53,7 @@ def layouts(monkeypatch):
 
     counted = Layouts()
     counted.go.set()
-    monkeypatch.setattr(module, "embedding_map", counted)
+    monkeypatch.setattr(map_layout, "embedding_map", counted)
     return counted
 
 
