@@ -37,7 +37,7 @@ class Target:
         model: Name of the model.
         version: The version that answers where none is named.
         label: A label of the model; None if there is none.
-        labelled_version: The version that its metadata name; None without a label.
+        labeled_version: The version that its metadata name; None without a label.
         size: Width and height of the model's images.
         dimension: Length of its embeddings.
         is_squashed: Whether all that the model does to an image is to resize it.
@@ -50,7 +50,7 @@ class Target:
     model: str
     version: int
     label: str | None
-    labelled_version: int | None
+    labeled_version: int | None
     size: int
     dimension: int
     is_squashed: bool
@@ -138,9 +138,9 @@ def _metadata(rest, model, choice=""):
 def _described(address, grpc, model, *, label, is_own):
     rest = f"http://{address}"
     document = _metadata(rest, model)
-    labelled = None
+    labeled = None
     if label is not None:
-        labelled = _metadata(rest, model, f"/labels/{label}")["model_spec"]["version"]
+        labeled = _metadata(rest, model, f"/labels/{label}")["model_spec"]["version"]
     signatures = document["metadata"]["signature_def"]["signature_def"]
     for name, put, wanted in (
         ("serving_default", "inputs", "image_bytes"),
@@ -163,7 +163,7 @@ def _described(address, grpc, model, *, label, is_own):
         model=model,
         version=int(document["model_spec"]["version"]),
         label=label,
-        labelled_version=None if labelled is None else int(labelled),
+        labeled_version=None if labeled is None else int(labeled),
         size=sizes("tensors", "inputs", "images")[1],
         dimension=sizes("serving_default", "outputs", "embedding")[1],
         is_squashed=not any(name.startswith("view_") for name in signatures),

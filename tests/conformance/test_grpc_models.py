@@ -64,7 +64,7 @@ class TestMetadata:
     def test_label_answers_as_its_version(self, stubs, target, label):
         request = metadata_request(target.model, "signature_def", label=label)
         response = stubs.prediction.GetModelMetadata(request, timeout=60)
-        assert response.model_spec.version.value == target.labelled_version
+        assert response.model_spec.version.value == target.labeled_version
 
     @pytest.mark.parametrize(
         ("request_", "code", "text"),
@@ -177,7 +177,7 @@ class TestStatus:
     def test_status_of_a_label_is_known(self, stubs, target, label):
         """TF Serving looks at the version alone, and lists all of them."""
         found = statuses(stubs, status_request(target.model, label=label))
-        assert target.labelled_version in found
+        assert target.labeled_version in found
 
     @pytest.mark.parametrize("version", [None, 987654321])
     def test_status_of_what_is_not_there_is_not_found(self, stubs, target, version):

@@ -61,7 +61,7 @@ class TestPredict:
         request.model_spec.version_label = label
         response = stubs.prediction.Predict(request, timeout=60)
         version = response.model_spec.version.value
-        assert version == target.labelled_version
+        assert version == target.labeled_version
         same = embed(stubs, request_of(target, images[:1], version=version))
         close(tf.make_ndarray(response.outputs["embedding"]), same)
 

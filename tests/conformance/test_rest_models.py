@@ -35,7 +35,7 @@ class TestStatus:
     def test_status_of_a_label_is_known(self, rest, target, label):
         """TF Serving looks at the version alone, and may list all of them."""
         found = statuses(rest.get(f"{target.path}/labels/{label}"))
-        assert available(target.labelled_version) in found
+        assert available(target.labeled_version) in found
 
     def test_status_of_an_unknown_version_is_not_found(self, rest, target):
         text = error_of(rest.get(f"{target.path}/versions/987654321"), 404)
@@ -75,9 +75,9 @@ class TestMetadata:
     def test_metadata_of_a_label_names_its_version(self, rest, target, label):
         reply = rest.get(f"{target.path}/labels/{label}/metadata")
         assert reply.status_code == 200
-        assert reply.json()["model_spec"]["version"] == str(target.labelled_version)
+        assert reply.json()["model_spec"]["version"] == str(target.labeled_version)
         if target.is_own:
-            assert target.labelled_version == 1
+            assert target.labeled_version == 1
 
     def test_metadata_of_what_is_not_there_is_not_found(self, rest, target):
         text = error_of(rest.get("/v1/models/no-such-model/metadata"), 404)

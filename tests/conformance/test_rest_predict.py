@@ -99,7 +99,7 @@ class TestVersions:
     def test_label_answers_as_its_version(self, rest, target, images, expected, label):
         document = {"instances": [b64(images[0])]}
         rows = rows_of(predict(rest, f"{target.path}/labels/{label}", document))
-        version = target.labelled_version
+        version = target.labeled_version
         path = f"{target.path}/versions/{version}"
         close(rows, rows_of(predict(rest, path, document)))
         if version != target.version:

@@ -26,13 +26,13 @@ def named(target, monkeypatch):
 @pytest.mark.parametrize(("label", "version"), [("stable", 1), ("canary", 2)])
 def test_version_of_a_label_is_asked_of_a_named_server(named, target, label, version):
     assert named(LABEL=label) == dataclasses.replace(
-        target, label=label, labelled_version=version, is_own=False
+        target, label=label, labeled_version=version, is_own=False
     )
 
 
-def test_named_server_without_a_label_has_no_labelled_version(named):
+def test_named_server_without_a_label_has_no_labeled_version(named):
     found = named()
-    assert (found.label, found.labelled_version) == (None, None)
+    assert (found.label, found.labeled_version) == (None, None)
 
 
 def test_proxy_of_the_environment_is_not_asked(named, monkeypatch):

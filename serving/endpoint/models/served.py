@@ -91,7 +91,7 @@ class ServedModels:
         with self._lock:
             model = self._models.get(name, ModelVersions())
             if label is not None:
-                version = model.labelled(label)
+                version = model.with_label(label)
             statuses = [
                 copy.status
                 for number, copy in model.current.items()
@@ -212,7 +212,7 @@ class ServedModels:
                     StatusCode.UNAVAILABLE, "The model is still being loaded. Retry."
                 )
             if label is not None:
-                version = model.labelled(label)
+                version = model.with_label(label)
             wanted = model.latest if version is None else version
             copy = None if wanted is None else model.current.get(wanted)
             if (

@@ -82,7 +82,7 @@ class ModelVersions:
     is_configured: bool = False
     was_available: bool = False
 
-    def labelled(self, label: str) -> int:
+    def with_label(self, label: str) -> int:
         """Return the version of a label.
 
         Raises:
