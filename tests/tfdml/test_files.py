@@ -333,10 +333,13 @@ def test_forked_process_neither_releases_nor_keeps_a_lock(tmp_path):
         path = Path(sys.argv[1])
         lock = Lock(path)
         read, write = os.pipe()
+        closed, close = os.pipe()
         if (child := os.fork()) == 0:
             lock.close()
+            os.write(close, b".")
             os.read(read, 1)
             os._exit(0)
+        os.read(closed, 1)
         try:
             Lock(path)
         except BlockingIOError:

@@ -1,10 +1,10 @@
-"""Search indexes: a gallery of embeddings that is built, searched, changed and saved.
+"""Build, search, change and save indexes of embeddings.
 
-`ExactIndex` compares a query with every item. `ScannIndex` answers from Google's ScaNN,
-with settings chosen by the recall that they reach. `MilvusIndex` is a collection in a
-Milvus cluster, for galleries that one machine cannot hold. All have one interface,
-`Index`, and check all that they are given: the libraries behind them end the process,
-or answer with wrong ids, on some inputs that are easily met.
+`ExactIndex` compares a query with every item. `ScannIndex` searches with Google's
+ScaNN, with settings chosen by the recall that they reach. `MilvusIndex` is a collection
+in a Milvus cluster, for galleries that one machine cannot hold. All have one interface,
+`Index`, and check all arguments: on some common inputs the libraries behind them end
+the process or answer with wrong ids.
 """
 
 from tfdml.index._filters import Not, Range, Where, where_from_json

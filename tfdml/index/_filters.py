@@ -91,7 +91,7 @@ def where_from_json(values: Any) -> Where:
             `{"not": condition}`, with one of the others in it.
 
     Raises:
-        ValueError: It is no such dictionary.
+        ValueError: It is not such a dictionary.
     """
     if not isinstance(values, dict):
         raise ValueError(
@@ -184,7 +184,7 @@ def _check_value(name: str, value: object, kind: str) -> None:
 def matching(
     where: Where, columns: Mapping[str, ColumnView], rows: int
 ) -> NDArray[np.bool_]:
-    """Mark the rows that a filter lets pass.
+    """Mark the rows that pass a filter.
 
     Args:
         where: A filter.

@@ -247,7 +247,7 @@ def _searched(
 def _passed(
     attributes: Sequence[dict[str, Any]], where: Where, kinds: dict[str, str]
 ) -> NDArray[np.bool_]:
-    """Mark the items that a filter lets pass."""
+    """Mark the items that pass a filter."""
     values = {name: [item.get(name) for item in attributes] for name in kinds}
     checked = check_attributes(values, len(attributes), kinds)
     columns = Columns().with_rows(0, checked, len(attributes))

@@ -357,6 +357,21 @@ def test_index_whose_last_change_is_cut_anywhere_loads_without_it(tmp_path):
         assert again.ids.tolist() == ["c", "\U0001f600", "a", "next"]
 
 
+def test_rest_of_an_unfinished_change_is_cut_off_by_the_next_one(tmp_path):
+    # A shorter change would else leave some of it behind itself.
+    rows = np.ones((100, 3), np.float32)
+    with ExactIndex.build(np.eye(3)) as index:
+        index.save(tmp_path)
+        index.add(rows, range(10, 110))
+    path = log_file(tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    with load_index(tmp_path) as index:
+        index.remove([1])
+        assert path.stat().st_size < len(whole) / 2
+    assert load_index(tmp_path).ids.tolist() == [0, 2]
+
+
 def test_index_with_a_damaged_log_is_refused_and_named(tmp_path):
     saved(tmp_path)
     path = log_file(tmp_path)

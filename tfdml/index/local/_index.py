@@ -1,7 +1,7 @@
 """Implement what exact and ScaNN search have in common.
 
-A search takes the newest snapshot and goes on with it; a change makes the next one, so
-neither waits for the other.
+A search takes the newest snapshot and keeps it; a change makes the next one. So neither
+waits for the other.
 """
 
 import os
@@ -63,7 +63,7 @@ class LocalIndex(Index):
 
     notes: dict[str, Any]
     limits: ClassVar[Limits] = Limits()
-    _takes_norms: ClassVar[bool] = False  # whether its searcher can be told them
+    _takes_norms: ClassVar[bool] = False  # whether its searcher accepts norms
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ def nearest(
         k: How many rows to return, at most.
         passed: Which rows any query may return, `[N]`; None for all.
         banned: Pairs of a query and a row that it must not return, `[2, P]`, none
-            twice, the queries in rising order. None for none.
+            twice, the queries in ascending order. None for none.
         limits: When rows are compared with instead of searched for.
         known: What the searcher of the base need not work out again.
 
@@ -136,7 +136,7 @@ def _among(
     banned: NDArray[np.int64],
     limits: Limits,
 ) -> Found:
-    """Compare with some rows, in rising order, of which not all are copied at once."""
+    """Compare with some rows, in ascending order, not all copied at once."""
     step = max(1, limits.block_numbers // queries.shape[1])
     best: list[Found] = []
     for start in range(0, len(rows), step):
@@ -204,7 +204,7 @@ def _in_range(banned: NDArray[np.int64], first: int, end: int) -> NDArray[np.int
 def _of_queries(
     banned: NDArray[np.int64], queries: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the pairs of some queries, in rising order, which get new numbers."""
+    """Return the pairs of some queries, in ascending order, with new numbers."""
     places = np.minimum(np.searchsorted(queries, banned[0]), len(queries) - 1)
     theirs = queries[places] == banned[0]
     return np.stack([places[theirs], banned[1, theirs]])

@@ -123,8 +123,8 @@ def read_facts(client: Any, collection: str, place: str, timeout: float) -> Fact
     """Read what `create` noted, and check it against the collection's index.
 
     Raises:
-        IndexFileError: There is no such collection, or not one of ours, finished and
-            unchanged.
+        IndexFileError: The collection does not exist, or is not a complete and
+            unchanged one of `MilvusIndex`.
     """
     if not client.has_collection(collection, timeout=timeout):
         raise IndexFileError(

@@ -21,7 +21,7 @@ def check_collection(collection: str) -> None:
     """Check the name of a collection.
 
     Raises:
-        ValueError: It is no word of letters, digits and underscores.
+        ValueError: It is not a word of letters, digits and underscores.
     """
     if not isinstance(collection, str) or not _COLLECTION.fullmatch(collection):
         raise ValueError(
@@ -34,7 +34,7 @@ def check_is_there(uri: str) -> None:
     """Check that a path exists: milvus-lite would make a new, empty database.
 
     Raises:
-        IndexFileError: Nothing is there.
+        IndexFileError: It does not exist.
     """
     is_path = isinstance(uri, str) and _is_path(uri) and uri.endswith(".db")
     if is_path and not Path(uri).exists():
@@ -51,7 +51,7 @@ def connect(uri: str, token: str | None, database: str, timeout: float) -> Any:
 
     Args:
         uri: `"http://host:19530"` or the like; or, for milvus-lite, a path that ends
-            with ".db", in a folder that is there.
+            with ".db", in an existing folder.
         token: `"user:password"` or an API key. Default: the environment variable
             MILVUS_TOKEN, if it is set.
         database: The database of the cluster.

@@ -3,7 +3,7 @@ r"""Translate filters into the expression language of Milvus.
 Attributes are keys of one JSON field. Milvus takes such a key apart at brackets and
 quotes, so a name that is not a plain word is spelled in hexadecimal digits: `key_of`.
 
-Strings stand in double quotes with five escapes: \\ \" \n \r \t. All else stands for
+Strings are in double quotes with five escapes: \\ \" \n \r \t. All else represents
 itself, in the grammar of the server (`Plan.g4`, whose strings Go's `strconv.Unquote`
 reads) as in that of milvus-lite. So a string can neither end early nor change.
 

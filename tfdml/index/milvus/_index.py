@@ -156,8 +156,8 @@ class MilvusIndex(Index):
                 pass `np.empty(0, str)`.
             attributes: See `Index.add`. Default: none.
             uri: The address of the cluster, such as "http://milvus:19530" or
-                "https://...", or for milvus-lite a path that ends with ".db", in a
-                folder that is there.
+                "https://...", or for milvus-lite a path that ends with ".db", in an
+                existing folder.
             collection: A name that is new.
             token: As in `connect`.
             database: As in `connect`.

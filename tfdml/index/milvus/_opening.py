@@ -50,7 +50,7 @@ def settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of parameters by name.
 
     Raises:
-        ValueError: They are no dictionary of JSON types with strings as keys.
+        ValueError: They are not a dictionary of JSON types with strings as keys.
     """
     try:
         if isinstance(given, Mapping) and all(isinstance(key, str) for key in given):
@@ -85,7 +85,7 @@ def build_store(
         timeout: Seconds to wait for an answer.
 
     Raises:
-        ValueError: The collection is there, or milvus-lite lacks the index type.
+        ValueError: The collection exists, or milvus-lite lacks the index type.
         ConnectionError: A request was lost, or reached Milvus twice.
     """
     client = connect(*address, timeout)

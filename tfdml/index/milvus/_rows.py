@@ -21,7 +21,7 @@ class Rows(NamedTuple):
     Attributes:
         ids: Their ids `[N]`.
         embeddings: Float32 `[N, D]`.
-        attributes: Those of each; None for one that it has not.
+        attributes: Those of each; None for a missing one.
         sizes: The bytes of each in a request `[N]`.
     """
 
@@ -72,7 +72,7 @@ def size_of_ids(ids: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def attributes_of_rows(checked: Checked, rows: int) -> list[dict[str, Scalar | None]]:
-    """Return the attributes of each row, None for those that it has not."""
+    """Return the attributes of each row, None for missing ones."""
     columns = [(name, values) for name, (_, values) in checked.items()]
     return [{name: values[row] for name, values in columns} for row in range(rows)]
 

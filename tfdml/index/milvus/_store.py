@@ -28,7 +28,7 @@ _AT_LEAST_HITS = {
 }
 _WIDELY = 10  # times the hits, in these,
 _MOST_WIDELY = 32_768  # and at most so many, which every version takes
-_LISTS = 128  # what Milvus makes, unless it is told
+_LISTS = 128  # Milvus' default
 _MOST_ON_GPU = 2_048  # lists that are looked into
 
 
@@ -154,7 +154,7 @@ class Store:
             raise
 
     def replace(self, rows: Rows, old: Rows) -> None:
-        """Write items that are there; on an error, write the old ones again."""
+        """Overwrite existing items; on an error, write the old ones again."""
         written = 0
         try:
             for part in self._batches(rows.sizes):

@@ -192,7 +192,7 @@ class Column:
     def _code(self, word: str) -> int:
         code = self._codes.get(word)
         if code is None:
-            # The word first: a reader finds what a code stands for.
+            # The word first, so that a reader finds the word of each code.
             code = len(self._words)
             self._words.append(word)
             self._codes[word] = code

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from tfdml.index.rows._ids import Ids, check_ids
 
-_ALIKE = 64  # so few more or less are no other search
+_ALIKE = 64  # a difference below this is not worth a search of its own
 
 
 def check_exclude(
@@ -17,7 +17,7 @@ def check_exclude(
     """Check `exclude` of `Index.search`.
 
     Args:
-        exclude: Ids, or a sequence of ids for each query. Sets are let pass.
+        exclude: Ids, or a sequence of ids for each query. Sets are allowed.
         queries: How many queries there are.
         kind: The kind of the index's ids, or None for either.
 
@@ -65,7 +65,7 @@ def banned_rows(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
         rows: The rows of each query, -1 for an id that is not there.
 
     Returns:
-        int64 `[2, P]`: queries in rising order, and their rows, without repetition.
+        int64 `[2, P]`: queries in ascending order, and their rows, without repetition.
     """
     there = [np.unique(own[own >= 0]) for own in rows]
     counts = np.array([len(own) for own in there], np.int64)

@@ -109,7 +109,7 @@ def check_text(name: str, value: str) -> None:
         value: The string.
 
     Raises:
-        ValueError: It has a NUL, or half of a surrogate pair, which UTF-8 has not.
+        ValueError: It has a NUL, or half of a surrogate pair, which is not valid UTF-8.
     """
     # NumPy drops NULs at the end: "a" and "a\0" would become the same.
     if "\0" in value:
@@ -160,8 +160,8 @@ def _width(ids: NDArray[Any]) -> int:
 class IdMap:
     """The row of each id. A gallery's own are sorted once, those added are hashed.
 
-    An id that was removed keeps its row here: whether a row is still there, another
-    knows. An id that is added again stands for its new row.
+    An id that was removed keeps its row here: the table knows which rows were removed.
+    An id that is added again leads to its new row.
 
     Args:
         ids: Ids of the rows 0 to N - 1, without repetition.

@@ -144,7 +144,7 @@ class Table:
 
     @property
     def kind(self) -> str | None:
-        """The kind of the ids; None as long as there is no item."""
+        """The kind of the ids; None as long as there are no items."""
         return kind_of(self._newest.base_ids) if self._newest.count else None
 
     @property
@@ -158,7 +158,7 @@ class Table:
         return self._columns.columns
 
     def rows_of(self, ids: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the row of each id, -1 for one that is not there, or not any more."""
+        """Return the row of each id, -1 for one that is missing or was removed."""
         if kind_of(ids) != self.kind:
             return np.full(len(ids), -1, np.int64)
         rows = self._map.rows(ids)

@@ -304,9 +304,9 @@ class ScannSearcher:
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return the `k` nearest rows of queries that are rows, without themselves.
 
-        As many others are scored exactly, in as many leaves, as for a query that is no
-        row: one candidate more than `nearest` has for `k`, where `nearest` for `k + 1`
-        would have a share more.
+        As many others are scored exactly, in as many leaves, as for a query that is
+        not a row: one candidate more than `nearest` has for `k`, where `nearest` for
+        `k + 1` would have a share more.
 
         Args:
             queries: `[Q, D]`.
@@ -452,7 +452,7 @@ def _import_scann() -> Any:
         # Slow, and needed by one class only.
         from scann import scann_ops_pybind
     except Exception as error:
-        # Not only ImportError: beside a TensorFlow that its operators were not built
+        # Not only ImportError: with a TensorFlow that its operators were not built
         # for, ScaNN raises that TensorFlow's NotFoundError.
         raise ImportError(
             "`ScannIndex` needs ScaNN, which cannot be imported here "

@@ -25,7 +25,7 @@ ReadSearcher = Callable[[dict[str, Any], Path, NDArray[np.float32]], Any]
 
 
 def describe_table(table: Table) -> dict[str, Any]:
-    """Return what `read_table` needs beside the files, in JSON types."""
+    """Return what `read_table` needs besides the files, in JSON types."""
     return {"attributes": [[name, kind] for name, kind in table.kinds.items()]}
 
 
@@ -93,7 +93,7 @@ def read_table(manifest: dict[str, Any], data: Path, read: ReadSearcher) -> Tabl
         if kind == "string":
             text = array(f"{file}_words").tobytes()
             words = text.decode().split("\0")[:-1]
-            # Where there is no value there is the number 0.
+            # A missing value has the number 0.
             fits[f"{file}_words"] = _are_below(values, len(words) or not known.any())
         fits[f"{file}_known"] = _is(known, np.bool_, live.shape)
         column = Column.restore(kind, values, known, words)
