@@ -30,8 +30,7 @@ from tfdml.export import (
     update_description,
 )
 from tfdml.images import View
-from tfdml.index import ScannIndex, ScannSettings
-from tfdml.index.storage import read_version
+from tfdml.index import ScannIndex, ScannSettings, read_version
 from tfdml.neighbors import check_k
 
 SEARCH = "search"

@@ -13,11 +13,18 @@ from tfdml.index._load import load_index
 from tfdml.index._near_duplicates import NearDuplicates, near_duplicates
 from tfdml.index._recall import MeasuredRecall
 from tfdml.index._verify import VerifyReport, verify_index
-from tfdml.index.local import ExactIndex
+from tfdml.index.local import ExactIndex, LocalIndex
 from tfdml.index.milvus import MilvusIndex
-from tfdml.index.rows import Ids
+from tfdml.index.rows import Ids, check_ids
 from tfdml.index.scann import ScannIndex, ScannSettings
-from tfdml.index.storage import IndexFileError, LockedError, read_version
+from tfdml.index.storage import (
+    IndexFileError,
+    LockedError,
+    check_destination,
+    check_unlocked,
+    read_version,
+    write_version,
+)
 
 __all__ = [
     "Embed",
@@ -27,6 +34,7 @@ __all__ = [
     "IndexFileError",
     "IndexStats",
     "Items",
+    "LocalIndex",
     "LockedError",
     "MeasuredRecall",
     "MilvusIndex",
@@ -38,9 +46,13 @@ __all__ = [
     "SearchResult",
     "VerifyReport",
     "Where",
+    "check_destination",
+    "check_ids",
+    "check_unlocked",
     "load_index",
     "near_duplicates",
     "read_version",
     "verify_index",
     "where_from_json",
+    "write_version",
 ]

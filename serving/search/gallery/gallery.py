@@ -19,8 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from serving.search.gallery.stored_images import StoredImages
-from tfdml.index import ScannIndex
-from tfdml.index.storage import check_destination, check_unlocked
+from tfdml.index import ScannIndex, check_destination, check_unlocked
 from tfdml.metrics import Calibration
 
 CLASS = "class"

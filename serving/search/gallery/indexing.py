@@ -35,8 +35,7 @@ from serving.search.gallery.shards import (
 )
 from tfdml.export import SavedEmbedder
 from tfdml.images import list_images
-from tfdml.index import ScannIndex
-from tfdml.index.rows import check_ids
+from tfdml.index import ScannIndex, check_ids
 
 
 def index_images(

@@ -26,7 +26,7 @@ from serving.search.gallery.map_layout import (
     sampled,
 )
 from tfdml.files import written
-from tfdml.index.local import LocalIndex
+from tfdml.index import LocalIndex
 
 _LOGGER = logging.getLogger(__name__)
 

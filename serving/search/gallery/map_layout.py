@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml.index import Items
-from tfdml.index.local import LocalIndex
+from tfdml.index import Items, LocalIndex
 from tfdml.metrics import cluster
 from tfdml.plots import embedding_map
 

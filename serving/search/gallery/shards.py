@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml.index.storage import (
+from tfdml.index import (
     IndexFileError,
     check_destination,
     read_version,
