@@ -31,6 +31,7 @@ from starlette.types import ASGIApp
 
 from serving.client import Credentials
 from serving.search.app.analysis import GalleryAnalysis
+from serving.search.app.browsing import GalleryBrowsing
 from serving.search.app.changes import GalleryChanges
 from serving.search.app.errors import ERROR_HANDLERS
 from serving.search.app.fetching import Fetcher
@@ -132,6 +133,7 @@ def create_app(
         limits=limits,
     )
     changes = GalleryChanges(service, reader, editor)
+    browsing = GalleryBrowsing(service)
     analysis = GalleryAnalysis(service)
 
     @contextlib.asynccontextmanager
@@ -151,15 +153,15 @@ def create_app(
         "info": ("GET", "/api/info", service.info),
         "search": ("POST", "/api/search", service.nearest),
         "similar": ("GET", "/api/similar", service.similar),
-        "sample": ("GET", "/api/images/sample", service.sample),
-        "images": ("GET", "/api/images", service.images),
+        "sample": ("GET", "/api/images/sample", browsing.sample),
+        "images": ("GET", "/api/images", browsing.images),
         "add": ("POST", "/api/images", changes.add),
         "remove": ("DELETE", "/api/images", changes.remove),
-        "stats": ("GET", "/api/stats", service.stats),
+        "stats": ("GET", "/api/stats", browsing.stats),
         "duplicates": ("GET", "/api/duplicates", analysis.duplicates),
         "map": ("GET", "/api/map", analysis.map),
-        "thumbnail": ("GET", "/images", service.thumbnail),
-        "picture": ("GET", "/pictures", service.image),
+        "thumbnail": ("GET", "/images", browsing.thumbnail),
+        "picture": ("GET", "/pictures", browsing.image),
     }
     routes = [
         *(

@@ -1,12 +1,9 @@
-"""The calls of the search service that read the gallery, each a handler of HTTP.
+"""The calls of the search service that search, each a handler of HTTP.
 
 Images are named by their ids; no path of a request reaches the file system.
 """
 
-import hashlib
-import random
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +21,6 @@ from serving.search.app.fetching import Fetcher, FetchError
 from serving.search.app.query_fields import DEFAULT_K, MAX_K, where_of, whole_number
 from serving.search.app.replies import Replies
 from serving.search.app.requests import RequestReader
-from serving.search.app.thumbnails import MEDIA_TYPE, Thumbnails
 from serving.search.gallery.image_search import ImageSearch
 from serving.search.gallery.items import Item
 from serving.search.gallery.query import (
@@ -38,8 +34,6 @@ from serving.search.gallery.query import (
 from serving.search.gallery.stored_images import STORED_IMAGE
 from serving.web.bounded_work import TIMEOUT_SECONDS, BoundedWork, Room
 from tfdml.index import Where
-
-_FOREVER = "private, max-age=31536000, immutable"
 
 
 @dataclass(frozen=True)
@@ -77,6 +71,7 @@ class SearchService:
         embedding: Runs what needs the endpoint.
         searching: Runs what the index alone answers, so that an endpoint that hangs
             does not block it.
+        drawing: Runs what shows the gallery.
     """
 
     def __init__(
@@ -96,22 +91,18 @@ class SearchService:
         self._can_edit = can_edit
         self._fetcher = fetcher
         self.replies = Replies(self.main)
-        self._thumbnails = Thumbnails()
-        self._large = Thumbnails(size=1024, keep_bytes=16_000_000)
         bounds = (limits.threads, limits.waiting, timeout_seconds)
         self.embedding = BoundedWork("embed", *bounds)
         self.searching = BoundedWork("search", *bounds)
         self._fetching = Room(limits.fetched)
-        self._drawing = BoundedWork("draw", *bounds)
+        self.drawing = BoundedWork("draw", *bounds)
 
     def close(self) -> None:
         """Begin nothing any more."""
         self._reader.close()
         self.embedding.close()
         self.searching.close()
-        self._drawing.close()
-
-    # The gallery
+        self.drawing.close()
 
     async def info(self, request: Request) -> Response:
         """Describe the galleries, and what may be asked for."""
@@ -121,80 +112,13 @@ class SearchService:
 
         return JSONResponse(
             {
-                "indexes": await self._drawing.run(describe),
+                "indexes": await self.drawing.run(describe),
                 "max_k": MAX_K,
                 "max_upload_bytes": self._reader.max_upload_bytes,
                 "can_edit": self._can_edit,
                 "can_fetch": self._fetcher is not None,
             }
         )
-
-    async def stats(self, request: Request) -> Response:
-        """Describe an index and its content."""
-        search = self.search_of(request)
-        stats = await self._drawing.run(lambda: self.replies.stats(search))
-        return JSONResponse(stats)
-
-    async def images(self, request: Request) -> Response:
-        """List images in the order of the gallery."""
-        offset = whole_number(request.query_params.get("offset", "0"), "offset", 0)
-        return await self._listed(
-            request, lambda ids, limit: ids[offset : offset + limit].tolist()
-        )
-
-    async def sample(self, request: Request) -> Response:
-        """List images at random."""
-        seed = whole_number(request.query_params.get("seed", "0"), "seed", 0)
-
-        def drawn(ids: Any, limit: int) -> list[str]:
-            generator = random.Random(seed)  # noqa: S311 (no secret depends on it)
-            rows = generator.sample(range(len(ids)), min(limit, len(ids)))
-            return ids[rows].tolist() if rows else []
-
-        return await self._listed(request, drawn)
-
-    async def _listed(
-        self, request: Request, choose: Callable[[Any, int], list[str]]
-    ) -> Response:
-        search = self.search_of(request)
-        limit = whole_number(request.query_params.get("limit", "24"), "limit", 1, 100)
-        where = where_of(request.query_params.get("where"))
-        _check_names(search, where)
-
-        def read() -> dict[str, Any]:
-            with errors_of_values():
-                ids = search.listing.ids(where)
-            items = search.items(choose(ids, limit))
-            images = [self.replies.item(search, item) for item in items]
-            return {"total": len(ids), "images": images}
-
-        return JSONResponse(await self._drawing.run(read))
-
-    async def thumbnail(self, request: Request) -> Response:
-        """Return the thumbnail of an image."""
-        return await self._shown(request, self._thumbnails)
-
-    async def image(self, request: Request) -> Response:
-        """Return an image, large enough to choose a region of it."""
-        return await self._shown(request, self._large)
-
-    async def _shown(self, request: Request, thumbnails: Thumbnails) -> Response:
-        search = self.search_of(request)
-        item = self.item_of(search, request)
-        tag = self.replies.tag(item)
-
-        def draw() -> bytes:
-            key = (search.name, item.id, tag)
-            return thumbnails.get(key, search.file(item))
-
-        with errors_of_image(item.id):
-            content = await self._drawing.run(draw)
-        etag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
-        is_pinned = request.query_params.get("v") == tag
-        headers = {"etag": etag, "cache-control": _FOREVER if is_pinned else "no-cache"}
-        if request.headers.get("if-none-match") == etag:
-            return Response(status_code=304, headers=headers)
-        return Response(content, media_type=MEDIA_TYPE, headers=headers)
 
     # Searching
 
@@ -211,7 +135,7 @@ class SearchService:
 
     async def _answer(self, query: Query, index: str | None) -> Response:
         search = self._named(index)
-        _check_names(search, query.where)
+        check_names(search, query.where)
         start = time.perf_counter()
         match query.source:
             case Address(url):
@@ -307,8 +231,12 @@ def _id(request: Request) -> str:
     return id_
 
 
-def _check_names(search: ImageSearch, where: Where | None) -> None:
-    """Refuse a filter on attributes that are not shown."""
+def check_names(search: ImageSearch, where: Where | None) -> None:
+    """Refuse a filter on attributes that are not shown.
+
+    Raises:
+        HTTPException: 400, the index has no such attribute.
+    """
     if not where:
         return
     names = set(search.index.stats().attributes) - {STORED_IMAGE}
