@@ -204,6 +204,13 @@ class TestRefusals:
         assert code == "INVALID_ARGUMENT"
         assert details.startswith("Signature input alias: image_bytes(feed name: ")
         assert "not found in request" in details
+        if target.is_own:
+            assert details == (
+                "Signature input alias: image_bytes(feed name: "
+                "serving_default_image_bytes:0) not found in request and no default "
+                "value provided. Inputs expected to be in the request {image}, or "
+                "default input alias set: "
+            )
 
     def test_tensor_of_another_rank(self, stubs, target, images):
         request = of_another_rank(target, images)
