@@ -1,6 +1,6 @@
-"""A client of the embedding endpoint: images in, embeddings out.
+"""Embed images through the embedding endpoint.
 
-It speaks the REST and the gRPC protocol of TF Serving, so the endpoint may be
+The client speaks the REST and the gRPC protocol of TF Serving, so the endpoint may be
 `python -m serving run` or the official `tensorflow/serving`. Each image is brought
 into the form that training saw (upright, on white, as small as the view of the model
 allows) before it is sent: the exported graph cannot see an EXIF orientation.

@@ -1,4 +1,4 @@
-"""The images that a client takes: files, encoded bytes or pixels."""
+"""Read the images that a client takes: files, encoded bytes or pixels."""
 
 from dataclasses import dataclass
 from os import PathLike

@@ -45,7 +45,7 @@ class EndpointError(RuntimeError):
 
 @dataclass(frozen=True)
 class Retries:
-    """How often and how long a request is made again.
+    """Bounds on how often and how long a request is made again.
 
     The wait before the n-th retry is drawn between half and the whole of
     `first_wait * 2^(n-1)`, or of `longest_wait` where that is less. If the endpoint

@@ -1,4 +1,4 @@
-"""The size of an encoded image from its header alone.
+"""Read the size of an encoded image from its header alone.
 
 An image of 100 kB may unpack to gigabytes. The endpoint refuses it by the size that
 its header declares, before a decoder takes the memory. The rules are those of the

@@ -1,4 +1,4 @@
-"""The options of the endpoint, each spelled once: `python -m serving run` fills them.
+"""Spell the options of the endpoint once, for `python -m serving run` and the code.
 
 Files of configuration are TF Serving's own, in the text format of protocol buffers.
 """
@@ -14,7 +14,7 @@ File = str | PathLike[str]
 
 @dataclass(frozen=True)
 class _Option:
-    """How the command line shows a field.
+    """The form of a field on the command line.
 
     Args:
         group: Heading of its group.
@@ -29,7 +29,7 @@ class _Option:
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """What the endpoint serves, and how; each field is an option of `serving run`.
+    """The options of the endpoint; each field is an option of `serving run`.
 
     The field `max_pixels` is the option `--max-pixels`, explained by its help text.
 

@@ -1,4 +1,4 @@
-"""The endpoint: models from watched folders, answered over REST and gRPC."""
+"""Run the endpoint: models from watched folders, answered over REST and gRPC."""
 
 import contextlib
 import functools

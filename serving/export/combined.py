@@ -1,4 +1,4 @@
-"""One SavedModel that embeds and searches: image bytes in, names of images out.
+"""Write one SavedModel that embeds and searches: image bytes in, names out.
 
 The signatures of the embedder stay; `search` joins. The index goes in as it is, number
 by number, so that the answers are those of the index by itself. ScaNN's TensorFlow
@@ -54,7 +54,7 @@ _STATE = (
 
 @dataclass(frozen=True)
 class CombineReport:
-    """What was joined; as text, a summary.
+    """A model and an index that were joined; as text, a summary.
 
     Args:
         gallery: The gallery that is searched.

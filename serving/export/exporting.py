@@ -27,7 +27,7 @@ MOST_IMAGES = 64
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What an export wrote; as text, a summary.
+    """The result of an export; as text, a summary.
 
     Args:
         source: The `.keras` file.

@@ -1,4 +1,4 @@
-"""What a run folder says about the embedder in it, beside its weights."""
+"""Read what a run folder says about the embedder in it, beside its weights."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Access: bearer tokens, and addresses that only this machine can reach.
+"""Check who may call a server: bearer tokens, and loopback addresses.
 
 One check serves the `Authorization` header of REST and the `authorization` metadata of
 gRPC. Only hashes of the tokens are kept in memory.

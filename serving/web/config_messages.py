@@ -1,4 +1,4 @@
-"""TF Serving's configuration messages that `tensorflow-serving-api` leaves out.
+"""Read TF Serving's configuration messages that `tensorflow-serving-api` lacks.
 
 Names and types of the fields are those of TF Serving 2.20, so that the same files (text
 format of protocol buffers) serve here and there.

@@ -1,4 +1,4 @@
-"""The log of the endpoint: one line per event, one event per request, text or JSON.
+"""Write the log of a server: one line per event or request, as text or JSON.
 
 A line holds what the server knows of a request, and of the client's own text only
 names and the request id. No image, tensor, header or token is ever logged. Control

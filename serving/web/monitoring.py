@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, under TF Serving's names.
+"""Count requests for Prometheus, under TF Serving's names.
 
 Dashboards and alerts made for TF Serving work as they are: names, labels, their
 values, their order and the bounds of the buckets are those of TF Serving 2.20. Times

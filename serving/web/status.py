@@ -1,4 +1,4 @@
-"""How a request ends: status codes, the error that carries one, and HTTP's statuses."""
+"""Define how a request ends: status codes, their error, and HTTP's statuses."""
 
 import enum
 from http import HTTPStatus

@@ -1,4 +1,4 @@
-"""TLS from TF Serving's `ssl_config_file`, for gRPC and for REST.
+"""Read TF Serving's `ssl_config_file`: TLS for gRPC and for REST.
 
 The file is an `SSLConfig` in the text format of protocol buffers, whose fields hold the
 PEM texts themselves. TF Serving applies it to gRPC alone; here REST takes it as well.

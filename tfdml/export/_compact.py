@@ -1,4 +1,4 @@
-"""Embeddings in fewer bytes: float16, or int8 with a scale for each row."""
+"""Store embeddings in fewer bytes: float16, or int8 with a scale for each row."""
 
 from typing import Any, Literal, get_args
 

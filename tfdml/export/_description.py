@@ -1,4 +1,4 @@
-"""What an exported model says of itself: `assets/tfdml.json`, and over the wire.
+"""Describe an exported model: in `assets/tfdml.json`, and over the wire.
 
 The file is an asset of the SavedModel, and the signature `describe` answers with its
 text, so that clients of any server can ask for it. It is not part of the graph: it may

@@ -1,4 +1,4 @@
-"""An exported embedder, run in this process."""
+"""Run an exported embedder in this process."""
 
 from os import PathLike
 

@@ -1,4 +1,4 @@
-"""An embedder becomes a SavedModel: image bytes in, unit vectors out."""
+"""Export an embedder as a SavedModel: image bytes in, unit vectors out."""
 
 import tempfile
 from collections.abc import Callable

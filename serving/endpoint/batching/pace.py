@@ -7,7 +7,7 @@ from serving.endpoint.batching.parameters import BatchingParameters
 
 @dataclass(frozen=True)
 class WaitLimits:
-    """How long a batch waits at most where `batch_timeout_micros` is None.
+    """The longest wait of a batch where `batch_timeout_micros` is None.
 
     Attributes:
         part_of_run: Of the seconds of the run before.
@@ -20,7 +20,7 @@ class WaitLimits:
 
 @dataclass(frozen=True)
 class Pace:
-    """When a batch of one signature of one version is closed.
+    """The rule that closes a batch of one signature of one version.
 
     Attributes:
         enough: Number of rows at which a batch stops waiting.

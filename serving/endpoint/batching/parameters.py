@@ -1,4 +1,4 @@
-"""How requests are put together to batches: TF Serving's batching parameters."""
+"""Read TF Serving's batching parameters."""
 
 import itertools
 import os
@@ -17,7 +17,7 @@ def _cores() -> int:
 
 @dataclass(frozen=True)
 class BatchingParameters:
-    """When a batch is closed, how large it may be and how many may wait.
+    """Limits on the size of batches, on their wait and on their number.
 
     The defaults are for one machine without an accelerator. TF Serving's own are a
     `max_batch_size` of 1000, `max_enqueued_batches` of 10 and one thread a core; with

@@ -1,4 +1,4 @@
-"""A request on its way through the batches: its pieces, and what became of each."""
+"""Cut a request into pieces for batches, and collect their results."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Rows of several requests as one batch, and the rows of its outputs given back."""
+"""Join rows of several requests into one batch, and split the rows of its outputs."""
 
 import itertools
 import math

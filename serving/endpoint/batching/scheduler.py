@@ -1,4 +1,4 @@
-"""Dynamic batching: requests that arrive at the same time run together.
+"""Run requests that arrive at the same time together: dynamic batching.
 
 Requests for the same signature of the same version wait in one queue. A few threads
 take batches from all queues, first from the one whose first request has waited

@@ -1,4 +1,4 @@
-"""Status and metadata of served models, as the messages of TF Serving's protocol."""
+"""Write status and metadata of served models as messages of TF Serving's protocol."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Attempt:
-    """What is known of a version that is not loaded.
+    """The attempts to load one version.
 
     Attributes:
         name: Name of the model.

@@ -14,7 +14,7 @@ from serving.web.status import StatusCode, StatusError
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """What a model calls for.
+    """The versions that a model should have in memory.
 
     Attributes:
         folders: Folder of each version on disk.

@@ -1,4 +1,4 @@
-"""Exported models on disk: finding their versions, telling models apart.
+"""Find the versions of exported models on disk, and identify models.
 
 The folder layout is that of TF Serving: `MODEL_BASE_PATH/VERSION/saved_model.pb`, the
 version being a whole number.

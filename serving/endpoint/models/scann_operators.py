@@ -1,4 +1,4 @@
-"""ScaNN's TensorFlow operators, which models that search need before they are loaded.
+"""Load ScaNN's TensorFlow operators, before a model that searches is loaded.
 
 TensorFlow knows an operator once its library was loaded into the process. Whoever
 loads a model that `python -m serving combine` wrote calls this first. Neither Keras nor

@@ -1,4 +1,4 @@
-"""The core of the endpoint: one loaded SavedModel version, arrays in, arrays out.
+"""Load one version of a SavedModel, and run it: arrays in, arrays out.
 
 Nothing here knows HTTP or JSON, so that every protocol answers from the same core.
 TensorFlow is imported when a model is loaded; Keras and `tfdml` are not needed.

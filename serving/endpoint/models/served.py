@@ -1,4 +1,4 @@
-"""Which version of which model a request means, and what state each one is in.
+"""Find the version of a model that a request means, and report states of versions.
 
 One table for every protocol: `WatchedModels` changes it, requests read it. Nothing
 here loads a model or waits for anything, so a request is never held up by a swap.

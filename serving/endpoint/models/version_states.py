@@ -1,4 +1,4 @@
-"""What is known of the versions of one model: their states and who uses them.
+"""Keep the states of the versions of one model, and who uses them.
 
 Nothing here takes a lock: `ServedModels` holds its own.
 """
@@ -25,7 +25,7 @@ class VersionState(enum.IntEnum):
 
 @dataclass(frozen=True)
 class VersionStatus:
-    """What the status of a model says of one version.
+    """The status of one version.
 
     Attributes:
         version: Number of the version.

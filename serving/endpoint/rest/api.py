@@ -1,4 +1,4 @@
-"""The REST endpoint: TF Serving's protocol over HTTP, as an ASGI application.
+"""Answer TF Serving's protocol over HTTP, as an ASGI application.
 
 It answers as TF Serving 2.20 does: the same paths, bodies, status codes and error
 texts.

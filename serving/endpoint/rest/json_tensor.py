@@ -1,4 +1,4 @@
-"""JSON values as tensors, by the rules of TF Serving's REST protocol.
+"""Convert JSON values to tensors, by the rules of TF Serving's REST protocol.
 
 The rules and the texts of the errors are those of TF Serving 2.20
 (tensorflow_serving/util/json_tensor.cc). Four differences, all towards safety: what is

@@ -1,4 +1,4 @@
-"""Replies of TF Serving's REST protocol: from named arrays to JSON.
+"""Write replies of TF Serving's REST protocol: from named arrays to JSON.
 
 Spacing, order and numbers are those of TF Serving 2.20 (json_tensor.cc and RapidJSON's
 PrettyWriter), so that replies can be compared byte for byte; only the order of several

@@ -1,4 +1,4 @@
-"""Predict requests of TF Serving's REST protocol: from JSON to named arrays."""
+"""Read predict requests of TF Serving's REST protocol: from JSON to named arrays."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -44,7 +44,7 @@ class Method:
 
 @dataclass(frozen=True)
 class CallRules:
-    """What holds for all calls.
+    """The rules for all calls.
 
     Attributes:
         access: Checks the bearer token; None lets everybody in.

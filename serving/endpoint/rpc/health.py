@@ -1,4 +1,4 @@
-"""gRPC's health protocol, which no client can turn into a burden.
+"""Answer gRPC's health protocol, which no client can turn into a burden.
 
 Everybody may ask, so nothing here waits for a client in a thread without limit: neither
 for its message, nor until it reads what has changed.

@@ -1,4 +1,4 @@
-"""The gRPC server: port, limits, health, and stopping without losing a call."""
+"""Run the gRPC server: port, limits, health, and stopping without losing a call."""
 
 import math
 import threading

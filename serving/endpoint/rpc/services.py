@@ -1,4 +1,4 @@
-"""The services of TF Serving's gRPC protocol, for models in this process.
+"""Answer the services of TF Serving's gRPC protocol, for models in this process.
 
 Codes, texts and the order of the checks are those of TF Serving 2.20, so that a client
 sees no difference. TensorFlow is imported when the services are made.
