@@ -69,6 +69,8 @@ EXTRAS = {
         "pytest-xdist>=3.6",
         "pyyaml>=6",
         "schemathesis>=4.32",
+        # It reads the event files that training writes.
+        "tensorboard>=2.18",
         "trustme>=1.2",
     ],
 }

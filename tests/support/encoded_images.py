@@ -1,4 +1,4 @@
-"""Encoded pictures of all kinds that the exported graph decodes, and views of them."""
+"""Encoded images of all kinds that the exported graph decodes, and views of them."""
 
 import io
 
@@ -11,7 +11,7 @@ SIZE = 24
 
 
 def photograph(height=150, width=210):
-    """Return a picture with smooth areas, edges and noise, as photographs have."""
+    """Return an image with smooth areas, edges and noise, as photographs have."""
     generator = np.random.default_rng(0)
     y, x = np.mgrid[:height, :width]
     smooth = np.stack([x * 255 / width, y * 255 / height, (x + y) % 256], axis=2)

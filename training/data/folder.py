@@ -36,7 +36,7 @@ def read_folder(
     Raises:
         NotADirectoryError: There is no such folder.
         ValueError: It holds no image, an image in no class, fewer than 2 classes, or
-            too few for the parts.
+            too few for the splits.
     """
     root = Path(root)
     found = list_images(root)
@@ -53,13 +53,13 @@ def read_folder(
             f"{root} must hold at least 2 classes, each a folder of images: there is "
             f"nothing to tell apart. Received: only {str(class_names[0])!r}."
         )
-    parts = split_classes(
+    classes_of = split_classes(
         class_names.tolist(),
         test_fraction=test_fraction,
         validation_fraction=validation_fraction,
         seed=seed,
     )
-    split_of = {name: split for split in SPLITS for name in parts[split]}
+    split_of = {name: split for split in SPLITS for name in classes_of[split]}
     return DataSet(
         images=tuple(root / path for path in found),
         labels=labels.astype("int64"),
@@ -77,12 +77,12 @@ def split_classes(
 ) -> dict[str, list[str]]:
     """Split classes, never their images, into training, validation and test.
 
-    Classes are ordered by the SHA-256 of "seed/name", so the part of a class depends
+    Classes are ordered by the SHA-256 of "seed/name", so the split of a class depends
     on its name and rank alone, not on the order or the number of files. The first
     round(test_fraction * classes), but at least 2, are for testing, as many by
     validation_fraction for validation, all others for training. Where that would leave
-    fewer than 2 classes to train on, the test part gives up what they lack, then the
-    validation part. A fraction of 0 leaves its part empty.
+    fewer than 2 classes to train on, the test split gives up what they lack, then
+    the validation split. A fraction of 0 leaves its split empty.
 
     Args:
         class_names: Names of the classes.
@@ -94,7 +94,7 @@ def split_classes(
         Names under `"train"`, `"validation"` and `"test"`, each sorted.
 
     Raises:
-        ValueError: A part that is wanted would have fewer than 2 classes.
+        ValueError: A split that is wanted would have fewer than 2 classes.
     """
     ordered = hash_order(class_names, seed)
     count = len(ordered)
@@ -106,7 +106,7 @@ def split_classes(
     if count < needed:
         raise ValueError(
             "The split into classes for training, validation and test needs at least 2 "
-            f"classes in each part, so {needed} or more with these fractions "
+            f"classes in each split, so {needed} or more with these fractions "
             f"(test {test_fraction}, validation {validation_fraction}). "
             f"Received: {count} classes. With few classes set `test_fraction` and "
             "`validation_fraction` to 0 and all of them train."

@@ -18,7 +18,7 @@ class Data:
 
     Classes are ordered by the SHA-256 of "split_seed/class". The first `test_fraction`
     of them are for testing, the next `validation_fraction` for validation, the rest for
-    training; no class is in two parts. A fraction of 0 leaves its part out.
+    training; no class is in two splits. A fraction of 0 leaves its split out.
     """
 
     images: str
@@ -117,7 +117,7 @@ class Images:
     With `resize` = 0 an image is squashed to the embedder's size. Otherwise its
     shorter side gets that many pixels (with `pad`, after it was padded to a square) and
     the center is cut out. In training, `crop` = "position" cuts out a random place of
-    it instead, "resized" a random part of at least `min_scale` of its area and of any
+    it instead, "resized" a random region of at least `min_scale` of its area and of any
     shape between 3:4 and 4:3. Decoded images are kept in memory up to
     `cache_megabytes`.
     """

@@ -80,7 +80,7 @@ def check_same_images(
             labels, roles, sequences or boxes.
     """
     file = folder / _IMAGES
-    digests = {split: _digest(part) for split, part in data.items()}
+    digests = {split: _digest(images) for split, images in data.items()}
     if not (folder / STATE).exists():
         write_json(file, {"names": names, "digests": digests})
         return
