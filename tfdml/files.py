@@ -17,6 +17,7 @@ from pathlib import Path
 from filelock import lock_descriptor, unlock_descriptor
 
 _UNFINISHED = ".unfinished"
+_EARLIER = ".part"  # what earlier versions called it
 
 
 @contextmanager
@@ -116,7 +117,8 @@ def remove_unfinished(folder: Path, name: str = "") -> None:
     with suppress(FileNotFoundError, NotADirectoryError):
         for path in folder.iterdir():
             is_of = not name or path.name.startswith(f"{name}.")
-            if is_of and path.suffix == _UNFINISHED and path.is_file():
+            is_unfinished = path.suffix in (_UNFINISHED, _EARLIER)
+            if is_of and is_unfinished and path.is_file():
                 path.unlink(missing_ok=True)
 
 

@@ -8,7 +8,6 @@ from tfdml.neighbors import nearest_neighbors
 
 BOTH = pytest.mark.parametrize("index_class", [ExactIndex, ScannIndex])
 METRICS = pytest.mark.parametrize("metric", ["cosine", "dot_product"])
-METHODS = pytest.mark.parametrize("method", ["exact", "hashing", "tree"])
 
 
 def clustered(rows, dimension, clusters, queries=0):

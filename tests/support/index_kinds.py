@@ -17,7 +17,6 @@ from tfdml.index import ExactIndex, MilvusIndex, ScannIndex, SearchResult
 
 METHODS = {"brute": "exact", "hashing": "hashing", "tree": "tree"}  # of ScaNN
 KINDS = os.environ.get("INDEX_KINDS", "exact scann milvus").split()
-METRICS = pytest.mark.parametrize("metric", ["cosine", "dot_product"])
 ROWS = 48  # for which ScaNN trains codes, and scores all rows exactly in the end
 _CLASSES = {"exact": ExactIndex, "milvus": MilvusIndex}
 _names = (f"gallery_{number}" for number in itertools.count())

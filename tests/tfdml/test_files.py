@@ -128,7 +128,7 @@ def test_writers_of_one_file_at_once_mix_nothing(tmp_path):
 
 
 def test_only_unfinished_files_are_removed(tmp_path):
-    for name in ("a.0.unfinished", "ab.0.unfinished", "a.txt"):
+    for name in ("a.0.unfinished", "a.part", "ab.0.unfinished", "a.txt"):
         (tmp_path / name).touch()
     (tmp_path / "run.unfinished").mkdir()
     remove_unfinished(tmp_path, "a")

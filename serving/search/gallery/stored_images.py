@@ -14,7 +14,7 @@ STORED_IMAGE = "picture"
 
 _FOLDER = "pictures"
 _NAME = re.compile(r"[0-9a-f]{64}\.[a-z0-9]{1,8}")
-# As versions before 0.2 named it.
+# As earlier versions named it.
 _UNFINISHED = re.compile(rf"{_NAME.pattern}\.[0-9a-f]{{16}}\.new")
 
 

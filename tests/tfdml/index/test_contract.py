@@ -6,8 +6,8 @@ import threading
 import numpy as np
 import pytest
 
+from tests.support.index_examples import METRICS
 from tests.support.index_kinds import (
-    METRICS,
     ROWS,
     check,
     drawn,

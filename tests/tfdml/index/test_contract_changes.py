@@ -6,7 +6,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tests.support.index_kinds import METRICS, ROWS, check, content, drawn
+from tests.support.index_examples import METRICS
+from tests.support.index_kinds import ROWS, check, content, drawn
 from tests.tfdml.index.conftest import ATTRIBUTES
 from tests.tfdml.index.test_contract import ID_KINDS, IDS
 from tfdml.index import ExactIndex, IndexFileError, Not, Range, ScannIndex, load_index

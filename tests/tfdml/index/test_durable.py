@@ -14,18 +14,17 @@ import numpy as np
 import pytest
 
 from benchmarks.search.killed_index import ROOT, compared, kill_at_random
+from tests.support.index_examples import BOTH
 from tests.support.saved_indexes import (
     items_of,
     log_file,
     run_python,
     snapshot,
 )
-from tfdml.index import ExactIndex, IndexFileError, LockedError, ScannIndex, load_index
+from tfdml.index import ExactIndex, IndexFileError, LockedError, load_index
 from tfdml.index.rows import _growing_array as growing
 from tfdml.index.rows import _table as table
 from tfdml.index.storage import _log as log
-
-BOTH = pytest.mark.parametrize("index_class", [ExactIndex, ScannIndex])
 
 # Each is made to an index of ids 0, 1 and 2.
 CHANGES = {

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.index_examples import BOTH
 from tests.support.saved_indexes import (
     clustered,
     data_of,
@@ -23,10 +24,6 @@ from tests.support.saved_indexes import (
 )
 from tfdml.index import ExactIndex, IndexFileError, ScannIndex, load_index
 from tfdml.index.storage import _files as files
-
-BOTH = pytest.mark.parametrize("index_class", [ExactIndex, ScannIndex])
-METRICS = pytest.mark.parametrize("metric", ["cosine", "dot_product"])
-METHODS = pytest.mark.parametrize("method", ["exact", "hashing", "tree"])
 
 
 def entries(folder):

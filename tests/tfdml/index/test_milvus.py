@@ -11,6 +11,7 @@ import traceback
 import numpy as np
 import pytest
 
+from tests.support.index_examples import METRICS
 from tests.support.saved_indexes import rewrite_manifest
 from tfdml.index import (
     ExactIndex,
@@ -27,7 +28,6 @@ from tfdml.index.milvus._store import MilvusLimits
 pytest.importorskip("pymilvus")
 pytest.importorskip("milvus_lite")
 
-METRICS = pytest.mark.parametrize("metric", ["cosine", "dot_product"])
 NASTY = [
     'a"b',
     "a'b",

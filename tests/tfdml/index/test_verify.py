@@ -30,23 +30,6 @@ def folder(tmp_path):
     return tmp_path / "index"
 
 
-@pytest.mark.parametrize("metric", ["cosine", "dot_product"])
-@pytest.mark.parametrize("method", ["exact", "hashing", "tree"])
-def test_intact_index_has_no_problems(method, metric, monkeypatch, tmp_path):
-    use_method(method, monkeypatch.setattr)
-    gallery = clustered(1000)
-    gallery[1] = gallery[0]  # which of the two is found is of no matter
-    index = ScannIndex.build(gallery, metric=metric)
-    index.save(tmp_path)
-    with index:
-        index.remove([5])
-        report = verify_index(tmp_path, sample=300)
-    assert report.problems == ()
-    assert report.ok
-    assert (report.kind, report.items, report.tried) == ("ScannIndex", 999, 300)
-    assert 290 <= report.found <= 300
-
-
 def test_report_says_what_there_is(folder):
     before = snapshot(folder)
     report = verify_index(folder)
