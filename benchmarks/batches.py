@@ -1,4 +1,4 @@
-"""The batches that are timed. NumPy alone: a peer's interpreter reads this too."""
+"""Make the batches that are timed, by NumPy alone: peers' interpreters import it."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Every loss of the library as it is timed, with the same loss of each peer."""
+"""List every loss of the library as it is timed, with the same loss of each peer."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""One GPU against several, on JAX: the same losses, and how long a step takes.
+"""Compare one GPU with several, on JAX: equal losses, and the time of a step.
 
     KERAS_BACKEND=jax python -m benchmarks.devices --out devices.jsonl
 

@@ -1,4 +1,4 @@
-"""Evaluation at the size of Stanford Online Products, against floors and peers.
+"""Time evaluation at the size of Stanford Online Products, against floors and peers.
 
     python -m benchmarks.evaluation --out evaluation.jsonl
 

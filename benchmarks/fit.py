@@ -1,4 +1,4 @@
-"""What a training run costs beyond its bare steps, and how fast it is taken up.
+"""Measure what a training run costs beyond its bare steps, and how fast it resumes.
 
     python -m benchmarks.fit
 

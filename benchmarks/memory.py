@@ -1,4 +1,4 @@
-"""Peak memory of every loss, forward and backward, under XLA on a CPU.
+"""Measure the peak memory of every loss, forward and backward, under XLA on a CPU.
 
     python -m benchmarks.memory --out memory.jsonl
     python -m benchmarks.report memory.jsonl

@@ -1,4 +1,4 @@
-"""Memory that a call adds to what its process holds already; on Linux."""
+"""Measure the memory that a call adds to its process, on Linux."""
 
 import gc
 from collections.abc import Callable

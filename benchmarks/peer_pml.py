@@ -1,4 +1,4 @@
-"""pytorch-metric-learning: its losses and miners. Run by its own interpreter."""
+"""Time the losses of pytorch-metric-learning. Run by its own interpreter."""
 
 import os
 from collections.abc import Callable

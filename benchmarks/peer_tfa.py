@@ -1,4 +1,4 @@
-"""TensorFlow Addons: its metric losses. Run by its own interpreter."""
+"""Time the losses of TensorFlow Addons. Run by its own interpreter."""
 
 import warnings
 from collections.abc import Callable

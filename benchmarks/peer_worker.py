@@ -1,4 +1,4 @@
-"""One measurement of a peer, in a process that may die of it.
+"""Measure a peer once, in a process that may die of it.
 
 Run by the peer's own interpreter: nothing of this library or of Keras is imported.
 """

@@ -1,4 +1,4 @@
-"""What recipes reach on their test images, over several seeds.
+"""Measure what recipes reach on their test images, over several seeds.
 
     python -m benchmarks.recipes training/recipes/small/emoji_*.toml --out results.jsonl
 

@@ -1,4 +1,4 @@
-"""Tables in Markdown of what `benchmarks.losses` and `benchmarks.memory` wrote.
+"""Write Markdown tables of what `benchmarks.losses` and `benchmarks.memory` wrote.
 
     python -m benchmarks.report losses.jsonl memory.jsonl
 

@@ -1,4 +1,4 @@
-"""Fetching pinned Debian packages with apt-get, with their SHA-256 checked.
+"""Fetch pinned Debian packages with apt-get and check their SHA-256.
 
 Nothing is installed: the package is unpacked below a folder of the data set. The
 machine's own apt configuration (mirror, proxy) is respected.

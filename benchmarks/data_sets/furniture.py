@@ -1,4 +1,4 @@
-"""The furniture set: objects of Sweet Home 3D rendered in several views.
+"""Build the furniture set: objects of Sweet Home 3D rendered in several views.
 
 One class an object, with the catalogue's category as super-class, much like Stanford
 Online Products. The models are the Debian package sweethome3d-furniture.

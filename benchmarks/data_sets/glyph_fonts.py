@@ -1,4 +1,4 @@
-"""Which fonts the glyph set is drawn from, and the Debian packages that bring them.
+"""List the fonts of the glyph set, and the Debian packages that contain them.
 
 One font a design: bold, proportional and regional variants are left out. The first
 fonts draw nearly all characters, the last ones some thousands.

@@ -1,4 +1,4 @@
-"""Drawing single characters with a font, and telling what the font does not draw."""
+"""Draw single characters with a font, and find those that the font lacks."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The glyph set: Chinese characters drawn by many fonts, one class a character.
+"""Build the glyph set: Chinese characters drawn by many fonts, one class each.
 
 About 20,000 classes with the fonts of `benchmarks.data_sets.glyph_fonts`, for trying
 what grows with the number of classes.

@@ -1,4 +1,4 @@
-"""The pose set: a figure in the poses of motion capture clips, labeled by its joints.
+"""Build the pose set: a figure in poses of motion capture, labeled by its joints.
 
 The label of an image is continuous: the places of 15 joints, for losses such as
 log-ratio. Clips and figure come with the PyPI package pybullet 3.2.7.

@@ -1,4 +1,4 @@
-"""Images of models by OpenGL through EGL: no screen and no graphics card needed."""
+"""Render models by OpenGL through EGL, without a screen or a graphics card."""
 
 import io
 import math

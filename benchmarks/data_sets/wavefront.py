@@ -1,4 +1,4 @@
-"""Wavefront OBJ models with their MTL materials, as triangles."""
+"""Read Wavefront OBJ models with their MTL materials, as triangles."""
 
 import posixpath
 from collections.abc import Callable

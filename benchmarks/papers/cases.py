@@ -1,4 +1,4 @@
-"""The losses that are compared, with the settings that their papers give."""
+"""List the losses that are compared, with the settings of their papers."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,4 +1,4 @@
-"""How far results are apart, query by query, and what of it may be chance."""
+"""Compare results query by query, with intervals."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

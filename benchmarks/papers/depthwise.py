@@ -1,4 +1,4 @@
-"""Depthwise convolutions as sums of shifted products.
+"""Compute depthwise convolutions as sums of shifted products.
 
 XLA computes the gradients of a depthwise convolution like those of a dense one on GPUs
 (https://github.com/jax-ml/jax/issues/13800), and slowly on CPUs. Of products and sums

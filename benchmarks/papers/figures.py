@@ -1,4 +1,4 @@
-"""The results of the studies as figures."""
+"""Draw the results of the studies."""
 
 import argparse
 import textwrap

@@ -1,4 +1,4 @@
-"""Results by what was compared and at which point, over seeds."""
+"""Group results by series and point, over seeds."""
 
 import json
 import statistics

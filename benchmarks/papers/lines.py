@@ -1,4 +1,4 @@
-"""What each series of a study reaches at each point, drawn."""
+"""Draw what each series of a study reaches at each point."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is told of sets with classes and of sets with continuous labels."""
+"""List the reported metrics, for sets with classes and with continuous labels."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

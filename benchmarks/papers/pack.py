@@ -1,4 +1,4 @@
-"""A data set as one file of small JPEGs, with its labels and splits."""
+"""Pack a data set into one file of small JPEGs, with its labels and splits."""
 
 import argparse
 import io

@@ -1,4 +1,4 @@
-"""Runs in several processes side by side."""
+"""Do runs in several processes side by side."""
 
 import multiprocessing
 import traceback

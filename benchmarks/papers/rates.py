@@ -1,4 +1,4 @@
-"""Runs that differ in the learning rate alone share what XLA has compiled."""
+"""Share what XLA has compiled between runs that differ only in the learning rate."""
 
 import dataclasses
 from typing import Any

@@ -1,4 +1,4 @@
-"""The runs of the studies, several processes side by side."""
+"""Do the runs of the studies, in several processes side by side."""
 
 import argparse
 import functools

@@ -1,4 +1,4 @@
-"""What is trained and measured: one run by its recipe, and how its result is kept."""
+"""Describe one run by its recipe, and keep its result."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""The sets of images: how each is split and changed at random, and who is trained."""
+"""List the sets of images, with their splits, augmentation and training."""
 
 import copy
 from dataclasses import dataclass

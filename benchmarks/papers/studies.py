@@ -1,4 +1,4 @@
-"""The studies: which runs answer what a paper claims."""
+"""List the studies: the runs that test the claims of a paper."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The results of the studies as Markdown tables."""
+"""Write the results of the studies as Markdown tables."""
 
 import argparse
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""One training run by a recipe, on images that lie in memory, and what it reaches."""
+"""Train and measure one run by its recipe, on images in memory."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The learning rate of each loss, chosen on validation classes from one small grid."""
+"""Choose the learning rate of each loss on validation classes, from a small grid."""
 
 import math
 from collections.abc import Collection, Mapping

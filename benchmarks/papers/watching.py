@@ -1,4 +1,4 @@
-"""Callbacks of the runs: the end at a NaN, the metrics of each epoch, its time."""
+"""Watch a run: end it at a NaN, measure each epoch, take its time."""
 
 import math
 import statistics

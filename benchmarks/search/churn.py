@@ -1,4 +1,4 @@
-"""Adds and removes mixed with searches: wrong answers, recall, rates and memory."""
+"""Mix adds and removes with searches: wrong answers, recall, rates and memory."""
 
 import argparse
 import statistics

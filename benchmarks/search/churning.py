@@ -1,4 +1,4 @@
-"""An index that one thread changes while others search, and what comes of it."""
+"""Change an index in one thread while others search it."""
 
 import argparse
 import logging

@@ -1,4 +1,4 @@
-"""What is measured: each engine builds an index, and searches with a setting.
+"""Build an index with each engine, and search it with a setting.
 
 An engine is a function of the gallery, the number of threads and what it is to be
 like. It returns a function of queries, `k` and a setting, that returns positions

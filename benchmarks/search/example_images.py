@@ -1,4 +1,4 @@
-"""Images that are drawn for the benchmark of the page."""
+"""Draw images for the benchmark of the page."""
 
 from pathlib import Path
 

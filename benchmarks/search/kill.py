@@ -1,4 +1,4 @@
-"""Kills at random moments of changes: what was acknowledged and lost."""
+"""Kill changes at random moments, and count what was acknowledged and lost."""
 
 import argparse
 import collections

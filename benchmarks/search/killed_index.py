@@ -1,4 +1,4 @@
-"""An index that is changed until it is killed, and what it then has lost.
+"""Change an index until it is killed, and find what it has lost.
 
 `kill_at_random` starts this file as a program, which changes an index at random and
 says what it does. After a while it kills it, loads the index, and compares. The

@@ -1,4 +1,4 @@
-"""What an index that changes may answer, and what it did answer."""
+"""Check the answers of an index that changes."""
 
 import collections
 import threading

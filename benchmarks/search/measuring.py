@@ -1,4 +1,4 @@
-"""What is measured of an engine that has built its index."""
+"""Measure an engine that has built its index."""
 
 import tempfile
 import time

@@ -1,4 +1,4 @@
-"""The search page as a process of its own."""
+"""Run the search page as a process of its own."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""The galleries and queries of the search benchmarks."""
+"""Draw the galleries and queries of the search benchmarks."""
 
 from dataclasses import dataclass, replace
 

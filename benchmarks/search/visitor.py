@@ -1,4 +1,4 @@
-"""A visitor of the search page: Chromium without a window, which times what it sees."""
+"""Visit the search page in headless Chromium, and time what it shows."""
 
 import contextlib
 import shutil

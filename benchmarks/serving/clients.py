@@ -1,4 +1,4 @@
-"""The connections of one client of the endpoint, of both protocols."""
+"""Hold the connections of one client of the endpoint, of both protocols."""
 
 import gzip
 import http.client

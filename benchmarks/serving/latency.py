@@ -1,4 +1,4 @@
-"""The times of requests, in few numbers."""
+"""Summarize the times of requests."""
 
 from collections.abc import Sequence
 from typing import Any
