@@ -19,7 +19,7 @@ def _add_page(commands: Any) -> None:
     add_address(page, 8000)
     add_client(page, prefix="endpoint-")
 
-    beside = page.add_argument_group("another index beside it")
+    beside = page.add_argument_group("comparison with another index")
     beside.add_argument(
         "--compare", metavar="INDEX", help="index of the same or other images"
     )
