@@ -49,7 +49,7 @@ class Pairs(NamedTuple):
 
 @dataclass(frozen=True)
 class NearDuplicates:
-    """What `near_duplicates` found.
+    """The result of `near_duplicates`.
 
     Attributes:
         threshold: The lowest score of a pair.
