@@ -261,7 +261,7 @@ def test_a_service_for_others_is_not_editable_without_a_token(folder, colors_url
 @pytest.mark.slow
 def test_a_search_finds_no_id_whose_image_is_missing(page):
     """Four threads add and remove, four search and look at all that they find."""
-    until = time.monotonic() + 5
+    until = time.monotonic() + 3
     failures = []
 
     def change(thread):

@@ -31,7 +31,9 @@ def finished(gallery_map, seconds=60):
     end = time.monotonic() + seconds
     while (layout := gallery_map.get()) is None or not layout.is_current:
         assert time.monotonic() < end
-        time.sleep(0.01)
+        for thread in threading.enumerate():
+            if thread.name == "gallery map":
+                thread.join(seconds)
     return layout
 
 
