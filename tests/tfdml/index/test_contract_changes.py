@@ -326,6 +326,8 @@ BAD_SEARCHES = [
     ({"exclude": [None]}, "`exclude` must be all strings or all integers.*NoneType"),
     ({"exclude": [True]}, "`exclude` must be all strings or all integers.*bool"),
     ({"exclude": ["a"]}, "`exclude` must be of the kind that the index has, integers"),
+    ({"exclude": np.array([["a"], ["b"]])}, "`exclude` must be of the kind that"),
+    ({"exclude": [np.bool_(True)]}, "`exclude` must be all strings or all integers"),
     ({"exclude": [[1], 2]}, "`exclude` must hold ids, or a sequence of ids for each"),
     ({"exclude": [[1]]}, "one sequence of ids for each of the 2 queries.*1"),
     ({"exclude": [[1], [2], []]}, "one sequence of ids for each of the 2 queries.*3"),

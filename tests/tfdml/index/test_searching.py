@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from tests.support.index_examples import BOTH
 from tests.support.saved_indexes import use_method
 from tfdml.index import ExactIndex, ScannIndex
 from tfdml.index.local import Limits
@@ -118,53 +117,6 @@ def test_thousands_of_ids_may_be_excluded():
     result = index.search(directions(count)[:2], 2, exclude=[near, near[:2499]])
     assert sorted(result.ids[0].tolist()) == [2501, 3499]
     assert result.ids[1].tolist() == [5999, 5998]
-
-
-@BOTH
-@pytest.mark.parametrize(
-    ("exclude", "message"),
-    [
-        ("a", r"`exclude` must be a sequence of ids.*\['a'\]"),
-        (7, r"`exclude` must be a sequence of ids.*\[7\]"),
-        (np.array("a"), r"`exclude` must be a sequence of ids"),
-        ([None], "`exclude` must be all strings or all integers.*NoneType"),
-        ([True], "`exclude` must be all strings or all integers.*bool"),
-        ([np.bool_(True)], "`exclude` must be all strings or all integers.*bool"),
-        ([["a"], "b"], "`exclude` must hold ids, or a sequence of ids for each"),
-        ([["a"]], "one sequence of ids for each of the 2 queries.*1"),
-        ([["a"], ["b"], []], "one sequence of ids for each of the 2 queries.*3"),
-        ([["a"], [["b"]]], "`exclude` must be a flat sequence"),
-        ([["a"], [1]], "`exclude` must be of the kind that the index has, strings"),
-        (np.array([[1], [2]]), "`exclude` must be of the kind that the index has"),
-    ],
-)
-def test_bad_exclusions_are_refused(index_class, exclude, message):
-    index = index_class.build(np.eye(2), ids=["a", "b"])
-    with pytest.raises(ValueError, match=message):
-        index.search(np.eye(2), exclude=exclude)
-
-
-@pytest.mark.parametrize(
-    ("exclude", "expected"),
-    [
-        ([], [["a", "b"], ["b", "a"]]),
-        ([[], []], [["a", "b"], ["b", "a"]]),
-        (["none", "none"], [["a", "b"], ["b", "a"]]),
-        (["a", "none"], [["b"], ["b"]]),
-        (np.array(["a"]), [["b"], ["b"]]),
-        ({"a"}, [["b"], ["b"]]),
-        ((word for word in ["a", "a"]), [["b"], ["b"]]),
-        ([["a"], ["b", "b"]], [["b"], ["a"]]),
-        (np.array([["a"], ["b"]]), [["b"], ["a"]]),
-        (({"a"}, frozenset("b")), [["b"], ["a"]]),
-        ([["a"], []], [["b"], ["b"]]),
-        (["a", "b"], [[], []]),
-        ([["a", "b"], []], [[], []]),
-    ],
-)
-def test_excluded_ids_are_not_returned(exclude, expected):
-    index = ExactIndex.build(np.eye(2), ids=["a", "b"])
-    assert index.search(np.eye(2), exclude=exclude).ids.tolist() == expected
 
 
 @pytest.mark.parametrize("index_class", [ExactIndex, ScannIndex])
