@@ -50,9 +50,10 @@ class _AfterKeras(MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            add_stand_ins()
-            if self in sys.meta_path:
+            # One loader may serve several modules, as that of a zip file does.
+            if module.__name__ == "keras" and self in sys.meta_path:
                 sys.meta_path.remove(self)
+                add_stand_ins()
 
         loader.exec_module = exec_module
 
