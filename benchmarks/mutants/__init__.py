@@ -1,0 +1,1 @@
+"""Small changes of the code, and how many of them the tests catch."""
