@@ -340,7 +340,7 @@ def test_weights_may_be_named_as_they_are_registered():
     loss = PairWeightedLoss("tfdml>binlifted_weights", arguments={"beta": 10.0})
     assert loss.weight_function is binlifted_weights
     assert PairWeightedLoss.from_config(loss.get_config()).arguments == {"beta": 10.0}
-    with pytest.raises(ValueError, match=r"is registered .* Received: 'binlifted'"):
+    with pytest.raises(ValueError, match=r"one registered by .* Received: 'binlifted'"):
         PairWeightedLoss("binlifted")
 
 
