@@ -21,6 +21,8 @@ def running(app):
 def running_uvicorn(config, listener=None):
     """Run uvicorn, by default on a free loopback port; yields the socket."""
     listener = listener or open_socket("127.0.0.1", 0)
+    # A request that a client has given up must not keep the server from stopping.
+    config.timeout_graceful_shutdown = config.timeout_graceful_shutdown or 10
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
