@@ -129,6 +129,24 @@ def wait_until(condition):
         time.sleep(0.005)
 
 
+@pytest.fixture
+def warming_up(managed, base, example):
+    """Models of which version 2 warms up until the event beside them is set."""
+    reached, go_on = threading.Event(), threading.Event()
+
+    def warm_up(servable, folder):
+        if servable.version == 2:
+            reached.set()
+            assert go_on.wait(WAIT_SECONDS)
+
+    watched = started(
+        managed(single_model("m", base), warm_up=warm_up, poll_seconds=0.01)
+    )
+    add(example, base, 2)
+    assert reached.wait(WAIT_SECONDS)
+    return watched, go_on
+
+
 def test_start_returns_with_the_latest_version_available(managed, base, example):
     add(example, base, 3)
     (base / "notes").mkdir()
@@ -185,21 +203,8 @@ def test_no_request_fails_while_versions_are_swapped(managed, real_base, example
     assert latest(watched) == 5
 
 
-def test_the_old_version_answers_until_the_new_one_has_been_warmed_up(
-    managed, base, example
-):
-    reached, go_on = threading.Event(), threading.Event()
-
-    def warm_up(servable, folder):
-        if servable.version == 2:
-            reached.set()
-            assert go_on.wait(WAIT_SECONDS)
-
-    watched = started(
-        managed(single_model("m", base), warm_up=warm_up, poll_seconds=0.01)
-    )
-    add(example, base, 2)
-    assert reached.wait(WAIT_SECONDS)
+def test_the_old_version_answers_until_the_new_one_has_been_warmed_up(warming_up):
+    watched, go_on = warming_up
     assert states(watched) == {2: "LOADING", 1: "AVAILABLE"}
     assert latest(watched) == 1
     go_on.set()
@@ -781,19 +786,8 @@ def test_a_reload_is_refused_until_the_start_has_ended(managed, base, moment):
     assert latest(watched) == 1
 
 
-def test_a_close_with_a_limit_does_not_wait_for_a_load(managed, base, example):
-    reached, go_on = threading.Event(), threading.Event()
-
-    def warm_up(servable, folder):
-        if servable.version == 2:
-            reached.set()
-            assert go_on.wait(WAIT_SECONDS)
-
-    watched = started(
-        managed(single_model("m", base), warm_up=warm_up, poll_seconds=0.01)
-    )
-    add(example, base, 2)
-    assert reached.wait(WAIT_SECONDS)
+def test_a_close_with_a_limit_does_not_wait_for_a_load(warming_up):
+    watched, go_on = warming_up
     closing = threading.Thread(target=watched.close, args=[0.01])
     closing.start()
     closing.join(WAIT_SECONDS)
