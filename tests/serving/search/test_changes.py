@@ -53,8 +53,14 @@ def search(page, content, **fields):
 
 
 def ids_of(page):
-    reply = page.get("/api/images", params={"limit": 100}).json()
-    return [image["id"] for image in reply["images"]]
+    """Return the ids of all images, of which one reply lists at most 100."""
+    ids, total = [], 1
+    while len(ids) < total:
+        place = {"limit": 100, "offset": len(ids)}
+        reply = page.get("/api/images", params=place).json()
+        ids += [image["id"] for image in reply["images"]]
+        total = reply["total"]
+    return ids
 
 
 # Adding
