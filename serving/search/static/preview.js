@@ -57,11 +57,17 @@ function actions(query, route, item) {
   // Images are removed from the first index; another index may have the same id.
   const isOfFirst = [undefined, gallery.info.indexes[0].name].includes(route.options.index);
   if (query.kind === "like" && gallery.info.can_edit && isOfFirst) {
-    const remove = button("Remove", "small-button", () =>
-      askToRemove(item, { from: remove, onRemoved: () => go(addressOf("start")) }));
-    made.push(remove);
+    made.push(button("Remove", "small-button", () => askToRemoveQuery(item)));
   }
   return made;
+}
+
+// The button is replaced when the search ends, so that the address tells what is shown.
+function askToRemoveQuery(item) {
+  const { hash } = location;
+  askToRemove(item, {
+    isShown: () => location.hash === hash, onRemoved: () => go(addressOf("start")),
+  });
 }
 
 // The frame has the shape of the image, so that the region fits it.

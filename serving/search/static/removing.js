@@ -13,14 +13,14 @@ let asked = null;
 export function removeButton(image, onRemoved) {
   if (!gallery.info.can_edit) return [];
   const made = button("Remove", "card-remove", () =>
-    askToRemove(image, { from: made, onRemoved }));
+    askToRemove(image, { isShown: () => made.checkVisibility(), onRemoved }));
   made.setAttribute("aria-label", `Remove ${image.id}`);
   return [made];
 }
 
-// `from` is the button that was pressed; `onRemoved` removes the image from its view.
-export function askToRemove(image, { from, onRemoved }) {
-  asked = { image, from, onRemoved };
+// `isShown` tells whether the view still shows the image; `onRemoved` removes it there.
+export function askToRemove(image, { isShown, onRemoved }) {
+  asked = { image, isShown, onRemoved };
   showImage(byId("remove-image"), image.url, { isHidden: true });
   byId("remove-name").textContent = image.id;
   byId("remove-error").hidden = true;
@@ -37,7 +37,7 @@ function setBusy(isBusy) {
 
 async function remove() {
   const question = asked;
-  const { image, from, onRemoved } = question;
+  const { image, isShown, onRemoved } = question;
   setBusy(true);
   try {
     await ask(withParameters("api/images", { id: image.id }), { method: "DELETE" });
@@ -49,7 +49,7 @@ async function remove() {
   forgetSamples();
   const reloading = reloadGallery();
   // The view may have been left, or shown again as it was before the removal.
-  if (from.checkVisibility()) onRemoved();
+  if (isShown()) onRemoved();
   else showAnew();
   await reloading.catch(() => {});  // the image is removed; the counts come later
 }

@@ -218,6 +218,19 @@ def test_a_removal_that_failed_after_its_question_was_put_away_is_told(visit):
     expect(status(page)).to_contain_text("red/paler.png was not removed.")
 
 
+def test_a_query_removed_while_its_search_ends_leaves_its_view(visit):
+    page = visit()
+    held = Held(page, "**/api/search")
+    with page.expect_request("**/api/search"):
+        go(page, "#like/blue%2Fpale.png")
+    page.get_by_role("button", name="Remove", exact=True).click()
+    held.let_go()
+    expect(page.locator(".hits .card").first).to_be_attached()
+    page.locator("#remove-confirm").click()
+    expect(page).to_have_url(re.compile("#start$"))
+    expect(page.locator("#strip .card").first).to_be_visible()
+
+
 # A gallery behind a token, whose images are fetched by the page
 
 
