@@ -18,6 +18,24 @@ from tfdml.index import ExactIndex, MilvusIndex, ScannIndex, SearchResult
 METHODS = {"brute": "exact", "hashing": "hashing", "tree": "tree"}  # of ScaNN
 KINDS = os.environ.get("INDEX_KINDS", "exact scann milvus").split()
 ROWS = 48  # for which ScaNN trains codes, and scores all rows exactly in the end
+ATTRIBUTES = {
+    "class": ["cat", "dog", "cat", None, "", "Straße"] + [None] * 42,
+    "year": [1999, 2004, None, 2004, -(2**63) + 1, 2**63 - 1] + [None] * 42,
+    "price": [0.5, None, 10.0, 1e-3, 10.0, -2.5] + [None] * 42,
+    "sold": [True, False, None, True, False, False] + [None] * 42,
+}
+IDS = {
+    "string": [
+        "Straße/ü.png", "b", 'c "quoted"', "d\\e", "it's", "", " ", "a\ufffd", "👟" * 9,
+        *(f"item {row}" for row in range(ROWS - 9)),
+    ],
+    "integer": [7, -3, 0, 2**62, 12, -(2**63) + 1, 2**63 - 1, *range(20, ROWS + 13)],
+}  # fmt: skip
+ID_KINDS = pytest.mark.parametrize("id_kind", list(IDS))
+NASTY = [
+    'a"b', "a'b", "a\\", '\\" or true or "', '"] or id != "', "{name}", "%", "a\nb",
+    "a\r\tb", "\x01\x7f", "", " ", "Straße", "鞋", "👟", "\u2028", "null", "True",
+]  # fmt: skip
 _CLASSES = {"exact": ExactIndex, "milvus": MilvusIndex}
 _names = (f"gallery_{number}" for number in itertools.count())
 
@@ -36,8 +54,12 @@ class Builder:
 
     def __call__(self, embeddings, ids=None, attributes=None, **options):
         if not self.is_local:
-            options |= {"uri": self._path, "collection": next(_names)}
-            options |= {"index_type": "FLAT"}  # the exact one
+            options = {
+                "uri": self._path,
+                "collection": next(_names),
+                "index_type": "FLAT",  # the exact one
+                "timeout": 30,
+            } | options
         index = self.index_class.build(embeddings, ids, attributes, **options)
         self._open.append(index)
         return index
@@ -58,7 +80,7 @@ def drawn(rows=ROWS, dimension=5, seed=0):
     return np.random.default_rng(seed).normal(size=(rows, dimension)).astype("float32")
 
 
-def score(a, b, metric):
+def score(a, b, metric="cosine"):
     a, b = np.asarray(a, "float64"), np.asarray(b, "float64")
     lengths = np.sqrt((a * a).sum() * (b * b).sum()) if metric == "cosine" else 1
     return (a * b).sum() / lengths

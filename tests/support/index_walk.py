@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support.index_examples import assert_finds
-from tfdml.index import ExactIndex, Not
+from tfdml.index import ExactIndex, LocalIndex, Not
 
 DIMENSION = 5
 CLASSES = ["x", "y", "z", None]
@@ -58,17 +58,17 @@ WHERE = {
 
 
 class Walk:
-    """A random sequence of changes and searches of one index."""
+    """A random sequence of changes and searches of one index, which `build` makes."""
 
-    def __init__(self, index_class, metric, id_kind, seed, rows=0):
+    def __init__(self, build, metric, id_kind, seed, rows=0):
         self.rng = np.random.default_rng(seed)
         self.metric, self.model, self.names = metric, Model(), 0
-        self.exactly = index_class is ExactIndex
         self.id_kind = id_kind
         embeddings, ids, classes = self.new(rows)
-        self.index = index_class.build(
-            embeddings, ids, {"class": classes}, metric=metric
-        )
+        ids = ids if rows or id_kind == "integer" else np.empty(0, str)
+        self.index = build(embeddings, ids, {"class": classes}, metric=metric)
+        self.exactly = isinstance(self.index, ExactIndex)
+        self.is_local = isinstance(self.index, LocalIndex)
         self.model.add(ids, embeddings, classes)
 
     def embeddings(self, count):
@@ -133,6 +133,8 @@ class Walk:
         self.model.add(ids, embeddings, classes)
 
     def compact(self):
+        if not self.is_local:
+            return
         self.index.compact()
         stats = self.index.stats()
         assert (stats.details["added"], stats.details["removed"]) == (0, 0)
@@ -155,7 +157,7 @@ class Walk:
         index, rows = self.index, self.model.rows
         ids = list(rows)
         assert len(index) == len(rows)
-        assert index.ids.tolist() == ids
+        assert index.ids.tolist() == (ids if self.is_local else sorted(ids))
         items = index.get(ids)
         assert items.ids.tolist() == ids
         for (embedding, kind), found, attributes in zip(

@@ -8,10 +8,24 @@ import textwrap
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import tfdml
 from tfdml.index.scann import _index as scann_index
-from tfdml.index.scann import _searcher as scann_search
+from tfdml.index.scann._searcher import PreparedRows, ScannSearcher
+from tfdml.index.scann._settings import (
+    exact_settings,
+    hashing_settings,
+    tree_settings,
+)
+
+# Each is made to an index of ids 0, 1 and 2.
+CHANGES = {
+    "add": lambda index: index.add([[1, 1, 1]], [7]),
+    "update": lambda index: index.update([1], [[1, 1, 1]]),
+    "remove": lambda index: index.remove([1]),
+}
+EACH_CHANGE = pytest.mark.parametrize("name", CHANGES)
 
 
 def run_python(code, *arguments):
@@ -73,9 +87,9 @@ def rewrite_array(folder, name, array):
 def settings_of(method, rows, unit):
     """Return settings with a method, for a gallery of any size."""
     return {
-        "exact": scann_search.exact_settings("a test"),
-        "hashing": scann_search.hashing_settings("a test"),
-        "tree": scann_search.tree_settings(rows, "a test", unit=unit),
+        "exact": exact_settings("a test"),
+        "hashing": hashing_settings("a test"),
+        "tree": tree_settings(rows, "a test", unit=unit),
     }[method]
 
 
@@ -84,8 +98,8 @@ def build_with(method):
 
     def build(cls, gallery, metric, **options):
         unit = metric == "cosine"
-        return scann_search.ScannSearcher.of_rows(
-            scann_search.PreparedRows(gallery, unit=unit),
+        return ScannSearcher.of_rows(
+            PreparedRows(gallery, unit=unit),
             # It takes 16 rows at least to train codes.
             settings_of(method if len(gallery) >= 40 else "exact", len(gallery), unit),
         )

@@ -48,6 +48,14 @@ def check_count(ids: NDArray[Any], rows: int) -> None:
         )
 
 
+def check_update(embeddings: object, attributes: object) -> None:
+    """Check that an update replaces something."""
+    if embeddings is None and attributes is None:
+        raise ValueError(
+            "`update` must be given `embeddings` or `attributes` to replace."
+        )
+
+
 def check_embed(embed: object) -> None:
     """Check that `embed` is a function or None."""
     if embed is not None and not callable(embed):

@@ -78,6 +78,24 @@ class Index(ABC):
     """
 
     embed: Embed | None = None
+    _dimension: int
+    _metric: Metric
+    _model_fingerprint: str
+
+    @property
+    def dimension(self) -> int:
+        """The number of columns of the gallery and of queries."""
+        return self._dimension
+
+    @property
+    def metric(self) -> Metric:
+        """`"cosine"` or `"dot_product"`."""
+        return self._metric
+
+    @property
+    def model_fingerprint(self) -> str:
+        """The fingerprint given to `build`, or an empty string."""
+        return self._model_fingerprint
 
     @abstractmethod
     def add(
@@ -199,7 +217,10 @@ class Index(ABC):
     @property
     @abstractmethod
     def ids(self) -> NDArray[Any]:
-        """The ids of all items, `[N]`, a copy; an index in memory keeps their order."""
+        """The ids of all items, `[N]`, a copy.
+
+        Their order is the index's own. It changes with the items alone.
+        """
 
     @abstractmethod
     def get(self, ids: Ids) -> Items:

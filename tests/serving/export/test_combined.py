@@ -35,7 +35,7 @@ from tests.support.small_images import write_shapes
 from tfdml.export import SavedEmbedder, read_description
 from tfdml.images import encode_png, read_image
 from tfdml.index import ScannIndex
-from tfdml.index.scann._searcher import ScannLimits
+from tfdml.index.scann._settings import ScannLimits
 from tfdml.neighbors import nearest_neighbors
 
 pytest.importorskip("scann")

@@ -1,4 +1,4 @@
-"""What the tests of the contract build with: an index of each kind in turn."""
+"""What the tests of indexes build with: for the contract, each kind in turn."""
 
 import os
 import sys
@@ -9,14 +9,13 @@ if "INDEX_KINDS" in os.environ:  # a process of its own, see test_out_of_process
     # ScaNN searches without it, and the process starts in a tenth of the time.
     sys.modules["tensorflow"] = None
 
-from tests.support.index_kinds import KINDS, Builder, drawn, skip_unless_installed
-
-ATTRIBUTES = {
-    "class": ["cat", "dog", "cat", None, "", "Straße"] + [None] * 42,
-    "year": [1999, 2004, None, 2004, -5, 2**53 + 1] + [None] * 42,
-    "price": [0.5, None, 10.0, 1e-3, 10.0, -2.5] + [None] * 42,
-    "sold": [True, False, None, True, False, False] + [None] * 42,
-}
+from tests.support.index_kinds import (
+    ATTRIBUTES,
+    KINDS,
+    Builder,
+    drawn,
+    skip_unless_installed,
+)
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +29,15 @@ def build(request, milvus_path):
     """Return what builds an index, of every kind in turn."""
     skip_unless_installed(request.param)
     builder = Builder(request.param, milvus_path)
+    yield builder
+    builder.close()
+
+
+@pytest.fixture
+def milvus(milvus_path):
+    """Return what builds an index in Milvus."""
+    skip_unless_installed("milvus")
+    builder = Builder("milvus", milvus_path)
     yield builder
     builder.close()
 

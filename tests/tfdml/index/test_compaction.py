@@ -142,7 +142,7 @@ def test_rows_added_while_it_is_built_again_are_built_in_too(eager, monkeypatch)
 
 
 def test_index_that_cannot_be_built_again_goes_on(eager, monkeypatch, caplog):
-    walk = Walk(ExactIndex, "cosine", "integer", seed=4, rows=3)
+    walk = Walk(ExactIndex.build, "cosine", "integer", seed=4, rows=3)
     tries = []
 
     def fail(gallery, searcher):
@@ -182,7 +182,7 @@ def test_change_is_made_where_no_thread_can_be_started(eager, monkeypatch, caplo
 
 @BOTH
 def test_changes_while_the_index_is_built_again_are_kept(index_class, monkeypatch):
-    walk = Walk(index_class, "cosine", "string", seed=5, rows=20)
+    walk = Walk(index_class.build, "cosine", "string", seed=5, rows=20)
     build_again = walk.index._build_again
 
     def changed_meanwhile(gallery, searcher):

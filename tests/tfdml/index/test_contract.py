@@ -1,30 +1,23 @@
 """What `Index` promises about searches and items, once over every kind of index."""
 
 import json
-import threading
 
 import numpy as np
 import pytest
 
 from tests.support.index_examples import METRICS
 from tests.support.index_kinds import (
+    ATTRIBUTES,
+    ID_KINDS,
+    IDS,
+    NASTY,
     ROWS,
     check,
     drawn,
     ranked,
 )
-from tests.tfdml.index.conftest import ATTRIBUTES
+from tests.support.threads import together
 from tfdml.index import Not, Range
-
-IDS = {
-    "string": [
-        "Straße/ü.png", "b", 'c "quoted"', "d\\e", "it's", "", " ", "a\ufffd", "👟" * 9,
-        *(f"item {row}" for row in range(ROWS - 9)),
-    ],
-    "integer": [7, -3, 0, 2**62, 12, -(2**63) + 1, 2**63 - 1, *range(20, ROWS + 13)],
-}  # fmt: skip
-ID_KINDS = pytest.mark.parametrize("id_kind", list(IDS))
-
 
 # Search
 
@@ -147,10 +140,6 @@ def holds(condition, value):
     return any(value == other for other in condition)
 
 
-NASTY = [
-    'a"b', "a'b", "a\\", '\\" or true or "', '"] or id != "', "{name}", "%", "a\nb",
-    "a\r\tb", "\x01\x7f", "", " ", "Straße", "鞋", "👟", "\u2028", "null", "True",
-]  # fmt: skip
 COLUMNS = {
     "class": [*NASTY, "shoe", "boot", None, "shoe", "zebra", None],
     "count": [3, -7, None, 0, 2**53 + 1, 2**63 - 1, -(2**63) + 1, 3] * 3,
@@ -261,20 +250,12 @@ def test_images_are_embedded_and_searched_for(build):
 
 def test_eight_threads_search_at_once(build, filled):
     queries = drawn(40, seed=1)
-    expected, errors = filled.search(queries, 10), []
+    expected = filled.search(queries, 10).ids.tolist()
 
     def search():
-        for _ in range(10):
-            found = filled.search(queries, 10)
-            if not (found.ids == expected.ids).all():
-                errors.append(found)
+        return [filled.search(queries, 10).ids.tolist() for _ in range(10)]
 
-    threads = [threading.Thread(target=search) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    assert together(*[search] * 8) == [[expected] * 10] * 8
 
 
 # What it holds

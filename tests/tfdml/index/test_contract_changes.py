@@ -1,15 +1,22 @@
 """What `Index` promises about changes and files, once over every kind of index."""
 
-import threading
 from functools import partial
 
 import numpy as np
 import pytest
 
 from tests.support.index_examples import METRICS
-from tests.support.index_kinds import ROWS, check, content, drawn
-from tests.tfdml.index.conftest import ATTRIBUTES
-from tests.tfdml.index.test_contract import ID_KINDS, IDS
+from tests.support.index_kinds import (
+    ATTRIBUTES,
+    ID_KINDS,
+    IDS,
+    ROWS,
+    check,
+    content,
+    drawn,
+)
+from tests.support.index_walk import Walk
+from tests.support.threads import meanwhile
 from tfdml.index import ExactIndex, IndexFileError, Not, Range, ScannIndex, load_index
 
 
@@ -450,70 +457,32 @@ def test_other_files_are_not_overwritten(build, tmp_path):
 # Many changes
 
 
-def test_any_changes_leave_what_a_dictionary_would_hold(build):
-    generator = np.random.default_rng(0)
-    steps = 200 if build.is_local else 40
-    items, classes = {}, {}
-    index = build(np.empty((0, 5)), np.empty(0, str))
-    for step in range(steps):
-        there = sorted(items)
-        few = generator.permutation(there)[: generator.integers(4)].tolist()
-        action = generator.integers(3 if items else 1)
-        rows = drawn(max(1, len(few)), seed=step + 100)
-        if build.is_local and step % 50 == 49:
-            index.compact()
-        if action == 0:
-            names = [f"{step}-{number}" for number in range(len(rows))]
-            values = generator.choice(["x", "y", None], len(rows)).tolist()
-            index.add(rows, names, {"class": values})
-        elif action == 1 and few:
-            names, values = few, generator.choice(["x", "z"], len(few)).tolist()
-            index.update(names, rows, {"class": values})
-        else:
-            index.remove(few)
-            for name in few:
-                del items[name], classes[name]
-            continue
-        items.update(zip(names, rows, strict=True))
-        classes.update(zip(names, values, strict=True))
-        assert len(index) == len(items)
-    queries = drawn(5, seed=1)
-    check(index.search(queries, 20), queries, items, 20)
-    for name in "xyz":
-        some = {i: row for i, row in items.items() if classes[i] == name}
-        check(index.search(queries, 9, where={"class": name}), queries, some, 9)
-    names = sorted(items)
-    found = index.get(names)
-    np.testing.assert_array_equal(found.embeddings, [items[name] for name in names])
+@pytest.mark.parametrize(
+    ("metric", "id_kind", "rows"),
+    [("cosine", "string", 0), ("dot_product", "integer", 45)],
+)
+def test_index_holds_and_finds_what_a_dictionary_holds(build, metric, id_kind, rows):
+    walk = Walk(build, metric, id_kind, seed=1, rows=rows)
+    for _ in range(40 if build.is_local else 15):
+        walk.step()
 
 
 def test_searches_go_on_while_others_change_the_index(build):
     rows = drawn(40)
     index = build(rows, attributes={"kept": [True] * 40})
-    errors, done = [], threading.Event()
 
     def search():
-        try:
-            while not done.is_set():
-                result = index.search(rows, 1, where={"kept": True})
-                # Milvus has no transactions: a search sees part of an update.
-                own = slice(None) if build.is_local else slice(4, None)
-                assert result.ids[own, 0].tolist() == list(range(40))[own]
-                index.stats()
-                index.get([4, 5])
-        except BaseException as error:
-            errors.append(error)
+        result = index.search(rows, 1, where={"kept": True})
+        # Milvus has no transactions: a search sees part of an update.
+        own = slice(None) if build.is_local else slice(4, None)
+        assert result.ids[own, 0].tolist() == list(range(40))[own]
+        index.stats()
+        index.get([4, 5])
 
-    threads = [threading.Thread(target=search) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for step in range(60 if build.is_local else 8):
-        index.add(rows[:2] * 2, [100 + step, 200 + step], {f"new {step}": [1, 2]})
-        index.update([3], rows[3:4] * 2)
-        index.remove([100 + step])
-        if build.is_local and step % 20 == 0:
-            index.compact()
-    done.set()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    with meanwhile(*[search] * 3):
+        for step in range(60 if build.is_local else 8):
+            index.add(rows[:2] * 2, [100 + step, 200 + step], {f"new {step}": [1, 2]})
+            index.update([3], rows[3:4] * 2)
+            index.remove([100 + step])
+            if build.is_local and step % 20 == 0:
+                index.compact()

@@ -1,14 +1,15 @@
-"""Changes of a saved index: locks, kills, interrupts, folders that go away."""
+"""Changes of a saved index: locks, kills, folders that go away.
 
-import errno
-import linecache
-import os
+`test_faults.py` has the disks that fail.
+"""
+
+import contextlib
 import random
 import shutil
 import subprocess
 import sys
 import threading
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,23 +17,16 @@ import pytest
 from benchmarks.search.killed_index import ROOT, compared, kill_at_random
 from tests.support.index_examples import BOTH
 from tests.support.saved_indexes import (
+    CHANGES,
+    EACH_CHANGE,
     items_of,
     log_file,
     run_python,
     snapshot,
 )
+from tests.support.threads import meanwhile, together
 from tfdml.index import ExactIndex, IndexFileError, LockedError, load_index
 from tfdml.index.rows import _growing_array as growing
-from tfdml.index.rows import _table as table
-from tfdml.index.storage import _log as log
-
-# Each is made to an index of ids 0, 1 and 2.
-CHANGES = {
-    "add": lambda index: index.add([[1, 1, 1]], [7]),
-    "update": lambda index: index.update([1], [[1, 1, 1]]),
-    "remove": lambda index: index.remove([1]),
-}
-EACH_CHANGE = pytest.mark.parametrize("name", CHANGES)
 
 
 @pytest.fixture
@@ -49,13 +43,9 @@ def folder(tmp_path):
     return tmp_path / "index"
 
 
-# What is there after a load
-
-
-@EACH_CHANGE
-def test_change_is_there_as_soon_as_it_has_returned(name, saved, folder):
-    CHANGES[name](saved)
-    assert items_of(load_index(folder)) == items_of(saved)
+def same(folder, index):
+    """Whether a load finds what an index holds."""
+    return items_of(load_index(folder)) == items_of(index)
 
 
 def test_index_that_was_never_saved_has_no_files(tmp_path, monkeypatch):
@@ -139,7 +129,7 @@ def test_changes_that_are_read_again_copy_the_marks_of_the_rows_once(
 
     with monkeypatch.context() as patched:
         patched.setattr(growing.GrowingArray, "copied", counted)
-        assert items_of(load_index(folder)) == items_of(saved)
+        assert same(folder, saved)
         assert len(copies) == 1
     # Those that search meanwhile see all of them at once.
     before = reader._table.snapshot
@@ -214,21 +204,21 @@ def test_save_does_not_replace_what_another_has_saved_since(
     saved.close()
     reader, other = load_index(folder), load_index(folder)
     if is_changed:
-        CHANGES["add"](reader)
-        reader.close()
-        other.remove([0])  # which it has taken up before
-    other.add([[1, 2, 3]], [8])
-    other.save(folder)
-    other.close()
+        with reader:
+            CHANGES["add"](reader)
+    with other:
+        if is_changed:
+            other.remove([0])  # which it has taken up before
+        other.add([[1, 2, 3]], [8])
+        other.save(folder)
     before = snapshot(folder)
-    for _ in range(2):
+    (tmp_path / "link").symlink_to(folder)  # the name of the folder does not matter
+    for place in (folder, tmp_path / "link"):
         with pytest.raises(IndexFileError, match=r"replaced by another.*to another"):
-            reader.save(folder)
+            reader.save(place)
         assert snapshot(folder) == before
     reader.save(tmp_path / "other")  # nothing of its own is lost either
-    assert items_of(load_index(tmp_path / "other")) == items_of(reader)
-    # Nor does the name of the folder matter.
-    (tmp_path / "link").symlink_to(folder)
+    assert same(tmp_path / "other", reader)
     linked = load_index(tmp_path / "link")
     with load_index(folder) as third:
         third.save(folder)
@@ -240,7 +230,7 @@ def test_save_to_a_folder_that_is_gone_begins_anew(saved, folder):
     reader = load_index(folder)
     shutil.rmtree(folder)
     reader.save(folder)
-    assert items_of(load_index(folder)) == items_of(saved)
+    assert same(folder, saved)
     # Of what stands there since, it is not the owner.
     shutil.rmtree(folder)
     ExactIndex.build(np.eye(5)).save(folder)
@@ -267,53 +257,36 @@ def test_earlier_copy_in_the_place_of_a_folder_is_not_written_to(
 
 def test_whoever_saves_at_the_same_time_loses_nothing(saved, folder):
     saved.close()
-    refused = []
 
     def add_and_save(number):
         while True:
-            index = load_index(folder)
-            try:
-                index.add([[number, 2, 3]], [number])
-                index.save(folder)
-            except (LockedError, IndexFileError) as error:
-                refused.append(error)
-                if number in index:
-                    return  # the change was made, and the save refused
-            else:
-                return
-            finally:
-                index.close()
+            with load_index(folder) as index:
+                try:
+                    index.add([[number, 2, 3]], [number])
+                    index.save(folder)
+                except (LockedError, IndexFileError):
+                    if number not in index:
+                        continue
+                return  # the change was made, even if the save was refused
 
-    threads = [threading.Thread(target=add_and_save, args=(n,)) for n in range(10, 14)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(*(partial(add_and_save, number) for number in range(10, 14)))
     assert load_index(folder).ids.tolist()[:3] == [0, 1, 2]
     assert set(load_index(folder).ids.tolist()) == {0, 1, 2, *range(10, 14)}
 
 
 def test_readers_that_save_at_the_same_time_lose_no_change_of_each_other(saved, folder):
     saved.close()
-    readers = [load_index(folder) for _ in range(6)]
-    start, kept = threading.Barrier(6), []
+    start = threading.Barrier(6)
 
-    def save_and_add(number):
+    def save_and_add(reader, number):
         start.wait()
-        try:
-            readers[number].save(folder)
-            readers[number].add([[number, 1, 1]], [10 + number])
-        except (LockedError, IndexFileError):
-            return
-        finally:
-            readers[number].close()
-        kept.append(10 + number)
+        with reader, contextlib.suppress(LockedError, IndexFileError):
+            reader.save(folder)
+            reader.add([[number, 1, 1]], [number])
+            return number
 
-    threads = [threading.Thread(target=save_and_add, args=(n,)) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    readers = [partial(save_and_add, load_index(folder), n) for n in range(10, 16)]
+    kept = set(together(*readers)) - {None}
     assert kept
     assert set(load_index(folder).ids.tolist()) == {0, 1, 2, *kept}
 
@@ -330,49 +303,37 @@ def test_one_thread_at_a_time_writes_to_the_log(saved, folder):
         for number in range(20):
             saved.add([[thread, number, 1]], [100 * thread + number])
 
-    threads = [threading.Thread(target=add, args=(n,)) for n in range(1, 6)]
-    for thread in threads:
-        thread.start()
-    for _ in range(3):
-        saved.save(folder)
-    for thread in threads:
-        thread.join()
-    loaded = load_index(folder)
-    assert items_of(loaded) == items_of(saved)
-    assert len(loaded) == 103
+    def save():
+        for _ in range(3):
+            saved.save(folder)
+
+    together(save, *(partial(add, number) for number in range(1, 6)))
+    assert same(folder, saved)
+    assert len(saved) == 103
 
 
 HOLDER = """
-    import sys
-    import numpy as np
-    from tfdml.index import load_index
-    index = load_index(sys.argv[1])
-    index.add([[1, 1, 1]], [7])
-    print("locked", flush=True)
-    sys.stdin.read()
+import sys
+from tfdml.index import load_index
+index = load_index(sys.argv[1])
+index.add([[1, 1, 1]], [7])
+print("locked", flush=True)
+sys.stdin.read()
 """
 
 
-def hold(folder):
-    """Start a process that has changed an index and does not let go of it."""
-    code = "\n".join(line[4:] for line in HOLDER.splitlines())
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(folder)],
+def test_lock_of_another_process_ends_with_it(saved, folder):
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(folder)],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    )
-    assert process.stdout.readline() == "locked\n"
-    return process
-
-
-def test_lock_of_another_process_ends_with_it(saved, folder):
-    with hold(folder) as process:
-        with pytest.raises(LockedError, match="another process"):
-            saved.remove([0])
-        with pytest.raises(LockedError, match="another process"):
-            saved.save(folder)
+    ) as process:
+        assert process.stdout.readline() == "locked\n"
+        for change in (lambda: saved.remove([0]), lambda: saved.save(folder)):
+            with pytest.raises(LockedError, match="another process"):
+                change()
         process.kill()
     saved.remove([0])
     assert saved.ids.tolist() == [1, 2, 7]  # what the killed one had added is there
@@ -386,25 +347,22 @@ def test_forked_process_neither_changes_nor_unlocks_the_index_of_its_parent(tmp_
         import numpy as np
         from tfdml.index import ExactIndex, LockedError, load_index
         folder = sys.argv[1]
+
+        def is_locked(index):
+            try:
+                index.remove([0])
+            except LockedError as error:
+                return str(error)
+
         index = ExactIndex.build(np.eye(3))
         index.save(folder)
         index.add([[1, 1, 1]], [7])
         if (child := os.fork()) == 0:
-            try:
-                index.add([[1, 1, 2]], [8])
-            except LockedError as error:
-                assert "forked" in str(error), error
-            else:
-                os._exit(1)
+            told = is_locked(index)
             index.close()
-            os._exit(0)
+            os._exit("forked" not in told)
         assert os.waitpid(child, 0)[1] == 0
-        try:
-            load_index(folder).remove([0])
-        except LockedError:
-            pass
-        else:
-            raise SystemExit("the child has unlocked it")
+        assert is_locked(load_index(folder)), "the child has unlocked it"
         index.add([[1, 1, 3]], [9])
         if (child := os.fork()) == 0:
             os.read(0, 1)
@@ -437,7 +395,7 @@ def test_folder_that_is_deleted_takes_no_change(name, saved, folder):
         assert index.search(np.eye(3), k=1).ids.tolist() == [[0], [1], [2]]
     saved.save(folder)
     CHANGES[name](saved)
-    assert items_of(load_index(folder)) == items_of(saved)
+    assert same(folder, saved)
 
 
 def test_folder_that_is_moved_while_open_takes_changes_where_it_is(
@@ -478,23 +436,17 @@ def test_log_that_somebody_else_wrote_to_takes_no_change(saved, folder):
 
 
 def test_copy_of_a_folder_that_is_being_changed_loads(saved, folder, tmp_path):
-    stop, allowed, done = threading.Event(), threading.Semaphore(0), []
+    allowed, done, rng = threading.Semaphore(0), [10], np.random.default_rng(0)
 
     def change():
-        rng = np.random.default_rng(0)
-        number = 10
-        while allowed.acquire() and not stop.is_set():
-            count = int(rng.integers(1, 40))
-            ids = list(range(number, number + count))
-            saved.add(rng.normal(size=(count, 3)), ids)
-            number += count
-            done.append(number)
+        if allowed.acquire(timeout=0.1):
+            ids = [*range(done[-1], done[-1] + int(rng.integers(1, 40)))]
+            saved.add(rng.normal(size=(len(ids), 3)), ids)
+            done.append(ids[-1] + 1)
 
-    thread = threading.Thread(target=change)
-    thread.start()
-    try:
+    with meanwhile(change):
         for copy in range(10):
-            least = done[-1] if done else 10
+            least = done[-1]
             allowed.release(20)  # while it is copied and loaded
             shutil.copytree(folder, tmp_path / f"copy-{copy}")
             ids = load_index(tmp_path / f"copy-{copy}").ids.tolist()
@@ -503,150 +455,7 @@ def test_copy_of_a_folder_that_is_being_changed_loads(saved, folder, tmp_path):
             # A reader sees a whole number of changes too.
             ids = load_index(folder).ids.tolist()
             end, known = ids[-1] + 1, list(done)
-            assert len(ids) == 3 or end in known or end > max(known, default=10)
-    finally:
-        stop.set()
-        allowed.release()
-        thread.join()
-
-
-# Failing disks and interrupts
-
-
-class HalfWritten:
-    """A log of which half a record is written before an error."""
-
-    def __init__(self, file, error):
-        self._file, self._error = file, error
-
-    def __getattr__(self, name):
-        return getattr(self._file, name)
-
-    def write(self, content):
-        self._file.write(bytes(content)[:20])
-        raise self._error
-
-
-FULL = OSError(errno.ENOSPC, "No space left on device")
-
-
-@pytest.mark.parametrize("error", [FULL, KeyboardInterrupt(), MemoryError()])
-@EACH_CHANGE
-def test_change_that_is_half_written_is_not_made(name, error, saved, folder):
-    # `test_faults.py` has all the other steps.
-    saved.add([[1, 2, 3]], [5])
-    before, size = items_of(saved), log_file(folder).stat().st_size
-    written = saved._guarded._saved._log
-    file, written._file = written._file, HalfWritten(written._file, error)
-    with pytest.raises(type(error)):
-        CHANGES[name](saved)
-    written._file = file
-    assert items_of(saved) == before
-    assert log_file(folder).stat().st_size == size
-    assert items_of(load_index(folder)) == before
-    CHANGES[name](saved)  # there is space again
-    assert items_of(load_index(folder)) == items_of(saved) != before
-
-
-@EACH_CHANGE
-def test_change_of_which_nobody_knows_whether_it_was_written_is_looked_up(
-    name, saved, folder, monkeypatch
-):
-    # The disk fails, also when it is asked to take the change back.
-    saved.add([[1, 2, 3]], [5])
-    before = items_of(saved)
-
-    def broken(*arguments):
-        raise OSError(errno.EIO, "Input/output error")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", broken)
-        patched.setattr(log.ChangeLog, "cut", broken)
-        with pytest.raises(OSError, match="Input/output error"):
-            CHANGES[name](saved)
-        assert items_of(saved) == before
-    on_disk = items_of(load_index(folder))
-    saved.add([[3, 2, 1]], [6])  # it reads what is there first
-    found = items_of(load_index(folder))
-    assert found == items_of(saved)
-    assert found.keys() == on_disk.keys() | {6}
-
-
-@EACH_CHANGE
-@pytest.mark.parametrize(
-    ("error", "step"),
-    [
-        (KeyboardInterrupt, 11),
-        (MemoryError, 13),
-        pytest.param(KeyboardInterrupt, 1, marks=pytest.mark.full),
-        pytest.param(MemoryError, 1, marks=pytest.mark.full),
-    ],
-)
-def test_interrupt_anywhere_in_a_change_leaves_memory_and_disk_alike(
-    name, error, step, tmp_path, monkeypatch
-):
-    # Each line that a change runs is interrupted in turn, until it runs to its end.
-    monkeypatch.setattr(os, "fsync", lambda handle: None)  # nothing here is killed
-    made = []
-    for line in range(1, 2000, step):
-        folder = tmp_path / str(line)
-        index = ExactIndex.build(np.eye(3), attributes={"class": ["x", "y", None]})
-        index.save(folder)
-        index.add([[1, 2, 3]], [5], {"class": ["new"]})
-        before = items_of(index)
-        ended = interrupted_at(line, error, lambda: CHANGES[name](index))  # noqa: B023
-        after = items_of(index)
-        assert items_of(load_index(folder)) == after
-        if not ended:
-            made.append(after != before)
-            if after == before:
-                CHANGES[name](index)
-            # Nothing half-made shows up later.
-            index.add([[5, -5, 1], [-6, 6, 1]], [20, 21], {"class": ["z", None]})
-            assert items_of(load_index(folder)) == items_of(index)
-            rows = index.get([20, 21]).embeddings
-            assert rows.tolist() == [[5, -5, 1], [-6, 6, 1]]
-            found = index.search(rows, k=1).ids[:, 0].tolist()
-            assert found == [20, 21]
-        index.close()
-        shutil.rmtree(folder)
-        if ended:
-            break
-    assert ended
-    assert made.count(False) > 60 // step
-
-
-PACKAGE = str(Path(table.__file__).parent)
-# What runs from here on has been told to clean up, or is Python's own.
-CLEANING = {"_take_back", "cut", "restore", "reset", "close", "made", "<lambda>"}
-
-
-def interrupted_at(line, error, action):
-    """Raise an error at the so-manyeth line of the index's code; tell if it ended."""
-    left = line
-
-    def trace(frame, event, argument):
-        nonlocal left
-        if not frame.f_code.co_filename.startswith(PACKAGE):
-            return None
-        if frame.f_code.co_name in CLEANING:
-            return None
-        code = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-        # At the end of a `with`, CPython 3.11 is there before it lets go of the lock.
-        if event == "line" and not code.lstrip().startswith("with "):
-            left -= 1
-            if left == 0:
-                raise error
-        return trace
-
-    sys.settrace(trace)
-    try:
-        action()
-    except error:
-        return False
-    finally:
-        sys.settrace(None)
-    return True
+            assert len(ids) == 3 or end in known or end > known[-1]
 
 
 # Kills

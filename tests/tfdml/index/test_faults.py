@@ -2,14 +2,23 @@
 
 import contextlib
 import errno
+import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.support.faults import each_step
-from tests.support.saved_indexes import items_of, run_python
-from tfdml.index import ExactIndex, IndexFileError, load_index
+from tests.support.saved_indexes import (
+    CHANGES,
+    EACH_CHANGE,
+    items_of,
+    log_file,
+    run_python,
+)
+from tfdml.index import ExactIndex, IndexFileError, load_index, rows
+from tfdml.index.storage import ChangeLog
 
 ERRORS = {
     "full disk": OSError(errno.ENOSPC, "No space left on device"),
@@ -107,52 +116,127 @@ def test_save_that_is_killed_at_any_step_leaves_the_old_index_or_the_new(
     in_another_process(f"check_saves(folder, {before!r}, 'kill')", tmp_path / "index")
 
 
-CHANGES = {
-    "add": lambda index: index.add([[1, 1, 1]], [7]),
-    "update": lambda index: index.update([1], [[1, 1, 1]]),
-    "remove": lambda index: index.remove([1]),
-}
+def changed(folder):
+    """Save an index with a change in its log."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with ExactIndex.build(np.eye(3), attributes={"class": ["x", "y", None]}) as index:
+        index.save(folder)
+        index.add([[1, 2, 3]], [5], {"class": ["new"]})
+    return load_index(folder)
 
 
-def check_changes(folder, name, stop):
-    """Load, change and close an index, stopped at each step."""
-
-    def prepare():
-        shutil.rmtree(folder, ignore_errors=True)
-        with ExactIndex.build(np.eye(3), attributes={"class": ["x", "y", None]}) as one:
-            one.save(folder)
-            one.add([[1, 2, 3]], [5])
-        return load_index(folder)
-
-    seen = []
+def check_changes(folder, name, stop, **steps):
+    """Load and change an index, stopped at each step; return how often it was."""
+    with changed(folder) as index:
+        before = items_of(index)
+        CHANGES[name](index)
+        made = items_of(index)
+    indexes = []
 
     def change(index):
-        seen.append((items_of(index), index))
+        indexes.append(index)
         CHANGES[name](index)
 
-    for was_stopped in each_step(prepare, change, stop):
-        if stop == "kill":  # the list was filled in the other process
-            seen.append((items_of(prepare()), None) if not seen else seen[-1])
-        before, index = seen[-1]
+    runs = 0
+    for was_stopped in each_step(lambda: changed(folder), change, stop, **steps):
+        runs += 1
         after = items_of(load_index(folder))
-        if index is not None:
+        assert after in ([before, made] if was_stopped else [made])
+        if stop == "kill":
+            indexes.append(load_index(folder))  # the next writer goes on
+        with indexes.pop() as index:
             assert items_of(index) == after
-            if not was_stopped:
-                assert after != before
-            elif after == before:
+            if after == before:
                 CHANGES[name](index)
-                assert items_of(load_index(folder)) == items_of(index) != before
-            index.close()
-        else:
-            with load_index(folder) as again:
-                again.add([[3, 2, 1]], [8])  # the next writer goes on
-            assert items_of(load_index(folder)).keys() == after.keys() | {8}
+            # Nothing half-made shows up later.
+            index.add([[5, -5, 1], [-6, 6, 1]], [20, 21], {"class": ["z", None]})
+            assert items_of(load_index(folder)) == items_of(index)
+            assert items_of(index).items() > made.items()
+            rows = index.get([20, 21]).embeddings
+            assert index.search(rows, k=1).ids[:, 0].tolist() == [20, 21]
+    return runs
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@EACH_CHANGE
 @EACH_ERROR
 def test_change_that_fails_at_any_step_is_made_or_not(name, stop, tmp_path):
-    check_changes(tmp_path / "index", name, stop)
+    assert check_changes(tmp_path / "index", name, stop) > 5
+
+
+@EACH_CHANGE
+@pytest.mark.parametrize(
+    ("stop", "every"),
+    [
+        (KeyboardInterrupt(), 11),
+        (MemoryError(), 13),
+        pytest.param(KeyboardInterrupt(), 1, marks=pytest.mark.full),
+        pytest.param(MemoryError(), 1, marks=pytest.mark.full),
+    ],
+)
+def test_change_that_is_interrupted_at_any_line_is_made_or_not(
+    name, stop, every, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # nothing here is killed
+    code = str(Path(rows.__file__).parent)
+    runs = check_changes(tmp_path / "index", name, stop, code=code, every=every)
+    assert runs > 60 // every
+
+
+class HalfWritten:
+    """A log of which half a record is written before an error."""
+
+    def __init__(self, file, error):
+        self._file, self._error = file, error
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+    def write(self, content):
+        self._file.write(bytes(content)[:20])
+        raise self._error
+
+
+@EACH_CHANGE
+@pytest.mark.parametrize("stop", [*ERRORS.values(), MemoryError()])
+def test_change_that_is_half_written_is_not_made(name, stop, tmp_path):
+    with changed(tmp_path) as index:
+        index.add([[1, 2, 3]], [6])
+        before, size = items_of(index), log_file(tmp_path).stat().st_size
+        written = index._guarded._saved._log
+        file, written._file = written._file, HalfWritten(written._file, stop)
+        with pytest.raises(type(stop)):
+            CHANGES[name](index)
+        written._file = file
+        assert items_of(index) == items_of(load_index(tmp_path)) == before
+        assert log_file(tmp_path).stat().st_size == size
+        CHANGES[name](index)  # there is space again
+        assert items_of(load_index(tmp_path)) == items_of(index) != before
+
+
+@EACH_CHANGE
+def test_change_of_which_nobody_knows_whether_it_was_written_is_looked_up(
+    name, tmp_path, monkeypatch
+):
+    # The disk fails, also when it is asked to take the change back.
+    index = changed(tmp_path)
+    index.add([[1, 2, 3]], [6])
+    before = items_of(index)
+
+    def broken(*arguments):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", broken)
+        patched.setattr(ChangeLog, "cut", broken)
+        with pytest.raises(OSError, match="Input/output error"):
+            CHANGES[name](index)
+        assert items_of(index) == before
+    on_disk = items_of(load_index(tmp_path))
+    with index:
+        index.add([[3, 2, 1]], [8])  # it reads what is there first
+        found = items_of(load_index(tmp_path))
+        assert found == items_of(index)
+        assert found.keys() == on_disk.keys() | {8}
 
 
 @pytest.mark.slow

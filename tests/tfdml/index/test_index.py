@@ -13,7 +13,7 @@ from tests.support.saved_indexes import run_python, use_method
 from tfdml.index import ExactIndex, ScannIndex
 from tfdml.index.local import _exact as exact
 from tfdml.index.scann import _index as scann
-from tfdml.index.scann._searcher import choose_settings
+from tfdml.index.scann._settings import choose_settings
 from tfdml.neighbors import _exact as neighbors
 from tfdml.neighbors import nearest_neighbors
 

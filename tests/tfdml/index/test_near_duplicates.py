@@ -1,14 +1,13 @@
 """Near-duplicates of any index, against all pairs compared one by one."""
 
 import itertools
-import threading
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.index_kinds import Builder, skip_unless_installed
+from tests.support.index_kinds import score
 from tests.support.refuses import refusals, refuses
 from tfdml.index import ExactIndex, ScannIndex, SearchResult, near_duplicates
 
@@ -21,12 +20,6 @@ def families(sizes, dimension=8, noise=0.05, seed=0):
     centers = np.repeat(rng.normal(size=(len(sizes), dimension)), sizes, axis=0)
     points = centers + noise * rng.normal(size=centers.shape)
     return rng.permutation(points).astype(np.float32)
-
-
-def score(a, b, metric="cosine"):
-    a, b = a.astype(np.float64), b.astype(np.float64)
-    lengths = np.sqrt((a * a).sum() * (b * b).sum()) if metric == "cosine" else 1
-    return float((a * b).sum() / lengths)
 
 
 def all_pairs(rows, ids, threshold, metric="cosine"):
@@ -215,14 +208,6 @@ def test_removed_item_is_in_no_group_and_a_group_that_it_held_together_is_two():
     assert "c" not in {*found.pairs.first, *found.pairs.second}
 
 
-@pytest.fixture
-def milvus(milvus_path):
-    skip_unless_installed("milvus")
-    builder = Builder("milvus", milvus_path)
-    yield builder
-    builder.close()
-
-
 @pytest.mark.parametrize(("metric", "threshold"), THRESHOLDS)
 def test_index_in_milvus_has_the_same_pairs(milvus, metric, threshold):
     rows = families([1, 2, 3, 9, 5, 1, 4], dimension=4)
@@ -279,17 +264,31 @@ def test_item_crowded_out_by_its_equals_has_no_more_pairs_than_others():
     assert found.groups == [tuple(range(10))]
 
 
+class Altered(ExactIndex):
+    """An index whose answers a test alters."""
+
+    def search(self, queries, k=10, **options):
+        found = super().search(queries, k, **options)
+        return SearchResult(*self.alter(np.asarray(queries), *found))
+
+
+def altered(rows, alter):
+    index = Altered.build(rows)
+    index.alter = alter
+    return index
+
+
+def short(queries, ids, scores):
+    return ids[:, :3], scores[:, :3]
+
+
 def test_higher_score_of_both_sides_counts():
     # As rounding may have it in an approximate index.
-    class Rounding(ExactIndex):
-        calls = 0
-
-        def search(self, *arguments, **options):
-            self.calls += 1
-            ids, scores = super().search(*arguments, **options)
-            return SearchResult(ids, scores - (0.01 if self.calls in (1, 4) else 0))
-
-    index = Rounding.build(np.eye(2)[[0, 0, 1, 1]])
+    lower = iter([0.01, 0, 0, 0.01])
+    index = altered(
+        np.eye(2)[[0, 0, 1, 1]],
+        lambda queries, ids, scores: (ids, scores - next(lower)),
+    )
     found = near_duplicates(index, threshold=0.98, batch_size=1)
     assert found_pairs(found) == {(0, 1): 1, (2, 3): 1}
 
@@ -302,35 +301,23 @@ def test_one_item_with_many_neighbors_is_found_from_the_others():
     assert sorted(found_pairs(found)) == [(0, other) for other in range(1, 7)]
 
 
-class Short(ExactIndex):
-    """An index that finds few for one query, and so for all of its batch."""
-
-    def search(self, queries, k=10, **options):
-        ids, scores = super().search(queries, k, **options)
-        return SearchResult(ids[:, :3], scores[:, :3])
-
-
 @pytest.mark.parametrize(("others", "complete"), [(2, False), (1, True)])
 def test_items_of_which_the_search_gave_few_are_complete_only_if_it_was_enough(
     others, complete
 ):
-    rows = np.repeat(np.eye(6), 1 + others, axis=0)
-    found = near_duplicates(Short.build(rows), neighbors=10)
+    index = altered(np.repeat(np.eye(6), 1 + others, axis=0), short)
+    found = near_duplicates(index, neighbors=10)
     assert found.complete == complete
     assert len(found.groups) == 6
 
 
 def test_item_of_which_the_search_gives_few_cuts_no_others():
-    class Poor(ExactIndex):
-        def search(self, queries, k=10, **options):
-            ids, scores = super().search(queries, k, **options)
-            has_poor = (np.asarray(queries) == rows[7]).all(axis=1).any()
-            return SearchResult(
-                *(of[:, : 2 if has_poor else k] for of in (ids, scores))
-            )
+    def poor(queries, ids, scores):
+        width = 2 if (queries == rows[7]).all(axis=1).any() else None
+        return ids[:, :width], scores[:, :width]
 
     rows = families([9] * 4, noise=0.02)
-    found = near_duplicates(Poor.build(rows), neighbors=12)
+    found = near_duplicates(altered(rows, poor), neighbors=12)
     # Those that the one item misses are found from the others.
     assert found_pairs(found).keys() == all_pairs(rows, list(range(36)), 0.95).keys()
     assert found.complete
@@ -341,30 +328,7 @@ def test_small_gallery_of_equal_items_is_complete_where_all_were_seen():
     assert near_duplicates(index, neighbors=20).complete
     assert near_duplicates(index, neighbors=4).complete
     assert not near_duplicates(index, neighbors=3).complete
-    assert not near_duplicates(Short.build(np.ones((5, 3)))).complete
-
-
-def test_changes_from_another_thread_leave_a_result_of_items_that_stay():
-    rows = families([4] * 30, noise=0.01)
-    index = ExactIndex.build(rows)
-    done = threading.Event()
-
-    def change():
-        for item in range(0, 120, 3):
-            index.remove([item])
-            index.add(rows[item : item + 1], [1000 + item])
-        done.set()
-
-    thread = threading.Thread(target=change)
-    thread.start()
-    staying = set(range(120)) - set(range(0, 120, 3))
-    expected = {
-        pair for pair in all_pairs(rows, list(range(120)), 0.95) if set(pair) <= staying
-    }
-    while not done.is_set():
-        found = found_pairs(near_duplicates(index))
-        assert expected <= found.keys()
-    thread.join()
+    assert not near_duplicates(altered(np.ones((5, 3)), short)).complete
 
 
 @refusals(

@@ -193,17 +193,8 @@ def fewer_shortcuts(monkeypatch):
 
 
 @BOTH
-@METRICS
-@pytest.mark.parametrize("id_kind", ["integer", "string"])
-def test_index_holds_and_finds_what_a_dictionary_holds(index_class, metric, id_kind):
-    walk = Walk(index_class, metric, id_kind, seed=1)
-    for _ in range(25):
-        walk.step()
-
-
-@BOTH
 def test_large_parts_are_searched_like_a_dictionary(index_class, fewer_shortcuts):
-    walk = Walk(index_class, "cosine", "string", seed=2, rows=40)
+    walk = Walk(index_class.build, "cosine", "string", seed=2, rows=40)
     for _ in range(25):
         walk.step()
 
@@ -218,7 +209,7 @@ def test_many_steps_hold_and_find_what_a_dictionary_holds(
 ):
     if rows:
         request.getfixturevalue("fewer_shortcuts")
-    walk = Walk(index_class, metric, id_kind, seed, rows)
+    walk = Walk(index_class.build, metric, id_kind, seed, rows)
     for _ in range(150):
         walk.step()
 
@@ -261,7 +252,7 @@ def breaking_off(write, error):
 )
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
 def test_change_that_breaks_off_changes_nothing(where, name, error, monkeypatch):
-    walk = Walk(ExactIndex, "cosine", "string", seed=3, rows=10)
+    walk = Walk(ExactIndex.build, "cosine", "string", seed=3, rows=10)
     walk.add()
     embeddings, ids, classes = walk.new(3)
     for _ in range(2):

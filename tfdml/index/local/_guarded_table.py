@@ -7,7 +7,7 @@ searcher of all rows, and switches.
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfdml.index.local._changes import check_fits, of_kind, rows_of
 from tfdml.index.local._compaction import Compaction
 from tfdml.index.local._limits import Limits
 from tfdml.index.local._saved_folder import SavedFolder
-from tfdml.index.rows import Checked, IdMap, Snapshot, Table, kind_of
-from tfdml.index.storage import Change, LogError
+from tfdml.index.rows import IdMap, Ids, Snapshot, Table, banned_rows, check_exclude
+from tfdml.index.storage import Change
 
 BuildAgain = Callable[[NDArray[np.float32], Any], Any]
 """Rebuilds the searcher for other rows; it is None if there was none."""
@@ -72,6 +73,32 @@ class GuardedTable:
         with self._switch:
             yield self._table
 
+    def excluding(
+        self, exclude: Ids | Sequence[Ids] | None, queries: int
+    ) -> tuple[Snapshot, NDArray[np.bool_] | None, NDArray[np.int64] | None]:
+        """Return a snapshot, and which of its rows a search must not return.
+
+        Args:
+            exclude: As in `Index.search`.
+            queries: How many queries there are.
+
+        Returns:
+            The snapshot; which of its rows all queries may return, if not all; and the
+            rows that each query must not return, if any has one.
+        """
+        if exclude is None:
+            return self._table.snapshot, None, None
+        ids = check_exclude(exclude, queries, self._table.kind)
+        with self.reading() as table:
+            state = table.snapshot
+            if isinstance(ids, list):
+                banned = banned_rows([table.rows_of(own) for own in ids])
+                return state, None, banned
+            rows = table.rows_of(ids)
+        passed = np.ones(state.rows, np.bool_)
+        passed[rows[rows >= 0]] = False
+        return state, passed, None
+
     @contextmanager
     def changing(self) -> Iterator[Table]:
         """Keep other changes out, also by other processes; see `SavedFolder.lock`."""
@@ -118,17 +145,17 @@ class GuardedTable:
             table = self._table
             try:
                 for change in changes:
-                    _check_fits(change, table, self._dimension)
-                    table = _of_kind(change.ids, table)
-                    table.stage(*_rows_of(change, table))
+                    check_fits(change, table, self._dimension)
+                    table = of_kind(change.ids, table)
+                    table.stage(*rows_of(change, table))
             finally:
                 table.publish()
                 self._table = table
 
     def _apply(self, change: Change) -> None:
         with self._switch:
-            table = _of_kind(change.ids, self._table)
-            table.replace(*_rows_of(change, table))
+            table = of_kind(change.ids, self._table)
+            table.replace(*rows_of(change, table))
             self._table = table
 
     def compact(self, build_again: BuildAgain) -> None:
@@ -185,54 +212,3 @@ class GuardedTable:
         self._compaction.wait()
         with self._writing:
             self._saved.close()
-
-
-def _of_kind(ids: NDArray[Any], table: Table) -> Table:
-    """Return the table that ids are added to: the first of all decide on the kind."""
-    if not len(ids) or table.kind is not None:
-        return table
-    same = kind_of(table.snapshot.base_ids) == kind_of(ids)
-    return table if same else table.emptied(ids)
-
-
-def _rows_of(
-    change: Change, table: Table
-) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[Any], Checked]:
-    """Return the arguments of `Table.replace` for a change."""
-    removed = table.rows_of(change.removed)
-    return removed, change.embeddings, change.ids, change.attributes
-
-
-def _check_fits(change: Change, table: Table, dimension: int) -> None:
-    """Check that a change can have been made to a table.
-
-    Removing a row that does not exist would remove the last one; adding an id twice
-    would leave a row that cannot be removed.
-
-    Args:
-        change: The next one in the log.
-        table: The table that it is about to be made to.
-        dimension: That of the index.
-
-    Raises:
-        LogError: It does not fit.
-    """
-    ids = change.ids if len(change.ids) else change.removed
-    known = table.kinds
-    kinds = {name: kind for name, (kind, _) in change.attributes.items()}
-    fits = {
-        "the dimension of its embeddings": change.embeddings.shape[1] == dimension,
-        "an embedding that is not finite": np.isfinite(change.embeddings).all(),
-        "the kind of its ids": table.kind in (None, kind_of(ids)),
-        "the kind of an attribute": all(
-            known.get(name, kind) == kind for name, kind in kinds.items()
-        ),
-    }
-    for what, fit in fits.items():
-        if not fit:
-            raise LogError(f"it holds a change that does not fit: {what}")
-    if (table.rows_of(change.removed) < 0).any():
-        raise LogError("it holds a change that does not fit: a removed id is missing")
-    there = table.rows_of(change.ids) >= 0
-    if not np.isin(change.ids[there], change.removed).all():
-        raise LogError("it holds a change that does not fit: an added id exists")

@@ -21,28 +21,28 @@ from tfdml.index._checks import (
     check_embed,
     check_fingerprint,
     check_load,
+    check_update,
     of_dimension,
     own_embeddings,
 )
 from tfdml.index._filters import Where, matching
 from tfdml.index._interface import Embed, Index, IndexStats, Items, Metric, SearchResult
+from tfdml.index.local._changes import addition, replacement, rows_there
 from tfdml.index.local._guarded_table import GuardedTable
 from tfdml.index.local._limits import Limits
 from tfdml.index.local._searching import nearest
 from tfdml.index.rows import (
     Columns,
     Ids,
-    Snapshot,
     Table,
-    banned_rows,
     check_attributes,
-    check_exclude,
     check_ids,
     check_widths,
 )
 from tfdml.index.storage import (
     Change,
     IndexFileError,
+    check_class,
     check_destination,
     check_notes,
     describe_table,
@@ -75,7 +75,7 @@ class LocalIndex(Index):
     ) -> None:
         self._guarded = GuardedTable(table, dimension, self.limits)
         self._dimension = dimension
-        self._metric: Metric = metric
+        self._metric = metric
         self._model_fingerprint = model_fingerprint
         check_embed(embed)
         self.embed = embed
@@ -122,18 +122,7 @@ class LocalIndex(Index):
         """See `Index.add`."""
         rows = self._own_rows(embeddings)
         with self._guarded.changing() as table:
-            checked = check_ids(ids, kind=table.kind)
-            check_count(checked, len(rows))
-            state = table.snapshot
-            check_widths(checked, state.base_ids, state.tail_ids)
-            new = check_attributes(attributes, len(rows), table.kinds)
-            there = table.rows_of(checked) >= 0
-            if there.any():
-                raise ValueError(
-                    "`ids` must not be in the index already. "
-                    f"Received: {checked[there][0].item()!r}. Use `update`."
-                )
-            self._make(Change(checked[:0], checked, rows, new))
+            self._make(addition(table, rows, ids, attributes))
 
     def update(
         self,
@@ -142,30 +131,20 @@ class LocalIndex(Index):
         attributes: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
         """See `Index.update`. An updated item becomes the last of `ids`."""
-        if embeddings is None and attributes is None:
-            raise ValueError(
-                "`update` must be given `embeddings` or `attributes` to replace."
-            )
+        check_update(embeddings, attributes)
         with self._guarded.changing() as table:
             checked = check_ids(ids, kind=table.kind)
-            old = self._rows_there(checked)
-            state = table.snapshot
-            if embeddings is None:
-                rows = state.embeddings_of(old)
-            else:
-                rows = self._own_rows(embeddings)
-                check_count(checked, len(rows))
-            new = check_attributes(attributes, len(checked), table.kinds)
-            if embeddings is None and not new:
-                return  # no attribute was named
-            kept = {**state.attributes_of(old), **new}
-            self._make(Change(checked, checked, rows, kept))
+            old = rows_there(table, checked)
+            rows = None if embeddings is None else self._own_rows(embeddings)
+            change = replacement(table, checked, old, rows, attributes)
+            if change is not None:
+                self._make(change)
 
     def remove(self, ids: Ids) -> None:
         """See `Index.remove`."""
         with self._guarded.changing() as table:
             checked = check_ids(ids, kind=table.kind)
-            self._rows_there(checked)
+            rows_there(table, checked)
             none = np.empty((0, self._dimension), np.float32)
             self._make(Change(checked, checked[:0], none, {}))
 
@@ -173,14 +152,6 @@ class LocalIndex(Index):
         unit = self._metric == "cosine"
         checked = own_embeddings("embeddings", rows, unit=unit)
         return of_dimension("embeddings", checked, self._dimension)
-
-    def _rows_there(self, ids: NDArray[Any]) -> NDArray[np.int64]:
-        rows = self._table.rows_of(ids)
-        if (rows < 0).any():
-            raise KeyError(
-                f"`ids` must be in the index. Received: {ids[rows < 0][0].item()!r}."
-            )
-        return rows
 
     def _make(self, change: Change) -> None:
         self._guarded.change(change, self.compact)
@@ -200,7 +171,7 @@ class LocalIndex(Index):
         checked, norms = embeddings_and_norms("queries", queries, unit=unit)
         checked = of_dimension("queries", checked, self._dimension)
         k = whole("k", k)
-        state, passed, banned = self._excluding(exclude, len(checked))
+        state, passed, banned = self._guarded.excluding(exclude, len(checked))
         if where is not None:
             held = matching(where, state.columns, state.rows)
             passed = held if passed is None else held & passed
@@ -209,44 +180,15 @@ class LocalIndex(Index):
         self._guarded.searched(state, len(checked), self.compact)
         return SearchResult(state.ids_of(rows), scores)
 
-    def _excluding(
-        self, exclude: Ids | Sequence[Ids] | None, queries: int
-    ) -> tuple[Snapshot, NDArray[np.bool_] | None, NDArray[np.int64] | None]:
-        """Return a snapshot, which of its rows all queries may return, if not all.
-
-        And the rows that each query must not return, if any has one.
-        """
-        if exclude is None:
-            return self._table.snapshot, None, None
-        ids = check_exclude(exclude, queries, self._table.kind)
-        with self._guarded.reading() as table:
-            state = table.snapshot
-            if isinstance(ids, list):
-                banned = banned_rows([table.rows_of(own) for own in ids])
-                return state, None, banned
-            rows = table.rows_of(ids)
-        passed = np.ones(state.rows, np.bool_)
-        passed[rows[rows >= 0]] = False
-        return state, passed, None
-
     # What it holds
 
     def get(self, ids: Ids) -> Items:
         """See `Index.get`."""
         checked = check_ids(ids, kind=self._table.kind, may_repeat=True)
         with self._guarded.reading() as table:
-            rows = self._rows_there(checked)
+            rows = rows_there(table, checked)
             state = table.snapshot
-        columns = state.columns.items()
-        attributes = [
-            {
-                name: value
-                for name, column in columns
-                if (value := column.value(row)) is not None
-            }
-            for row in rows.tolist()
-        ]
-        return Items(checked, state.embeddings_of(rows), attributes)
+        return Items(checked, state.embeddings_of(rows), state.values_of(rows))
 
     def count(self, where: Where | None = None) -> int:
         """See `Index.count`."""
@@ -265,21 +207,6 @@ class LocalIndex(Index):
             except ValueError:  # of the other kind, or none that an index has
                 return False
             return bool(table.rows_of(ids)[0] >= 0)
-
-    @property
-    def dimension(self) -> int:
-        """The number of columns of the gallery and of queries."""
-        return self._dimension
-
-    @property
-    def metric(self) -> Metric:
-        """`"cosine"` or `"dot_product"`."""
-        return self._metric
-
-    @property
-    def model_fingerprint(self) -> str:
-        """The fingerprint given to `build`, or an empty string."""
-        return self._model_fingerprint
 
     @property
     def ids(self) -> NDArray[Any]:
@@ -419,11 +346,7 @@ class LocalIndex(Index):
         model_fingerprint: str | None,
         embed: Embed | None,
     ) -> Self:
-        if manifest["class"] != cls.__name__:
-            raise IndexFileError(
-                f"`folder` must hold a {cls.__name__}. Received: {data.parent}, which "
-                f"holds a {manifest['class']}. Use `load_index`."
-            )
+        check_class(manifest, data.parent, cls.__name__)
         built_from = manifest["model_fingerprint"]
         if model_fingerprint not in (None, built_from):
             raise IndexFileError(

@@ -29,7 +29,13 @@ from tfdml.index.storage import IndexFileError
 Address = tuple[str, str | None, str]
 """The uri, the token and the database, as `MilvusIndex.connect` takes them."""
 
+BATCH_SIZE = 5_000
+TIMEOUT = 60.0
 _CONSISTENCIES = ("Strong", "Session", "Bounded", "Eventually")
+_INDEX_PARAMETERS: dict[str, dict[str, int]] = {
+    "HNSW": {"M": 16, "efConstruction": 200}
+}
+_SEARCH_PARAMETERS: dict[str, dict[str, int]] = {"HNSW": {"ef": 128}}
 
 
 def check_settings(
@@ -62,6 +68,46 @@ def settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         f"`{name}` must be a dictionary of Milvus' parameters by name, in JSON types. "
         f"Received: {given!r}."
     )
+
+
+def type_and_parameters(
+    index_type: str,
+    index_parameters: Mapping[str, Any] | None,
+    search_parameters: Mapping[str, Any] | None,
+) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Return what `build` is to build and search with, where it is not given too.
+
+    Raises:
+        ValueError: One of them is not as stated in `MilvusIndex.build`.
+    """
+    if not isinstance(index_type, str) or not index_type:
+        raise ValueError(
+            f"`index_type` must be Milvus' name of an index. Received: {index_type!r}."
+        )
+    if index_parameters is None:
+        index_parameters = _INDEX_PARAMETERS.get(index_type, {})
+    if search_parameters is None:
+        search_parameters = _SEARCH_PARAMETERS.get(index_type, {})
+    return (
+        index_type,
+        settings("index_parameters", index_parameters),
+        settings("search_parameters", search_parameters),
+    )
+
+
+def _check_saved(facts: Facts, manifest: Mapping[str, Any]) -> None:
+    """Check that a collection is the one whose place was saved.
+
+    Raises:
+        IndexFileError: It is another one.
+    """
+    for name in ("dimension", "metric", "model_fingerprint"):
+        if getattr(facts, name) != manifest[name]:
+            raise IndexFileError(
+                f"The collection {manifest['collection']!r} is not the one that was "
+                f"saved: its {name} must be {manifest[name]!r}. "
+                f"Received: {getattr(facts, name)!r}."
+            )
 
 
 def build_store(
@@ -104,6 +150,8 @@ def build_store(
             facts.consistency,
             batch_size,
             timeout,
+            place_of(address[0]),
+            address[2],
         )
         create(client, collection, facts, timeout)
         try:
@@ -130,14 +178,33 @@ def open_store(
     address: Address,
     collection: str,
     *,
-    dimension: int | None,
-    model_fingerprint: str | None,
-    search_parameters: Mapping[str, Any] | None,
-    consistency: str | None,
-    batch_size: int,
-    timeout: float,
+    dimension: int | None = None,
+    model_fingerprint: str | None = None,
+    search_parameters: Mapping[str, Any] | None = None,
+    consistency: str | None = None,
+    batch_size: int = BATCH_SIZE,
+    timeout: float = TIMEOUT,
+    saved: Mapping[str, Any] | None = None,
 ) -> Store:
-    """Open a collection that `build_store` has made; see `MilvusIndex.connect`."""
+    """Open a collection that `build_store` has made.
+
+    Args:
+        address: As in `MilvusIndex.connect`, as of all that follow.
+        collection: Its name.
+        dimension: If given, another dimension is rejected.
+        model_fingerprint: If given, another model's embeddings are rejected.
+        search_parameters: What to search with.
+        consistency: How recent the data is that a search sees.
+        batch_size: The most items in one request.
+        timeout: Seconds to wait for each answer.
+        saved: The manifest of the folder that the collection was saved to. If given,
+            another collection is rejected.
+    """
+    batch_size = check_settings(
+        collection, consistency or "Strong", batch_size, timeout
+    )
+    if search_parameters is not None:
+        search_parameters = settings("search_parameters", search_parameters)
     check_is_there(address[0])
     client = connect(*address, timeout)
     try:
@@ -152,6 +219,8 @@ def open_store(
                     f"built from, {has!r}. Received: {given!r}. Build the collection "
                     "again with the new model."
                 )
+        if saved is not None:
+            _check_saved(facts, saved)
         _check_type(client, facts)
         client.load_collection(collection)  # may take long: no timeout
     except BaseException:
@@ -165,6 +234,8 @@ def open_store(
         consistency or facts.consistency,
         batch_size,
         timeout,
+        place_of(address[0]),
+        address[2],
     )
 
 

@@ -5,11 +5,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from tfdml._embeddings import as_embeddings
+from tfdml.index._checks import check_count
 from tfdml.index.milvus._collection import EMBEDDING
 from tfdml.index.milvus._filters import ATTRIBUTES, ID, SMALLEST, key_of, name_of
-from tfdml.index.rows import TYPES, Checked, Ids, Scalar, check_ids
+from tfdml.index.rows import (
+    TYPES,
+    Checked,
+    Ids,
+    Scalar,
+    check_attributes,
+    check_ids,
+)
 
 LONGEST_ATTRIBUTES = 65_535
 """Bytes of an item's attributes as JSON, which Milvus takes."""
@@ -62,6 +71,35 @@ def check_milvus_ids(
             f"Received: {SMALLEST}."
         )
     return checked
+
+
+def rows_of_gallery(
+    embeddings: ArrayLike,
+    ids: Ids | None,
+    attributes: Mapping[str, Sequence[Any]] | None,
+    *,
+    unit: bool,
+) -> tuple[Rows, dict[str, str]]:
+    """Return the rows of a new collection, and the kinds of their attributes.
+
+    Args:
+        embeddings: As `MilvusIndex.build` is given them, as of all that follow.
+        ids: One per row, or None.
+        attributes: See `Index.add`.
+        unit: Whether rows of zeros are refused.
+
+    Raises:
+        ValueError: A shape, dtype, value, id or attribute is not as stated there.
+    """
+    gallery = as_embeddings("embeddings", embeddings, unit=unit)
+    rows = len(gallery)
+    given = np.arange(rows) if ids is None else ids
+    of_strings = isinstance(given, np.ndarray) and given.dtype.kind == "U"
+    checked = check_milvus_ids(given, kind="string" if of_strings else None)
+    check_count(checked, rows)
+    new = check_attributes(attributes, rows, {})
+    kinds = {name: kind for name, (kind, _) in new.items()}
+    return make_rows(checked, gallery, attributes_of_rows(new, rows)), kinds
 
 
 def size_of_ids(ids: NDArray[Any]) -> NDArray[np.int64]:

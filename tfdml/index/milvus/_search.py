@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tfdml.index._interface import SearchResult
 from tfdml.index.milvus._collection import EMBEDDING
-from tfdml.index.milvus._filters import ID
+from tfdml.index.milvus._filters import ID, without_ids
 from tfdml.index.milvus._store import Store
 from tfdml.index.rows import leaving_out_alike
 from tfdml.neighbors import ExactSearcher
@@ -31,7 +31,7 @@ def nearest(
     expression: str | bool,
     queries: NDArray[np.float32],
     k: int,
-    banned: Sequence[NDArray[Any]] | None,
+    excluded: NDArray[Any] | list[NDArray[Any]] | None,
 ) -> SearchResult:
     """Find the nearest items of every query.
 
@@ -40,7 +40,8 @@ def nearest(
         expression: What holds of the items that may be returned.
         queries: Checked queries `[Q, D]`.
         k: How many items to return, at most.
-        banned: The ids that each query must not return, a list a query; None for none.
+        excluded: The ids that no query may return, or a list with those of each query;
+            None for none.
 
     Returns:
         Ids and scores `[Q, k]`; fewer columns where there are fewer for one of the
@@ -50,7 +51,11 @@ def nearest(
     Raises:
         ValueError: Milvus does not return so many, or a score is not finite.
     """
-    own = [set(ids.tolist()) for ids in banned or []] or [set()] * len(queries)
+    if isinstance(excluded, np.ndarray):
+        expression, excluded = without_ids(expression, excluded.tolist()), None
+    if not len(queries):
+        k = min(k, store.count(expression))
+    own = [set(ids.tolist()) for ids in excluded or []] or [set()] * len(queries)
     most = max(map(len, own), default=0)
     if k + most > _MOST:
         raise ValueError(

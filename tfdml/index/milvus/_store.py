@@ -64,6 +64,8 @@ class Store:
         consistency: That of searches; writes are checked with "Strong".
         batch_size: Most items in one request.
         timeout: Seconds to wait for an answer.
+        uri: Where Milvus is, without user and password.
+        database: The database of the cluster.
         limits: How much goes into one request.
     """
 
@@ -74,7 +76,28 @@ class Store:
     consistency: str
     batch_size: int
     timeout: float
+    uri: str
+    database: str
     limits: MilvusLimits = MilvusLimits()
+
+    def place(self) -> dict[str, str]:
+        """Return where the collection is."""
+        return {
+            "uri": self.uri,
+            "database": self.database,
+            "collection": self.collection,
+        }
+
+    def details(self) -> dict[str, Any]:
+        """Return where the collection is, and its settings, in JSON types."""
+        return {
+            **self.place(),
+            "index_type": self.facts.index_type,
+            "index_parameters": dict(self.facts.index_parameters),
+            "search_parameters": dict(self.search_parameters),
+            "consistency": self.consistency,
+            "server": str(self.client.get_server_version()),
+        }
 
     def read(
         self, ids: NDArray[Any], fields: Sequence[str] = (ID,)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml.index.rows._attributes import Checked, Column, Columns
-from tfdml.index.rows._column_view import ColumnView
+from tfdml.index.rows._column_view import ColumnView, Scalar
 from tfdml.index.rows._growing_array import GrowingArray
 from tfdml.index.rows._ids import IdMap, kind_of
 from tfdml.neighbors import ExactSearcher
@@ -77,6 +77,18 @@ class Snapshot:
             name: (column.kind, [column.value(row) for row in rows.tolist()])
             for name, column in self.columns.items()
         }
+
+    def values_of(self, rows: NDArray[np.int64]) -> list[dict[str, Scalar]]:
+        """Return the attributes of each row, without those that have no value."""
+        columns = self.columns.items()
+        return [
+            {
+                name: value
+                for name, column in columns
+                if (value := column.value(row)) is not None
+            }
+            for row in rows.tolist()
+        ]
 
 
 def _of(

@@ -1,6 +1,6 @@
 """Search with ScaNN."""
 
 from tfdml.index.scann._index import ScannIndex
-from tfdml.index.scann._searcher import ScannSettings, tree_training
+from tfdml.index.scann._settings import ScannSettings, tree_training
 
 __all__ = ["ScannIndex", "ScannSettings", "tree_training"]

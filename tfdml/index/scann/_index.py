@@ -15,7 +15,8 @@ from tfdml.index._interface import Embed, Metric
 from tfdml.index._recall import LEAST_QUERIES, MeasuredRecall, RecallTarget
 from tfdml.index.local import LocalIndex
 from tfdml.index.rows import Ids
-from tfdml.index.scann._searcher import ScannLimits, ScannSearcher, ScannSettings
+from tfdml.index.scann._searcher import ScannSearcher
+from tfdml.index.scann._settings import ScannLimits, ScannSettings
 from tfdml.index.scann._tuning import searcher_for_target
 
 _MOST_QUERIES = 2_000

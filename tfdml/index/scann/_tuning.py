@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml.index._recall import MeasuredRecall, RecallTarget, recall_interval
-from tfdml.index.scann._searcher import (
-    PreparedRows,
-    ScannSearcher,
+from tfdml.index.scann._searcher import PreparedRows, ScannSearcher
+from tfdml.index.scann._settings import (
     ScannSettings,
     exact_settings,
     hashing_settings,

@@ -20,6 +20,7 @@ from tfdml.index.storage._log import (
 )
 from tfdml.index.storage._manifest import (
     IndexFileError,
+    check_class,
     check_file,
     check_notes,
     read_manifest,
@@ -32,6 +33,7 @@ __all__ = [
     "IndexFileError",
     "LockedError",
     "LogError",
+    "check_class",
     "check_destination",
     "check_file",
     "check_notes",

@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import reprlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,19 @@ _FILE = re.compile(r"[A-Za-z0-9_]+\.(npy|pb|pbtxt)")
 
 class IndexFileError(ValueError):
     """A folder does not hold the requested index, or not an intact one."""
+
+
+def check_class(manifest: Mapping[str, Any], folder: Path, name: str) -> None:
+    """Check that a folder holds an index of a class.
+
+    Raises:
+        IndexFileError: It holds another one.
+    """
+    if manifest["class"] != name:
+        raise IndexFileError(
+            f"`folder` must hold a {name}. Received: {folder}, which holds a "
+            f"{manifest['class']}. Use `load_index`."
+        )
 
 
 def check_notes(notes: object) -> None:

@@ -1,0 +1,138 @@
+"""Choose the settings of ScaNN that suit the size of a gallery.
+
+`_tuning.py` chooses among others by measuring.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+REORDER_K = 10
+"""The number of neighbors that `ScannSettings.reorder` is for."""
+
+_REORDER = 100
+# Leaves for each square root of the rows, and rows that train each. By default ScaNN
+# trains all leaves with 100,000 rows, and drops those that got less than 50. So, of
+# 1,000,000 x 128 in 10,000 clusters, 500 of 2,000 leaves had to be searched for
+# recall@10 0.993; with these numbers 8 of 4,000 are.
+_LEAVES = 4
+_TRAINING_ROWS = 128
+_LEAST_TRAINING_ROWS = 100_000
+_TRAINING_ROUNDS = 8
+
+
+@dataclass(frozen=True)
+class ScannLimits:
+    """Sizes at which a `ScannIndex` searches in another way.
+
+    From ScaNN's own advice (docs/algorithms.md) and measurements: below the first,
+    comparing with all rows is as fast as anything; up to the second, a tree saves
+    little time, and lost half of the true neighbors of 60,000 weakly clustered
+    embeddings.
+
+    Attributes:
+        hashing_from: Rows from which codes are compared, if no recall is asked for.
+        tree_above: Rows above which a tree is searched, if no recall is asked for.
+        measured_from: Rows from which settings are chosen by the recall they reach.
+        block_candidates: Candidates held at once: 64 MiB of ids and scores.
+    """
+
+    hashing_from: int = 20_000
+    tree_above: int = 100_000
+    measured_from: int = 20_000
+    block_candidates: int = 2**23
+
+
+LIMITS = ScannLimits()
+
+
+@dataclass(frozen=True)
+class ScannSettings:
+    """How a `ScannIndex` searches, and why.
+
+    Attributes:
+        method: `"exact"` compares with all rows; `"hashing"` compares with short
+            codes of all rows and scores the best again exactly; `"tree"` does so in
+            the part of the gallery that is nearest to the query.
+        reason: Why this method, in words.
+        dimensions_per_block: Numbers that share one 4-bit code; 0 without hashing.
+        anisotropic_threshold: Cosine above which ScaNN's hashing keeps scores sharp.
+        leaves: Parts of the gallery; 0 without a tree.
+        leaves_to_search: Parts that a query looks into; more for a large `k`.
+        spherical: Whether the centers of the parts have unit length.
+        reorder: How many rows, by their codes, are scored again exactly for up to 10
+            neighbors; for more, as many times more. 0 without hashing.
+    """
+
+    method: Literal["exact", "hashing", "tree"]
+    reason: str
+    dimensions_per_block: int = 0
+    anisotropic_threshold: float = 0.0
+    leaves: int = 0
+    leaves_to_search: int = 0
+    spherical: bool = False
+    reorder: int = 0
+
+    def candidates(self, k: int, rows: int) -> int:
+        """Return how many of the rows are scored exactly for `k` neighbors."""
+        if self.method == "exact":
+            return k
+        wanted = max(k, self.reorder, math.ceil(self.reorder * k / REORDER_K))
+        return min(wanted, rows)
+
+    def leaves_for(self, k: int, rows: int) -> int:
+        """Return how many leaves are searched for `k` neighbors: enough for all."""
+        share = math.ceil(self.leaves * self.candidates(k, rows) / rows)
+        return max(self.leaves_to_search, share)
+
+
+def choose_settings(
+    rows: int, *, unit: bool, limits: ScannLimits = LIMITS
+) -> ScannSettings:
+    """Choose settings for a gallery of `rows` rows, of unit length or not."""
+    first, last = limits.hashing_from, limits.tree_above
+    if rows < first:
+        return exact_settings(f"{rows} rows are fewer than {first}.")
+    if rows <= last:
+        return hashing_settings(f"{rows} rows are from {first} to {last}.")
+    return tree_settings(rows, f"{rows} rows are more than {last}.", unit=unit)
+
+
+def exact_settings(reason: str) -> ScannSettings:
+    """Return the settings that compare with all rows."""
+    return ScannSettings("exact", reason)
+
+
+def hashing_settings(reason: str) -> ScannSettings:
+    """Return settings without a tree."""
+    return ScannSettings(
+        "hashing",
+        reason,
+        dimensions_per_block=2,
+        anisotropic_threshold=0.2,
+        reorder=_REORDER,
+    )
+
+
+def tree_settings(rows: int, reason: str, *, unit: bool) -> ScannSettings:
+    """Return settings with a tree for so many rows, of unit length or not."""
+    leaves = min(rows, round(_LEAVES * math.sqrt(rows)))
+    return ScannSettings(
+        "tree",
+        reason,
+        dimensions_per_block=2,
+        anisotropic_threshold=0.2,
+        leaves=leaves,
+        leaves_to_search=math.ceil(leaves / 10),
+        spherical=unit,
+        reorder=_REORDER,
+    )
+
+
+def tree_training(leaves: int) -> dict[str, int]:
+    """Return how ScaNN is to train a tree of so many leaves: arguments of `tree`."""
+    return {
+        "training_sample_size": max(_LEAST_TRAINING_ROWS, _TRAINING_ROWS * leaves),
+        "training_iterations": _TRAINING_ROUNDS,
+        "min_partition_size": 1,
+    }
