@@ -142,7 +142,7 @@ def test_one_device_is_not_compared_with_several():
         devices.main([])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_evaluation_is_measured_beside_its_floor(tmp_path, capsys):
     size = ["--items", "300", "--dimension", "8", "--queries", "50"]
     out = tmp_path / "evaluation.jsonl"

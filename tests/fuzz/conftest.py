@@ -20,6 +20,12 @@ def _is_linux():
         pytest.skip("the memory of a process is read from /proc")
 
 
+@pytest.fixture(params=[100, pytest.param(400, marks=pytest.mark.full)])
+def examples(request):
+    """The number of damaged requests."""
+    return request.param
+
+
 @pytest.fixture(scope="package")
 def example_server(tmp_path_factory):
     """The example model: images, numbers, strings, several signatures."""

@@ -3,18 +3,21 @@
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-FUZZ = settings(
-    # The same requests in each run: a failure here fails again on any machine.
-    derandomize=True,
-    database=None,
-    deadline=None,
-    max_examples=400,
-    # Shrinking would end, and start, a server many times.
-    phases=(Phase.explicit, Phase.generate),
-    report_multiple_bugs=False,
-    suppress_health_check=list(HealthCheck),
-)
-"""A run of 400 requests, none of which is tried again in a smaller form."""
+
+def fuzzing(examples):
+    """Make a run of so many requests, of which none is tried again when smaller."""
+    return settings(
+        # The same requests in each run: a failure here fails again on any machine.
+        derandomize=True,
+        database=None,
+        deadline=None,
+        max_examples=examples,
+        # Shrinking would end, and start, a server many times.
+        phases=(Phase.explicit, Phase.generate),
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+
 
 _INTERESTING = (
     *(b"\x00", b"\xff", b"\x7f", b"\x80", b"\x80\x80", b"\xff\xff"),

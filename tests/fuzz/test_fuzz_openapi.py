@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import requests
 import schemathesis
-from hypothesis import given, settings
+from hypothesis import given
 from schemathesis import GenerationMode
 from schemathesis.checks import load_all_checks
 from schemathesis.specs.openapi import checks
 
-from tests.fuzz.mutated_bytes import FUZZ
+from tests.fuzz.mutated_bytes import fuzzing
 from tests.fuzz.server_process import ANSWER_SECONDS
 
 pytestmark = pytest.mark.slow
@@ -48,7 +48,7 @@ def test_refusals_are_those_of_the_description(example_server, examples):
         known = {place.name: KNOWN[place.name] for place in operation.path_parameters}
         known_model = operation.as_strategy(mode, path_parameters=known)
 
-        @settings(FUZZ, max_examples=examples)  # of each of 14 kinds
+        @fuzzing(examples)  # of each of 14 kinds
         @given(known_model | operation.as_strategy(mode))
         def send(case):
             example_server.revive()

@@ -4,7 +4,7 @@ import httpx
 import pytest
 import requests
 import schemathesis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import load_all_checks
@@ -12,7 +12,7 @@ from schemathesis.specs.openapi import checks
 
 from serving.search.app.fetching import Fetcher
 from serving.search.gallery.opening import open_search
-from tests.fuzz.mutated_bytes import FUZZ
+from tests.fuzz.mutated_bytes import fuzzing
 from tests.fuzz.server_process import ANSWER_SECONDS
 from tests.support.search_fixtures import build_search, encoded, page_of, serve_model
 
@@ -75,7 +75,7 @@ def test_the_service_answers_as_its_description_says(page, operations, mode, exa
                 query = {"id": id_}
                 known |= operation.as_strategy(GenerationMode.POSITIVE, query=query)
 
-        @settings(FUZZ, max_examples=examples, suppress_health_check=list(HealthCheck))
+        @fuzzing(examples)
         @given(known | operation.as_strategy(mode))
         def send(case):
             url = str(page.base_url)
@@ -97,7 +97,7 @@ def test_the_service_answers_as_its_description_says(page, operations, mode, exa
     assert len(seen) > 10
 
 
-@settings(FUZZ, max_examples=60)
+@fuzzing(60)
 @given(
     path=st.sampled_from(["/api/search", "/api/images"]),
     kind=st.sampled_from(

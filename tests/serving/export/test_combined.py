@@ -38,6 +38,8 @@ from tfdml.index import ScannIndex
 from tfdml.index.scann._settings import ScannLimits
 from tfdml.neighbors import nearest_neighbors
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("scann")
 
 SIZE = 16

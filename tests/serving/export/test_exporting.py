@@ -29,6 +29,8 @@ from tests.support.small_images import write_shapes
 from tfdml.export import SavedEmbedder, read_description
 from tfdml.images import UnreadableImageError, View, read_image
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def embedder(tmp_path_factory):
@@ -298,7 +300,6 @@ def test_count_of_warm_up_images_is_checked(run, tmp_path, count):
         export_run(run, tmp_path / "1", warm_up_images=tmp_path, warm_up_count=0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "images",
     [

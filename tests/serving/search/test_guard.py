@@ -31,6 +31,8 @@ from tests.support.search_fixtures import (
 )
 from tests.support.token_files import write_tokens
 
+pytestmark = pytest.mark.slow
+
 TOKEN = "0123456789abcdef"
 
 
@@ -395,7 +397,6 @@ def test_each_request_has_a_line_in_the_log_and_an_id(search):
     assert reply.headers["x-request-id"] == lines[2]["request_id"]
 
 
-@pytest.mark.slow
 def test_the_page_is_served_over_tls(colors, colors_url, tmp_path):
     authority = trustme.CA()
     own = authority.issue_cert("127.0.0.1")

@@ -14,6 +14,8 @@ import uvicorn
 from serving.web.timeouts import PromptH11Protocol
 from tests.support.running_server import running_uvicorn
 
+pytestmark = pytest.mark.slow
+
 SHORT = 0.3
 LONG = 60.0
 REPLY_BYTES = 32 * 2**20  # more than the buffers of the sockets hold

@@ -132,8 +132,8 @@ def draw_glyphs(code_points, size=32):
     return np.stack(images), np.tile(code_points, len(names))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dimension", [64, pytest.param(512, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("dimension", [64, 512])
 def test_search_among_unseen_glyphs_hardly_changes(dimension):
     """docs/export.md states the numbers that this prints."""
     keras.utils.set_random_seed(0)

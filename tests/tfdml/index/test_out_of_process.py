@@ -9,6 +9,8 @@ import pytest
 
 import tfdml
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("scann")
 
 HERE = Path(__file__).parent

@@ -220,7 +220,7 @@ def test_failure_of_npm_is_told(tmp_path, monkeypatch):
         fetch(PACKAGE, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_real_packages_give_over_a_thousand_classes(tmp_path):
     count = build_emoji(tmp_path, size=16)
     classes = [p for p in tmp_path.iterdir() if p.is_dir() and p.name[0] != "."]

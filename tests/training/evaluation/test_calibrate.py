@@ -15,6 +15,8 @@ from training.__main__ import main
 from training.recipe.recipe import read_recipe
 from training.run.finished_run import read_finished_run
 
+pytestmark = pytest.mark.slow
+
 RECIPE = """
 [data]
 images = "{images}"

@@ -16,6 +16,8 @@ from training.evaluation.comparison_page import difference_text
 from training.measure.measure import split_results, task_of
 from training.measure.query_files import read_queries, write_queries, write_roc
 
+pytestmark = pytest.mark.slow
+
 LABELS = np.repeat(np.arange(30), 4)
 NAMES = [f"class-{label}/{number}.png" for number, label in enumerate(LABELS)]
 

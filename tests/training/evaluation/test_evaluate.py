@@ -16,6 +16,8 @@ from training.__main__ import main
 from training.evaluation.subject import open_subject
 from training.measure.query_files import read_queries, read_roc
 
+pytestmark = pytest.mark.slow
+
 CLASSES, IMAGES = 6, 4
 
 
@@ -110,7 +112,6 @@ def test_report_shows_every_figure(evaluated):
     assert "http" not in page.replace("http-equiv", "")
 
 
-@pytest.mark.slow
 def test_evaluation_is_replaced_only_when_asked(evaluated, root, capsys):
     arguments = [str(root / "rows.npy"), str(root / "images"), "--out", str(evaluated)]
     assert main(["evaluate", *arguments]) == 1
@@ -127,7 +128,6 @@ def test_other_folders_are_never_replaced(root, capsys):
     assert (root / "images/class-0/0.png").exists()
 
 
-@pytest.mark.slow
 def test_neighboring_folders_stay(root, tmp_path):
     beside = tmp_path / "out.part"
     beside.mkdir()
@@ -236,7 +236,6 @@ def test_missing_and_unsuitable_things_are_named(root, tmp_path):
         open_subject(root / "rows.npy", tmp_path / "alone")
 
 
-@pytest.mark.slow
 def test_categories_are_superclasses_and_sequences_are_left_out(root, tmp_path):
     lines = ["path,label,split,category,sequence"]
     for label in range(CLASSES):

@@ -111,9 +111,11 @@ def assert_same_run(run, whole):
             marks=pytest.mark.jax,
         ),
         # The state of the second epoch is written; the epoch has not ended.
-        ("training.run.progress", "write_state", 3, "after"),
+        pytest.param(
+            "training.run.progress", "write_state", 3, "after", marks=pytest.mark.full
+        ),
         # All epochs are done, the run folder is not.
-        ("keras:Model", "save", 1, "before"),
+        pytest.param("keras:Model", "save", 1, "before", marks=pytest.mark.full),
     ],
 )
 def test_interrupted_run_goes_on_and_ends_with_the_same_weights(

@@ -13,6 +13,8 @@ from tests.serving.search.page.browsing import (
 )
 from tests.support.search_fixtures import write_image
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def page(visit):
