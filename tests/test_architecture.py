@@ -15,7 +15,8 @@ PACKAGES = ("tfdml", "training", "serving", "benchmarks")
 FLOORS = {
     "tfdml": """
         _version _arguments _parallel _devices _registration files command_line
-        _embeddings _labels
+        _embeddings _labels _tensors _control_flow
+        _batches _row_order
         images ops
         layers neighbors
         batch_designs index

@@ -12,6 +12,7 @@ import keras
 from keras import ops
 
 from tfdml._arguments import at_least_zero, boolean
+from tfdml._tensors import Tensor, same_labels
 from tfdml.losses import (
     HardTripletLoss,
     LiftedStructureLoss,
@@ -19,11 +20,9 @@ from tfdml.losses import (
     SemiHardTripletLoss,
 )
 from tfdml.ops import (
-    Tensor,
     cosine_similarities,
     euclidean_distances,
     label_masks,
-    same_labels,
     squared_distances,
 )
 

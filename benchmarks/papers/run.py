@@ -190,13 +190,12 @@ def _work(
     import keras
 
     from benchmarks.papers.train import frozen, timed, train
-    from tfdml.ops import has_gpu
     from training.recipe.recipe import recipe_of
 
     tables = run.tables
     if weights is not None:
         tables = tables | {"embedder": tables["embedder"] | {"weights": weights}}
-    if keras.backend.backend() == "tensorflow" and not has_gpu():
+    if keras.backend.backend() == "tensorflow" and not _has_gpu():
         # There XLA's depthwise convolutions take three times as long, for the same.
         tables = tables | {"fit": tables["fit"] | {"jit_compile": False}}
     recipe = recipe_of(tables, f"{run.study} {run.series}")
@@ -205,6 +204,13 @@ def _work(
     start = time.perf_counter()
     found = measure(run, recipe, data)
     return found | {"seconds": round(time.perf_counter() - start, 1), **machine()}
+
+
+def _has_gpu() -> bool:
+    """Return whether TensorFlow computes on a GPU."""
+    import tensorflow as tf
+
+    return bool(tf.config.list_logical_devices("GPU"))
 
 
 @functools.cache

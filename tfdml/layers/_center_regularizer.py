@@ -6,7 +6,8 @@ import keras
 from keras import ops
 
 from tfdml._arguments import at_least_zero
-from tfdml.ops import Tensor, unit_rows
+from tfdml._tensors import Tensor
+from tfdml.ops import unit_rows
 
 
 @keras.saving.register_keras_serializable(package="tfdml")

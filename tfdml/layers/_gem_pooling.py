@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from tfdml._arguments import above_zero, one_of
-from tfdml.ops import Tensor
+from tfdml._tensors import Tensor
 
 
 @keras.saving.register_keras_serializable(package="tfdml")

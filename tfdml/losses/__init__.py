@@ -35,11 +35,7 @@ from tfdml.losses._pair_weights import pair_weights, weighted_pairs
 from tfdml.losses._proxy_anchor import ProxyAnchorLoss
 from tfdml.losses._proxy_base import ProxyLoss
 from tfdml.losses._proxy_nca import ProxyNCALoss
-from tfdml.losses._query_gallery import (
-    check_pairwise,
-    gallery_masks,
-    query_gallery_loss,
-)
+from tfdml.losses._query_gallery import check_pairwise, query_gallery_loss
 from tfdml.losses._semi_hard_triplet import SemiHardTripletLoss
 from tfdml.losses._semi_hard_window_triplet import SemiHardWindowTripletLoss
 from tfdml.losses._smooth_ap import SmoothAPLoss
@@ -95,7 +91,6 @@ __all__ = [
     "WeightedContrastiveLoss",
     "binlifted_weights",
     "check_pairwise",
-    "gallery_masks",
     "pair_weights",
     "precision_loss",
     "query_gallery_loss",

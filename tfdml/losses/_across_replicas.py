@@ -2,8 +2,8 @@
 
 import keras
 
+from tfdml._tensors import Tensor
 from tfdml.losses._base import MetricLoss
-from tfdml.ops import Tensor
 
 
 class AcrossReplicas(MetricLoss):

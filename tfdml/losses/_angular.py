@@ -2,17 +2,16 @@
 
 from keras import ops
 
+from tfdml._control_flow import cond
+from tfdml._tensors import Tensor, count
 from tfdml.losses._angular_base import _AngularLoss
-from tfdml.ops import (
-    Tensor,
-    cond,
-    count,
-    scale_to_mean,
+from tfdml.losses._angular_sums import (
     soft_costs,
     sums_by_product,
     sums_by_rows,
     sums_in_turn,
 )
+from tfdml.losses._costs import scale_to_mean
 
 WIDEST_ANGLE = 70.0
 """Up to this angle e^(-8 t^2), the smallest product of shares, is a float32."""

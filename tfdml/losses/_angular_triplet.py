@@ -5,8 +5,10 @@ from typing import Any, Literal
 from keras import ops
 
 from tfdml._arguments import one_of
+from tfdml._tensors import Tensor, count
 from tfdml.losses._angular_base import _AngularLoss
-from tfdml.ops import Tensor, count, hinge_costs, scale_to_mean, sums_in_turn
+from tfdml.losses._angular_sums import hinge_costs, sums_in_turn
+from tfdml.losses._costs import scale_to_mean
 
 
 class AngularTripletLoss(_AngularLoss):

@@ -8,15 +8,11 @@ from typing import Any, Self
 import keras
 from keras import ops
 
+from tfdml._batches import checked_batch, refuse_mask
+from tfdml._control_flow import without_autograph
 from tfdml._registration import original
-from tfdml.ops import (
-    Tensor,
-    checked_batch,
-    cosine_similarities,
-    label_masks,
-    refuse_mask,
-    without_autograph,
-)
+from tfdml._tensors import Tensor
+from tfdml.ops import cosine_similarities, label_masks
 
 
 class _Reduction(keras.losses.Loss):

@@ -5,15 +5,10 @@ from typing import Any
 from keras import ops
 
 from tfdml._arguments import above_zero, boolean, finite
+from tfdml._tensors import Tensor, at_least_float32, count
 from tfdml.losses._base import PairLoss
-from tfdml.ops import (
-    Tensor,
-    at_least_float32,
-    count,
-    masked_mean,
-    scale_to_mean,
-    softplus,
-)
+from tfdml.losses._costs import scale_to_mean
+from tfdml.ops import masked_mean, softplus
 
 
 class BinomialDevianceLoss(PairLoss):

@@ -6,7 +6,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfdml.ops import Tensor, is_traced, ranks
+from tfdml._batches import is_traced
+from tfdml._row_order import ranks
+from tfdml._tensors import Tensor
 
 
 class ClassCounts:

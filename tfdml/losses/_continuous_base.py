@@ -7,8 +7,10 @@ import keras
 import numpy as np
 from keras import ops
 
+from tfdml._batches import is_traced
+from tfdml._tensors import Tensor, same_labels
 from tfdml.losses._base import MetricLoss
-from tfdml.ops import Tensor, is_traced, same_labels, squared_label_distance
+from tfdml.ops import squared_label_distance
 
 
 class ContinuousLoss(MetricLoss):

@@ -7,10 +7,13 @@ from typing import Any
 from keras import ops
 
 from tfdml._arguments import at_least_zero
+from tfdml._control_flow import while_loop
+from tfdml._row_order import ranks
+from tfdml._tensors import Tensor, at_least_float32
 from tfdml.losses._continuous_base import ContinuousLoss, other_items
+from tfdml.losses._costs import scale_to_mean
 from tfdml.losses._distance_base import Distance
 from tfdml.losses._triplet import TripletLoss
-from tfdml.ops import Tensor, at_least_float32, ranks, scale_to_mean, while_loop
 
 _COLUMNS = 8
 """Number of items that are compared with all others in one step."""

@@ -4,8 +4,8 @@ from typing import Any
 
 from keras import ops
 
+from tfdml._tensors import Tensor
 from tfdml.losses._base import PairLoss
-from tfdml.ops import Tensor
 
 
 class CosineContrastiveLoss(PairLoss):

@@ -3,9 +3,10 @@
 from typing import Any
 
 from tfdml._arguments import above_zero, finite
+from tfdml._tensors import Tensor
 from tfdml.losses._base import PairLoss
 from tfdml.losses._generalized_lifted_structure import lifted
-from tfdml.ops import Tensor, masked_logsumexp
+from tfdml.ops import masked_logsumexp
 
 
 class CosineLiftedStructureLoss(PairLoss):

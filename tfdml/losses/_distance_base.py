@@ -3,9 +3,9 @@
 from typing import Any, Literal, get_args
 
 from tfdml._arguments import at_least_zero, boolean, one_of
+from tfdml._tensors import Tensor
 from tfdml.losses._base import PairLoss
 from tfdml.ops import (
-    Tensor,
     cosine_similarities,
     euclidean_distances,
     squared_distances,

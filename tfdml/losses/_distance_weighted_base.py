@@ -5,8 +5,9 @@ from typing import Any
 
 from keras import ops
 
+from tfdml._tensors import Tensor, count
 from tfdml.losses._base import PairLoss
-from tfdml.ops import Tensor, count, label_masks, masked_logsumexp
+from tfdml.ops import label_masks, masked_logsumexp
 
 
 def negative_probabilities(

@@ -5,15 +5,11 @@ from typing import Any
 from keras import ops
 
 from tfdml._arguments import at_least_zero
+from tfdml._tensors import Tensor, at_least_float32
+from tfdml.losses._costs import scale_to_mean, weighted_hinges
 from tfdml.losses._distance_base import Distance, checked_distance, distances
 from tfdml.losses._distance_weighted_base import _DistanceWeightedLoss, count_pairs
-from tfdml.ops import (
-    Tensor,
-    at_least_float32,
-    hinge_weights,
-    scale_to_mean,
-    weighted_hinges,
-)
+from tfdml.ops import hinge_weights
 
 
 class DistanceWeightedTripletLoss(_DistanceWeightedLoss):

@@ -5,15 +5,10 @@ from typing import Any
 from keras import ops
 
 from tfdml._arguments import above_zero, boolean
+from tfdml._tensors import Tensor, count
 from tfdml.losses._base import PairLoss
-from tfdml.ops import (
-    Tensor,
-    count,
-    euclidean_distances,
-    masked_logsumexp,
-    scale_to_mean,
-    unit_rows,
-)
+from tfdml.losses._costs import scale_to_mean
+from tfdml.ops import euclidean_distances, masked_logsumexp, unit_rows
 
 
 class GeneralizedLiftedStructureLoss(PairLoss):

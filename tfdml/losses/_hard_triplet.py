@@ -5,16 +5,10 @@ from typing import Any
 from keras import ops
 
 from tfdml._arguments import boolean
+from tfdml._tensors import Tensor, at_least_float32, count
+from tfdml.losses._costs import scale_to_mean
 from tfdml.losses._distance_base import _DistanceLoss
-from tfdml.ops import (
-    Tensor,
-    at_least_float32,
-    count,
-    masked_max,
-    masked_min,
-    scale_to_mean,
-    softplus,
-)
+from tfdml.ops import masked_max, masked_min, softplus
 
 
 class HardTripletLoss(_DistanceLoss):

@@ -4,8 +4,10 @@ from typing import Any
 
 from keras import ops
 
+from tfdml._tensors import Tensor, count
 from tfdml.losses._base import PairLoss
-from tfdml.ops import Tensor, count, pair_histograms, scale_to_mean
+from tfdml.losses._costs import scale_to_mean
+from tfdml.losses._pair_histograms import pair_histograms
 
 
 class HistogramLoss(PairLoss):

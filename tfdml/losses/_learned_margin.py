@@ -5,16 +5,11 @@ from typing import Any, Literal
 from keras import ops
 
 from tfdml._arguments import at_least_zero, one_of, whole
+from tfdml._tensors import Tensor, at_least_float32
 from tfdml.losses._base import MetricLoss
+from tfdml.losses._costs import scale_to_mean
 from tfdml.losses._margin import count_terms, side_hinges
-from tfdml.ops import (
-    Tensor,
-    at_least_float32,
-    euclidean_distances,
-    label_masks,
-    scale_to_mean,
-    unit_rows,
-)
+from tfdml.ops import euclidean_distances, label_masks, unit_rows
 
 
 class LearnedMarginLoss(MetricLoss):

@@ -5,14 +5,13 @@ from typing import Any
 from keras import ops
 
 from tfdml._arguments import above_zero, boolean
+from tfdml._tensors import Tensor, count
 from tfdml.losses._base import MetricLoss
+from tfdml.losses._costs import scale_to_mean
 from tfdml.ops import (
-    Tensor,
-    count,
     euclidean_distances,
     label_masks,
     masked_logsumexp,
-    scale_to_mean,
     softplus,
     unit_rows,
 )

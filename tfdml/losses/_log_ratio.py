@@ -8,8 +8,9 @@ from keras import ops
 
 from tfdml._arguments import at_least_zero
 from tfdml._devices import has_gpu
+from tfdml._tensors import Tensor, count
 from tfdml.losses._continuous_base import ContinuousLoss, other_items
-from tfdml.ops import Tensor, count, scale_to_mean
+from tfdml.losses._costs import scale_to_mean
 
 
 class LogRatioLoss(ContinuousLoss):

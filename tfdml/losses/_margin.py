@@ -5,15 +5,10 @@ from typing import Any, Literal
 from keras import ops
 
 from tfdml._arguments import at_least_zero, one_of
+from tfdml._tensors import Tensor, at_least_float32, count
 from tfdml.losses._base import PairLoss
-from tfdml.ops import (
-    Tensor,
-    at_least_float32,
-    count,
-    euclidean_distances,
-    scale_to_mean,
-    unit_rows,
-)
+from tfdml.losses._costs import scale_to_mean
+from tfdml.ops import euclidean_distances, unit_rows
 
 
 class MarginLoss(PairLoss):

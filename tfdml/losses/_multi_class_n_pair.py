@@ -5,8 +5,10 @@ from typing import Any
 from keras import ops
 
 from tfdml._arguments import boolean
+from tfdml._control_flow import cond
+from tfdml._tensors import Tensor, same_labels
 from tfdml.losses._n_pair import NPairLoss
-from tfdml.ops import Tensor, cond, label_masks, same_labels
+from tfdml.ops import label_masks
 
 
 class MultiClassNPairLoss(NPairLoss):

@@ -5,8 +5,10 @@ from typing import Any
 from keras import ops
 
 from tfdml._arguments import at_least_zero, boolean
+from tfdml._tensors import Tensor, products
 from tfdml.losses._base import PairLoss
-from tfdml.ops import Tensor, products, softmax_costs, unit_rows
+from tfdml.losses._costs import softmax_costs
+from tfdml.ops import unit_rows
 
 
 class NPairLoss(PairLoss):

@@ -3,8 +3,9 @@
 from typing import Any
 
 from tfdml._arguments import above_zero
+from tfdml._tensors import Tensor
 from tfdml.losses._base import PairLoss
-from tfdml.ops import Tensor, softmax_costs
+from tfdml.losses._costs import softmax_costs
 
 
 class NTXentLoss(PairLoss):

@@ -6,8 +6,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfdml._tensors import Tensor
 from tfdml.losses._base import PairLoss
-from tfdml.ops import Tensor, masked_logsumexp
+from tfdml.ops import masked_logsumexp
 
 
 class PairWeightedLoss(PairLoss):

@@ -6,15 +6,12 @@ import keras
 import numpy as np
 from keras import ops
 
+from tfdml._batches import checked_batch
+from tfdml._control_flow import without_autograph
+from tfdml._tensors import Tensor
 from tfdml.losses._base import PairLoss
 from tfdml.losses._query_gallery import check_pairwise
-from tfdml.ops import (
-    Tensor,
-    checked_batch,
-    cosine_similarities,
-    label_masks,
-    without_autograph,
-)
+from tfdml.ops import cosine_similarities, label_masks
 
 
 @without_autograph

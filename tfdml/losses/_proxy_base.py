@@ -5,8 +5,10 @@ from abc import abstractmethod
 import keras
 from keras import ops
 
+from tfdml._batches import checked_labels, is_traced
+from tfdml._tensors import Tensor
 from tfdml.losses._base import MetricLoss
-from tfdml.ops import Tensor, checked_labels, is_traced, masked_logsumexp
+from tfdml.ops import masked_logsumexp
 
 
 class ProxyLoss(MetricLoss):

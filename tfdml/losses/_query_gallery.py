@@ -1,10 +1,11 @@
 """Compute a pair-based loss between two sets: queries and a gallery."""
 
-import keras
 from keras import ops
 
+from tfdml._batches import checked_labels, gallery_masks
+from tfdml._control_flow import without_autograph
+from tfdml._tensors import Tensor
 from tfdml.losses._base import PairLoss
-from tfdml.ops import Tensor, checked_labels, same_labels, without_autograph
 
 
 @without_autograph
@@ -92,38 +93,6 @@ def check_pairwise(loss: PairLoss) -> None:
             "`loss` must be defined by `pair_loss` alone, but adds to it in `call`. "
             f"Received: {type(loss).__name__}."
         )
-
-
-def gallery_masks(
-    labels: Tensor, gallery_labels: Tensor, position: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Mark which gallery items are positives and which are negatives of each anchor.
-
-    Args:
-        labels: Labels of the anchors, `[A]`.
-        gallery_labels: Labels of the gallery, `[G]`.
-        position: Index of each anchor in the gallery, int `[A]`, where it is neither a
-            positive nor a negative. None if the anchors are not in the gallery.
-
-    Returns:
-        Two boolean tensors `[A, G]`: positives and negatives.
-
-    Raises:
-        ValueError: The types of the labels differ and have no common integer type.
-    """
-    types = {keras.backend.standardize_dtype(x.dtype) for x in (labels, gallery_labels)}
-    if len(types) > 1 and "int" not in keras.backend.result_type(*types):
-        raise ValueError(
-            "The labels of queries and gallery must have a common integer type: "
-            "otherwise large class ids become equal. "
-            f"Received: {', '.join(sorted(types))}."
-        )
-    same = same_labels(labels, gallery_labels)
-    if position is None:
-        return same, ops.logical_not(same)
-    positions = ops.arange(ops.shape(gallery_labels)[0], dtype=position.dtype)
-    itself = same_labels(position, positions)
-    return ops.logical_and(same, ops.logical_not(itself)), ops.logical_not(same)
 
 
 def _checked_set(

@@ -4,14 +4,10 @@ from typing import Any
 
 from keras import ops
 
+from tfdml._tensors import Tensor, at_least_float32
+from tfdml.losses._costs import scale_to_mean, weighted_hinges
 from tfdml.losses._distance_base import _DistanceLoss
-from tfdml.ops import (
-    Tensor,
-    at_least_float32,
-    hinge_weights,
-    scale_to_mean,
-    weighted_hinges,
-)
+from tfdml.ops import hinge_weights
 
 
 class SemiHardWindowTripletLoss(_DistanceLoss):

@@ -5,16 +5,11 @@ from typing import Any
 from keras import ops
 
 from tfdml._arguments import above_zero
+from tfdml._row_order import each_positive, next_above
+from tfdml._tensors import Tensor, at_least_float32, count
+from tfdml.losses._angular_sums import pair_signs
 from tfdml.losses._base import PairLoss
-from tfdml.ops import (
-    Tensor,
-    at_least_float32,
-    count,
-    each_positive,
-    next_above,
-    pair_signs,
-    scale_to_mean,
-)
+from tfdml.losses._costs import scale_to_mean
 
 
 class SmoothAPLoss(PairLoss):

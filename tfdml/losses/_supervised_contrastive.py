@@ -5,8 +5,9 @@ from typing import Any
 from keras import ops
 
 from tfdml._arguments import above_zero
+from tfdml._tensors import Tensor
 from tfdml.losses._base import PairLoss
-from tfdml.ops import Tensor, masked_logsumexp, masked_mean
+from tfdml.ops import masked_logsumexp, masked_mean
 
 
 class SupervisedContrastiveLoss(PairLoss):

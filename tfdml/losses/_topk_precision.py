@@ -5,8 +5,9 @@ from typing import Any
 from keras import ops
 
 from tfdml._arguments import at_least_zero, whole
+from tfdml._tensors import Tensor
 from tfdml.losses._base import PairLoss
-from tfdml.ops import Tensor, top_scores
+from tfdml.ops import top_scores
 
 
 def precision_loss(

@@ -7,10 +7,11 @@ import numpy as np
 from keras import ops
 
 from tfdml._arguments import above_zero, at_least_zero, boolean
+from tfdml._tensors import Tensor
 from tfdml.batch_designs import group_importance, random_pair_importance
 from tfdml.losses._base import MetricLoss
 from tfdml.losses._class_counts import ClassCounts
-from tfdml.ops import Tensor, euclidean_distances, label_masks, unit_rows
+from tfdml.ops import euclidean_distances, label_masks, unit_rows
 
 
 class WeightedContrastiveLoss(MetricLoss):

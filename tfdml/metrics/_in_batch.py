@@ -7,17 +7,10 @@ import keras
 from keras import ops
 
 from tfdml._arguments import whole
+from tfdml._batches import checked_batch, checked_labels, refuse_mask
+from tfdml._tensors import Tensor, same_labels, wide
 from tfdml.losses import TopKPrecisionLoss
-from tfdml.ops import (
-    Tensor,
-    checked_batch,
-    checked_labels,
-    cosine_similarities,
-    label_masks,
-    refuse_mask,
-    same_labels,
-    wide,
-)
+from tfdml.ops import cosine_similarities, label_masks
 
 
 class _BatchRetrieval(keras.metrics.Mean):

@@ -7,8 +7,9 @@ import numpy as np
 from keras import ops
 
 from tfdml._arguments import whole
-from tfdml.losses import MetricLoss, PairLoss, check_pairwise, gallery_masks
-from tfdml.ops import Tensor, checked_batch
+from tfdml._batches import checked_batch, gallery_masks
+from tfdml._tensors import Tensor
+from tfdml.losses import MetricLoss, PairLoss, check_pairwise
 
 
 @keras.saving.register_keras_serializable(package="tfdml")

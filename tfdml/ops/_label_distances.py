@@ -3,7 +3,8 @@
 import keras
 from keras import ops
 
-from tfdml.ops._pairs import Tensor, unit_rows
+from tfdml._tensors import Tensor
+from tfdml.ops._pairs import unit_rows
 
 _COORDINATES = 8
 """Number of coordinates of labels that are compared in one step."""

@@ -1,12 +1,9 @@
 """Compute similarities of embeddings and masks of pairs, in a stable way."""
 
-from typing import Any
-
 import keras
 from keras import ops
 
-Tensor = Any
-"""A tensor of whichever backend Keras runs on."""
+from tfdml._tensors import Tensor, count, products, same_labels
 
 
 def unit_rows(x: Tensor) -> Tensor:
@@ -43,19 +40,6 @@ def cosine_similarities(anchors: Tensor, gallery: Tensor) -> Tensor:
         Tensor `[A, G]` of values in -1 to 1, up to rounding.
     """
     return products(unit_rows(anchors), unit_rows(gallery))
-
-
-def products(anchors: Tensor, gallery: Tensor) -> Tensor:
-    """Compute the dot product of every anchor with every gallery item, `[A, G]`."""
-    result = ops.matmul(anchors, ops.transpose(gallery))
-    if keras.backend.backend() == "jax":
-        import jax
-
-        # JAX 0.11 on GPUs copies the gradient of this matrix for each of the two
-        # products that follow, if its last step is only a factor. With a barrier that
-        # step is fused with the others: a quarter of the passes of some losses.
-        result = jax.lax.optimization_barrier(result)
-    return result
 
 
 def squared_distances(anchors: Tensor, gallery: Tensor) -> Tensor:
@@ -106,48 +90,6 @@ def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
     return ops.sum(ops.where(mask, x, 0) * share, axis=1)
 
 
-def count(mask: Tensor, dtype: Any, axis: int | None = None) -> Tensor:
-    """Count the True values of a mask.
-
-    Args:
-        mask: Boolean tensor `[A]` or `[A, G]`.
-        dtype: Float type of the numbers that are divided by the count.
-        axis: 1 to count per row of `[A, G]`; None for the whole mask.
-
-    Returns:
-        Scalar, or `[A]`, in float32 or float64: half precision cannot count, as adding
-        1 to 256 gives 256 in bfloat16.
-    """
-    kind = wide(dtype)
-    counts = ops.sum(ops.cast(mask, kind), axis=-1)
-    if axis is None and len(mask.shape) == 2:
-        # A float32 is exact for a row but not for a sum above 2^24.
-        return ops.cast(ops.sum(ops.cast(counts, "int32")), kind)
-    return counts
-
-
-def scale_to_mean(values: Tensor, total: Tensor) -> Tensor:
-    """Scale values `[A]` so that their mean over anchors is their sum over a total.
-
-    Args:
-        values: Float tensor `[A]`.
-        total: How many things the sum is over, scalar, such as a `count` of pairs.
-
-    Returns:
-        Tensor `[A]`: values times A / total, 0 if the total is 0.
-    """
-    kind = wide(values.dtype)
-    anchors = ops.cast(ops.shape(values)[0], kind)
-    is_empty = ops.equal(total, 0)
-    scale = anchors / ops.cast(ops.where(is_empty, 1, total), kind)
-    return values * ops.cast(ops.where(is_empty, 0, scale), values.dtype)
-
-
-def at_least_float32(x: Tensor) -> Tensor:
-    """Widen half precision, which cannot hold the counts of a large batch."""
-    return ops.cast(x, wide(x.dtype))
-
-
 def masked_logsumexp(x: Tensor, mask: Tensor, axis: int = 1) -> Tensor:
     """Compute log sum exp of the masked values of each row, without overflow.
 
@@ -168,25 +110,6 @@ def masked_logsumexp(x: Tensor, mask: Tensor, axis: int = 1) -> Tensor:
     total = ops.sum(ops.exp(shifted), axis=axis, keepdims=True)
     log = ops.log(ops.where(has_value, total, ops.ones_like(total))) + largest
     return ops.squeeze(ops.where(has_value, log, -float("inf")), axis=axis)
-
-
-def softmax_costs(logits: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-    """Compute the cross-entropy of each positive against the negatives of its anchor.
-
-    Args:
-        logits: Float tensor `[A, G]`.
-        positives: Boolean tensor `[A, G]`.
-        negatives: Boolean tensor `[A, G]`.
-
-    Returns:
-        Tensor `[A]`, the sum over the pairs of an anchor times (anchors / pairs): its
-        mean over the anchors is the mean over the pairs.
-    """
-    negative_logits = ops.expand_dims(masked_logsumexp(logits, negatives), 1)
-    # Masked before the difference: other entries may be any number.
-    values = softplus(negative_logits - ops.where(positives, logits, 0))
-    values = ops.sum(ops.where(positives, values, 0), axis=1)
-    return scale_to_mean(values, count(positives, values.dtype))
 
 
 def softplus(x: Tensor) -> Tensor:
@@ -222,11 +145,6 @@ def _fast_softplus(x: Tensor) -> Tensor:
     return value + slope * (x - fixed)
 
 
-def same_labels(labels: Tensor, others: Tensor) -> Tensor:
-    """Compare all labels `[A]` with all others `[G]`: boolean `[A, G]`."""
-    return ops.equal(ops.expand_dims(labels, 1), ops.expand_dims(others, 0))
-
-
 def label_masks(labels: Tensor) -> tuple[Tensor, Tensor]:
     """Mark which pairs of a batch are positive and which are negative.
 
@@ -244,10 +162,3 @@ def label_masks(labels: Tensor) -> tuple[Tensor, Tensor]:
     position = ops.arange(ops.shape(labels)[0])
     itself = same_labels(position, position)
     return ops.logical_and(same, ops.logical_not(itself)), ops.logical_not(same)
-
-
-def wide(dtype: Any) -> str:
-    """Return a type to count in: float16 ends at 65504, bfloat16 counts to 256."""
-    return (
-        "float64" if keras.backend.standardize_dtype(dtype) == "float64" else "float32"
-    )

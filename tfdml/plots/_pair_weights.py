@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tfdml._tensors import Tensor
 from tfdml.losses import PairLoss, weighted_pairs
-from tfdml.ops import Tensor
 from tfdml.plots._fonts import drawable
 from tfdml.plots._style import COLORS, light_grid
 

@@ -5,13 +5,8 @@ import pytest
 from keras import ops
 
 from tests.support.autodiff import value_and_gradient
-from tfdml.losses import (
-    MetricLoss,
-    PairLoss,
-    TopKPrecisionLoss,
-    gallery_masks,
-    query_gallery_loss,
-)
+from tfdml._batches import gallery_masks
+from tfdml.losses import MetricLoss, PairLoss, TopKPrecisionLoss, query_gallery_loss
 from tfdml.ops import label_masks, masked_logsumexp
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]

@@ -6,7 +6,7 @@ from keras import ops
 
 from tests.support.autodiff import BACKEND, tensors, value_and_gradient
 from tfdml.ops import cosine_similarities, label_masks, softplus, top_scores, unit_rows
-from tfdml.ops._ranking import top_scores_in_turn
+from tfdml.ops._top_scores import top_scores_in_turn
 
 pytestmark = pytest.mark.backend
 

@@ -6,15 +6,10 @@ from keras import ops
 
 from tests.support.autodiff import tensors, value_and_gradient
 from tests.support.naive_triplets import naive_distances, triplets_of
-from tfdml.ops import (
-    hinge_weights,
-    label_masks,
-    ranks,
-    semi_hard_weights,
-    squared_distances,
-    unit_rows,
-    weighted_hinges,
-)
+from tfdml._row_order import ranks
+from tfdml.losses._costs import weighted_hinges
+from tfdml.losses._semi_hard_weights import semi_hard_weights
+from tfdml.ops import hinge_weights, label_masks, squared_distances, unit_rows
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import keras
 from keras import ops
 
-from tfdml.ops._pairs import Tensor
+from tfdml._tensors import Tensor
 
 F = TypeVar("F", bound=Callable)
 

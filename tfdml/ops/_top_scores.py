@@ -1,10 +1,9 @@
-"""Rank the scores of each row: find the largest, count the smaller ones."""
+"""Find the largest scores of each row."""
 
 import keras
 from keras import ops
 
-from tfdml.ops._control_flow import while_loop
-from tfdml.ops._pairs import Tensor
+from tfdml._tensors import Tensor
 
 FEW_TOP_SCORES = 16
 """Up to this number of largest scores, taking them in turn is faster than sorting."""
@@ -65,33 +64,3 @@ def _top_k_is_slow() -> bool:
     import jax
 
     return jax.default_backend() == "gpu"
-
-
-def ranks(rows: Tensor, values: Tensor, *, ties: bool = False) -> Tensor:
-    """Count the entries of each sorted row that are below each value of that row.
-
-    Bisection of whole matrices at once: XLA makes a cubic tensor of
-    `tf.searchsorted`, and `keras.ops.searchsorted` takes one row only.
-
-    Args:
-        rows: Tensor `[A, N]`, each row ascending.
-        values: Tensor `[A, M]`.
-        ties: Whether entries equal to the value count too.
-
-    Returns:
-        int32 tensor `[A, M]`.
-    """
-    last = ops.shape(rows)[1] - 1
-
-    def halve(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        middle = (low + high) // 2
-        entry = ops.take_along_axis(rows, ops.minimum(middle, last), axis=1)
-        below = entry <= values if ties else entry < values
-        below = ops.logical_and(below, low < high)
-        return ops.where(below, middle + 1, low), ops.where(below, high, middle)
-
-    low = ops.zeros_like(values, dtype="int32")
-    low, _ = while_loop(
-        lambda low, high: ops.any(low < high), halve, (low, low + last + 1)
-    )
-    return low

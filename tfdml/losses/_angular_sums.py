@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from tfdml.ops._control_flow import while_loop
-from tfdml.ops._pairs import Tensor, masked_logsumexp, softplus
+from tfdml._control_flow import while_loop
+from tfdml._tensors import Tensor
+from tfdml.ops import masked_logsumexp, softplus
 
 Costs = Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
 """Maps 4 t^2 (a + p).n `[B, B]`, 2 (1 + t^2) a.p `[B]`, the negatives and t^2 to the

@@ -1,11 +1,11 @@
-"""Check the labels and embeddings of a batch."""
+"""Check the labels and embeddings of a batch; compare its labels with a gallery."""
 
 import keras
 import numpy as np
 from keras import ops
 from keras.src.backend import get_keras_mask  # not part of Keras' public API
 
-from tfdml.ops._pairs import Tensor
+from tfdml._tensors import Tensor, same_labels
 
 
 def refuse_mask(y_pred: Tensor) -> None:
@@ -85,6 +85,38 @@ def checked_labels(labels: Tensor, rows: int | None) -> Tensor:
                     "ContinuousLoss."
                 )
     return labels
+
+
+def gallery_masks(
+    labels: Tensor, gallery_labels: Tensor, position: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Mark which gallery items are positives and which are negatives of each anchor.
+
+    Args:
+        labels: Labels of the anchors, `[A]`.
+        gallery_labels: Labels of the gallery, `[G]`.
+        position: Index of each anchor in the gallery, int `[A]`, where it is neither a
+            positive nor a negative. None if the anchors are not in the gallery.
+
+    Returns:
+        Two boolean tensors `[A, G]`: positives and negatives.
+
+    Raises:
+        ValueError: The types of the labels differ and have no common integer type.
+    """
+    types = {keras.backend.standardize_dtype(x.dtype) for x in (labels, gallery_labels)}
+    if len(types) > 1 and "int" not in keras.backend.result_type(*types):
+        raise ValueError(
+            "The labels of queries and gallery must have a common integer type: "
+            "otherwise large class ids become equal. "
+            f"Received: {', '.join(sorted(types))}."
+        )
+    same = same_labels(labels, gallery_labels)
+    if position is None:
+        return same, ops.logical_not(same)
+    positions = ops.arange(ops.shape(gallery_labels)[0], dtype=position.dtype)
+    itself = same_labels(position, positions)
+    return ops.logical_and(same, ops.logical_not(itself)), ops.logical_not(same)
 
 
 def is_traced(tensor: Tensor) -> bool:
