@@ -16,7 +16,7 @@ FLOORS = {
     "tfdml": """
         _version _arguments _parallel _devices _registration files command_line
         _embeddings _labels _tensors _control_flow
-        _batches _row_order
+        _batches _row_order _exact_search
         images ops
         layers neighbors
         batch_designs index

@@ -31,7 +31,6 @@ from tfdml.export import (
 )
 from tfdml.images import View
 from tfdml.index import ScannIndex, ScannSettings, read_version
-from tfdml.neighbors import check_k
 
 SEARCH = "search"
 """Name of the signature."""
@@ -121,7 +120,11 @@ def combine(
             f"The index in {str(index_folder)!r} was built with another model than "
             f"{version.folder}. Build it again with that version."
         )
-    check_k(neighbors, len(index))
+    if not 1 <= neighbors <= len(index):
+        raise ValueError(
+            f"`neighbors` must be from 1 to {len(index)}, the number of images in the "
+            f"index. Received: neighbors={neighbors}."
+        )
     # ScaNN's files hold all images only where none was added or removed since.
     index.compact()
     settings = _settings_of(index)

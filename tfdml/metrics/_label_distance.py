@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tfdml._exact_search import Metric, PreparedGallery, leave_out, nearest_in
 from tfdml.metrics._comparisons import checked_ks
 from tfdml.metrics._results import QueryResults
 from tfdml.metrics._task import RetrievalTask
-from tfdml.neighbors import Metric, PreparedGallery, leave_out, nearest_in
 
 _GATHERED = 2**22  # numbers gathered at once to be compared again: 32 MiB
 _CANCELLED = 1e-4  # of a product of this size at most 12 digits are exact

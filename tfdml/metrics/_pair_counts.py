@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml._embeddings import row_norms
+from tfdml._exact_search import leave_out
 from tfdml.metrics._task import RetrievalTask
-from tfdml.neighbors import leave_out
 
 STEP = 2.0**-20
 """Similarities are rounded to the nearest multiple of it."""

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tfdml._exact_search import Metric, PreparedGallery, Ties, check_ties, ranks_in
 from tfdml.metrics._results import Average, QueryResults, RankingCurve, WithoutPositive
 from tfdml.metrics._task import RetrievalTask
-from tfdml.neighbors import Metric, PreparedGallery, Ties, check_ties, ranks_in
 
 _LEVELS = 100  # precision is given at recall 0, 1 / 100, 2 / 100, ... 1
 

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml._embeddings import DIVERGED, as_embeddings
+from tfdml._exact_search import Metric, PreparedGallery, nearest_in
 from tfdml.metrics._comparisons import Comparisons
-from tfdml.neighbors import Metric, PreparedGallery, nearest_in
 
 
 @dataclass(frozen=True)

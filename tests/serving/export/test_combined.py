@@ -283,7 +283,7 @@ def test_index_of_another_model_is_refused(folder, tmp_path, capsys):
 
 @pytest.mark.parametrize("neighbors", [0, 21])
 def test_more_neighbors_than_images_are_refused(folder, tmp_path, neighbors):
-    with pytest.raises(ValueError, match=rf"from 1 to 20.*k={neighbors}"):
+    with pytest.raises(ValueError, match=rf"from 1 to 20.*neighbors={neighbors}"):
         combine(
             folder / "models/shapes",
             folder / "index",

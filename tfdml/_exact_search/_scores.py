@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tfdml._arguments import one_of
 from tfdml._devices import has_gpu
 from tfdml._embeddings import row_norms
-from tfdml.neighbors._gpu import GpuRows
+from tfdml._exact_search._gpu import GpuRows
 
 Metric = Literal["cosine", "dot_product", "squared_euclidean"]
 """How queries are compared with a gallery."""

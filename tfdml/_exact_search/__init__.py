@@ -1,0 +1,23 @@
+"""Compare queries with a whole gallery, for arguments that have been checked."""
+
+from tfdml._exact_search._nearest import nearest_in
+from tfdml._exact_search._ranks import Ties, check_ties, ranks_in
+from tfdml._exact_search._scores import (
+    USUAL_LIMITS,
+    Metric,
+    PreparedGallery,
+    SearchLimits,
+    leave_out,
+)
+
+__all__ = [
+    "USUAL_LIMITS",
+    "Metric",
+    "PreparedGallery",
+    "SearchLimits",
+    "Ties",
+    "check_ties",
+    "leave_out",
+    "nearest_in",
+    "ranks_in",
+]
