@@ -17,7 +17,7 @@ from PIL import Image
 from benchmarks.peers import ROOT
 from benchmarks.session import bare_parser, use_threads, write
 from benchmarks.timing import smallest_times
-from tfdml.images import View, resample
+from tfdml.images import View
 from training.data.data_set import DataSet
 from training.data.images import Images
 
@@ -114,7 +114,7 @@ def _cases(
         return simplejpeg.decode_jpeg(files[position].read_bytes())
 
     def resized(position: int) -> np.ndarray:
-        small = resample(decoded(position), RESIZE, wide)
+        small = View(SIZE, RESIZE).reduced(decoded(position))
         return small[top : top + SIZE, left : left + SIZE]
 
     data = DataSet(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from tfdml.images import View, view_of_signatures
+from tfdml.images import View
 
 OUTPUT = "embedding"
 """Name of the output that is taken of several."""
@@ -52,7 +52,7 @@ def parse_metadata(reply: dict[str, Any]) -> ModelMetadata:
         version=int(version) if version.isdigit() else None,
         image_size=size,
         dimension=output[1] if len(output) == 2 else None,
-        view=None if size is None else view_of_signatures(signatures, size),
+        view=None if size is None else View.of_signatures(signatures, size),
         input_name=next(iter(inputs)),
     )
 

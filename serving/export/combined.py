@@ -22,15 +22,17 @@ from serving.endpoint.warm_up import read_warm_up_requests
 from serving.export.exporting import MOST_IMAGES, check_destination, warm_up_with
 from serving.export.warm_up_images import synthetic_image
 from serving.search.gallery.gallery import Gallery, load_gallery
-from tfdml.export import (
+from tfdml.images import View
+from tfdml.index import ScannIndex, ScannSettings, read_version
+from tfdml.model_version import (
     DESCRIBE,
     DESCRIPTION_FILE,
+    describing,
     description_text,
     read_description,
     update_description,
+    write_whole,
 )
-from tfdml.images import View
-from tfdml.index import ScannIndex, ScannSettings, read_version
 
 SEARCH = "search"
 """Name of the signature."""
@@ -141,8 +143,6 @@ def combine(
         "embedder_fingerprint": fingerprint,
     }
 
-    from tfdml.export import write_whole
-
     def write(folder: Path) -> None:
         _write(version.folder, index, neighbors, description, folder)
         update_description(folder, fingerprint=model_fingerprint(folder))
@@ -175,8 +175,6 @@ def _write(
     folder: Path,
 ) -> None:
     import tensorflow as tf
-
-    from tfdml.export import describing
 
     embedder = tf.saved_model.load(str(embedder_folder))
     signatures = {

@@ -17,9 +17,10 @@ from serving.export.warm_up_images import (
     training_images,
     warm_up_requests,
 )
-from tfdml.export import OutputType, update_description
+from tfdml.export import OutputType
 from tfdml.images import View, list_images
 from tfdml.metrics import Calibration
+from tfdml.model_version import update_description
 
 MOST_IMAGES = 64
 """Most images in the warm-up requests of a version."""

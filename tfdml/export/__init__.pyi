@@ -1,12 +1,6 @@
 # The public names; `lazy_loader` reads this file when one is first used.
 from ._compact import OutputType as OutputType
 from ._compact import restore_embeddings as restore_embeddings
-from ._description import DESCRIBE as DESCRIBE
-from ._description import DESCRIPTION_FILE as DESCRIPTION_FILE
-from ._description import description_text as description_text
 from ._description import read_description as read_description
-from ._description import update_description as update_description
 from ._saved_embedder import SavedEmbedder as SavedEmbedder
-from ._saved_model import describing as describing
 from ._saved_model import export_embedder as export_embedder
-from ._saved_model import write_whole as write_whole

@@ -4,7 +4,7 @@ from os import PathLike
 
 import numpy as np
 
-from tfdml.images import View, view_of_signatures
+from tfdml.images import View
 
 _SIGNATURE = "tensors"
 _INPUT = "images"
@@ -62,7 +62,7 @@ class SavedEmbedder:
                 f"{signature.structured_outputs}."
             )
         self.image_size: int = shape[1]
-        self.view: View = view_of_signatures(self._model.signatures, shape[1])
+        self.view: View = View.of_signatures(self._model.signatures, shape[1])
         self._signature = signature
         self._constant = tf.constant
 

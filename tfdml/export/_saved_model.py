@@ -4,7 +4,6 @@ import tempfile
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import keras
 
@@ -14,14 +13,16 @@ from tfdml.export._compact import (
     compact_outputs,
     compact_signature,
 )
-from tfdml.export._description import (
+from tfdml.export._description import new_description
+from tfdml.export._in_graph import training_form
+from tfdml.images import View
+from tfdml.model_version import (
     DESCRIBE,
     DESCRIPTION_FILE,
+    describing,
     description_text,
-    new_description,
+    write_whole,
 )
-from tfdml.files import whole_folder
-from tfdml.images import View, signature_name, training_form
 
 
 def export_embedder(
@@ -46,11 +47,12 @@ def export_embedder(
     - `tensors`: input `images`, uint8 `[batch, size, size, 3]`, upright RGB already of
       the embedder's size; output `embedding`.
     - `embed_float16` or `embed_int8`, where that type was asked for: as
-      `serving_default`, its outputs those of `tfdml.export._compact.compact_outputs`.
+      `serving_default`, but in that type, with an output `scale` beside int8;
+      `restore_embeddings` turns them back.
     - of another view than the squash, one more, such as `view_256` or
       `view_256_padded`: input `image_bytes`, output `images`, uint8
       `[batch, size, size, 3]`, what the embedder sees of them. Its name shows clients
-      the view (`tfdml.images.signature_name`).
+      the view (`View.of_signatures`).
     - `describe`: input `request`, DT_STRING `[batch]`, whose values say nothing; output
       `description`, for each row the text of `assets/tfdml.json`
       (`tfdml.export`).
@@ -107,52 +109,6 @@ def export_embedder(
     write_whole(folder, write)
 
 
-def write_whole(folder: str | PathLike[str], write: Callable[[Path], None]) -> None:
-    """Make the folder of a version appear with all that is in it, or not at all.
-
-    Servers watch for new folders: one that is found must be complete.
-
-    Args:
-        folder: Must not exist.
-        write: Writes into the folder that it is given, which does not exist yet.
-
-    Raises:
-        FileExistsError: `folder` exists.
-    """
-    folder = Path(folder)
-    if folder.exists():
-        raise FileExistsError(
-            f"{folder} exists already; a version is never overwritten. Export to the "
-            "next number."
-        )
-    with whole_folder(folder) as unfinished:
-        write(unfinished)
-
-
-def describing(asset: Any) -> Any:
-    """Make the function behind the signature `describe`.
-
-    The text is read at each call, not built into the graph: the fingerprint that it
-    holds is that of the graph.
-
-    Args:
-        asset: The `tf.saved_model.Asset` of the description. The module that is saved
-            must hold it.
-
-    Returns:
-        A `tf.function`.
-    """
-    import tensorflow as tf
-
-    def describe(request: tf.Tensor) -> dict[str, tf.Tensor]:
-        text = tf.io.read_file(asset.asset_path)
-        # One row for each of the request's: servers split batches along the rows.
-        return {"description": tf.fill(tf.shape(request), text)}
-
-    rows = tf.TensorSpec([None], tf.string, name="request")
-    return tf.function(describe, input_signature=[rows], autograph=False)
-
-
 def _write(
     embedder: keras.Model, view: View, output_dtype: OutputType, folder: Path
 ) -> None:
@@ -204,7 +160,7 @@ def _write(
         endpoints[name] = (embed_compact, bytes_in)
         types[name] = output_dtype
     if view.resize:
-        endpoints[signature_name(view)] = (show_view, bytes_in)
+        endpoints[view.signature] = (show_view, bytes_in)
 
     # Not keras.export.ExportArchive: that of Keras 3.15 loses assets which it is asked
     # to track, and builds the path they had into the graph.

@@ -5,12 +5,8 @@ that one image has one embedding (see docs/images.md for what the exported graph
 does with the bytes that other clients send).
 """
 
-import contextlib
 import io
 import os
-import threading
-import warnings
-from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 
@@ -27,6 +23,8 @@ from cykooz_resizer import (
 )
 from PIL import Image, ImageOps
 
+from tfdml.pillow_warnings import warnings_ignored
+
 WHITE = (255, 255, 255)
 """The color that shines through transparent pixels."""
 
@@ -37,27 +35,6 @@ IMAGE_SUFFIXES = frozenset(
 )
 """Lower-case file name endings that Pillow can open, such as `.jpg`."""
 
-GRAPH_FORMATS = ("JPEG", "PNG", "GIF", "WebP", "BMP")
-"""Formats that an exported model decodes; of GIF and WebP still images."""
-
-UPLOAD_FORMATS = {
-    name: suffix
-    for name, suffix in {
-        "AVIF": "avif",
-        "BMP": "bmp",
-        "GIF": "gif",
-        "JPEG": "jpg",
-        "JPEG2000": "jp2",
-        "PNG": "png",
-        "TIFF": "tif",
-        "WEBP": "webp",
-    }.items()
-    if name in Image.OPEN  # AVIF is not in every build of Pillow
-}
-"""Formats of Pillow to accept from strangers, with the suffix of a file of each.
-
-Pillow opens more, some by starting other programs.
-"""
 
 _BILINEAR = ResizeAlg.convolution(FilterType.bilinear)
 # What stands before the metadata that tell an orientation: EXIF and XMP.
@@ -179,40 +156,6 @@ def read_image(
     except Exception as error:  # Pillow's decoders raise whatever they meet
         reason = f"{type(error).__name__}: {error}"
     raise UnreadableImageError(f"{name}: cannot be read as an image ({reason}).")
-
-
-class _Silence:
-    """What `warnings_ignored` counts: who is in it, and how it was before."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.inside = 0
-        self.before = warnings.catch_warnings()
-
-
-_SILENCE = _Silence()
-
-
-@contextlib.contextmanager
-def warnings_ignored() -> Iterator[None]:
-    """Ignore warnings, of which Pillow has many, in threads that overlap.
-
-    `warnings.catch_warnings` alone would put back what another thread had set, and in
-    the end the whole process would be silent.
-    """
-    with _SILENCE.lock:
-        if not _SILENCE.inside:
-            _SILENCE.before = warnings.catch_warnings()
-            _SILENCE.before.__enter__()
-            warnings.simplefilter("ignore")
-        _SILENCE.inside += 1
-    try:
-        yield
-    finally:
-        with _SILENCE.lock:
-            _SILENCE.inside -= 1
-            if not _SILENCE.inside:
-                _SILENCE.before.__exit__(None, None, None)
 
 
 def _plain_jpeg(data: bytes, max_pixels: int) -> np.ndarray | None:

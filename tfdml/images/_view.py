@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -79,6 +80,44 @@ class View:
                 "`pad` needs `resize`, the size that the padded square gets. "
                 "Received: pad=True, resize=0."
             )
+
+    @classmethod
+    def of_signatures(cls, names: Iterable[str], image_size: int) -> Self:
+        """Return the view of an exported model from the names of its signatures.
+
+        Args:
+            names: All of them.
+            image_size: Size of the model's images.
+
+        Returns:
+            The view; the squash where no name tells another.
+
+        Raises:
+            ValueError: There can be no such view, or there is more than one.
+
+        Example:
+            >>> View.of_signatures(["serving_default", "view_256"], 224)
+            View(image_size=224, resize=256, pad=False)
+        """
+        found = [match for name in names if (match := _SIGNATURE.fullmatch(name))]
+        if len(found) > 1:
+            raise ValueError(
+                "A model must have one view. Received the signatures "
+                f"{sorted(match.string for match in found)}."
+            )
+        if not found:
+            return cls(image_size)
+        return cls(image_size, int(found[0][1]), found[0][2] is not None)
+
+    @property
+    def signature(self) -> str:
+        """The name of the signature that states this view in an exported model.
+
+        `view_R`, or `view_R_padded`; a model that squashes has no such signature.
+        Signatures are what every client learns of a model, also through TF Serving,
+        which passes on no files.
+        """
+        return f"view_{self.resize}{'_padded' if self.pad else ''}"
 
     def reduced(self, image: np.ndarray) -> np.ndarray:
         """Make an image as small as it can be without changing what the view shows.
@@ -255,42 +294,3 @@ def _random_part(
         part_width,
         part_height,
     )
-
-
-def signature_name(view: View) -> str:
-    """Return the name of the signature that states the view of an exported model.
-
-    Signatures are what every client learns of a model, also through TF Serving, which
-    passes on no files.
-
-    Args:
-        view: A view that resizes; a model that squashes has no such signature.
-
-    Returns:
-        `view_R`, or `view_R_padded`.
-    """
-    return f"view_{view.resize}{'_padded' if view.pad else ''}"
-
-
-def view_of_signatures(names: Iterable[str], image_size: int) -> View:
-    """Return the view of an exported model from the names of its signatures.
-
-    Args:
-        names: All of them.
-        image_size: Size of the model's images.
-
-    Returns:
-        The view; the squash where no name tells another.
-
-    Raises:
-        ValueError: There can be no such view, or there is more than one.
-    """
-    found = [match for name in names if (match := _SIGNATURE.fullmatch(name))]
-    if len(found) > 1:
-        raise ValueError(
-            "A model must have one view. Received the signatures "
-            f"{sorted(match.string for match in found)}."
-        )
-    if not found:
-        return View(image_size)
-    return View(image_size, int(found[0][1]), found[0][2] is not None)

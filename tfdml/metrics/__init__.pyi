@@ -4,7 +4,6 @@ from ._calibrate import calibrate as calibrate
 from ._calibrate import check_target as check_target
 from ._calibrate import match_scores as match_scores
 from ._calibration import Calibration as Calibration
-from ._calibration import read_calibration as read_calibration
 from ._callback import RetrievalEvaluation as RetrievalEvaluation
 from ._clustering import cluster as cluster
 from ._clustering import clustering_metrics as clustering_metrics

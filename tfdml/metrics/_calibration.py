@@ -124,6 +124,28 @@ class Calibration:
                 raise ValueError(f"A calibration {words} `{min(unfit)}`.")
         return cls(**values)
 
+    @classmethod
+    def read(cls, file: str | PathLike[str]) -> Self:
+        """Read what `python -m training calibrate` wrote.
+
+        Args:
+            file: A JSON file of `to_json`.
+
+        Returns:
+            The calibration.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            ValueError: The file is damaged; the message names it and the fault.
+        """
+        try:
+            return cls.from_json(json.loads(Path(file).read_text("utf-8")))
+        except ValueError as error:  # bad JSON and undecodable bytes too
+            raise ValueError(
+                f"{file} holds no calibration: {error} Make it again with "
+                "`python -m training calibrate`."
+            ) from error
+
     def __str__(self) -> str:
         """Describe the threshold and its rates in a sentence."""
         name = self.target.replace("_", " ")
@@ -139,25 +161,3 @@ class Calibration:
             f"wanted {self.target_value:g}), {others}. {self.answered} of "
             f"{self.queries} queries answered, in a gallery of {self.gallery}."
         )
-
-
-def read_calibration(file: str | PathLike[str]) -> Calibration:
-    """Read what `python -m training calibrate` wrote.
-
-    Args:
-        file: A JSON file of `Calibration.to_json`.
-
-    Returns:
-        The calibration.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: The file is damaged; the message names it and the fault.
-    """
-    try:
-        return Calibration.from_json(json.loads(Path(file).read_text("utf-8")))
-    except ValueError as error:  # bad JSON and undecodable bytes too
-        raise ValueError(
-            f"{file} holds no calibration: {error} Make it again with "
-            "`python -m training calibrate`."
-        ) from error

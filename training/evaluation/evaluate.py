@@ -11,6 +11,7 @@ import numpy as np
 
 from tfdml.files import replace_folder
 from tfdml.metrics import (
+    Calibration,
     PairCounts,
     QueryResults,
     RetrievalTask,
@@ -21,7 +22,6 @@ from tfdml.metrics import (
     k_occurrences,
     pair_counts,
     query_metrics,
-    read_calibration,
     verification_metrics,
 )
 from training.environment import environment
@@ -270,4 +270,4 @@ def _threshold(subject: Subject) -> float | None:
     """Return the similarity threshold of the run's search, if it has one."""
     if subject.run is None or not (subject.run.folder / CALIBRATION).is_file():
         return None
-    return read_calibration(subject.run.folder / CALIBRATION).threshold
+    return Calibration.read(subject.run.folder / CALIBRATION).threshold

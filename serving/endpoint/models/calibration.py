@@ -10,9 +10,9 @@ import json
 from os import PathLike
 from pathlib import Path
 
-from tfdml.export import read_description, update_description
 from tfdml.files import written
-from tfdml.metrics import Calibration, read_calibration
+from tfdml.metrics import Calibration
+from tfdml.model_version import read_description, update_description
 
 _NAME = "calibration.json"
 _FOLDER = "assets.extra"
@@ -35,7 +35,7 @@ def calibration_of_run(embedder: str | PathLike[str]) -> Calibration | None:
     file = source.parent / _NAME
     if source.name != "embedder.keras" or not file.is_file():
         return None
-    return read_calibration(file)
+    return Calibration.read(file)
 
 
 def save_calibration(
@@ -72,4 +72,4 @@ def calibration_of_model(model_folder: str | PathLike[str]) -> Calibration | Non
         ValueError: The file is damaged.
     """
     file = Path(model_folder) / _FOLDER / _NAME
-    return read_calibration(file) if file.is_file() else None
+    return Calibration.read(file) if file.is_file() else None

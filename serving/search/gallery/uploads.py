@@ -11,7 +11,27 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from serving.endpoint.options import ServerOptions
-from tfdml.images import UPLOAD_FORMATS, UnreadableImageError, warnings_ignored
+from tfdml.images import UnreadableImageError
+from tfdml.pillow_warnings import warnings_ignored
+
+UPLOAD_FORMATS = {
+    name: suffix
+    for name, suffix in {
+        "AVIF": "avif",
+        "BMP": "bmp",
+        "GIF": "gif",
+        "JPEG": "jpg",
+        "JPEG2000": "jp2",
+        "PNG": "png",
+        "TIFF": "tif",
+        "WEBP": "webp",
+    }.items()
+    if name in Image.OPEN  # AVIF is not in every build of Pillow
+}
+"""Formats of Pillow to accept from strangers, with the suffix of a file of each.
+
+Pillow opens more, some by starting other programs.
+"""
 
 _ROUNDING = 1e-6
 

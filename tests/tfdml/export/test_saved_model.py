@@ -24,14 +24,9 @@ from tests.support.encoded_images import (
     photograph,
 )
 from tests.support.search_fixtures import serve_model
-from tfdml.export import (
-    SavedEmbedder,
-    export_embedder,
-    read_description,
-    update_description,
-    write_whole,
-)
+from tfdml.export import SavedEmbedder, export_embedder, read_description
 from tfdml.images import View, read_image
+from tfdml.model_version import update_description, write_whole
 from tfdml.models import build_embedder
 from training.data.data_set import DataSet
 from training.data.images import Images

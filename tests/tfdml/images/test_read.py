@@ -15,9 +15,9 @@ from tfdml.images import (
     encode_png,
     list_images,
     read_image,
-    resample,
     resize_image,
 )
+from tfdml.images._read import resample
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
 

@@ -16,7 +16,6 @@ from tfdml.metrics import (
     calibrate,
     check_target,
     match_scores,
-    read_calibration,
 )
 
 
@@ -357,7 +356,7 @@ KNOWN = calibrate(random_scores(0), precision=0.8)
 def test_calibration_comes_back_from_json_unchanged(tmp_path):
     file = tmp_path / "calibration.json"
     file.write_text(json.dumps(KNOWN.to_json()))
-    assert read_calibration(file) == KNOWN
+    assert Calibration.read(file) == KNOWN
     assert KNOWN.to_json()["metric"] == "cosine"
 
 
@@ -414,7 +413,7 @@ def test_damaged_file_is_refused_and_the_value_named(change, message, tmp_path):
     file = tmp_path / "calibration.json"
     file.write_text(json.dumps(KNOWN.to_json() | change))
     with pytest.raises(ValueError, match=f"calibration.json holds no.*{message}"):
-        read_calibration(file)
+        Calibration.read(file)
 
 
 @pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(Calibration)])
@@ -430,4 +429,4 @@ def test_file_of_something_else_is_refused(content, tmp_path):
     file = tmp_path / "calibration.json"
     file.write_bytes(content.encode("utf-8", "surrogateescape"))
     with pytest.raises(ValueError, match=r"calibration\.json holds no calibration"):
-        read_calibration(file)
+        Calibration.read(file)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.small_images import write_shapes
 from tfdml.images import read_image, resize_image
-from tfdml.metrics import calibrate, match_scores, read_calibration
+from tfdml.metrics import Calibration, calibrate, match_scores
 from tfdml.models import load_embedder
 from training.__main__ import main
 from training.recipe.recipe import read_recipe
@@ -178,7 +178,7 @@ def test_threshold_is_that_of_the_validation_images(folders, run, target, capsys
     option = f"--{name.replace('_', '-')}"
     assert main(["calibrate", str(run), option, str(value)]) == 0
     expected = calibrate(validation_scores(folders), **target)
-    found = read_calibration(run / "calibration.json")
+    found = Calibration.read(run / "calibration.json")
     assert found.queries == 40
     assert found.threshold == pytest.approx(expected.threshold, abs=1e-5)
     assert found.precision == pytest.approx(expected.precision, abs=0.03)
@@ -192,7 +192,7 @@ def test_threshold_is_that_of_the_validation_images(folders, run, target, capsys
 def test_training_images_make_the_gallery_larger(folders, run):
     arguments = ["calibrate", str(run), "--false-positive-rate", "0.5"]
     assert main([*arguments, "--training-images"]) == 0
-    found = read_calibration(run / "calibration.json")
+    found = Calibration.read(run / "calibration.json")
     splits = json.loads((run / "splits.json").read_text())
     count = 40 + 5 * len(splits["train"])
     assert (found.queries, found.gallery) == (40, count)
@@ -301,7 +301,7 @@ def test_images_of_the_querys_own_sequence_are_left_out(folders, run):
     )
     arguments = ["calibrate", str(run), "--false-positive-rate", "0.5"]
     assert main([*arguments, "--images", file]) == 0
-    found = read_calibration(run / "calibration.json")
+    found = Calibration.read(run / "calibration.json")
     classes = json.loads((run / "splits.json").read_text())["validation"]
     clips = [f"{name} {i % 2}" for name in classes for i in range(5)]
     expected = calibrate(

@@ -1,6 +1,9 @@
 """Decode images in the TensorFlow graph, as training reads them."""
 
-from tfdml.images._view import View
+from tfdml.images import View
+
+GRAPH_FORMATS = ("JPEG", "PNG", "GIF", "WebP", "BMP")
+"""Formats that an exported model decodes; of GIF and WebP still images."""
 
 
 def training_form(data, view: View):  # type: ignore[no-untyped-def]

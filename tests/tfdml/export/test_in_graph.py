@@ -17,7 +17,8 @@ from tests.support.encoded_images import (
     photograph,
 )
 from tfdml.export import export_embedder
-from tfdml.images import View, encode_png, read_image, training_form
+from tfdml.export._in_graph import training_form
+from tfdml.images import View, encode_png, read_image
 from tfdml.models import build_embedder
 
 ANIMATED = encoded(
