@@ -15,8 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfdml import losses
+from tfdml.figure_style import save_small
 from tfdml.losses import PairWeightedLoss, binlifted_weights
-from tfdml.plots import Panel, plot_pair_weights, plot_weights, save_small
+from tfdml.plots import Panel, plot_pair_weights, plot_weights
 
 FOLDER = Path(__file__).parent / "losses" / "figures"
 CLASSES, IMAGES = 12, 4

@@ -15,7 +15,8 @@ PACKAGES = ("tfdml", "training", "serving", "benchmarks")
 FLOORS = {
     "tfdml": """
         _version _arguments _parallel _devices _registration files command_line
-        pillow_warnings model_version
+        pillow_warnings model_version _fonts
+        figure_style
         _embeddings _labels _tensors _control_flow
         _batches _row_order _exact_search
         images ops

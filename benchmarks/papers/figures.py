@@ -14,7 +14,8 @@ from benchmarks.papers.lines import add_floor, lines
 from benchmarks.papers.metrics import CLASSES
 from benchmarks.papers.runs import NOT_TRAINED, Record, Tables, read_results
 from benchmarks.papers.studies import STUDIES, Study
-from tfdml.plots import plot_convergence, save_small
+from tfdml.figure_style import save_small
+from tfdml.plots import plot_convergence
 
 _FIGURE_4 = (
     "top-k precision",

@@ -17,7 +17,7 @@ from benchmarks.papers.metrics import Column
 from benchmarks.papers.runs import Record
 from benchmarks.papers.sets import SETS
 from benchmarks.papers.studies import Study
-from tfdml.plots import COLORS, draw_runs, legend_below, new_figure, plain_axes
+from tfdml.figure_style import COLORS, draw_runs, legend_below, new_figure, plain_axes
 
 _WIDTH = 7.0
 """Inches: 840 pixels, as wide as a page."""

@@ -11,11 +11,5 @@ from ._pair_weights import plot_weights as plot_weights
 from ._retrieval import plot_precision_recall as plot_precision_recall
 from ._retrieval import plot_recall_at_k as plot_recall_at_k
 from ._retrieval import plot_roc as plot_roc
-from ._style import COLORS as COLORS
-from ._style import draw_runs as draw_runs
-from ._style import legend_below as legend_below
-from ._style import new_figure as new_figure
-from ._style import plain_axes as plain_axes
-from ._style import save_small as save_small
 from ._training import plot_convergence as plot_convergence
 from ._training import plot_training as plot_training

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml._arguments import finite, whole
+from tfdml.figure_style import COLORS, legend_below, new_figure, plain_axes
 from tfdml.metrics import hubness_of_occurrences
-from tfdml.plots._style import COLORS, legend_below, new_figure, numbers, plain_axes
+from tfdml.plots._checks import numbers
 
 _BARS = 100
 _NARROWEST, _WIDEST = 2e-5, 0.05  # bars, in cosine similarity

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tfdml._arguments import above_zero, whole
 from tfdml._embeddings import as_embeddings, unit_or_zero
-from tfdml.plots._style import COLORS, legend_below, new_figure
+from tfdml.figure_style import COLORS, legend_below, new_figure
 
 _CELL = 0.28  # inches, the least side of an image: 34 pixels
 _WIDEST = 1.2  # inches, so that a lone image does not fill the page

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml.plots._fonts import drawable
-from tfdml.plots._style import COLORS, new_figure
+from tfdml._fonts import drawable
+from tfdml.figure_style import COLORS, new_figure
 
 Hit = tuple[NDArray[np.uint8], str, float, bool]
 """An image, its title, its similarity to the query, and whether it is a positive."""

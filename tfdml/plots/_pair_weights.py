@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tfdml._fonts import drawable
 from tfdml._tensors import Tensor
+from tfdml.figure_style import COLORS, light_grid
 from tfdml.losses import PairLoss, weighted_pairs
-from tfdml.plots._fonts import drawable
-from tfdml.plots._style import COLORS, light_grid
 
 _STYLES = ({"color": COLORS[0], "marker": "o"}, {"color": COLORS[1], "marker": "x"})
 

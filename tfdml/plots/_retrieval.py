@@ -7,14 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tfdml._arguments import whole
-from tfdml.plots._style import (
-    draw_runs,
-    legend_below,
-    new_figure,
-    numbers,
-    plain_axes,
-    runs_of,
-)
+from tfdml.figure_style import draw_runs, legend_below, new_figure, plain_axes
+from tfdml.plots._checks import numbers, runs_of
 
 _WIDTH, _HEIGHT = 7.0, 4.3
 _POINTS = 500  # a line of more is sampled: nobody sees them, but files hold them

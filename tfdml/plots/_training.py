@@ -6,15 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tfdml.plots._fonts import set_text
-from tfdml.plots._style import (
-    draw_runs,
-    legend_below,
-    new_figure,
-    numbers,
-    plain_axes,
-    runs_of,
-)
+from tfdml._fonts import set_text
+from tfdml.figure_style import draw_runs, legend_below, new_figure, plain_axes
+from tfdml.plots._checks import numbers, runs_of
 
 _LOG_SPAN = 100
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tfdml.plots import draw_runs, legend_below, new_figure, plain_axes
+from tfdml.figure_style import draw_runs, legend_below, new_figure, plain_axes
 from training.json_files import read_json
 from training.recipe.recipe import Recipe, with_current_names
 from training.reports.page import (

@@ -13,17 +13,17 @@ pytest.importorskip("matplotlib")
 from matplotlib import font_manager
 
 from tests.support.small_fonts import pattern, write_font
+from tfdml._fonts import drawable, set_text
+from tfdml.figure_style import new_figure
 from tfdml.plots import (
     draw_embedding_map,
     embedding_map,
-    new_figure,
     plot_embedding_map,
     plot_hubness,
     plot_retrieval_gallery,
     plot_similarity_histograms,
 )
 from tfdml.plots._embedding_map import thin_out
-from tfdml.plots._fonts import drawable, set_text
 
 GENERATOR = np.random.default_rng(0)
 IMAGES = GENERATOR.integers(0, 255, (40, 6, 9, 3)).astype("uint8")
@@ -473,7 +473,7 @@ def test_text_is_drawn_as_it_is_or_spelled(only_dejavu, text, expected):
 
 def test_wide_characters_take_two_places_in_a_legend(only_dejavu, monkeypatch):
     monkeypatch.setattr(
-        "tfdml.plots._style.drawable", lambda text: (text, ["DejaVu Sans"])
+        "tfdml.figure_style.drawable", lambda text: (text, ["DejaVu Sans"])
     )
     figures = {}
     for name in ("\u72ac" * 80, "x" * 160):

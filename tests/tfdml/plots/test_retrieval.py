@@ -10,13 +10,13 @@ from PIL import Image
 
 pytest.importorskip("matplotlib")
 
+from tfdml.figure_style import save_small
 from tfdml.plots import (
     plot_convergence,
     plot_precision_recall,
     plot_recall_at_k,
     plot_roc,
     plot_training,
-    save_small,
 )
 
 NAMES = [

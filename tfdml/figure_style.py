@@ -1,7 +1,6 @@
 """Give all plots the same colors, lines, markers, grid and legend."""
 
 import io
-import math
 import textwrap
 import unicodedata
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tfdml.plots._fonts import drawable, set_text
+from tfdml._fonts import drawable, set_text
 
 # Okabe and Ito's colors, distinct for every kind of color vision, with gray in the
 # place of yellow, which is too light on white. The first two differ in lightness too.
@@ -177,37 +176,3 @@ def _widths(names: list[str], columns: int) -> list[float]:
         + _PER_CHARACTER * max(_cells(x) for name in part for x in name.splitlines())
         for part in _columns(names, columns)
     ]
-
-
-def runs_of(argument: str, runs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Check that a mapping by name of run holds at least one, and return it."""
-    if not isinstance(runs, Mapping):
-        raise TypeError(
-            f"`{argument}` must map names of runs to their values. "
-            f"Received: {type(runs).__name__}."
-        )
-    if not runs:
-        raise ValueError(f"`{argument}` must hold at least one run. Received: {runs}.")
-    return runs
-
-
-def numbers(
-    argument: str, values: Any, *, low: float = -math.inf, high: float = math.inf
-) -> np.ndarray:
-    """Check one row of finite numbers from low to high, and return it in float64."""
-    row = np.asarray(values)
-    if row.ndim != 1 or not row.size or row.dtype.kind not in "iuf":
-        raise ValueError(
-            f"`{argument}` must be one row of numbers, at least one. "
-            f"Received: shape {row.shape}, dtype {row.dtype}."
-        )
-    row = row.astype("float64")
-    unfit = ~(np.isfinite(row) & (row >= low) & (row <= high))
-    if unfit.any():
-        place = int(np.argmax(unfit))
-        limits = "" if low == -math.inf else f" and from {low:g} to {high:g}"
-        raise ValueError(
-            f"`{argument}` must be finite{limits}. "
-            f"Received: {row[place]} at place {place}."
-        )
-    return row
