@@ -17,8 +17,9 @@ FLOORS = {
         _version _arguments _parallel _devices _registration files command_line
         pillow_warnings model_version _fonts
         figure_style
-        _embeddings _labels _tensors _control_flow
-        _batches _row_order _exact_search
+        _embeddings _labels _tensors
+        _batches _control_flow _exact_search
+        _row_order
         images ops
         layers neighbors
         batch_designs index
