@@ -1,63 +1,41 @@
 """The endpoint: as a user starts it, in a process of its own, or in this one."""
 
 import contextlib
-import queue
 import re
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 
 import uvicorn
 
+from tests.support.running_process import running_process, stop
 from tests.support.running_server import running_uvicorn
-
-ROOT = Path(__file__).parents[2]
 
 
 @contextlib.contextmanager
-def running_endpoint(*options, seconds=60):
+def running_endpoint(*options):
     """Start it on free ports; yields `process`, `url`, `grpc` and `lines` (its log)."""
     command = [sys.executable, "-m", "serving", "run", "--port", "0"]
-    command += ["--grpc-port", "0", *map(str, options)]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=ROOT,
-    )
-    lines = []
-    told = queue.Queue()
-
-    def read():
-        for line in process.stdout:
-            lines.append(line)
-            told.put(line)
-        told.put(None)
-
-    reader = threading.Thread(target=read, daemon=True)
-    reader.start()
-    try:
+    command += ["--grpc-port", "0", *options]
+    with running_process(command, stderr=subprocess.STDOUT) as process:
+        lines = []
         found = {"url": None, "grpc": None}
         while None in found.values():
-            line = told.get(timeout=seconds)
-            assert line is not None, f"it did not start: {''.join(lines)}"
-            if match := re.match(r"Serving version .* at (https?://[^/]+)/", line):
+            lines.append(process.stdout.readline())
+            assert lines[-1], f"it did not start: {''.join(lines)}"
+            if match := re.match(r"Serving version .* at (https?://[^/]+)/", lines[-1]):
                 found["url"] = match[1]
-            if match := re.match(r"Serving by gRPC at (\S+)", line):
+            if match := re.match(r"Serving by gRPC at (\S+)", lines[-1]):
                 found["grpc"] = match[1]
-        yield SimpleNamespace(process=process, lines=lines, **found)
-    finally:
-        if process.poll() is None:
-            process.terminate()
+        # What nobody reads would hold it up once the pipe is full.
+        reader = threading.Thread(target=lambda: lines.extend(process.stdout))
+        reader.start()
         try:
-            process.wait(timeout=30)
+            yield SimpleNamespace(process=process, lines=lines, **found)
         finally:
-            process.kill()
-            reader.join(timeout=10)
-            process.stdout.close()
+            stop(process)
+            reader.join()
 
 
 @contextlib.contextmanager

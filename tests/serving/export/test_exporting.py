@@ -2,7 +2,6 @@
 
 import json
 import socket
-import subprocess
 import sys
 import urllib.request
 from pathlib import Path
@@ -24,6 +23,7 @@ from serving.endpoint.warm_up import read_warm_up_requests
 from serving.export.exporting import check_destination, export_run
 from serving.export.run_folder import view_of_run
 from tests.support.encoded_images import IMAGES, SIZE
+from tests.support.running_process import running_process
 from tests.support.search_fixtures import calibration_at, serve_model
 from tests.support.small_images import write_shapes
 from tfdml.export import SavedEmbedder, read_description
@@ -242,8 +242,9 @@ def test_description_tells_where_the_model_comes_from(exported):
 def test_clients_ask_the_server_for_the_description(exported):
     with serve_model(exported / "models/shapes") as url:
         question = {"signature_name": "describe", "instances": ["", "anything"]}
-        reply = httpx.post(f"{url}:predict", json=question)
-        described = httpx.get(f"{url}/metadata").json()["metadata"]["signature_def"]
+        reply = httpx.post(f"{url}:predict", json=question, timeout=60)
+        metadata = httpx.get(f"{url}/metadata", timeout=60).json()["metadata"]
+    described = metadata["signature_def"]
     first, second = reply.raise_for_status().json()["predictions"]
     assert first == second
     assert json.loads(first) == read_description(exported / "models/shapes/2")
@@ -333,10 +334,7 @@ def test_whole_chain_from_a_folder_to_hits(images, tmp_path, capsys):
     command(main, *building, *only)
     demo = [sys.executable, "-m", "serving", "demo", run, index, "--model", model]
     ports = ["--port", "0", "--endpoint-port", str(free_port())]
-    process = subprocess.Popen(
-        [*map(str, demo), *ports], stdout=subprocess.PIPE, text=True
-    )
-    try:
+    with running_process([*demo, *ports]) as process:
         lines = []
         while not lines or "Image search: " not in lines[-1]:
             lines.append(process.stdout.readline())
@@ -349,10 +347,7 @@ def test_whole_chain_from_a_folder_to_hits(images, tmp_path, capsys):
         with urllib.request.urlopen(similar, timeout=30) as reply:
             hits = json.load(reply)["hits"]
         assert len(hits) == 3
-    finally:
-        process.terminate()
-        assert process.wait(30) == 0
-        process.stdout.close()
+    assert process.returncode == 0
 
 
 def free_port():

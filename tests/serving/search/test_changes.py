@@ -1,16 +1,14 @@
 """Images are added and removed over HTTP, while others search."""
 
+import contextlib
 import hashlib
-import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import numpy as np
@@ -20,10 +18,9 @@ from serving.search.app.app import create_app, run
 from serving.search.gallery.gallery import load_gallery
 from serving.search.gallery.opening import open_search
 from serving.search.gallery.stored_images import StoredImages
+from tests.support.running_process import running_process
 from tests.support.search_fixtures import encoded, error_of, page_of
 from tfdml.index import LockedError
-
-PROJECT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -317,23 +314,15 @@ run(sys.argv[1], sys.argv[2], port=0, editable=True)
 """
 
 
-class Service:
-    """The page as a process of its own."""
-
-    def __init__(self, folder, url):
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(folder / "index"), url],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=PROJECT,
-        )
-        line = self._process.stdout.readline()
-        self.url = re.match(r"Image search: (\S+)", line)[1]
-
-    def kill(self, number=signal.SIGKILL):
-        os.kill(self._process.pid, number)
-        self._process.wait(30)
-        self._process.stdout.close()
+@contextlib.contextmanager
+def service(folder, url):
+    """Run the page in a process of its own; yields a client of it, and `kill`."""
+    command = [sys.executable, "-c", PROGRAM, folder / "index", url]
+    with running_process(command) as process:
+        line = process.stdout.readline()
+        address = re.match(r"Image search: (\S+)", line)[1]
+        with httpx.Client(base_url=address, timeout=60) as client:
+            yield SimpleNamespace(client=client, kill=process.kill)
 
 
 @pytest.mark.slow
@@ -343,9 +332,9 @@ def test_what_was_acknowledged_survives_a_kill_at_any_moment(folder, colors_url,
     expected = set(load_gallery(folder / "index")[0].ids.tolist())
     unsure = set()
     for round_ in range(kills):
-        service = Service(folder, colors_url)
-        timer = threading.Timer(generator.uniform(0.05, 1.0), service.kill)
-        with httpx.Client(base_url=service.url, timeout=60) as client:
+        with service(folder, colors_url) as running:
+            client = running.client
+            timer = threading.Timer(generator.uniform(0.05, 1.0), running.kill)
             assert expected <= set(ids_of(client)) <= expected | unsure
             expected, unsure = set(ids_of(client)), set()
             timer.start()
@@ -364,14 +353,14 @@ def test_what_was_acknowledged_survives_a_kill_at_any_moment(folder, colors_url,
                     unsure = set()
             except httpx.TransportError:
                 pass
-        timer.join()
-    service = Service(folder, colors_url)
-    with httpx.Client(base_url=service.url, timeout=60) as client:
-        found = set(ids_of(client))
+            finally:
+                timer.join()
+    with service(folder, colors_url) as running:
+        found = set(ids_of(running.client))
         assert expected <= found <= expected | unsure
         for id_ in found:
-            assert client.get("/images", params={"id": id_}).status_code == 200
-    service.kill(signal.SIGTERM)
+            reply = running.client.get("/images", params={"id": id_})
+            assert reply.status_code == 200
     # No image is left that no id has.
     index, _ = load_gallery(folder / "index")
     known = index.get(index.ids).attributes

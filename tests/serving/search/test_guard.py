@@ -6,11 +6,9 @@ import queue
 import re
 import shutil
 import ssl
-import subprocess
 import sys
 import threading
 from contextlib import nullcontext
-from pathlib import Path
 
 import anyio
 import httpx
@@ -22,6 +20,7 @@ from serving.search.app.service import Limits
 from serving.search.gallery.opening import open_search
 from serving.web.access import TokenAccess
 from serving.web.log import configure
+from tests.support.running_process import running_process
 from tests.support.running_server import running
 from tests.support.search_fixtures import (
     encoded,
@@ -413,21 +412,14 @@ def test_the_page_is_served_over_tls(colors, colors_url, tmp_path):
         "tls = read_ssl_config(sys.argv[3])\n"
         "run(sys.argv[1], sys.argv[2], port=0, compare=sys.argv[1], tls=tls)\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, str(colors / "index"), colors_url, str(file)],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=Path(__file__).parents[3],
-    )
-    try:
+    command = [sys.executable, "-c", program, colors / "index", colors_url, file]
+    with running_process(command) as process:
         url = re.match(r"Image search: (\S+)", process.stdout.readline())[1]
         assert url.startswith("https://127.0.0.1:")
         context = ssl.create_default_context()
         authority.configure_trust(context)
-        reply = httpx.get(f"{url}/api/info", verify=context, trust_env=False)
+        reply = httpx.get(
+            f"{url}/api/info", verify=context, trust_env=False, timeout=60
+        )
         indexes = [(own["name"], own["images"]) for own in reply.json()["indexes"]]
         assert indexes == [("index", 9), ("index (2)", 9)]
-    finally:
-        process.terminate()
-        process.wait(30)
-        process.stdout.close()

@@ -210,10 +210,12 @@ def test_rest_requests_need_a_token(file):
         return PlainTextResponse("in")
 
     with running(Starlette(routes=[Route("/", answer)])) as url:
-        assert httpx.get(url).status_code == 401
-        wrong = httpx.get(url, headers={"Authorization": f"Bearer {FIRST}x"})
+        assert httpx.get(url, timeout=60).status_code == 401
+        wrong = httpx.get(
+            url, headers={"Authorization": f"Bearer {FIRST}x"}, timeout=60
+        )
         assert wrong.status_code == 401
-        right = httpx.get(url, headers={"Authorization": f"Bearer {FIRST}"})
+        right = httpx.get(url, headers={"Authorization": f"Bearer {FIRST}"}, timeout=60)
         assert right.text == "in"
 
 
@@ -239,9 +241,9 @@ def test_grpc_calls_need_a_token(file):
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
             ask = channel.unary_unary("/test.Service/Ask")
             with pytest.raises(grpc.RpcError) as caught:
-                ask(b"", timeout=20)
+                ask(b"", timeout=60)
             assert caught.value.code() == grpc.StatusCode.UNAUTHENTICATED
             metadata = [("authorization", f"Bearer {FIRST}")]
-            assert ask(b"", metadata=metadata, timeout=20) == b"in"
+            assert ask(b"", metadata=metadata, timeout=60) == b"in"
     finally:
         server.stop(None).wait()

@@ -1,3 +1,4 @@
+import contextlib
 import signal
 import socket
 import subprocess
@@ -84,23 +85,25 @@ def test_signal_ends_all_servers_after_the_requests_under_way(number):
         stderr=subprocess.PIPE,
         text=True,
     )
-    with process:
+    with process, contextlib.ExitStack() as opened:
         try:
             ports = [int(process.stdout.readline()) for _ in range(2)]
-            clients = [socket.create_connection(("127.0.0.1", port)) for port in ports]
+            clients = [
+                opened.enter_context(socket.create_connection(("127.0.0.1", port)))
+                for port in ports
+            ]
             for client in clients:
                 client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             for _ in clients:
                 assert process.stdout.readline() == "started\n"
             process.send_signal(number)
             for client in clients:
-                client.settimeout(10)
+                client.settimeout(60)
                 answer = b""
                 while piece := client.recv(4096):
                     answer += piece
                 assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
                 assert answer.endswith(b"done")
-                client.close()
-            assert process.wait(timeout=10) == 0, process.stderr.read()
+            assert process.wait(timeout=60) == 0, process.stderr.read()
         finally:
             process.kill()

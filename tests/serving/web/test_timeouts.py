@@ -39,7 +39,7 @@ def connected(address, buffer_bytes=4096):
     """Connect with a small buffer, so that what is not read stays at the server."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
-    client.settimeout(20)
+    client.settimeout(60)
     client.connect(address)
     return client
 

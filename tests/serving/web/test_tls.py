@@ -120,7 +120,7 @@ def running_grpcs(config):
 
 def ask(address, credentials):
     with grpc.secure_channel(address, credentials) as channel:
-        return channel.unary_unary("/test.Service/Ask")(b"over ", timeout=10)
+        return channel.unary_unary("/test.Service/Ask")(b"over ", timeout=60)
 
 
 def channel_credentials(*, with_certificate=False):
@@ -136,11 +136,11 @@ def channel_credentials(*, with_certificate=False):
 def test_https_client_that_trusts_the_authority_is_served(tmp_path):
     config = read_ssl_config(write_config(tmp_path))
     with running_https(config) as url:
-        assert httpx.get(url, verify=client_context()).text == "https"
+        assert httpx.get(url, verify=client_context(), timeout=60).text == "https"
         with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-            httpx.get(url, verify=ssl.create_default_context())
+            httpx.get(url, verify=ssl.create_default_context(), timeout=60)
         with pytest.raises(httpx.RemoteProtocolError):
-            httpx.get(url.replace("https", "http"))
+            httpx.get(url.replace("https", "http"), timeout=60)
 
 
 def test_https_refuses_what_came_before_tls_1_2(tmp_path):
@@ -151,9 +151,9 @@ def test_https_refuses_what_came_before_tls_1_2(tmp_path):
 def test_https_client_must_show_a_certificate_if_clients_are_verified(tmp_path):
     with running_https(read_ssl_config(verifying(tmp_path))) as url:
         known = client_context(with_certificate=True)
-        assert httpx.get(url, verify=known).text == "https"
+        assert httpx.get(url, verify=known, timeout=60).text == "https"
         with pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
-            httpx.get(url, verify=client_context())
+            httpx.get(url, verify=client_context(), timeout=60)
 
 
 def test_grpc_client_that_trusts_the_authority_is_served(tmp_path):

@@ -188,7 +188,7 @@ def test_a_near_duplicate_is_removed_and_its_group_with_it(visit):
 
 
 def test_a_gallery_of_one_image_and_of_none_is_told(visit, address, tmp_path):
-    with httpx.Client(base_url=address) as client:
+    with httpx.Client(base_url=address, timeout=60) as client:
         first, *others = client.get("/api/images").json()["images"]
         for image in others:
             removed = client.delete("/api/images", params={"id": image["id"]})
