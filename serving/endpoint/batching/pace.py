@@ -26,7 +26,7 @@ class Pace:
         enough: Number of rows at which a batch stops waiting.
         timeout: Seconds that a smaller one waits.
         last_run: Seconds of the run before; 0 if there is none.
-        last_end: When it ended, by `time.monotonic`.
+        last_end: When it ended.
     """
 
     enough: int

@@ -1,7 +1,6 @@
 """Cut a request into pieces for batches, and collect their results."""
 
 import threading
-import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Protocol
@@ -35,11 +34,12 @@ class Request:
         rows: Rows that may be put together with those of other requests, at least 1;
             None for a request that is run as it is.
         max_rows: Most rows a piece, at least 1.
+        queued_at: When it was made.
 
     Attributes:
         future: Receives the outputs, or the error.
         inputs: One array for each input; none once it is answered or cancelled.
-        queued_at: When it was made, by `time.monotonic`.
+        queued_at: When it was made.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class Request:
         waiting: Waiting,
         rows: int | None,
         max_rows: int,
+        queued_at: float,
     ) -> None:
         self.servable = servable
         self.signature_name = signature_name
@@ -60,7 +61,7 @@ class Request:
         # circle would keep the version in memory after it was unloaded.
         held = self.inputs
         self.future.add_done_callback(lambda _: held.clear())
-        self.queued_at = time.monotonic()
+        self.queued_at = queued_at
         self._waiting = waiting
         self._lock = threading.Lock()
         self._is_taken: bool | None = None

@@ -4,7 +4,6 @@ A request that the model refuses is found by running halves, so that it fails al
 """
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -27,7 +26,10 @@ OnRun = Callable[[Sequence[Piece], float], None]
 
 
 def run_batch(
-    pieces: Sequence[Piece], allowed_sizes: Sequence[int], on_run: OnRun
+    pieces: Sequence[Piece],
+    allowed_sizes: Sequence[int],
+    on_run: OnRun,
+    clock: Callable[[], float],
 ) -> None:
     """Run a batch and answer the requests whose last piece it held.
 
@@ -40,6 +42,7 @@ def run_batch(
             piece of a request that is run as it is.
         allowed_sizes: Sizes to which a batch is filled up; empty for any.
         on_run: Called after each of these runs, before the answers. It must not raise.
+        clock: Returns the time in seconds.
     """
     pieces = _still_needed(pieces)
     batches = [pieces] if pieces else []
@@ -48,9 +51,9 @@ def run_batch(
     for batch in batches:
         needed = batch if batch is pieces else _still_needed(batch)
         if needed:
-            started = time.monotonic()
+            started = clock()
             outcome = _run_together(needed, allowed_sizes)
-            on_run(needed, time.monotonic() - started)
+            on_run(needed, clock() - started)
             _answer(needed, outcome, allowed_sizes)
 
 

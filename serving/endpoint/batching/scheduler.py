@@ -62,6 +62,7 @@ class BatchScheduler:
         on_batch: Called with each batch after its run, before its requests are
             answered; on a thread of the scheduler. What it raises is logged.
         waits: How long a batch waits where the parameters do not say.
+        clock: Returns the time in seconds, which never goes back.
 
     Example:
         >>> with BatchScheduler(BatchingParameters(max_batch_size=8)) as scheduler:
@@ -74,9 +75,11 @@ class BatchScheduler:
         on_batch: OnBatch | None = None,
         *,
         waits: WaitLimits = WaitLimits(),  # noqa: B008  (frozen)
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._parameters = parameters
         self._waits = waits
+        self._clock = clock
         self._on_batch = on_batch
         self._capacity = parameters.max_enqueued_batches * parameters.max_batch_size
         self._first_pace = first_pace(parameters)
@@ -150,6 +153,7 @@ class BatchScheduler:
             waiting,
             rows,
             parameters.max_batch_size,
+            self._clock(),
         )
         pieces = request.cut()
         group = (id(servable), signature_name)
@@ -221,7 +225,7 @@ class BatchScheduler:
             rows = [piece.rows for piece in needed if piece.rows]
             total = sum(rows)
             if rows:
-                now = time.monotonic()
+                now = self._clock()
                 pace = next_pace(self._parameters, self._waits, total, seconds, now)
                 with self._changed:
                     paces = self._paces.setdefault(request.servable, {})
@@ -235,13 +239,13 @@ class BatchScheduler:
             except Exception:
                 _log.exception("`on_batch` failed.")
 
-        run_batch(pieces, sizes, on_run)
+        run_batch(pieces, sizes, on_run, self._clock)
 
     def _next_batch(self) -> tuple[list[Piece], float] | None:
         """Wait for a batch that is ready; None when the scheduler is closed."""
         with self._changed:
             while True:
-                now = time.monotonic()
+                now = self._clock()
                 queue = self._oldest_ready(now)
                 if queue is not None:
                     pieces = self._take(queue)
