@@ -35,13 +35,13 @@ class StubModel:
         self.signature_defs = {"serving_default": definition}
         self.started = threading.Semaphore(0)
         self.release = threading.Event()
-        self.calls = 0
+        self.seen = []
 
     def signature(self, name):
         return self.signatures[name]
 
     def predict(self, inputs, signature_name):
-        self.calls += 1
+        self.seen.append(inputs["x"].tolist())
         self.started.release()
         assert self.release.wait(60)
         return {"y": inputs["x"] + 1}
@@ -104,11 +104,11 @@ def predict_request(inputs, name="example", signature="", version=None, outputs=
 def refusal(call, request, **options):
     """Make a call that is refused; returns the name of its code, and the details."""
     with pytest.raises(grpc.RpcError) as caught:
-        call(request, **{"timeout": 20, **options})
+        call(request, **{"timeout": 60, **options})
     return caught.value.code().name, caught.value.details()
 
 
 def status_of(stubs, service=""):
     """Ask for the health of a service, by default the server's."""
     request = health_pb2.HealthCheckRequest(service=service)
-    return stubs.health.Check(request, timeout=20).status
+    return stubs.health.Check(request, timeout=60).status

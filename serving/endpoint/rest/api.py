@@ -56,6 +56,7 @@ def create_app(
     observer: RequestObserver | None = None,
     metrics_path: str | None = None,
     look_seconds: float = 0.5,
+    clock: Callable[[], float] = time.monotonic,
 ) -> ASGIApp:
     """Make the web application that answers for the models.
 
@@ -68,6 +69,7 @@ def create_app(
         observer: Logs and counts the requests.
         metrics_path: Path of the metrics of the observer; None for no such path.
         look_seconds: How often it is checked that a client has not gone.
+        clock: Returns the time in seconds, by which a prediction takes too long.
 
     Returns:
         An ASGI application.
@@ -94,6 +96,7 @@ def create_app(
         observer or RequestObserver(),
         metrics_path,
         look_seconds,
+        clock,
     )
     # A route would answer what it cannot match, such as a path with %0A, itself, and
     # not in JSON.
@@ -105,13 +108,14 @@ class _Waiting:
     """Whether the client of a request still waits, for the queue."""
 
     until: float
+    clock: Callable[[], float]
     is_gone: bool = False
 
     def is_active(self) -> bool:
         return not self.is_gone
 
     def time_remaining(self) -> float:
-        return self.until - time.monotonic()
+        return self.until - self.clock()
 
 
 class _RestApi:
@@ -127,6 +131,7 @@ class _RestApi:
         observer: RequestObserver,
         metrics_path: str | None,
         look_seconds: float,
+        clock: Callable[[], float],
     ) -> None:
         self._models = models
         self._predictor = predictor
@@ -136,6 +141,7 @@ class _RestApi:
         self._observer = observer
         self._metrics_path = metrics_path
         self._look_seconds = look_seconds
+        self._clock = clock
         # Python's lists and numbers take up to 30 times the memory of their JSON. One
         # long body at a time bounds that; the interpreter lock would allow no more.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="rest")
@@ -214,7 +220,8 @@ class _RestApi:
             # The block holds on to the end: the inputs take as much as the body.
             async with self._bodies.read(request) as body:
                 observed.request_bytes = len(body)
-                waiting = _Waiting(time.monotonic() + self._timeout_seconds)
+                until = self._clock() + self._timeout_seconds
+                waiting = _Waiting(until, self._clock)
                 try:
                     if asked.call == "predict":
                         return await self._predict(servable, request, body, waiting)

@@ -8,7 +8,7 @@ wire: then it is known that a message is awaited, and the wait can be ended.
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
@@ -24,11 +24,19 @@ class CallLimit:
         most: Calls that may be in the block at one time, at least 1. With one more, the
             one that is longest in it is ended: a client that wants to keep others out
             loses its own calls first. None for any number.
+        clock: Returns the time in seconds.
     """
 
-    def __init__(self, seconds: float, most: int | None = None) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        most: int | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._seconds = seconds
         self._most = most
+        self._clock = clock
         self._lock = threading.Lock()
         # In the order of their ends, because all may take the same time.
         self._ends: dict[grpc.ServicerContext, float] = {}
@@ -39,7 +47,7 @@ class CallLimit:
         with self._lock:
             if self._most is not None and len(self._ends) >= self._most:
                 self._cancel(next(iter(self._ends)))
-            self._ends[call] = time.monotonic() + self._seconds
+            self._ends[call] = self._clock() + self._seconds
         try:
             yield
         finally:
@@ -48,7 +56,7 @@ class CallLimit:
 
     def end_late_calls(self) -> None:
         """End the calls whose time is over. To be called again and again."""
-        now = time.monotonic()
+        now = self._clock()
         with self._lock:
             for call in [call for call, end in self._ends.items() if end <= now]:
                 self._cancel(call)

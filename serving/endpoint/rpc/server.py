@@ -28,7 +28,6 @@ _FURTHER_CALLS = _STATUS_CALLS + _HEALTH_CALLS + 16
 """Calls beyond the limit that get a thread; so that they are refused."""
 
 _HEALTH_SECONDS = 5.0
-_LOOK_SECONDS = 1.0
 _LAST_REPLY_SECONDS = 1.0
 
 _SERVICES = (
@@ -60,6 +59,8 @@ class GrpcServer:
             them wait for their turn. Further ones get RESOURCE_EXHAUSTED.
         message_seconds: Time in which the message of a call must arrive, more than 0;
             else the call is ended.
+        look_seconds: How often it is checked which messages are late.
+        clock: Returns the time in seconds, by which a message is late.
 
     Raises:
         PortInUseError: Another program listens on the port.
@@ -81,6 +82,8 @@ class GrpcServer:
         max_message_bytes: int = ServerOptions.grpc_message_bytes,
         max_concurrent_calls: int = ServerOptions.grpc_calls,
         message_seconds: float = ARRIVAL_SECONDS,
+        look_seconds: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         for name, value in (
             ("max_message_bytes", max_message_bytes),
@@ -98,14 +101,16 @@ class GrpcServer:
         self._predictions = CallGate(max_concurrent_calls)
         self._others = CallGate(_STATUS_CALLS)
         self._core = ServiceCore(models, predictor, reload, max_message_bytes)
-        limit = CallLimit(message_seconds)
-        health_limit = CallLimit(min(message_seconds, _HEALTH_SECONDS), _HEALTH_CALLS)
+        limit = CallLimit(message_seconds, clock=clock)
+        health_limit = CallLimit(
+            min(message_seconds, _HEALTH_SECONDS), _HEALTH_CALLS, clock=clock
+        )
         self._limits = (limit, health_limit)
         self._rules = CallRules(access, observer or RequestObserver(), limit)
         self._credentials = credentials
         self._health = Health(_SERVICES, health_limit)
         self._is_started = False
-        self._look_seconds = min(_LOOK_SECONDS, message_seconds)
+        self._look_seconds = min(look_seconds, message_seconds)
         self._closed = threading.Event()
         self._ends_at = math.inf
         self._pool = ThreadPoolExecutor(

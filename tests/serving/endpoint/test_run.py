@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import httpx
@@ -50,7 +51,11 @@ def body(*images):
     return json.dumps({"instances": rows})
 
 
-def wait_for(condition, seconds=30):
+def status_of(url):
+    return httpx.get(url, timeout=60).json()["model_version_status"]
+
+
+def wait_for(condition, seconds=120):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s"
@@ -186,41 +191,43 @@ class TestEndpoint:
             endpoint_here(**options, file_system_poll_wait_seconds=0.1) as endpoint,
             channel_to(endpoint.grpc) as stubs,
         ):
+            url = f"{endpoint.url}/v1/models/example"
             stop, answers = threading.Event(), []
 
             def ask():
                 request = predict_request({"image_bytes": [png(255, 0, 0)]})
-                address = f"{endpoint.url}/v1/models/example:predict"
-                with httpx.Client(timeout=30) as client:
+                own = []
+                with httpx.Client(timeout=60) as client:
                     while not stop.is_set():
-                        reply = client.post(address, content=body(png(255, 0, 0)))
+                        reply = client.post(
+                            f"{url}:predict", content=body(png(255, 0, 0))
+                        )
                         assert reply.json() == {"predictions": [[1, 0, 0, 1]]}
-                        spec = stubs.prediction.Predict(request, timeout=30).model_spec
+                        spec = stubs.prediction.Predict(request, timeout=60).model_spec
+                        own.append(spec.version.value)
                         answers.append(spec.version.value)
-
-            threads = [threading.Thread(target=ask) for _ in range(4)]
-            for thread in threads:
-                thread.start()
-            wait_for(lambda: answers)
-            add_version(base, 2, example_model)
-            wait_for(lambda: answers[-1] == 2)
-            # A broken version must never take its place.
-            (base / "3").mkdir()
-            (base / "3" / "saved_model.pb").write_bytes(b"broken")
-            url = f"{endpoint.url}/v1/models/example"
+                return own
 
             def states():
-                status = httpx.get(url).json()["model_version_status"]
-                return {s["version"]: (s["state"], s["status"]) for s in status}
+                return {s["version"]: (s["state"], s["status"]) for s in status_of(url)}
 
-            wait_for(lambda: states().get("3", ("",))[0] == "END")
-            seen = len(answers)
-            wait_for(lambda: len(answers) > seen + 10)
-            stop.set()
-            for thread in threads:
-                thread.join(30)
-            assert len(set(answers)) == 2
-            assert answers[-1] == 2
+            with ThreadPoolExecutor(4) as pool:
+                asking = [pool.submit(ask) for _ in range(4)]
+                try:
+                    wait_for(lambda: answers)
+                    add_version(base, 2, example_model)
+                    wait_for(lambda: 2 in answers)
+                    # A broken version must never take its place.
+                    (base / "3").mkdir()
+                    (base / "3" / "saved_model.pb").write_bytes(b"broken")
+                    wait_for(lambda: states().get("3", ("",))[0] == "END")
+                    seen = len(answers)
+                    wait_for(lambda: len(answers) > seen + 10)
+                finally:
+                    stop.set()
+            for asked in asking:
+                assert asked.result() == sorted(asked.result())
+            assert set(answers) == {1, 2}
             _, why = states()["3"]
             assert why["error_code"] != "OK"
             assert (
@@ -250,10 +257,9 @@ class TestEndpoint:
         with endpoint_here(**options) as endpoint, channel_to(endpoint.grpc) as stubs:
             url = f"{endpoint.url}/v1/models/colors"
             for label, version in (("stable", 1), ("canary", 2)):
-                reply = httpx.get(f"{url}/labels/{label}/metadata")
+                reply = httpx.get(f"{url}/labels/{label}/metadata", timeout=60)
                 assert reply.json()["model_spec"]["version"] == str(version)
-                status = httpx.get(f"{url}/labels/{label}").json()
-                (only,) = status["model_version_status"]
+                (only,) = status_of(f"{url}/labels/{label}")
                 assert only["version"] == str(version)
                 request = predict_request({"image_bytes": [png(0, 0, 0)]}, "colors")
                 request.model_spec.version_label = label
@@ -263,6 +269,7 @@ class TestEndpoint:
                 f"{url}/labels/stable:predict",
                 content=body(png(0, 255, 0)),
                 headers={"X-Request-Id": "id-of-the-test"},
+                timeout=60,
             )
             assert reply.json() == {"predictions": [[0, 1, 0, 1]]}
             assert reply.headers["X-Request-Id"] == "id-of-the-test"
@@ -270,7 +277,7 @@ class TestEndpoint:
                 request, metadata=[("x-request-id", "id-by-grpc")]
             )
             assert ("x-request-id", "id-by-grpc") in call.trailing_metadata()
-            metrics = httpx.get(f"{endpoint.url}/metrics").text
+            metrics = httpx.get(f"{endpoint.url}/metrics", timeout=60).text
             assert (
                 ':tensorflow:serving:request_count{model_name="colors",status="OK"} 4'
             ) in metrics
@@ -288,15 +295,13 @@ class TestEndpoint:
             )
             response = stubs.model.HandleReloadConfigRequest(reload, timeout=60)
             assert response.status.error_code == 0
-            other = httpx.get(f"{endpoint.url}/v1/models/other").json()
-            assert other["model_version_status"][0]["version"] == "5"
+            (other,) = status_of(f"{endpoint.url}/v1/models/other")
+            assert other["version"] == "5"
             wait_for(
-                lambda: all(
-                    version["state"] == "END"
-                    for version in httpx.get(url).json()["model_version_status"]
-                )
+                lambda: all(version["state"] == "END" for version in status_of(url))
             )
-            assert httpx.post(f"{url}:predict", content=body()).status_code == 404
+            gone = httpx.post(f"{url}:predict", content=body(), timeout=60)
+            assert gone.status_code == 404
         found = [getattr(line, "request_fields", None) for line in caplog.records]
         requests = {record.request_id: record for record in found if record is not None}
         record = requests["id-of-the-test"]
@@ -328,7 +333,7 @@ class TestEndpoint:
             assert endpoint.url.startswith("https://")
             url = f"{endpoint.url}/v1/models/example:predict"
             context = ssl.create_default_context(cafile=str(root))
-            with httpx.Client(verify=context) as client:
+            with httpx.Client(verify=context, timeout=60) as client:
                 refused = client.post(url, content=body(png(0, 0, 0)))
                 assert refused.status_code == 401
                 assert refused.headers["www-authenticate"] == "Bearer"
@@ -336,7 +341,7 @@ class TestEndpoint:
                 reply = client.post(url, content=body(png(0, 0, 255)))
                 assert reply.json() == {"predictions": [[0, 0, 1, 1]]}
             with pytest.raises(httpx.ConnectError):
-                httpx.post(url, content=body(png(0, 0, 0)))
+                httpx.post(url, content=body(png(0, 0, 0)), timeout=60)
             assert ask_by_grpc(endpoint.grpc, root, None) == "UNAUTHENTICATED"
             assert ask_by_grpc(endpoint.grpc, root, "wrong" * 5) == "UNAUTHENTICATED"
             assert ask_by_grpc(endpoint.grpc, root, TOKEN) == "OK"
@@ -354,7 +359,9 @@ class TestEndpoint:
         options |= {"max_pixels": 63, "host": "0.0.0.0"}  # noqa: S104
         with endpoint_here(**options) as endpoint:
             reply = httpx.post(
-                f"{endpoint.url}/v1/models/example:predict", content=body(png(1, 2, 3))
+                f"{endpoint.url}/v1/models/example:predict",
+                content=body(png(1, 2, 3)),
+                timeout=60,
             )
             assert reply.status_code == 400
             assert reply.json()["error"] == (
@@ -381,20 +388,15 @@ class TestProcess:
         options += ["--no-batching", "--log-format", "json"]
         with running_endpoint(*options) as endpoint:
             address = f"{endpoint.url}/v1/models/gate:predict"
-            with channel_to(endpoint.grpc) as stubs:
-                health = stubs.health.Check(health_pb2.HealthCheckRequest(), timeout=20)
+            with ThreadPoolExecutor(1) as pool, channel_to(endpoint.grpc) as stubs:
+                health = stubs.health.Check(health_pb2.HealthCheckRequest(), timeout=60)
                 assert health.status == health_pb2.HealthCheckResponse.SERVING
                 request = predict_request({"path": str(tmp_path / "g")}, name="gate")
                 call = stubs.prediction.Predict.future(request, timeout=60)
-                answers = []
-                rest = threading.Thread(
-                    target=lambda: answers.append(
-                        httpx.post(
-                            address, json={"inputs": str(tmp_path / "r")}, timeout=60
-                        )
-                    )
+                path = str(tmp_path / "r")
+                answer = pool.submit(
+                    httpx.post, address, json={"inputs": path}, timeout=60
                 )
-                rest.start()
                 for name in ("g", "r"):
                     wait_for((tmp_path / f"{name}.started").exists)
                 endpoint.process.terminate()
@@ -402,8 +404,7 @@ class TestProcess:
                 for name in ("g", "r"):
                     (tmp_path / f"{name}.go").touch()
                 assert list(call.result().outputs["done"].bool_val) == [True]
-                rest.join(60)
-                assert answers[0].json() == {"outputs": True}
+                assert answer.result().json() == {"outputs": True}
             assert endpoint.process.wait(timeout=60) == 0
         found = [json.loads(line) for line in endpoint.lines if line.startswith("{")]
         ended = [line for line in found if line.get("call") == "predict"]
@@ -422,14 +423,14 @@ class TestProcess:
                 ("--port", endpoint.url.rpartition(":")[2]),
                 ("--grpc-port", endpoint.grpc.rpartition(":")[2]),
             ]
-            with httpx.Client() as client:  # a connection that the kill cuts
+            with httpx.Client(timeout=60) as client:  # a connection that the kill cuts
                 client.get(f"{endpoint.url}/v1/models/example")
                 os.kill(endpoint.process.pid, signal.SIGKILL)
-                endpoint.process.wait(timeout=20)
+                endpoint.process.wait(timeout=60)
             again = [word for port in ports for word in port]
             with running_endpoint(*options, *again) as second:
                 assert (second.url, second.grpc) == (endpoint.url, endpoint.grpc)
-                reply = httpx.get(f"{second.url}/v1/models/example")
+                reply = httpx.get(f"{second.url}/v1/models/example", timeout=60)
                 assert reply.status_code == 200
 
 
@@ -447,7 +448,7 @@ class _Gate(tf.Module):
 
 def health_of(stubs):
     try:
-        answer = stubs.health.Check(health_pb2.HealthCheckRequest(), timeout=20)
+        answer = stubs.health.Check(health_pb2.HealthCheckRequest(), timeout=60)
     except grpc.RpcError as error:
         return error.code().name
     return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
