@@ -4,7 +4,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.endpoint.models.saved_model import find_model_version, model_fingerprint
+from serving.endpoint.models.saved_model import (
+    find_model_version,
+    find_version_folders,
+    folder_stamp,
+    model_fingerprint,
+)
 from tests.support.search_fixtures import (
     DIMENSION,
     SIZE,
@@ -86,3 +91,30 @@ def test_a_damaged_model_is_refused(model, tmp_path):
     (copy / "saved_model.pb").write_bytes(b"\x0fno model")
     with pytest.raises(ValueError, match="cannot be loaded"):
         SavedEmbedder(copy)
+
+
+def test_names_that_are_no_numbers_are_no_versions(tmp_path):
+    for name in ("1", "007", "7", "-2", "1.5", "new", "٣", str(2**63), str(2**63 - 1)):
+        (tmp_path / name).mkdir()
+    (tmp_path / "5").touch()
+    assert find_version_folders(tmp_path) == {
+        1: tmp_path / "1",
+        7: tmp_path / "7",
+        2**63 - 1: tmp_path / str(2**63 - 1),
+    }
+    with pytest.raises(FileNotFoundError):
+        find_version_folders(tmp_path / "none")
+
+
+def test_the_stamp_of_a_folder_follows_each_change(tmp_path):
+    (tmp_path / "variables").mkdir()
+    file = tmp_path / "variables" / "data"
+    file.write_bytes(b"a")
+    stamp = folder_stamp(tmp_path)
+    assert folder_stamp(tmp_path) == stamp
+    file.with_name("index").touch()
+    assert folder_stamp(tmp_path) != stamp
+    file.with_name("index").unlink()
+    assert folder_stamp(tmp_path) == stamp
+    file.write_bytes(b"ab")
+    assert folder_stamp(tmp_path) != stamp
