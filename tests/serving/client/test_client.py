@@ -2,7 +2,6 @@ import asyncio
 import base64
 import io
 import json
-import socket
 import threading
 
 import numpy as np
@@ -13,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from serving.client import EndpointClient, EndpointError
+from tests.support.closed_port import closed_port
 from tests.support.running_endpoint import endpoint_here
 from tests.support.running_server import running
 from tests.support.search_fixtures import (
@@ -381,14 +381,11 @@ def test_a_slow_endpoint_is_given_up_after_the_timeout():
 
 
 def test_an_endpoint_that_is_down_is_reported_with_the_remedy():
-    with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))  # bound but not listening: refuses
-        port = reserved.getsockname()[1]
-        with (
-            EndpointClient(f"http://127.0.0.1:{port}/v1/models/colors") as client,
-            pytest.raises(EndpointError, match=r"cannot be reached.*serving run"),
-        ):
-            client.embed([png(random_pixels(7))])
+    with (
+        closed_port() as port,
+        pytest.raises(EndpointError, match=r"cannot be reached.*serving run"),
+    ):
+        embed_one(f"http://127.0.0.1:{port.getsockname()[1]}")
 
 
 # At construction

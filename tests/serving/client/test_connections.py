@@ -4,12 +4,14 @@ import contextlib
 import json
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from serving.client import EndpointClient, EndpointError, Retries
 from tests.serving.client.test_client import METADATA, png, random_pixels
+from tests.support.closed_port import closed_port
 
 QUICK = Retries(first_wait=0.001, longest_wait=0.002)
 
@@ -30,7 +32,10 @@ def answering(*answers):
 
         def serve():
             for answer in answers:
-                connection, _ = listener.accept()
+                try:
+                    connection, _ = listener.accept()
+                except OSError:  # the test has ended
+                    return
                 with connection:
                     requests.append(read_request(connection))
                     connection.sendall(answer)
@@ -40,10 +45,12 @@ def answering(*answers):
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}", requests
         finally:
-            thread.join(timeout=60)
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 def read_request(connection):
+    connection.settimeout(60)
     data = b""
     while b"\r\n\r\n" not in data:
         data += connection.recv(65536)
@@ -60,6 +67,10 @@ def read_request(connection):
 def embed_one(address):
     with EndpointClient(f"{address}/v1/models/colors", retries=QUICK) as client:
         return client.embed([png(random_pixels(5, 3, 4))])
+
+
+def url_at(listener):
+    return f"http://127.0.0.1:{listener.getsockname()[1]}/v1/models/colors"
 
 
 def first_failure(client):
@@ -94,45 +105,33 @@ def test_answer_that_breaks_off_is_not_asked_for_again():
 
 
 def test_server_that_comes_up_late_is_reached():
-    with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))
-        port = reserved.getsockname()[1]
-    with EndpointClient(
-        f"http://127.0.0.1:{port}/v1/models/colors",
-        retries=Retries(count=50, first_wait=0.05, longest_wait=0.05),
-    ) as client:
+    often = Retries(count=10**6, seconds=60, first_wait=0.05, longest_wait=0.05)
+    with (
+        closed_port() as listener,
+        EndpointClient(url_at(listener), retries=often) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
         refused = first_failure(client)
-        found = []
-        thread = threading.Thread(target=lambda: found.append(client.metadata()))
-        thread.start()
-        assert refused.wait(10)
-        with socket.create_server(("127.0.0.1", port)) as listener:
-            connection, _ = listener.accept()
-            with connection:
-                read_request(connection)
-                connection.sendall(reply(METADATA))
-        thread.join(timeout=60)
-    assert found[0].name == "colors"
+        found = pool.submit(client.metadata)
+        assert refused.wait(60)
+        listener.listen()
+        connection, _ = listener.accept()
+        with connection:
+            read_request(connection)
+            connection.sendall(reply(METADATA))
+        assert found.result().name == "colors"
 
 
 def test_client_that_is_closed_stops_waiting():
-    with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))  # bound but not listening: refuses
-        port = reserved.getsockname()[1]
-        client = EndpointClient(
-            f"http://127.0.0.1:{port}/v1/models/colors",
-            retries=Retries(seconds=1000, first_wait=500, longest_wait=500),
-        )
-        refused, raised = first_failure(client), []
-
-        def ask():
-            with pytest.raises(EndpointError, match="cannot be reached") as caught:
-                client.metadata()
-            raised.append(caught)
-
-        thread = threading.Thread(target=ask)
-        thread.start()
-        assert refused.wait(10)
+    late = Retries(seconds=1000, first_wait=500, longest_wait=500)
+    with (
+        closed_port() as listener,
+        EndpointClient(url_at(listener), retries=late) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        refused = first_failure(client)
+        asked = pool.submit(client.metadata)
+        assert refused.wait(60)
         client.close()
-        thread.join(timeout=60)
-        assert raised
+        with pytest.raises(EndpointError, match="cannot be reached"):
+            asked.result(timeout=60)

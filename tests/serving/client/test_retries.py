@@ -266,7 +266,7 @@ def test_timeout_is_not_asked_again():
         pytest.raises(EndpointError, match="did not answer within"),
     ):
         embed_one(address, timeout=0.2)
-    assert len(calls) == 1
+    assert len(calls) <= 1  # none if the server was too slow to begin
 
 
 def hang_without_lifespan(app):

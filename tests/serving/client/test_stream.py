@@ -39,7 +39,7 @@ def test_results_come_in_the_order_of_the_items_whatever_ends_first():
 
 
 def test_as_many_batches_as_allowed_are_in_work_at_one_time():
-    all_three = threading.Barrier(3, timeout=10)
+    all_three = threading.Barrier(3, timeout=60)
 
     def work(batch):
         all_three.wait()  # breaks unless three are here at once
@@ -74,7 +74,7 @@ def test_error_comes_after_the_results_before_it_and_ends_the_work():
         if batch[0] == 1:
             raise ValueError("second")
         if batch[0] > 1:
-            release.wait(10)
+            release.wait(60)
         return batch[0]
 
     results = in_order(work, range(100), batch_size=1, concurrency=1)
@@ -110,11 +110,12 @@ def test_error_of_the_items_themselves_comes_after_that_of_an_item_before_it():
 
 
 def test_threads_are_gone_when_the_stream_is_closed():
-    before = threading.active_count()
+    before = set(threading.enumerate())
     results = in_order(sum, itertools.count(), batch_size=1, concurrency=3)
     next(results)
+    assert set(threading.enumerate()) - before
     results.close()
-    assert threading.active_count() == before
+    assert not set(threading.enumerate()) - before
 
 
 def test_work_is_told_when_the_stream_is_closed():
@@ -123,7 +124,7 @@ def test_work_is_told_when_the_stream_is_closed():
 
     def work(batch):
         if batch[0]:
-            ends.append(is_abandoned.wait(10))
+            ends.append(is_abandoned.wait(60))
         return batch
 
     results = in_order(
