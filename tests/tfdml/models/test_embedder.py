@@ -130,7 +130,9 @@ def test_model_of_two_inputs_is_no_embedder(tmp_path):
     [
         ("MobileNet", keras.applications.mobilenet),
         ("VGG16", keras.applications.vgg16),
-        ("DenseNet121", keras.applications.densenet),
+        pytest.param(
+            "DenseNet121", keras.applications.densenet, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_preprocessing_is_that_of_the_application(backbone, module):
@@ -141,6 +143,7 @@ def test_preprocessing_is_that_of_the_application(backbone, module):
     np.testing.assert_allclose(received, expected, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_application_is_built_and_trained_weights_are_loaded(tmp_path):
     first = build_embedder(32, 8, backbone="MobileNetV3Small")
     network = next(x for x in first.layers if isinstance(x, keras.Model))
