@@ -2,7 +2,6 @@ import asyncio
 import base64
 import io
 import json
-import threading
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from serving.client import EndpointClient, EndpointError
-from tests.support.closed_port import closed_port
+from tests.support.answering_model import METADATA
 from tests.support.running_endpoint import endpoint_here
 from tests.support.running_server import running
 from tests.support.search_fixtures import (
@@ -192,25 +191,6 @@ def test_a_proxy_of_the_environment_is_not_asked_for_the_loopback_address(
 
 # With an endpoint that answers what the test wants
 
-METADATA = {
-    "model_spec": {"name": "colors", "signature_name": "", "version": "1"},
-    "metadata": {
-        "signature_def": {
-            "signature_def": {
-                "serving_default": {
-                    "inputs": {"image_bytes": {"dtype": "DT_STRING"}},
-                    "outputs": {
-                        "embedding": {
-                            "dtype": "DT_FLOAT",
-                            "tensor_shape": {"dim": [{"size": "-1"}, {"size": "2"}]},
-                        }
-                    },
-                }
-            }
-        }
-    },
-}
-
 
 def answering(predict, metadata=METADATA):
     """Serve a model whose answers are given; a callable is called with the request."""
@@ -299,12 +279,6 @@ def test_model_with_a_view_that_cannot_be_is_refused(names, reason):
         embed_one(address)
 
 
-def test_the_embedding_is_found_among_several_outputs():
-    reply = {"predictions": [{"embedding": [0.0, 1.0], "logits": [3.0]}]}
-    with answering(reply) as address:
-        np.testing.assert_array_equal(embed_one(address), [[0, 1]])
-
-
 def test_metadata_is_asked_for_once():
     calls = []
 
@@ -327,13 +301,6 @@ def test_metadata_is_asked_for_once():
         (Response("<html>", media_type="text/html"), "not a JSON object"),
         ([1, 2], "not a JSON object"),
         ({"outputs": [[1.0, 0.0]]}, "there must be 1 `predictions`, there are none"),
-        ({"predictions": []}, "there must be 1 `predictions`, there are 0"),
-        ({"predictions": ["text"]}, "rows of numbers"),
-        ({"predictions": [1.0]}, "a row of finite numbers"),
-        ({"predictions": [[]]}, "a row of finite numbers"),
-        (Response('{"predictions": [[NaN, 1.0]]}'), "a row of finite numbers"),
-        ({"predictions": [[0.0, 0.0]]}, "no direction"),
-        ({"predictions": [[1.0, 0.0, 0.0]]}, r"length \[3\], the model says 2"),
     ],
 )
 def test_a_wrong_reply_is_reported_with_what_is_wrong(reply, reason):
@@ -365,27 +332,6 @@ def test_the_message_of_an_http_error_is_passed_on():
         pytest.raises(EndpointError, match="status 500: Internal Server Error"),
     ):
         embed_one(address)
-
-
-def test_a_slow_endpoint_is_given_up_after_the_timeout():
-    given_up = threading.Event()
-
-    def wait(body):
-        given_up.wait(60)
-        return {}
-
-    with answering(wait) as address:
-        with pytest.raises(EndpointError, match=r"did not answer within 0\.2 seconds"):
-            embed_one(address, timeout=0.2)
-        given_up.set()
-
-
-def test_an_endpoint_that_is_down_is_reported_with_the_remedy():
-    with (
-        closed_port() as port,
-        pytest.raises(EndpointError, match=r"cannot be reached.*serving run"),
-    ):
-        embed_one(f"http://127.0.0.1:{port.getsockname()[1]}")
 
 
 # At construction

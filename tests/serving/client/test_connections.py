@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from serving.client import EndpointClient, EndpointError, Retries
-from tests.serving.client.test_client import METADATA, png, random_pixels
+from tests.serving.client.test_client import png, random_pixels
+from tests.support.answering_model import METADATA
 from tests.support.closed_port import closed_port
 
 QUICK = Retries(first_wait=0.001, longest_wait=0.002)

@@ -7,15 +7,12 @@ import time
 
 import numpy as np
 import pytest
-from starlette.applications import Starlette
-from starlette.responses import JSONResponse
-from starlette.routing import Route
 
 from serving.client import Credentials, EndpointClient, EndpointError, Retries
 from serving.client.embed_images import PATIENCE
 from serving.client.retries import Waits, ask
-from tests.serving.client.test_client import METADATA, png, random_pixels
-from tests.support.running_server import running
+from tests.serving.client.test_client import png, random_pixels
+from tests.support.answering_model import Refusal, answering
 
 QUICK = Retries(first_wait=0.001, longest_wait=0.002)
 
@@ -175,134 +172,47 @@ def test_bound_out_of_range_is_refused(option):
         Retries(**option)
 
 
-# With an endpoint that answers what the test wants
+# Over REST alone
+
+ANSWER = {"embedding": [[1.0, 0.0]]}
 
 
-def endpoint(*answers):
-    """Serve a model that gives these answers to predict calls, one after the other.
-
-    The last one is given for ever. Yields its address; `bodies` and `headers` of the
-    requests are kept.
-    """
-    left = list(answers)
-    requests = []
-
-    async def predict(request):
-        requests.append((await request.body(), dict(request.headers)))
-        answer = left.pop(0) if len(left) > 1 else left[0]
-        return answer if callable(answer) else JSONResponse(*answer)
-
-    async def metadata(request):
-        return JSONResponse(METADATA)
-
-    app = Starlette(
-        routes=[
-            Route("/v1/models/colors/metadata", metadata),
-            Route("/v1/models/colors:predict", predict, methods=["POST"]),
-        ]
-    )
-    return running(app), requests
-
-
-def embed_one(address, **options):
-    with EndpointClient(
-        f"{address}/v1/models/colors", **{"retries": QUICK, **options}
-    ) as client:
+def embed_one(url, **options):
+    with EndpointClient(url, retries=QUICK, **options) as client:
         return client.embed([png(random_pixels(5, 3, 4))])
-
-
-ANSWER = ({"predictions": [[1.0, 0.0]]},)
-
-
-@pytest.mark.parametrize("status", [429, 503])
-def test_overloaded_endpoint_is_asked_again(status):
-    serving, requests = endpoint(*[({"error": "queue is full"}, status)] * 3, ANSWER)
-    with serving as address:
-        np.testing.assert_array_equal(embed_one(address), [[1, 0]])
-    assert len(requests) == 4
-    assert len({body for body, _ in requests}) == 1
-
-
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 500, 501, 504])
-def test_other_refusals_are_not_asked_again(status):
-    serving, requests = endpoint(({"error": "no"}, status), ANSWER)
-    with serving as address, pytest.raises(EndpointError, match="no") as caught:
-        embed_one(address)
-    assert len(requests) == 1
-    assert caught.value.status == status
 
 
 @pytest.mark.parametrize("form", ["seconds", "date"])
 def test_time_that_the_endpoint_asks_for_is_beyond_the_bound(form):
-    soon = email.utils.formatdate(time.time() + 100, usegmt=True)
-    headers = {"Retry-After": "100" if form == "seconds" else soon}
-    serving, requests = endpoint(({"error": "later"}, 503, headers), ANSWER)
-    with serving as address, pytest.raises(EndpointError, match="later") as caught:
-        embed_one(address)
-    assert len(requests) == 1
-    assert 95 < caught.value.retry_after <= 100
+    soon = email.utils.formatdate(time.time() + 5000, usegmt=True)
+    headers = {"Retry-After": "5000" if form == "seconds" else soon}
+    with (
+        answering("REST", Refusal(503, "later", headers), ANSWER) as model,
+        pytest.raises(EndpointError, match="later") as caught,
+    ):
+        embed_one(model.url)
+    assert len(model.requests) == 1
+    assert 4000 < caught.value.retry_after <= 5000
 
 
 @pytest.mark.parametrize("value", ["0", "soon", "-1", "Thu, 01 Jan 1970 00:00:00 GMT"])
 def test_other_times_do_not_hinder(value):
     headers = {"Retry-After": value}
-    serving, requests = endpoint(({"error": "later"}, 503, headers), ANSWER)
-    with serving as address:
-        np.testing.assert_array_equal(embed_one(address), [[1, 0]])
-    assert len(requests) == 2
-
-
-def test_timeout_is_not_asked_again():
-    calls = []
-
-    async def hang(scope, receive, send):
-        if scope["type"] == "http":
-            calls.append(scope["path"])
-            while (await receive())["type"] != "http.disconnect":
-                pass
-
-    with (
-        running(hang_without_lifespan(hang)) as address,
-        pytest.raises(EndpointError, match="did not answer within"),
-    ):
-        embed_one(address, timeout=0.2)
-    assert len(calls) <= 1  # none if the server was too slow to begin
-
-
-def hang_without_lifespan(app):
-    async def wrapped(scope, receive, send):
-        if scope["type"] == "lifespan":
-            raise RuntimeError("no lifespan")
-        await app(scope, receive, send)
-
-    return wrapped
+    with answering("REST", Refusal(503, "later", headers), ANSWER) as model:
+        np.testing.assert_array_equal(embed_one(model.url), [[1, 0]])
+    assert len(model.requests) == 2
 
 
 def test_compressed_request_is_the_same_request():
-    serving, requests = endpoint(ANSWER)
-    with serving as address:
-        embed_one(address)
-        embed_one(address, gzip_requests=True)
-    (plain, _), (packed, headers) = requests
-    assert headers["content-encoding"] == "gzip"
+    with answering("REST", ANSWER) as model:
+        embed_one(model.url)
+        embed_one(model.url, gzip_requests=True)
+    plain, packed = model.requests
+    assert model.headers[1]["content-encoding"] == "gzip"
     assert json.loads(gzip.decompress(packed)) == json.loads(plain)
 
 
-def test_token_is_sent_and_never_shown():
-    token = "s3cret-t0ken"
-    credentials = Credentials(token=token)
-    serving, requests = endpoint(({"error": "no"}, 401))
-    with serving as address:
-        client = EndpointClient(
-            f"{address}/v1/models/colors", retries=QUICK, credentials=credentials
-        )
-        with client, pytest.raises(EndpointError) as caught:
-            client.embed([png(random_pixels(1, 3, 4))])
-        with client.at_version(1) as same:
-            assert same._credentials == credentials
-    assert requests[0][1]["authorization"] == f"Bearer {token}"
-    assert repr(client) == f"EndpointClient('{address}/v1/models/colors')"
-    assert token not in f"{caught.value!r} {credentials!r}"
+# Credentials
 
 
 @pytest.mark.parametrize("token", ["", "two words", "line\n", "ä"])
