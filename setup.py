@@ -45,6 +45,7 @@ EXTRAS = {
         "grpcio>=1.60",
         "grpcio-health-checking>=1.60",
         "prometheus-client>=0.20",
+        "psutil>=5.9",
         "pybase64>=1.4",
         "starlette>=1.2,<2",
         "anyio>=4.4",

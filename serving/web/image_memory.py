@@ -1,0 +1,119 @@
+"""Bound the memory of all images that are decoded at one time.
+
+An image of half a megabyte may unpack to a gigabyte, so a limit on the pixels of one
+says little about the memory of several.
+"""
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Iterator
+
+from serving.web.memory_limit import default_image_bytes
+from serving.web.status import StatusCode, StatusError
+
+_MEGABYTE = 10**6
+
+
+class ImageMemory:
+    """A budget of bytes for images that are being decoded; those beyond it wait.
+
+    Whoever came first is first, so that small images cannot keep a large one out. Any
+    number of threads may use it.
+
+    Example:
+        >>> memory = ImageMemory(10**9)
+        >>> with memory.hold(width * height * 4, seconds=30.0):
+        ...     pixels = decode(image)
+
+    Args:
+        most_bytes: The budget, at least 1; by default that of
+            `serving.web.memory_limit`.
+        option: The option that sets the budget, for errors.
+
+    Attributes:
+        most_bytes: The budget.
+
+    Raises:
+        ValueError: The budget is out of range.
+    """
+
+    def __init__(
+        self, most_bytes: int | None = None, *, option: str = "--image-memory"
+    ) -> None:
+        if most_bytes is not None and most_bytes < 1:
+            raise ValueError(
+                f"`most_bytes` must be at least 1. Received: most_bytes={most_bytes}."
+            )
+        self.most_bytes = default_image_bytes() if most_bytes is None else most_bytes
+        self._option = option
+        self._changed = threading.Condition()
+        self._held = 0
+        self._waiting: deque[object] = deque()
+
+    @contextlib.contextmanager
+    def hold(self, size: int, seconds: float) -> Iterator[None]:
+        """Hold memory until the block ends; wait for it first.
+
+        Args:
+            size: Bytes, at least 0. Must cover the image and the copies of it that are
+                made while it is decoded.
+            seconds: How long to wait at most.
+
+        Raises:
+            StatusError: As in `take`.
+        """
+        self.take(size, seconds)
+        try:
+            yield
+        finally:
+            self.give_back(size)
+
+    def take(self, size: int, seconds: float) -> None:
+        """Wait until so much memory is free, and take it until `give_back`.
+
+        Args:
+            size: Bytes, at least 0.
+            seconds: How long to wait at most.
+
+        Raises:
+            StatusError: INVALID_ARGUMENT, it is more than the whole budget, so that
+                no wait would help; UNAVAILABLE, it was not free in time.
+        """
+        if size > self.most_bytes:
+            raise StatusError(
+                StatusCode.INVALID_ARGUMENT,
+                f"The image needs {_megabytes(size)} MB of memory to be decoded; this "
+                f"service has {_megabytes(self.most_bytes)} MB for it "
+                f"(`{self._option}`). Send a smaller image.",
+            )
+        turn = object()
+        with self._changed:
+            self._waiting.append(turn)
+            try:
+                has_come = self._changed.wait_for(
+                    lambda: self._waiting[0] is turn and self._fits(size), seconds
+                )
+            finally:
+                self._waiting.remove(turn)
+                self._changed.notify_all()
+            if not has_come:
+                raise StatusError(
+                    StatusCode.UNAVAILABLE,
+                    "The service has too many large images to decode. Try again in a "
+                    "moment.",
+                )
+            self._held += size
+
+    def give_back(self, size: int) -> None:
+        """Give back what `take` took."""
+        with self._changed:
+            self._held -= size
+            self._changed.notify_all()
+
+    def _fits(self, size: int) -> bool:
+        return self._held + size <= self.most_bytes
+
+
+def _megabytes(size: int) -> str:
+    return f"{-(-size // _MEGABYTE):,}"
