@@ -17,7 +17,7 @@ FLOORS = {
         _version _arguments _parallel _devices _registration files command_line
         pillow_warnings model_version _fonts
         figure_style
-        _embeddings _labels _tensors
+        _embeddings _labels _tensors _wilson
         _batches _control_flow _exact_search
         _row_order
         images ops

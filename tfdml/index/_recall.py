@@ -1,11 +1,12 @@
 """Describe a recall: the one to be reached, and the one that was measured."""
 
-import math
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tfdml._wilson import NORMAL_QUANTILE, score_interval
 
 LEAST_QUERIES = 200
 """The fewest queries that a caller may give: half choose, half measure."""
@@ -66,7 +67,7 @@ class RecallTarget:
 
 
 def recall_interval(
-    recalls: NDArray[np.float64], quantile: float = 1.96
+    recalls: NDArray[np.float64], quantile: float = NORMAL_QUANTILE
 ) -> tuple[float, float]:
     """Return the interval of a mean recall.
 
@@ -80,8 +81,4 @@ def recall_interval(
     """
     mean, variance = float(recalls.mean()), float(recalls.var()) / len(recalls)
     trials = mean * (1 - mean) / variance if variance else len(recalls)
-    square = quantile**2 / trials
-    center = mean + square / 2
-    half = math.sqrt(square * mean * (1 - mean) + square**2 / 4)
-    low, high = (center - half) / (1 + square), (center + half) / (1 + square)
-    return max(0.0, low), min(1.0, high)
+    return score_interval(mean, trials, quantile)

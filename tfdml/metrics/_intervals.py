@@ -1,6 +1,5 @@
 """Compute confidence intervals of means over queries and of shares."""
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -8,9 +7,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from tfdml._arguments import whole
 from tfdml._labels import class_codes
+from tfdml._wilson import score_interval
 
 _DRAWN_AT_ONCE = 2**22  # classes: 32 MiB of numbers
-_NORMAL_QUANTILE = 1.959963984540054  # of 0.975: the interval has 95% confidence
 
 
 class Difference(NamedTuple):
@@ -217,11 +216,7 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
         raise ValueError(
             f"`successes` must be at most `trials`. Received: {successes} of {trials}."
         )
-    z, p = _NORMAL_QUANTILE, successes / trials
-    center = p + z**2 / (2 * trials)
-    half = z * math.sqrt(p * (1 - p) / trials + z**2 / (4 * trials**2))
-    scale = 1 + z**2 / trials
-    return max(0.0, (center - half) / scale), min(1.0, (center + half) / scale)
+    return score_interval(successes / trials, trials)
 
 
 def _resampled_means(

@@ -272,8 +272,8 @@ def test_copies_of_a_neighbour_count_as_found():
 @pytest.mark.parametrize("found", [90, 99, 100])
 def test_interval_is_wilsons_where_queries_are_right_or_wrong(found):
     recalls = np.repeat([1.0, 0.0], [found, 100 - found])
-    for end in recall_interval(recalls):  # 1.96 standard deviations of it away
-        off = 1.96 * np.sqrt(end * (1 - end) / 100)
+    for end in recall_interval(recalls):  # that many standard deviations away
+        off = 1.959963985 * np.sqrt(end * (1 - end) / 100)
         assert abs(found / 100 - end) == pytest.approx(off, abs=1e-8)
 
 
