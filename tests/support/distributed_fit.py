@@ -11,34 +11,64 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
 
 import keras
+import numpy as np
 
-from tests.support.distributed_model import BATCH, LOSSES, data, embedder, weights_of
+from tests.support.distributed_model import (
+    BATCH,
+    LOSSES,
+    data,
+    embedder,
+    weights_by_name,
+    weights_of,
+)
 from tfdml.losses import AcrossReplicas, TopKPrecisionLoss
 from tfdml.models import CrossBatchMemory
 
 BACKEND = keras.backend.backend()
 
 
-def trained(loss, model=None, sample_weight=None, **arguments):
-    """Losses of three epochs, the loss of evaluation, and the weights at the end."""
+def fitted(model, loss, **arguments):
+    """Compile and train a model; return the history and the losses of evaluation."""
     x, labels, _ = data()
-    model = model or embedder()
-    model.compile(keras.optimizers.SGD(0.1), loss=loss, **arguments)
-    history = model.fit(
-        x,
-        labels,
-        batch_size=BATCH,
-        epochs=3,
-        shuffle=False,
-        verbose=0,
-        sample_weight=sample_weight,
-    )
-    evaluated = model.evaluate(x, labels, batch_size=BATCH, verbose=0)
+    if isinstance(loss, dict):
+        labels = dict.fromkeys(loss, labels)
+    model.compile(keras.optimizers.SGD(0.1), loss=loss)
+    common = {"batch_size": BATCH, "verbose": 0}
+    history = model.fit(x, labels, epochs=3, shuffle=False, **common, **arguments)
+    return history.history, model.evaluate(x, labels, return_dict=True, **common)
+
+
+def trained_by_all(wrapper):
+    """Train an embedder for each wrapped loss, and one for the first as it is.
+
+    What is reported is the sum over the wrapped losses.
+    """
+    losses = {name: wrapper(loss) for name, loss in LOSSES.items()}
+    losses["plain"] = LOSSES["top_k"]
+    model = embedder(names=tuple(losses))
+    before = weights_by_name(model)
+    history, evaluated = fitted(model, losses)
     return {
-        "losses": history.history["loss"],
-        "evaluated": evaluated,
+        "losses": np.subtract(history["loss"], history["plain_loss"]).tolist(),
+        "evaluated": evaluated["loss"] - evaluated["plain_loss"],
+        "before": before,
+        "weights": weights_by_name(model),
+    }
+
+
+def trained(loss, model=None, **arguments):
+    """Train one embedder for one loss."""
+    model = model or embedder()
+    history, evaluated = fitted(model, loss, **arguments)
+    return {
+        "losses": history["loss"],
+        "evaluated": evaluated["loss"],
         "weights": weights_of(model),
     }
+
+
+def unwrapped(loss):
+    return loss
 
 
 def tensorflow_runs():
@@ -47,17 +77,14 @@ def tensorflow_runs():
     cpu = tf.config.list_physical_devices("CPU")[0]
     two = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(cpu, two)
-    results = {name: {"one": trained(loss)} for name, loss in LOSSES.items()}
-    weights = data()[2]
-    results["weighted"] = {"one": trained(LOSSES["top_k"], sample_weight=weights)}
+    loss, weights = LOSSES["top_k"], data()[2]
+    results = {"all": {"one": trained_by_all(unwrapped)}}
+    results["weighted"] = {"one": trained(loss, sample_weight=weights)}
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     with strategy.scope():
-        for name, loss in LOSSES.items():
-            results[name]["two"] = trained(AcrossReplicas(loss))
-        results["weighted"]["two"] = trained(
-            AcrossReplicas(LOSSES["top_k"]), sample_weight=weights
-        )
-        results["top_k"]["shares"] = trained(LOSSES["top_k"])
+        results["all"]["two"] = trained_by_all(AcrossReplicas)
+        weighted = trained(AcrossReplicas(loss), sample_weight=weights)
+        results["weighted"]["two"] = weighted
         try:
             CrossBatchMemory(embedder(), 4)
         except ValueError as error:
@@ -100,18 +127,16 @@ def jax_runs():
 
     devices = jax.devices()
     assert len(devices) == 2
-    results = {}
+    results = {"all": {}, "memory": {}}
     for name, count in (("one", 1), ("two", 2)):
         distribution = keras.distribution.DataParallel(
             devices=keras.distribution.list_devices()[:count]
         )
         with distribution.scope():
-            for loss_name, loss in LOSSES.items():
-                run = trained(AcrossReplicas(loss) if count == 2 else loss)
-                results.setdefault(loss_name, {})[name] = run
-            results["top_k"][f"plain_{name}"] = trained(LOSSES["top_k"])
+            wrapper = AcrossReplicas if count == 2 else unwrapped
+            results["all"][name] = trained_by_all(wrapper)
             memory = CrossBatchMemory(embedder(), 20)
-            results.setdefault("memory", {})[name] = trained(LOSSES["top_k"], memory)
+            results["memory"][name] = trained(LOSSES["top_k"], memory)
     return results
 
 

@@ -47,12 +47,22 @@ def data():
     return x, labels.astype("int32"), generator.uniform(0.5, 2, 2 * BATCH)
 
 
-def embedder(model_class=keras.Model):
+def embedder(model_class=keras.Model, names=()):
+    """A small embedder, or a model with one for each name, all from the same seed."""
     keras.utils.set_random_seed(5)
     inputs = keras.Input((6,))
-    hidden = keras.layers.Dense(8, activation="tanh")(inputs)
-    return model_class(inputs, keras.layers.Dense(4)(hidden))
+    outputs = {}
+    for name in names or ["embedding"]:
+        hidden = keras.layers.Dense(8, activation="tanh")(inputs)
+        outputs[name] = keras.layers.Dense(4, name=name)(hidden)
+    return model_class(inputs, outputs if names else outputs["embedding"])
 
 
 def weights_of(model):
     return np.concatenate([np.ravel(w) for w in model.get_weights()]).tolist()
+
+
+def weights_by_name(model):
+    """The weights of each embedder of a model of several."""
+    branches = {n: keras.Model(model.input, x) for n, x in model.output.items()}
+    return {name: weights_of(branch) for name, branch in branches.items()}

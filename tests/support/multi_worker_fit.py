@@ -13,7 +13,14 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 import keras
 import numpy as np
 
-from tests.support.distributed_model import BATCH, LOSSES, data, embedder, weights_of
+from tests.support.distributed_model import (
+    BATCH,
+    LOSSES,
+    data,
+    embedder,
+    weights_by_name,
+    weights_of,
+)
 from tfdml.batch_designs import BatchSequence, GroupBatches
 from tfdml.losses import AcrossReplicas
 from tfdml.models import MultiWorkerModel
@@ -21,6 +28,7 @@ from tfdml.models import MultiWorkerModel
 BACKEND = keras.backend.backend()
 # The first has no positive in a share of the batch, the second needs the square matrix.
 CASES = ["top_k", "spread_of_batch"]
+LENGTHS = ["length", *(f"{name}_length" for name in CASES)]
 
 
 class Steps(keras.callbacks.Callback):
@@ -31,31 +39,40 @@ class Steps(keras.callbacks.Callback):
         self.reports = []
 
     def on_train_batch_end(self, batch, logs=None):
-        self.reports.append([logs["loss"], logs["length"]])
+        self.reports.append(reported(logs))
 
 
 def length(labels, embeddings):
     return keras.ops.sum(keras.ops.square(embeddings), axis=-1)
 
 
+def reported(logs):
+    """The loss and the lengths of embeddings, the same in every process."""
+    return [logs[name] for name in sorted(logs) if name in ("loss", *LENGTHS)]
+
+
 def trained(model, x, labels=None, **arguments):
+    if isinstance(model.output, dict) and labels is not None:
+        labels = dict.fromkeys(model.output, labels)
     steps = Steps()
     history = model.fit(
         x, labels, epochs=3, shuffle=False, verbose=0, callbacks=[steps], **arguments
     )
-    evaluated = model.evaluate(x, labels, verbose=0, **arguments)
+    evaluated = model.evaluate(x, labels, verbose=0, return_dict=True, **arguments)
     return {
         "steps": steps.reports,
-        "epochs": [history.history["loss"], history.history["length"]],
-        "evaluated": evaluated,
-        "weights": weights_of(model),
+        "epochs": reported(history.history),
+        "evaluated": reported(evaluated),
     }
 
 
-def compiled(loss, model_class=keras.Model):
-    model = embedder(model_class)
+def compiled(losses, model_class=keras.Model):
+    """A model with an embedder for each loss, or one for a single loss."""
+    names = tuple(losses) if isinstance(losses, dict) else ()
+    model = embedder(model_class, names)
     # A function, which becomes a metric with variables when the model is built.
-    model.compile(keras.optimizers.Adam(0.01), loss=loss, metrics=[length])
+    metrics = {name: [length] for name in names} or [length]
+    model.compile(keras.optimizers.Adam(0.01), loss=losses, metrics=metrics)
     return model
 
 
@@ -70,15 +87,18 @@ def tensorflow_runs():
         strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=ring)
     x, labels, _ = data()
     results = {"replicas": strategy.num_replicas_in_sync}
-    for name in CASES:
-        with strategy.scope():
-            model = compiled(AcrossReplicas(LOSSES[name]), MultiWorkerModel)
-        results[name] = trained(model, x, labels, batch_size=BATCH)
-    results["embedded"] = model.predict(x, verbose=0).tolist()
+    with strategy.scope():
+        losses = {name: AcrossReplicas(LOSSES[name]) for name in CASES}
+        model = compiled(losses, MultiWorkerModel)
+    results["array"] = trained(model, x, labels, batch_size=BATCH)
+    results["weights"] = weights_by_name(model)
+    embedded = model.predict(x, verbose=0)
+    results["embedded"] = {name: rows.tolist() for name, rows in embedded.items()}
     with strategy.scope():
         model = compiled(AcrossReplicas(LOSSES["top_k"]), MultiWorkerModel)
     design = GroupBatches(labels, 3, 4, seed=0)
     results["batches"] = trained(model, BatchSequence(design, x, labels))
+    results["weights"]["batches"] = weights_of(model)
     return results
 
 
@@ -86,21 +106,23 @@ def jax_runs():
     count, number = int(os.environ.get("WORKERS", 1)), int(os.environ.get("WORKER", 0))
     if count > 1:
         keras.distribution.initialize(os.environ["COORDINATOR"], count, number)
-    keras.distribution.set_distribution(
-        keras.distribution.DataParallel(auto_shard_dataset=False)
-    )
     x, labels, _ = data()
     # Each process reads its own share of every batch.
     share = np.arange(len(x)).reshape(-1, count, BATCH // count)[:, number].ravel()
-    results = {"replicas": len(keras.distribution.list_devices())}
-    for name in CASES:
-        model = compiled(LOSSES[name])
-        results[name] = trained(
-            model, x[share], labels[share], batch_size=BATCH // count
-        )
+    with keras.distribution.DataParallel(auto_shard_dataset=False).scope():
+        model = compiled({name: LOSSES[name] for name in CASES})
+        results = {
+            "replicas": len(keras.distribution.list_devices()),
+            "array": trained(model, x[share], labels[share], batch_size=BATCH // count),
+            "weights": weights_by_name(model),
+        }
     return results
 
 
+def runs():
+    """Train on the backend that runs."""
+    return {"tensorflow": tensorflow_runs, "jax": jax_runs}[BACKEND]()
+
+
 if __name__ == "__main__":
-    runs = {"tensorflow": tensorflow_runs, "jax": jax_runs}[BACKEND]()
-    json.dump(runs, sys.stdout)
+    json.dump(runs(), sys.stdout)

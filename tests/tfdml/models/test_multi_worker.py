@@ -5,11 +5,13 @@ import json
 import numpy as np
 import pytest
 
+from tests.support import multi_worker_fit
 from tests.support.autodiff import BACKEND
 from tests.support.worker_processes import free_addresses, run_together
 
 pytestmark = [
     pytest.mark.backend,
+    pytest.mark.slow,
     pytest.mark.skipif(BACKEND == "torch", reason="workers of TensorFlow and JAX"),
 ]
 # Float32 sums of two shares and of the whole batch, over six steps.
@@ -29,44 +31,51 @@ def cluster(count):
     return [{"TF_CONFIG": json.dumps({"cluster": workers, "task": t})} for t in tasks]
 
 
-def trained(environments):
-    """What `tests.support.multi_worker_fit` reports, from each process."""
-    backend = {"KERAS_BACKEND": BACKEND, "JAX_ENABLE_X64": "0"}
-    texts = run_together(
-        ["-m", "tests.support.multi_worker_fit"],
-        [{**backend, **e} for e in environments],
-    )
-    return [json.loads(text.splitlines()[-1]) for text in texts]
+@pytest.fixture(scope="module")
+def alone():
+    """What this process reports that trains alone."""
+    return multi_worker_fit.runs()
 
 
 @pytest.fixture(scope="module")
-def runs():
-    """Trained alone, and by each of two workers."""
-    alone = trained([{}])[0]
-    return alone, trained(cluster(2))
+def workers():
+    """What each of two workers reports."""
+    backend = {"KERAS_BACKEND": BACKEND, "JAX_ENABLE_X64": "0"}
+    texts = run_together(
+        ["-m", "tests.support.multi_worker_fit"], [{**backend, **e} for e in cluster(2)]
+    )
+    return [json.loads(text.splitlines()[-1]) for text in texts]
 
 
 on_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="tf.distribute")
 batches = pytest.param("batches", marks=on_tensorflow)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["top_k", "spread_of_batch", batches])
-@pytest.mark.parametrize("reported", ["steps", "epochs", "evaluated", "weights"])
-def test_two_workers_report_and_learn_what_one_process_does(runs, case, reported):
-    alone, workers = runs
+@pytest.mark.parametrize("source", ["array", batches])
+@pytest.mark.parametrize("reported", ["steps", "epochs", "evaluated"])
+def test_two_workers_report_what_one_process_does(alone, workers, source, reported):
     assert alone["replicas"] == 1
-    assert alone[case]["steps"][0] != pytest.approx(alone[case]["steps"][-1], rel=1e-3)
+    first, *_, last = alone[source]["steps"]
+    assert first[0] != pytest.approx(last[0], rel=1e-3)
     for worker in workers:
         assert worker["replicas"] == 2
         np.testing.assert_allclose(
-            worker[case][reported], alone[case][reported], **TOLERANCE
+            worker[source][reported], alone[source][reported], **TOLERANCE
         )
 
 
-@pytest.mark.slow
-@on_tensorflow
-def test_every_worker_gets_the_embeddings_of_all_rows(runs):
-    alone, workers = runs
+@pytest.mark.parametrize("case", [*multi_worker_fit.CASES, batches])
+def test_two_workers_learn_what_one_process_does(alone, workers, case):
     for worker in workers:
-        np.testing.assert_allclose(worker["embedded"], alone["embedded"], **TOLERANCE)
+        np.testing.assert_allclose(
+            worker["weights"][case], alone["weights"][case], **TOLERANCE
+        )
+
+
+@on_tensorflow
+@pytest.mark.parametrize("case", multi_worker_fit.CASES)
+def test_every_worker_gets_the_embeddings_of_all_rows(alone, workers, case):
+    for worker in workers:
+        np.testing.assert_allclose(
+            worker["embedded"][case], alone["embedded"][case], **TOLERANCE
+        )
