@@ -1,10 +1,5 @@
-"""Every loss with what it needs to see a batch: the table of the common tests.
+"""Every loss with its arguments, golden cases and refusals: the table of all tests."""
 
-Batches hold class ids from 0 to 9, and embeddings of `DIMENSION` components. What
-stands between the embeddings and the loss, such as proxies, is the `head` of an entry.
-"""
-
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -13,58 +8,21 @@ import numpy as np
 import pytest
 from keras import ops
 
+from tests.support.loss_entry import CLASSES, DIMENSION, Entry
 from tfdml import losses, tfa
 from tfdml.layers import ClassBoundaries, Proxies
 
-CLASSES = 10
-DIMENSION = 6
-COUNTS = [4, 9, 14, 19, 7, 30, 4, 5, 12, 8]
+COUNTS = [4, 9, 14, 19, 7, 30, 4, 5, 12, 8, 6, 11, 4, 9, 17, 5]
 
-
-@dataclasses.dataclass(eq=False)
-class Entry:
-    """A loss and how the common tests apply to it.
-
-    Attributes:
-        loss: The loss.
-        make_head: Makes a new head; None: the loss takes the embeddings.
-        ids: `"any"`: labels are names. `"rows"`: they number the columns of the head.
-            `"counted"`: the loss knows the number of images of each. `"scale"`: they
-            are points on a line.
-        costs_without: The kinds of pairs, "positives" and "negatives", without which
-            the loss still costs something, by its definition.
-        uses_length: Whether the length of the embeddings counts.
-        ordered: Whether the order of the rows of a class says what they are.
-        jumps: Whether the loss jumps where two distances are equal.
-    """
-
-    loss: keras.losses.Loss
-    make_head: Callable[[], Callable[[Any], Any]] | None = None
-    ids: str = "any"
-    costs_without: tuple[str, ...] = ()
-    uses_length: bool = False
-    ordered: bool = False
-    jumps: bool = False
-
-    def __post_init__(self) -> None:
-        # The head of batches that no model made; it is never trained.
-        self.head = self.make_head and self.make_head()
-        if isinstance(self.head, keras.Layer):
-            self.head.trainable = False
-
-    def outputs(self, embeddings: Any) -> Any:
-        """Return what the loss takes as `y_pred`."""
-        return embeddings if self.head is None else self.head(embeddings)
-
-    def value(self, labels: Any, embeddings: Any, **changes: Any) -> Any:
-        """Return the loss of a batch, with some arguments of the loss changed."""
-        loss = rebuilt(self.loss, **changes) if changes else self.loss
-        return loss(labels, self.outputs(embeddings))
-
-
-def rebuilt(loss: keras.losses.Loss, **changes: Any) -> keras.losses.Loss:
-    """Return the loss with some arguments changed."""
-    return type(loss).from_config({**loss.get_config(), **changes})
+NAN, INF = float("nan"), float("inf")
+# Values that are refused, and the rule that the message states.
+ABOVE_ZERO = (0.0, -1.0, NAN, INF, True), "must be above 0 and finite"
+AT_LEAST_ZERO = (-0.1, NAN, INF, "2", True), "must be at least 0 and finite"
+FINITE = (NAN, INF, -INF), "must be finite"
+FRACTION = (-0.1, 1.0, NAN), "must be at least 0 and below 1"
+WHOLE = (0, -1, 1.5, True, "5"), "must be a whole number of at least 1"
+BOOLEAN = (1, "no", None), "must be True or False"
+CHOICE = ("every", "none", ""), "must be one of"
 
 
 def _built(layer: keras.Layer, weights: np.ndarray) -> keras.Layer:
@@ -96,112 +54,307 @@ _raw = {"uses_length": True}
 _proxy = {"make_head": _proxies, "ids": "rows", "costs_without": BOTH}
 _counted = {"ids": "counted", "costs_without": BOTH}
 
+_angle = {"angle": ((0.0, -45.0, 90.0, NAN), "must be above 0 and")}
+_average = {"average": CHOICE}
+_rows = {"normalize": BOOLEAN}
+_lengths = {"margin": AT_LEAST_ZERO, "distance": CHOICE, "normalize": BOOLEAN}
+_sides = {"alpha": AT_LEAST_ZERO, "beta": AT_LEAST_ZERO, **_average}
+_drawn = {
+    "cutoff": ((0, -1.0, 2, NAN), "must be above 0 and below 2"),
+    "nonzero_loss_cutoff": ((0.4, 0.5, NAN), "must be above `cutoff`"),
+    "dimension": ((1, 0, 2.5), "must be a whole number of at least 2"),
+}
+_scales = {"positive_scale": ABOVE_ZERO, "negative_scale": ABOVE_ZERO}
+_label_distance = {"label_distance": (("euclidean", None, 2), "must be one of")}
+_counts = {
+    "class_counts": (
+        ([], [3.5, 4], {"a": 4}, np.array(7), [[3, 4]]),
+        "must be a mapping from label to number of images or a sequence of numbers",
+    ),
+    "images_per_class": ((1,), "must be at least 2"),
+    "classes_per_batch": ((1,), "must be at least 2"),
+    "positive_probability": ((0.5,), "must be None with `images_per_class`"),
+    "margin": ABOVE_ZERO,
+    "power": AT_LEAST_ZERO,
+    **_rows,
+}
+_design = {"images_per_class": 2, "classes_per_batch": 3}
+_metric = {"distance_metric": (("l2", None), "must be one of L2, squared-L2, angular")}
+
 ENTRIES = {
-    "AngularLoss": Entry(losses.AngularLoss()),
+    "AngularLoss": Entry(
+        losses.AngularLoss(),
+        golden=("angular_all_pairs", "angular_all_pairs in turn"),
+        ranges=_angle,
+    ),
     "AngularLoss-wide": Entry(losses.AngularLoss(75.0)),
-    "AngularTripletLoss": Entry(losses.AngularTripletLoss(20.0)),
+    "AngularTripletLoss": Entry(
+        losses.AngularTripletLoss(20.0),
+        golden=("angular_triplet",),
+        ranges=_angle | _average,
+    ),
     "AngularTripletLoss-active": Entry(
         losses.AngularTripletLoss(20.0, average="active")
     ),
-    "ArcFaceLoss": Entry(losses.ArcFaceLoss(), **_proxy),
+    "ArcFaceLoss": Entry(
+        losses.ArcFaceLoss(),
+        ranges={
+            "scale": ABOVE_ZERO,
+            "margin": ((-0.1, 1.6, NAN), "must be an angle of 0 to pi / 2"),
+        },
+        **_proxy,
+    ),
     "BalancedContrastiveLoss": Entry(
-        losses.BalancedContrastiveLoss(COUNTS, images_per_class=2, classes_per_batch=3),
+        losses.BalancedContrastiveLoss(COUNTS, **_design),
+        golden=("weighted_contrastive_batch", "weighted_contrastive_pairs"),
+        ranges={
+            "class_counts": (([0, 0], [3, -4]), "must be at least 0, with images"),
+            "images_per_class": ((None,), "describe one design: give both or neither"),
+            "balance": AT_LEAST_ZERO,
+        },
         **_counted,
     ),
-    "BinomialDevianceLoss": Entry(losses.BinomialDevianceLoss(), costs_without=BOTH),
-    "BinomialDevianceLoss-pairs": Entry(
-        losses.BinomialDevianceLoss(per_anchor=False), costs_without=BOTH
+    "BinomialDevianceLoss": Entry(
+        losses.BinomialDevianceLoss(),
+        costs_without=BOTH,
+        golden=("binomial_deviance",),
+        ranges=_scales | {"threshold": FINITE, "per_anchor": BOOLEAN},
     ),
-    "CircleLoss": Entry(losses.CircleLoss()),
+    "BinomialDevianceLoss-pairs": Entry(
+        losses.BinomialDevianceLoss(per_anchor=False),
+        costs_without=BOTH,
+        golden=("binomial_deviance_yi",),
+    ),
+    "CircleLoss": Entry(
+        losses.CircleLoss(), ranges={"scale": ABOVE_ZERO, "margin": FRACTION}
+    ),
     "ContinuousTripletLoss": Entry(
-        losses.ContinuousTripletLoss(), ids="scale", costs_without=("positives",)
+        losses.ContinuousTripletLoss(),
+        ids="scale",
+        costs_without=("positives",),
+        ranges=_lengths | _label_distance | {"threshold": AT_LEAST_ZERO},
     ),
     # Labels are whole numbers, so that only equal ones are within the threshold.
     "ContinuousTripletLoss-threshold": Entry(
         losses.ContinuousTripletLoss(0.2, threshold=0.5), ids="scale"
     ),
-    "ContrastiveLoss": Entry(losses.ContrastiveLoss(), costs_without=BOTH),
+    "ContrastiveLoss": Entry(
+        losses.ContrastiveLoss(),
+        costs_without=BOTH,
+        golden=("contrastive",),
+        ranges={"margin": ABOVE_ZERO, "separate_means": BOOLEAN, **_rows},
+    ),
     "ContrastiveLoss-raw": Entry(
         losses.ContrastiveLoss(3.0, separate_means=True, normalize=False),
         costs_without=BOTH,
         uses_length=True,
     ),
-    "CosFaceLoss": Entry(losses.CosFaceLoss(), **_proxy),
-    "CosineContrastiveLoss": Entry(losses.CosineContrastiveLoss(), costs_without=BOTH),
-    "CosineLiftedStructureLoss": Entry(losses.CosineLiftedStructureLoss()),
-    "DistanceWeightedMarginLoss": Entry(losses.DistanceWeightedMarginLoss()),
-    "DistanceWeightedTripletLoss": Entry(losses.DistanceWeightedTripletLoss()),
-    "FastAPLoss": Entry(losses.FastAPLoss()),
-    "GeneralizedLiftedStructureLoss": Entry(losses.GeneralizedLiftedStructureLoss()),
-    "HardTripletLoss": Entry(losses.HardTripletLoss()),
+    "CosFaceLoss": Entry(
+        losses.CosFaceLoss(),
+        ranges={"scale": ABOVE_ZERO, "margin": AT_LEAST_ZERO},
+        **_proxy,
+    ),
+    "CosineContrastiveLoss": Entry(
+        losses.CosineContrastiveLoss(),
+        costs_without=BOTH,
+        golden=("contrastive_similarity",),
+        ranges={"threshold": ((-1.1, 1.5, NAN), "must be a cosine similarity")},
+    ),
+    "CosineLiftedStructureLoss": Entry(
+        losses.CosineLiftedStructureLoss(),
+        golden=("lifted_similarity",),
+        ranges=_scales | {"threshold": FINITE},
+    ),
+    "DistanceWeightedMarginLoss": Entry(
+        losses.DistanceWeightedMarginLoss(), ranges=_sides | _drawn
+    ),
+    "DistanceWeightedTripletLoss": Entry(
+        losses.DistanceWeightedTripletLoss(),
+        golden=("triplet_distance_weighted_expected",),
+        ranges=_drawn | {"margin": AT_LEAST_ZERO, "distance": CHOICE},
+    ),
+    "FastAPLoss": Entry(losses.FastAPLoss(), ranges={"num_bins": WHOLE}),
+    "GeneralizedLiftedStructureLoss": Entry(
+        losses.GeneralizedLiftedStructureLoss(),
+        golden=("lifted_generalized",),
+        ranges={"margin": ABOVE_ZERO, **_rows},
+    ),
+    "HardTripletLoss": Entry(
+        losses.HardTripletLoss(),
+        golden=("triplet_batch_hard",),
+        ranges=_lengths | {"soft": BOOLEAN},
+    ),
     "HardTripletLoss-soft": Entry(
         losses.HardTripletLoss(0.0, soft=True, distance="euclidean", normalize=False),
         **_raw,
     ),
-    "HistogramLoss": Entry(losses.HistogramLoss()),
+    "HistogramLoss": Entry(
+        losses.HistogramLoss(),
+        golden=("histogram_loss",),
+        ranges={"bin_width": ((0.0, -0.1, 1.5, NAN), "must be above 0 and at most 1")},
+    ),
     "LearnedMarginLoss": Entry(
         losses.LearnedMarginLoss(CLASSES, nu=0.1),
         make_head=_boundaries,
         ids="rows",
         costs_without=BOTH,
+        golden=("margin_loss_pairs",),
+        ranges={
+            "num_classes": WHOLE,
+            "alpha": AT_LEAST_ZERO,
+            "nu": AT_LEAST_ZERO,
+            **_average,
+        },
     ),
-    "LiftedStructureLoss": Entry(losses.LiftedStructureLoss()),
+    "LiftedStructureLoss": Entry(
+        losses.LiftedStructureLoss(),
+        golden=("lifted_structure",),
+        ranges={"margin": ABOVE_ZERO, **_rows},
+    ),
     "LogRatioLoss": Entry(
-        losses.LogRatioLoss(), ids="scale", costs_without=("positives",), **_raw
+        losses.LogRatioLoss(),
+        ids="scale",
+        costs_without=("positives",),
+        golden=("log_ratio",),
+        ranges=_label_distance | {"epsilon": AT_LEAST_ZERO},
+        **_raw,
     ),
-    "MarginLoss": Entry(losses.MarginLoss(), costs_without=BOTH),
-    "MultiClassAngularLoss": Entry(losses.MultiClassAngularLoss(), ordered=True),
-    "MultiClassNPairLoss": Entry(losses.MultiClassNPairLoss(), ordered=True, **_raw),
-    "MultiSimilarityLoss": Entry(losses.MultiSimilarityLoss(), jumps=True),
+    "MarginLoss": Entry(
+        losses.MarginLoss(),
+        costs_without=BOTH,
+        golden=("margin_loss_pairs", "margin_loss_triplets"),
+        ranges=_sides,
+    ),
+    "MultiClassAngularLoss": Entry(
+        losses.MultiClassAngularLoss(),
+        ordered=True,
+        golden=("angular_mc", "angular_mc in turn"),
+        ranges=_angle,
+    ),
+    "MultiClassNPairLoss": Entry(
+        losses.MultiClassNPairLoss(),
+        ordered=True,
+        golden=("npair_mc",),
+        ranges={"l2_weight": AT_LEAST_ZERO, "symmetric": BOOLEAN, **_rows},
+        **_raw,
+    ),
+    "MultiSimilarityLoss": Entry(
+        losses.MultiSimilarityLoss(),
+        jumps=True,
+        golden=("multi_similarity",),
+        ranges={**_scales, "threshold": FINITE, "epsilon": FINITE, "mining": BOOLEAN},
+    ),
     "MultiSimilarityLoss-all": Entry(
         losses.MultiSimilarityLoss(mining=False), costs_without=BOTH
     ),
-    "NCALoss": Entry(losses.NCALoss()),
+    "NCALoss": Entry(
+        losses.NCALoss(),
+        golden=("nca",),
+        ranges={"scale": ABOVE_ZERO, "euclidean": BOOLEAN},
+    ),
     "NCALoss-euclidean": Entry(losses.NCALoss(euclidean=True), **_raw),
-    "NPairLoss": Entry(losses.NPairLoss(normalize=True)),
+    "NPairLoss": Entry(
+        losses.NPairLoss(normalize=True),
+        golden=("npair_all_pairs", "npair_tuple", "npair_mc of a gallery"),
+        ranges={"l2_weight": AT_LEAST_ZERO, **_rows},
+    ),
     "NPairLoss-l2": Entry(
         losses.NPairLoss(l2_weight=0.01), costs_without=BOTH, uses_length=True
     ),
-    "NTXentLoss": Entry(losses.NTXentLoss()),
+    "NTXentLoss": Entry(losses.NTXentLoss(), ranges={"temperature": ABOVE_ZERO}),
     "PairWeightedLoss": Entry(
         losses.PairWeightedLoss(losses.binlifted_weights), costs_without=BOTH
     ),
-    "ProxyAnchorLoss": Entry(losses.ProxyAnchorLoss(), **_proxy),
+    "ProxyAnchorLoss": Entry(
+        losses.ProxyAnchorLoss(),
+        golden=("proxy_anchor",),
+        ranges={"scale": ABOVE_ZERO, "margin": AT_LEAST_ZERO, "normalizer": CHOICE},
+        **_proxy,
+    ),
     "ProxyAnchorLoss-present": Entry(
         losses.ProxyAnchorLoss(16.0, margin=0.2, normalizer="with_negatives"), **_proxy
     ),
-    "ProxyNCALoss": Entry(losses.ProxyNCALoss(), **_proxy),
-    "ProxyNCALoss-softmax": Entry(
-        losses.ProxyNCALoss(include_positive=True, smoothing=0.1), **_proxy
+    "ProxyNCALoss": Entry(
+        losses.ProxyNCALoss(),
+        golden=("proxy_nca",),
+        ranges={
+            "scale": ABOVE_ZERO,
+            "include_positive": BOOLEAN,
+            "smoothing": ((0.1,), "must be 0 without include_positive=True"),
+        },
+        **_proxy,
     ),
-    "SemiHardTripletLoss": Entry(losses.SemiHardTripletLoss(), jumps=True),
-    "SemiHardWindowTripletLoss": Entry(losses.SemiHardWindowTripletLoss(), jumps=True),
-    "SmoothAPLoss": Entry(losses.SmoothAPLoss()),
+    "ProxyNCALoss-softmax": Entry(
+        losses.ProxyNCALoss(include_positive=True, smoothing=0.1),
+        ranges={"smoothing": FRACTION},
+        **_proxy,
+    ),
+    "SemiHardTripletLoss": Entry(
+        losses.SemiHardTripletLoss(),
+        jumps=True,
+        golden=("triplet_semihard",),
+        ranges=_lengths,
+    ),
+    "SemiHardWindowTripletLoss": Entry(
+        losses.SemiHardWindowTripletLoss(),
+        jumps=True,
+        golden=("triplet_semihard_window",),
+        ranges=_lengths,
+    ),
+    "SmoothAPLoss": Entry(losses.SmoothAPLoss(), ranges={"temperature": ABOVE_ZERO}),
     "SoftTripleLoss": Entry(
         losses.SoftTripleLoss(),
         make_head=_several_proxies,
         ids="rows",
         costs_without=BOTH,
+        golden=("soft_triple",),
+        ranges={
+            "scale": ABOVE_ZERO,
+            "temperature": ABOVE_ZERO,
+            "margin": AT_LEAST_ZERO,
+        },
     ),
     "SupervisedContrastiveLoss": Entry(
-        losses.SupervisedContrastiveLoss(), costs_without=("negatives",)
+        losses.SupervisedContrastiveLoss(),
+        costs_without=("negatives",),
+        ranges={"temperature": ABOVE_ZERO},
     ),
-    "TopKPrecisionLoss": Entry(losses.TopKPrecisionLoss()),
+    "TopKPrecisionLoss": Entry(
+        losses.TopKPrecisionLoss(),
+        golden=("topk_precision_loss",),
+        ranges={"k": WHOLE, "margin": AT_LEAST_ZERO},
+    ),
     "TopKPrecisionLoss-2": Entry(losses.TopKPrecisionLoss(k=2, margin=0.3)),
-    "TripletLoss": Entry(losses.TripletLoss()),
+    "TripletLoss": Entry(
+        losses.TripletLoss(), golden=("triplet_all",), ranges=_lengths | _average
+    ),
     "TripletLoss-active": Entry(
-        losses.TripletLoss(0.3, distance="cosine", average="active")
+        losses.TripletLoss(0.3, distance="cosine", average="active"),
+        ranges={"normalize": ((False,), "must be True with distance=")},
     ),
     "WeightedContrastiveLoss": Entry(
-        losses.WeightedContrastiveLoss(COUNTS, images_per_class=2, classes_per_batch=3),
+        losses.WeightedContrastiveLoss(COUNTS, **_design),
+        golden=("weighted_contrastive_batch", "weighted_contrastive_pairs"),
+        ranges=_counts,
         **_counted,
     ),
-    "tfa.LiftedStructLoss": Entry(tfa.LiftedStructLoss(), **_raw),
+    "tfa.LiftedStructLoss": Entry(
+        tfa.LiftedStructLoss(), ranges={"margin": ABOVE_ZERO}, **_raw
+    ),
     "tfa.NpairsLoss": Entry(
         tfa.NpairsLoss(), make_head=_similarities, costs_without=BOTH, uses_length=True
     ),
-    "tfa.TripletHardLoss": Entry(tfa.TripletHardLoss(), **_raw),
-    "tfa.TripletSemiHardLoss": Entry(tfa.TripletSemiHardLoss(), jumps=True, **_raw),
+    "tfa.TripletHardLoss": Entry(
+        tfa.TripletHardLoss(),
+        ranges=_metric | {"margin": AT_LEAST_ZERO, "soft": BOOLEAN},
+        **_raw,
+    ),
+    "tfa.TripletSemiHardLoss": Entry(
+        tfa.TripletSemiHardLoss(),
+        jumps=True,
+        ranges=_metric | {"margin": AT_LEAST_ZERO},
+        **_raw,
+    ),
 }
 
 
@@ -241,12 +394,3 @@ def every_loss(holds: Callable[[Entry], bool] = lambda entry: True) -> Any:
             if holds(entry)
         ],
     )
-
-
-def batch() -> tuple[np.ndarray, np.ndarray]:
-    """Return labels and embeddings: four of each of four classes."""
-    random = np.random.default_rng(7)
-    labels = np.repeat([3, 5, 8, 9], 4)
-    centres = random.normal(size=(CLASSES, DIMENSION))
-    embeddings = centres[labels] + random.normal(size=(16, DIMENSION))
-    return labels, embeddings.astype("float32")

@@ -5,12 +5,15 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 
 BACKEND = keras.backend.backend()
 # `jit_compile` on torch wants a C++ compiler and warns.
 JIT = [False] if BACKEND == "torch" else [False, True]
 # Keras 3.15 on torch computes `segment_sum` in float32, whatever its input.
 SEGMENT_ERROR = 1e-6 if BACKEND == "torch" else 1e-12
+# JAX compiles each function for each shape and type: `make test-all` runs what is rare.
+slow_on_jax = [pytest.mark.slow] if BACKEND == "jax" else []
 
 
 def value_and_gradient(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tests.support.autodiff import differentiated
+from tests.support.autodiff import differentiated, value_and_gradient
 
 _FILE = Path(__file__).parents[1] / "goldens" / "goldens.json"
 _TOLERANCE = {
@@ -29,6 +29,11 @@ def cases(loss: str) -> list[Any]:
     found = [c for c in _goldens()["cases"] if c["loss"] == loss]
     assert found, loss
     return [pytest.param(c, id=c["id"]) for c in found]
+
+
+def losses_of_cases() -> set[str]:
+    """Return the names of the losses that have cases."""
+    return {case["loss"] for case in _goldens()["cases"]}
 
 
 def sampler_cases(prefix: str) -> list[Any]:
@@ -78,6 +83,32 @@ def check(
         np.testing.assert_allclose(
             gradient, right, rtol=0, atol=tolerance["gradient"] * largest
         )
+
+
+def assert_computes(
+    function: Callable[..., Any],
+    x: np.ndarray,
+    value: float,
+    gradient: Any,
+    tolerance: float,
+    gradient_tolerance: float | None = None,
+) -> None:
+    """Compare value and gradient at x with what another library computed.
+
+    Args:
+        function: Maps x to a scalar.
+        x: Embeddings.
+        value: The value there.
+        gradient: The gradient there, of the shape of x.
+        tolerance: Of the value, relative where it is above 1.
+        gradient_tolerance: Relative to the largest entry. Default: 10 times the other.
+    """
+    received, slopes = value_and_gradient(function, x)
+    assert received == pytest.approx(value, rel=tolerance, abs=tolerance)
+    assert np.all(np.isfinite(slopes))
+    gradient = np.asarray(gradient)
+    atol = (gradient_tolerance or 10 * tolerance) * np.abs(gradient).max()
+    np.testing.assert_allclose(slopes, gradient, rtol=0, atol=atol)
 
 
 def rows_of_pairs(anchors, positives):

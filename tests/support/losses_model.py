@@ -11,7 +11,8 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from tests.support.all_losses import DIMENSION, ENTRIES, batch
+from tests.support.all_losses import ENTRIES
+from tests.support.loss_entry import DIMENSION, batch
 
 
 def built(names: list[str]) -> keras.Model:

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tests.support.all_losses import Entry
 from tests.support.autodiff import BACKEND, value_and_gradient
-from tests.support.golden_cases import check, rows_of_pairs
-from tests.support.golden_variants import variants
+from tests.support.loss_entry import Entry
 from tests.tfdml.losses.test_every_loss import HARD, hard_batch
 from tfdml.losses import AngularLoss, AngularTripletLoss, MultiClassAngularLoss
 
@@ -37,33 +35,6 @@ def unit_batch(seed):
     embeddings = generator.normal(size=(9, 3))
     embeddings[4], embeddings[7] = embeddings[1], embeddings[2]
     return labels, embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
-
-
-@variants("angular_all_pairs")
-def test_angular_loss_equals_the_golden_numbers(case, dtype, compiled, way):
-    labels = np.array(case["inputs"]["y"])
-    loss = computing(AngularLoss(case["params"]["alpha_deg"], dtype=dtype), way)
-    check(case, lambda **x: loss(labels, x["X"]), dtype, compiled=compiled)
-
-
-@variants("angular_mc")
-def test_multi_class_angular_loss_equals_the_golden_numbers(case, dtype, compiled, way):
-    loss = MultiClassAngularLoss(case["params"]["alpha_deg"], dtype=dtype)
-    loss = computing(loss, way)
-    check(
-        case,
-        lambda **x: loss(*rows_of_pairs(x["F"], x["Fp"])),
-        dtype,
-        compiled=compiled,
-    )
-
-
-@variants("angular_triplet")
-def test_angular_triplet_loss_equals_the_golden_numbers(case, dtype, compiled):
-    params, labels = case["params"], np.array(case["inputs"]["y"])
-    average = "active" if params["reduction"] == "mean_active" else "valid"
-    loss = AngularTripletLoss(params["alpha_deg"], average=average, dtype=dtype)
-    check(case, lambda **x: loss(labels, x["X"]), dtype, compiled=compiled)
 
 
 def costs_of_pairs(labels, x, angle, cost):
@@ -143,11 +114,6 @@ def test_angular_triplet_without_a_triplet_above_zero_has_no_gradient():
         value, gradient = value_and_gradient(lambda x, loss=loss: loss(labels, x), x)
         assert value == 0
         assert not gradient.any()
-
-
-def test_wrong_average_is_refused():
-    with pytest.raises(ValueError, match="`average` must be one of valid, active"):
-        AngularTripletLoss(average="all")
 
 
 @pytest.mark.parametrize("angle", [45.0, 70.0])

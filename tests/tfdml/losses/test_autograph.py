@@ -7,8 +7,9 @@ import logging
 import pytest
 from keras import ops
 
-from tests.support.all_losses import ENTRIES, batch
+from tests.support.all_losses import ENTRIES
 from tests.support.autodiff import BACKEND
+from tests.support.loss_entry import batch
 from tfdml.losses import MetricLoss, PairLoss, pair_weights, query_gallery_loss
 
 if BACKEND != "tensorflow":

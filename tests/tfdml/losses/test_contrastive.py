@@ -8,8 +8,8 @@ import pytest
 from keras import ops
 
 from tests.support.autodiff import BACKEND, value_and_gradient
-from tests.support.golden_cases import check, sampler_cases
-from tests.support.golden_variants import variants
+from tests.support.golden_cases import sampler_cases
+from tests.support.refuses import refusals, refuses
 from tfdml.batch_designs import balanced_eta, group_importance, random_pair_importance
 from tfdml.losses import (
     BalancedContrastiveLoss,
@@ -19,72 +19,6 @@ from tfdml.losses import (
 )
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
-
-
-def pair_count(labels):
-    return len(labels) * (len(labels) - 1)
-
-
-@variants("contrastive")
-def test_contrastive_loss_equals_the_golden_numbers(case, dtype, compiled):
-    params, labels = case["params"], np.array(case["inputs"]["y"])
-    loss = ContrastiveLoss(
-        params["margin"],
-        separate_means=params["reduction"] == "mean_pos_neg",
-        normalize=params["normalize"],
-        dtype=dtype,
-    )
-    scale = pair_count(labels) if params["reduction"] == "sum" else 1
-    check(case, lambda **x: scale * loss(labels, x["X"]), dtype, compiled=compiled)
-
-
-@variants("contrastive_similarity")
-def test_cosine_contrastive_loss_equals_the_golden_numbers(case, dtype, compiled):
-    params, labels = case["params"], np.array(case["inputs"]["y"])
-    loss = CosineContrastiveLoss(params["lam"], dtype=dtype)
-    unit = np.array(case["inputs"]["X"])
-    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
-    # Published code adds S for each active negative, which has the same gradient.
-    active = (unit @ unit.T > params["lam"]) & (labels[:, None] != labels)
-    offset = params["lam"] * active.sum() / len(labels)
-    offset = offset if params["variant"] == "code" else 0.0
-    check(case, lambda **x: loss(labels, x["X"]) + offset, dtype, compiled=compiled)
-
-
-def weighted(params, dtype):
-    """Return the loss that the parameters of a golden case describe."""
-    design, *numbers = params["design"] or ["none"]
-    names = {
-        "none": [],
-        "group": ["images_per_class", "classes_per_batch"],
-        "random": ["positive_probability"],
-    }[design]
-    options = {k: params[k] for k in ("margin", "normalize", "power")}
-    options |= dict(zip(names, numbers, strict=True)) | {"dtype": dtype}
-    if params["lam"] is None:
-        return WeightedContrastiveLoss(params["counts"], **options)
-    return BalancedContrastiveLoss(params["counts"], balance=params["lam"], **options)
-
-
-@variants("weighted_contrastive_batch")
-def test_weighted_contrastive_losses_equal_the_golden_numbers(case, dtype, compiled):
-    params, labels = case["params"], np.array(case["inputs"]["y"])
-    loss = weighted(params, dtype)
-    scale = pair_count(labels) if params["reduction"] == "sum" else 1
-    check(case, lambda **x: scale * loss(labels, x["X"]), dtype, compiled=compiled)
-
-
-@variants("weighted_contrastive_pairs")
-def test_loss_of_drawn_pairs_equals_the_golden_numbers(case, dtype, compiled):
-    params, labels = case["params"], np.array(case["inputs"]["y"])
-    rows = np.array(case["inputs"]["pairs"]).ravel()
-    loss = weighted(params, dtype)
-    check(
-        case,
-        lambda **x: loss(labels[rows], ops.take(x["X"], rows, axis=0)),
-        dtype,
-        compiled=compiled,
-    )
 
 
 def test_loss_of_pairs_of_equal_images_has_a_finite_gradient():
@@ -302,51 +236,18 @@ def test_counts_and_design_survive_storage_as_json(counts, design):
     assert design.items() <= again.get_config().items()
 
 
-@pytest.mark.parametrize("margin", [0.0, -1.0, float("nan"), float("inf")])
-def test_margin_that_is_not_above_zero_is_refused(margin):
-    for make in (
-        ContrastiveLoss,
-        lambda margin: WeightedContrastiveLoss([2], margin=margin),
-    ):
-        with pytest.raises(ValueError, match=r"`margin` must be above 0 .* margin="):
-            make(margin=margin)
-
-
-@pytest.mark.parametrize("threshold", [-1.1, 1.5, float("nan")])
-def test_threshold_that_is_no_similarity_is_refused(threshold):
-    with pytest.raises(ValueError, match=r"`threshold` must be a cosine .* threshold="):
-        CosineContrastiveLoss(threshold)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (([3, 4], 2), r"give both or neither.*images_per_class=2"),
-        (([3, 4], 1, 2), r"`images_per_class` must be at least 2.*=1"),
-        (([3, 4], 2, 1), r"`classes_per_batch` must be at least 2.*=1"),
-        (([3, 4], 2, 2, 0.5), r"`positive_probability` must be None with .*=0.5.*=2"),
-        (([3, 4], None, None, 1.5), r"`positive_probability` must be from 0 .*=1.5"),
-        (([],), r"`class_counts` must be .*integers|images in some class"),
-        (([0, 0],), r"`class_counts` must be at least 0, with images.*\[0, 0\]"),
-        (([3, -4],), r"`class_counts` must be at least 0, with images.*-4"),
-        (([3.5, 4],), r"`class_counts` must be a mapping.*float64"),
-        (({"a": 4},), r"`class_counts` must be a mapping.*labels"),
-        ((7,), r"`class_counts` must be a mapping"),
-        (([[3, 4]],), r"`class_counts` must be a mapping.*\(1, 2\)"),
-    ],
+@refusals(
+    ("positive_probability", 1.5, "must be from 0 to 1"),
+    ("classes_per_batch", 2, "describe one design: give both or neither"),
 )
-def test_invalid_counts_and_designs_are_refused(arguments, message):
-    counts, *design = arguments
-    names = ("images_per_class", "classes_per_batch", "positive_probability")
-    with pytest.raises(ValueError, match=message):
-        WeightedContrastiveLoss(counts, **dict(zip(names, design, strict=False)))
-
-
-def test_wrong_power_and_balance_are_refused():
-    with pytest.raises(ValueError, match=r"`power` must be at least 0 .*power=-1"):
-        WeightedContrastiveLoss([3, 4], power=-1)
-    with pytest.raises(ValueError, match=r"`balance` must be at least 0 .*balance=-1"):
-        BalancedContrastiveLoss([3, 4], balance=-1)
+def test_half_a_design_and_no_probability_are_refused(argument, value, rule):
+    refuses(
+        WeightedContrastiveLoss,
+        argument=argument,
+        value=value,
+        rule=rule,
+        valid={"class_counts": [3, 4]},
+    )
 
 
 @pytest.mark.parametrize(

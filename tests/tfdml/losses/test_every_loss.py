@@ -2,22 +2,16 @@
 
 import functools
 import inspect
+import itertools
 
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from tests.support.all_losses import (
-    CLASSES,
-    COUNTS,
-    DIMENSION,
-    ENTRIES,
-    batch,
-    every_loss,
-    rebuilt,
-)
-from tests.support.autodiff import BACKEND, differentiated
+from tests.support.all_losses import COUNTS, ENTRIES, QUICK, every_loss
+from tests.support.autodiff import BACKEND, differentiated, slow_on_jax
+from tests.support.loss_entry import CLASSES, DIMENSION, batch, rebuilt
 from tfdml import losses, tfa
 from tfdml.layers import Proxies
 from tfdml.losses import ContinuousLoss
@@ -29,30 +23,28 @@ pytestmark = pytest.mark.backend
 MODES = {"tensorflow": ["graph", "xla"], "jax": ["xla"], "torch": ["eager"]}[BACKEND]
 
 
-# Every loss is compiled once, for batches of 16; other shapes are for `make test-all`.
-compiled_once = pytest.mark.parametrize(
-    "mode",
-    [
-        pytest.param(mode, marks=[pytest.mark.slow] * (mode != MODES[0]))
-        for mode in MODES
-    ],
-)
-every_mode = pytest.mark.parametrize(
-    "mode",
-    [
-        pytest.param(mode, marks=[pytest.mark.full] * (mode != MODES[0]))
-        for mode in MODES
-    ],
-)
+def in_modes(holds=lambda entry: True):
+    """Return a decorator for tests of `entry` and `mode`, over the losses that `holds`.
+
+    Every loss is compiled by XLA once; its variants are for `make test-all`.
+    """
+    parameters = []
+    for (name, entry), mode in itertools.product(ENTRIES.items(), MODES):
+        marks = []
+        if name not in QUICK or mode != MODES[0]:
+            marks.append(pytest.mark.slow)
+        if "-" in name and mode != MODES[0]:
+            marks.append(pytest.mark.full)
+        if holds(entry):
+            parameters.append(
+                pytest.param(entry, mode, id=f"{name}-{mode}", marks=marks)
+            )
+    return pytest.mark.parametrize(("entry", "mode"), parameters)
 
 
 @functools.cache
 def gradient_of(entry, mode):
     """Return the function of (embeddings, labels) to the loss and its gradient."""
-
-    def function(embeddings, labels):
-        return entry.value(labels, embeddings)
-
     signature = None
     if BACKEND == "tensorflow" and mode != "eager":
         import tensorflow as tf
@@ -63,7 +55,11 @@ def gradient_of(entry, mode):
             tf.TensorSpec([None, columns], "float32"),
             tf.TensorSpec([None], "int64"),
         ]
-    return differentiated(function, compiled=mode == "xla", signature=signature)
+    return differentiated(
+        lambda embeddings, labels: entry.value(labels, embeddings),
+        compiled=mode == "xla",
+        signature=signature,
+    )
 
 
 def computed(entry, labels, embeddings, mode=MODES[0]):
@@ -92,8 +88,7 @@ def test_table_holds_every_loss():
                 assert cls in tested | others, name
 
 
-@every_loss()
-@compiled_once
+@in_modes()
 def test_all_ways_to_compute_agree(entry, mode):
     labels, embeddings = batch()
     value, gradient = computed(entry, labels, embeddings, mode)
@@ -182,7 +177,7 @@ def hard_batch(case, entry):
     two = np.repeat([0, 1], 8)
     far, near = (1e9, 1e-30) if entry.uses_length else (1e30, 1e-30)
     labels, rows = {
-        "no positives": (np.arange(16) % CLASSES, embeddings),
+        "no positives": (np.arange(16), embeddings),
         "no negatives": (np.zeros(16, int), embeddings),
         "equal rows": (two, np.ones_like(embeddings)),
         "zero rows": (two, np.zeros_like(embeddings)),
@@ -192,26 +187,11 @@ def hard_batch(case, entry):
         "duplicates": (labels, embeddings[[0, 0, 2, 3, 0, 0, *range(6, 16)]]),
         "opposite rows": (labels, np.where(two[:, None], -1, 1) * embeddings[[0] * 16]),
     }[case]
-    if case == "no positives":
-        labels, rows = labels[:CLASSES], rows[:CLASSES]
     return labels, rows.astype("float32")
 
 
-@every_loss()
-@pytest.mark.parametrize(
-    ("case", "mode"),
-    [
-        pytest.param(
-            case,
-            mode,
-            marks=[]
-            if mode == MODES[0]
-            else [pytest.mark.full if case == "no positives" else pytest.mark.slow],
-        )
-        for case in HARD
-        for mode in MODES
-    ],
-)
+@in_modes()
+@pytest.mark.parametrize("case", HARD)
 def test_hard_batches_give_finite_values_and_gradients(entry, case, mode):
     value, gradient = computed(entry, *hard_batch(case, entry), mode)
     assert np.isfinite(value)
@@ -230,8 +210,7 @@ def test_batch_without_a_kind_of_pair_costs_nothing(entry, missing):
         assert not gradient.any()
 
 
-@every_loss(lambda entry: entry.ids == "rows" and "margin" not in entry.loss.name)
-@every_mode
+@in_modes(lambda entry: entry.ids == "rows" and "margin" not in entry.loss.name)
 def test_embedding_that_equals_its_proxy_has_a_finite_gradient(entry, mode):
     labels, _ = batch()
     proxies = ops.convert_to_numpy(entry.head.proxies)
@@ -244,7 +223,13 @@ def test_embedding_that_equals_its_proxy_has_a_finite_gradient(entry, mode):
 
 
 @every_loss()
-@pytest.mark.parametrize("labels", [[0, 0], [0, 1]], ids=["alike", "unlike"])
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pytest.param([0, 0], id="alike", marks=slow_on_jax),
+        pytest.param([0, 1], id="unlike", marks=slow_on_jax),
+    ],
+)
 def test_batch_of_two_is_finite(entry, labels):
     value, gradient = computed(entry, np.array(labels), batch()[1][:2])
     assert np.isfinite(value)
@@ -274,8 +259,7 @@ def test_mean_and_sample_weights_are_over_the_anchors(entry):
     assert float(summed) == pytest.approx(values.sum(), rel=1e-5)
 
 
-@every_loss()
-@compiled_once
+@in_modes()
 def test_loss_has_no_memory_of_the_batches_before(entry, mode):
     labels, embeddings = batch()
     other = np.roll(labels, 3), 0.5 * embeddings[::-1]
@@ -287,8 +271,7 @@ def test_loss_has_no_memory_of_the_batches_before(entry, mode):
     assert float(entry.value(*other)) == pytest.approx(second[0], rel=1e-5)
 
 
-@every_loss()
-@compiled_once
+@in_modes()
 @pytest.mark.parametrize("row", [0, 5])
 def test_nan_in_one_embedding_makes_the_loss_nan(entry, row, mode):
     labels, embeddings = batch()

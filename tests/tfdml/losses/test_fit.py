@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from keras import layers, ops
 
-from tests.support.all_losses import DIMENSION, ENTRIES, batch, every_loss, rebuilt
+from tests.support.all_losses import ENTRIES, every_loss
 from tests.support.autodiff import BACKEND
+from tests.support.loss_entry import DIMENSION, batch, rebuilt
 from tests.support.losses_model import built, evaluated, labels_of
 from tfdml.losses import MultiSimilarityLoss
 
@@ -19,6 +20,8 @@ pytestmark = [pytest.mark.backend, pytest.mark.slow, pytest.mark.jax]
 
 # What is traced, compiled and cast does not depend on the arguments of a loss.
 ONE_PER_CLASS = [name for name in ENTRIES if "-" not in name]
+# There all is compiled once more, for another shape or in another process.
+full_on_jax = pytest.mark.full if BACKEND == "jax" else pytest.mark.slow
 
 
 def with_one_more(labels, inputs):
@@ -81,6 +84,7 @@ def trained(policy, jit_compile):
     return model, shown, expected, moved
 
 
+@full_on_jax
 def test_last_batch_of_one_row_is_finite():
     # It comes before the other policies: to set a seed makes TensorFlow forget what it
     # has compiled.
@@ -124,6 +128,7 @@ def test_fit_trains_on_two_batches_in_a_row(name, policy, jit_compile):
     assert all(moved[variable.path] for variable in branch.trainable_variables)
 
 
+@full_on_jax
 def test_model_is_loaded_with_its_losses_in_a_fresh_process(tmp_path):
     model = trained("float32", False)[0]
     model.save(tmp_path / "model.keras")
@@ -152,11 +157,19 @@ def masked_model(*before_the_last):
     return keras.Sequential([*before_the_last, layers.Dense(4)])
 
 
-@every_loss(lambda entry: entry.make_head is None)
+@every_loss()
 def test_mask_of_rows_is_refused(entry):
+    labels, embeddings = batch()
+    outputs = ops.convert_to_tensor(entry.outputs(embeddings))
+    outputs._keras_mask = ops.ones((16,), "bool")
+    with pytest.raises(ValueError, match="must not carry a Keras mask"):
+        entry.loss(labels, outputs)
+
+
+def test_mask_of_rows_is_refused_in_fit():
     labels, inputs = batch()
     model = masked_model(keras.Input((DIMENSION,)), layers.Masking())
-    model.compile("sgd", loss=entry.loss)
+    model.compile("sgd", loss=MultiSimilarityLoss())
     with pytest.raises(ValueError, match="must not carry a Keras mask"):
         model.fit(inputs, labels, batch_size=16, verbose=0)
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tests.support.all_losses import ENTRIES, batch, rebuilt
+from tests.support.all_losses import ENTRIES
+from tests.support.loss_entry import batch, rebuilt
 from tfdml import losses, tfa
 from tfdml.losses import MetricLoss, PairLoss, TripletLoss, check_pairwise
 from tfdml.ops import squared_label_distance

@@ -104,15 +104,6 @@ def test_weights_of_multi_similarity_equal_the_closed_form(case, mined):
     np.testing.assert_allclose(numpy(weights), case["extra"][mined], atol=1e-9)
 
 
-@pytest.mark.parametrize("case", sampler_cases("ms_mining"))
-def test_mined_pairs_equal_the_golden_ones(case):
-    loss = MultiSimilarityLoss(epsilon=case["params"]["eps"], dtype="float64")
-    masks = masks_of(np.array(case["inputs"]["y"]))
-    kept = loss.mined_pairs(*tensors(np.array(case["inputs"]["S"]), *masks))
-    for mask, name in zip(kept, ("pos_mask", "neg_mask"), strict=True):
-        np.testing.assert_array_equal(numpy(mask), case["expected"][name])
-
-
 @pytest.mark.parametrize(
     "case", golden_cases("histogram_loss", "weights_per_unordered_pair")
 )

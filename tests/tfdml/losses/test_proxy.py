@@ -5,11 +5,9 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tests.support.all_losses import rebuilt
 from tests.support.autodiff import BACKEND, SEGMENT_ERROR, tensors, value_and_gradient
-from tests.support.golden_cases import check
-from tests.support.golden_variants import variants
-from tfdml.layers import CenterRegularizer, Proxies
+from tests.support.loss_entry import rebuilt
+from tfdml.layers import Proxies
 from tfdml.losses import (
     ArcFaceLoss,
     CosFaceLoss,
@@ -17,62 +15,9 @@ from tfdml.losses import (
     ProxyNCALoss,
     SoftTripleLoss,
 )
-from tfdml.ops import cosine_similarities, squared_distances, unit_rows
+from tfdml.ops import cosine_similarities
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
-
-
-@variants("proxy_anchor")
-def test_proxy_anchor_equals_the_golden_numbers(case, dtype, compiled):
-    params = case["params"]
-    normalizer = {"all": "all", "nonempty": "with_negatives"}[params["neg_normalizer"]]
-    loss = ProxyAnchorLoss(
-        params["alpha"], margin=params["delta"], normalizer=normalizer, dtype=dtype
-    )
-    labels = np.array(case["inputs"]["y"])
-    check(
-        case,
-        lambda X, proxies: loss(labels, cosine_similarities(X, proxies)),  # noqa: N803
-        dtype,
-        compiled=compiled,
-    )
-
-
-@variants("proxy_nca")
-def test_proxy_nca_equals_the_golden_numbers(case, dtype, compiled):
-    params = case["params"]
-    scale = (params["scale_x"] * params["scale_p"]) ** 0.5
-    loss = ProxyNCALoss(
-        scale,
-        include_positive=params["include_positive"],
-        smoothing=params["smoothing"],
-        dtype=dtype,
-        reduction="sum" if params["reduction"] == "sum" else "sum_over_batch_size",
-    )
-    labels = np.array(case["inputs"]["y"])
-
-    def function(X, proxies):  # noqa: N803
-        if params["normalize"]:
-            return loss(labels, cosine_similarities(X, proxies))
-        return loss(labels, -squared_distances(X, proxies) / 2)
-
-    check(case, function, dtype, compiled=compiled)
-
-
-@variants("soft_triple")
-def test_soft_triple_equals_the_golden_numbers(case, dtype, compiled):
-    params = case["params"]
-    loss = SoftTripleLoss(
-        params["la"], temperature=params["gamma"], margin=params["margin"], dtype=dtype
-    )
-    penalty = CenterRegularizer(params["tau"])
-    labels = np.array(case["inputs"]["y"])
-
-    def function(X, centers):  # noqa: N803
-        similarities = ops.einsum("bd,ckd->bck", unit_rows(X), unit_rows(centers))
-        return loss(labels, similarities) + penalty(centers)
-
-    check(case, function, dtype, compiled=compiled)
 
 
 def naive_softmax_loss(similarities, labels, scale, own):
@@ -263,26 +208,3 @@ def test_output_of_another_shape_is_refused(loss, batch):
         ValueError, match=rf"{type(loss).__name__} must be .*shape=\(16"
     ):
         loss(batch[0], wrong)
-
-
-@pytest.mark.parametrize(
-    ("loss", "name", "wrong"),
-    [
-        (ProxyAnchorLoss, "scale", 0),
-        (ProxyAnchorLoss, "margin", -0.1),
-        (ProxyAnchorLoss, "normalizer", "none"),
-        (ProxyNCALoss, "scale", -1.0),
-        (ProxyNCALoss, "smoothing", 1.0),
-        (ProxyNCALoss, "smoothing", 0.1),  # with the positive left out
-        (SoftTripleLoss, "scale", float("nan")),
-        (SoftTripleLoss, "temperature", 0),
-        (SoftTripleLoss, "margin", float("inf")),
-        (ArcFaceLoss, "scale", 0),
-        (ArcFaceLoss, "margin", 1.6),
-        (CosFaceLoss, "scale", 0),
-        (CosFaceLoss, "margin", float("nan")),
-    ],
-)
-def test_argument_out_of_range_is_refused(loss, name, wrong):
-    with pytest.raises(ValueError, match=rf"`{name}` .*Received: {name}="):
-        loss(**{name: wrong})

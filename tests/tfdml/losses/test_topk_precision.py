@@ -10,52 +10,11 @@ from keras import ops
 
 from tests.support.autodiff import value_and_gradient
 from tests.support.golden_cases import cases, check, sampler_cases
+from tests.support.golden_forms import top_k
 from tests.support.golden_variants import variants
 from tfdml.losses import TopKPrecisionLoss, precision_loss
 
 pytestmark = pytest.mark.backend
-
-
-def reduced(values, labels, reduction):
-    """Reduce per-query losses as the golden cases name it."""
-    same = ops.equal(ops.expand_dims(labels, 1), ops.expand_dims(labels, 0))
-    has_positive = ops.sum(ops.cast(same, "int32"), axis=1) > 1
-    counted = {
-        "sum": ops.ones_like(values) / len(labels),
-        "mean": ops.ones_like(values),
-        "mean_pos": ops.cast(has_positive, values.dtype),
-        "mean_active": ops.cast(values > 0, values.dtype),
-    }[reduction]
-    return ops.sum(values) / ops.maximum(ops.sum(counted), 1e-30)
-
-
-def golden_loss(case, dtype):
-    """Return the function of embeddings that a golden case describes."""
-    params = case["params"]
-    labels = ops.convert_to_tensor(np.array(case["inputs"]["y"]))
-    loss = TopKPrecisionLoss(
-        params["k"], margin=params["gamma"], reduction=None, dtype=dtype
-    )
-
-    def function(embeddings):
-        if params["normalize"]:
-            values = loss(labels, embeddings)
-        else:
-            scores = ops.matmul(embeddings, ops.transpose(embeddings))
-            same = ops.equal(ops.expand_dims(labels, 1), ops.expand_dims(labels, 0))
-            other = ops.logical_not(ops.eye(len(labels), dtype="bool"))
-            values = loss.pair_loss(
-                scores, ops.logical_and(same, other), ops.logical_not(same)
-            )
-        return reduced(values, labels, params["reduction"])
-
-    return function
-
-
-@variants("topk_precision_loss")
-def test_loss_and_gradient_equal_the_golden_numbers(case, dtype, compiled):
-    function = golden_loss(case, dtype)
-    check(case, lambda **x: function(x["X"]), dtype, compiled=compiled)
 
 
 def top_sum(scores, k):
@@ -95,7 +54,7 @@ def test_what_the_published_code_optimises_is_as_docs_losses_md_says(
         return total + params["corr_weight"] * ops.sqrt(ops.sum(ops.square(spread)))
 
     check(case, lambda **x: function(x["X"]), dtype, compiled=compiled)
-    ours = golden_loss({**case, "params": {**params, **OURS}}, dtype)
+    ours = top_k({**case, "params": {**params, **OURS}}, dtype)
     value = float(ours(ops.convert_to_tensor(np.array(case["inputs"]["X"], dtype))))
     assert abs(value - case["expected"]["loss"]) > 0.01
 
@@ -241,15 +200,3 @@ def test_gradient_moves_misplaced_pairs_alone():
         lambda s: ops.sum(loss.pair_loss(s, positives, ~positives)), scores
     )
     np.testing.assert_array_equal(gradient, [[1, -1, 0, 0]])
-
-
-@pytest.mark.parametrize("k", [0, -1, 1.5, True, "5"])
-def test_k_that_is_no_positive_whole_number_is_refused(k):
-    with pytest.raises(ValueError, match=r"`k` must be a whole number of at least 1\."):
-        TopKPrecisionLoss(k=k)
-
-
-@pytest.mark.parametrize("margin", [-0.1, float("nan"), float("inf")])
-def test_margin_below_zero_is_refused(margin):
-    with pytest.raises(ValueError, match=r"`margin` must be at least 0 .* margin="):
-        TopKPrecisionLoss(margin=margin)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tests.support.all_losses import DIMENSION, batch
-from tests.support.autodiff import BACKEND, JIT, tensors
+from tests.support.autodiff import BACKEND, JIT, slow_on_jax, tensors
+from tests.support.loss_entry import DIMENSION, batch
 from tfdml.losses import TopKPrecisionLoss
 from tfdml.metrics import (
     MeanAveragePrecision,
@@ -21,18 +21,17 @@ from tfdml.metrics import (
 )
 
 pytestmark = pytest.mark.backend
-NOT_ON_JAX = pytest.mark.skipif(
-    BACKEND == "jax", reason="JAX compiles long for its shapes"
-)
 
 GOLDENS = json.loads(
     (Path(__file__).parents[2] / "goldens" / "goldens.json").read_text(encoding="utf-8")
 )
-# JAX compiles each operation for each shape: one case is enough for it, and other tests
+# JAX compiles each operation for each shape: one case stands for all, and other tests
 # take the same few shapes.
 CASES = [
     pytest.param(
-        case, id=case["id"], marks=[] if case["id"] == "metrics/larger" else NOT_ON_JAX
+        case,
+        id=case["id"],
+        marks=[] if case["id"] == "metrics/larger" else slow_on_jax,
     )
     for case in GOLDENS["metric_cases"]
     if "gallery" not in case["inputs"]

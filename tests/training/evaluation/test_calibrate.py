@@ -15,7 +15,7 @@ from training.__main__ import main
 from training.recipe.recipe import read_recipe
 from training.run.finished_run import read_finished_run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.backend, pytest.mark.slow]
 
 RECIPE = """
 [data]
