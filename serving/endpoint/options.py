@@ -61,6 +61,12 @@ class ServerOptions:
             "SECONDS",
         ),
     ] = 1.0
+    no_fingerprint_check: Annotated[
+        bool,
+        _Option(
+            "models", "serve a version whose files have changed since its export, too"
+        ),
+    ] = False
     batching_parameters_file: Annotated[
         File | None, _Option("batching", "sizes, times and threads", "FILE")
     ] = None

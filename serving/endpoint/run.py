@@ -23,6 +23,7 @@ from serving.endpoint.models.config import (
     single_model,
 )
 from serving.endpoint.models.config_watch import ConfigWatch
+from serving.endpoint.models.fingerprint import load_checked
 from serving.endpoint.models.servable import Servable
 from serving.endpoint.models.served import ServedModels
 from serving.endpoint.models.watched import WatchedModels
@@ -132,6 +133,7 @@ def opened(options: ServerOptions) -> Iterator[Endpoint]:
         watched = WatchedModels(
             configs,
             poll_seconds=options.file_system_poll_wait_seconds,
+            load=Servable if options.no_fingerprint_check else load_checked,
             warm_up=warm_up,
             on_warmed_up=_on_warmed_up(monitoring),
         )

@@ -18,6 +18,7 @@ class Version(Protocol):
 
     name: str
     version: int
+    fingerprint: str | None
 
 
 @dataclass
@@ -32,6 +33,7 @@ class Observed:
         status: How it ended.
         request_bytes: Length of its body or message.
         is_served: Whether there is such a model.
+        fingerprint: Of the version that answers, if it is known.
     """
 
     request_id: str
@@ -41,11 +43,12 @@ class Observed:
     status: StatusCode = StatusCode.OK
     request_bytes: int | None = None
     is_served: bool = False
+    fingerprint: str | None = None
 
     def answered_by(self, version: Version) -> None:
         """Note the version that answers."""
         self.model, self.version = version.name, version.version
-        self.is_served = True
+        self.is_served, self.fingerprint = True, version.fingerprint
 
 
 class RequestObserver:

@@ -25,6 +25,7 @@ class StubModel:
 
     name = "stub"
     version = 1
+    fingerprint = None
 
     def __init__(self):
         spec = TensorSpec("float32", (None,))

@@ -14,6 +14,8 @@ WAIT_SECONDS = 60
 class FakeModel:
     """What states, labels and leases need of a `Servable`."""
 
+    fingerprint = None
+
     def __init__(self, name, version, folder):
         graph = folder / "saved_model.pb"
         if graph.read_bytes() != b"graph" or not (folder / "variables").is_dir():

@@ -59,18 +59,27 @@ class Servable:
         version: Number of the version.
         signature_defs: The signature definitions as `saved_model.pb` holds them.
         signatures: The signatures that can be called.
+        fingerprint: Digest of its graph and weights, if it is known.
 
     Args:
         name: Name under which the model is served; without "/" and ":".
         version: Number of the version, at least 0.
         folder: Folder that holds `saved_model.pb`.
+        fingerprint: Digest of graph and weights, which answers name.
 
     Raises:
         ValueError: The name is not allowed in an address, or the folder does not hold a
             SavedModel that this TensorFlow can load.
     """
 
-    def __init__(self, name: str, version: int, folder: str | PathLike[str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        version: int,
+        folder: str | PathLike[str],
+        *,
+        fingerprint: str | None = None,
+    ) -> None:
         if not re.fullmatch("[^/:]+", name):
             raise ValueError(
                 "`name` must have at least one character and neither '/' nor ':'. "
@@ -80,6 +89,7 @@ class Servable:
 
         self.name = name
         self.version = version
+        self.fingerprint = fingerprint
         try:
             self.signature_defs = _read_signature_defs(Path(folder))
             # Kept, because a signature alone does not hold its variables alive.

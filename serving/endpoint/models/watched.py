@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from serving.endpoint.models.config import ModelConfig, unique_by_name
+from serving.endpoint.models.fingerprint import load_checked
 from serving.endpoint.models.loader import VersionLoader
 from serving.endpoint.models.plan import (
     ModelPlan,
@@ -48,7 +49,8 @@ class WatchedModels:
         configs: The models.
         poll_seconds: Seconds between two looks at the base paths, at least 0; 0 looks
             at them only in `start` and `reload`.
-        load: Loads a version from its name, number and folder.
+        load: Loads a version from its name, number and folder; by default one whose
+            files are those that were exported.
         warm_up: Is given each loaded version and its folder; raises if it does not
             work, and returns how many requests it has answered; by default nothing is
             asked.
@@ -67,7 +69,7 @@ class WatchedModels:
         configs: Iterable[ModelConfig],
         *,
         poll_seconds: float = 1.0,
-        load: Callable[[str, int, Path], Servable] = Servable,
+        load: Callable[[str, int, Path], Servable] = load_checked,
         warm_up: Callable[[Servable, Path], int] = lambda servable, folder: 0,
         on_warmed_up: Callable[[Path, float, str | None], None] | None = None,
         load_retries: int = 5,
@@ -266,7 +268,12 @@ class WatchedModels:
             name, version = servable.name, servable.version
             self.served.make_available(servable)
             self._loaded.setdefault(name, {})[version] = folders[version]
-            _log.info("Version %d of model %s is available.", version, name)
+            _log.info(
+                "Version %d of model %s is available (fingerprint %s).",
+                version,
+                name,
+                servable.fingerprint or "not read",
+            )
 
     def _unload(self, name: str, plan: ModelPlan) -> None:
         available = self.served.available_versions(name)

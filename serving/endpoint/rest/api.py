@@ -163,6 +163,8 @@ class _RestApi:
                 if response is None:
                     return
                 response.headers["X-Request-Id"] = id_
+                if observed.fingerprint is not None:
+                    response.headers["X-Model-Fingerprint"] = observed.fingerprint
                 await response(scope, receive, send)
             except asyncio.CancelledError:  # the server stops
                 observed.status = StatusCode.CANCELLED

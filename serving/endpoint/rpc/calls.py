@@ -106,6 +106,10 @@ def method_handler(service: str, method: Method, rules: CallRules) -> Any:
                         refusal = StatusError(
                             StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
                         )
+                    finally:
+                        if observed.fingerprint is not None:
+                            named = ("x-model-fingerprint", observed.fingerprint)
+                            call.set_trailing_metadata((("x-request-id", id_), named))
                 observed.status = refusal.code
         _abort(call, refusal)
 

@@ -1,0 +1,52 @@
+"""Load a version only if its files are those that were exported."""
+
+from pathlib import Path
+
+from serving.endpoint.models.saved_model import has_graph, model_fingerprint
+from serving.endpoint.models.servable import Servable
+from serving.web.status import StatusCode, StatusError
+from tfdml.model_version import DESCRIPTION_FILE, read_description
+
+
+def load_checked(name: str, version: int, folder: Path) -> Servable:
+    """Load a version, and compare its files with the fingerprint that it came with.
+
+    A changed constant of the graph loads without a word and gives other embeddings. A
+    model without a fingerprint, such as one of other programs, is loaded as it is.
+
+    Args:
+        name: Name under which the model is served.
+        version: Number of the version.
+        folder: Folder that holds `saved_model.pb`.
+
+    Returns:
+        The version, which knows the fingerprint of its files.
+
+    Raises:
+        StatusError: DATA_LOSS; the files, or the description, are not as exported.
+        ValueError: As `Servable`.
+    """
+    if not has_graph(folder):
+        return Servable(name, version, folder)  # which says what is missing
+    found = model_fingerprint(folder)
+    try:
+        description = read_description(folder)
+    except ValueError as error:
+        raise _changed(name, version, str(error)) from error
+    exported = None if description is None else description.get("fingerprint")
+    if exported is not None and exported != found:
+        raise _changed(
+            name,
+            version,
+            f"the graph and weights in {folder} must have the fingerprint "
+            f"{exported!r} that {DESCRIPTION_FILE} names. Received: {found!r}.",
+        )
+    return Servable(name, version, folder, fingerprint=found)
+
+
+def _changed(name: str, version: int, reason: str) -> StatusError:
+    return StatusError(
+        StatusCode.DATA_LOSS,
+        f"Version {version} of model {name!r} has changed since its export: {reason} "
+        "Copy it again, or start with --no-fingerprint-check if the change was meant.",
+    )
