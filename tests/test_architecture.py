@@ -15,7 +15,7 @@ PACKAGES = ("tfdml", "training", "serving", "benchmarks")
 FLOORS = {
     "tfdml": """
         _version _arguments _parallel _devices _registration files command_line
-        pillow_warnings model_version _fonts
+        pillow_warnings model_version versioned_folder _fonts
         figure_style
         _embeddings _labels _tensors _wilson
         _batches _control_flow _exact_search

@@ -23,7 +23,7 @@ from serving.export.exporting import MOST_IMAGES, check_destination, warm_up_wit
 from serving.export.warm_up_images import synthetic_image
 from serving.search.gallery.gallery import Gallery, load_gallery
 from tfdml.images import View
-from tfdml.index import ScannIndex, ScannSettings, read_version
+from tfdml.index import ScannIndex, ScannSettings
 from tfdml.model_version import (
     DESCRIBE,
     DESCRIPTION_FILE,
@@ -33,6 +33,7 @@ from tfdml.model_version import (
     update_description,
     write_whole,
 )
+from tfdml.versioned_folder import read_version
 
 SEARCH = "search"
 """Name of the signature."""

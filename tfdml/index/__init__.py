@@ -17,14 +17,7 @@ from tfdml.index.local import ExactIndex, LocalIndex
 from tfdml.index.milvus import MilvusIndex
 from tfdml.index.rows import Ids, check_ids
 from tfdml.index.scann import ScannIndex, ScannSettings
-from tfdml.index.storage import (
-    IndexFileError,
-    LockedError,
-    check_destination,
-    check_unlocked,
-    read_version,
-    write_version,
-)
+from tfdml.versioned_folder import IndexFileError, LockedError
 
 __all__ = [
     "Embed",
@@ -46,13 +39,9 @@ __all__ = [
     "SearchResult",
     "VerifyReport",
     "Where",
-    "check_destination",
     "check_ids",
-    "check_unlocked",
     "load_index",
     "near_duplicates",
-    "read_version",
     "verify_index",
     "where_from_json",
-    "write_version",
 ]

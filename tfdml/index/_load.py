@@ -8,7 +8,7 @@ from tfdml.index._interface import Embed
 from tfdml.index.local import ExactIndex
 from tfdml.index.milvus import MilvusIndex
 from tfdml.index.scann import ScannIndex
-from tfdml.index.storage import IndexFileError, read_version
+from tfdml.versioned_folder import IndexFileError, read_version
 
 LOCAL_CLASSES: dict[str, type[ExactIndex] | type[ScannIndex]] = {
     "ExactIndex": ExactIndex,

@@ -13,13 +13,11 @@ from tfdml._arguments import whole
 from tfdml.index._load import LOCAL_CLASSES
 from tfdml.index.local import LocalIndex
 from tfdml.index.rows import Snapshot
-from tfdml.index.storage import (
+from tfdml.index.storage import LogError, has_whole_length, read_log
+from tfdml.versioned_folder import (
     IndexFileError,
-    LogError,
     check_file,
-    has_whole_length,
     log_of,
-    read_log,
     read_manifest,
     saved_data,
 )

@@ -19,8 +19,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from serving.search.gallery.stored_images import StoredImages
-from tfdml.index import ScannIndex, check_destination, check_unlocked
+from tfdml.index import ScannIndex
 from tfdml.metrics import Calibration
+from tfdml.versioned_folder import check_destination, check_unlocked
 
 CLASS = "class"
 """Name of the attribute that holds the class of an image."""

@@ -15,13 +15,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml.index import (
-    IndexFileError,
-    check_destination,
-    read_version,
-    write_version,
-)
+from tfdml.index import IndexFileError
 from tfdml.metrics import Calibration
+from tfdml.versioned_folder import check_destination, read_version, write_version
 
 _CLASS = "EmbeddingShard"
 

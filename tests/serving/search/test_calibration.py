@@ -19,7 +19,7 @@ from tests.support.search_fixtures import (
     encoded,
     page_of,
 )
-from tfdml.index.storage import write_version
+from tfdml.versioned_folder import write_version
 
 THRESHOLD = 0.9
 KNOWN = calibration_at(THRESHOLD)

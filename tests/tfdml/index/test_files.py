@@ -24,7 +24,7 @@ from tests.support.saved_indexes import (
 )
 from tests.support.threads import together
 from tfdml.index import ExactIndex, IndexFileError, load_index
-from tfdml.index.storage import _files as files
+from tfdml.versioned_folder import _versions as files
 
 
 def entries(folder):

@@ -39,16 +39,13 @@ from tfdml.index.rows import (
     check_ids,
     check_widths,
 )
-from tfdml.index.storage import (
-    Change,
+from tfdml.index.storage import Change, describe_table, read_table, write_table
+from tfdml.versioned_folder import (
     IndexFileError,
     check_class,
     check_destination,
     check_notes,
-    describe_table,
-    read_table,
     read_version,
-    write_table,
 )
 
 

@@ -8,15 +8,12 @@ from typing import Any
 from tfdml.index.storage import (
     Change,
     ChangeLog,
-    IndexFileError,
     LogError,
     create_log,
-    log_of,
     read_log,
-    saved_data,
     start_of,
-    write_version,
 )
+from tfdml.versioned_folder import IndexFileError, log_of, saved_data, write_version
 
 Apply = Callable[[Change], None]
 Replay = Callable[[Iterable[Change]], None]

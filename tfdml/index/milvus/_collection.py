@@ -9,7 +9,7 @@ from tfdml.index._interface import Metric
 from tfdml.index.milvus._connection import is_lite
 from tfdml.index.milvus._filters import ATTRIBUTES, ID, key_of, name_of
 from tfdml.index.rows import LONGEST_ID
-from tfdml.index.storage import IndexFileError
+from tfdml.versioned_folder import IndexFileError
 
 EMBEDDING = "embedding"
 METRICS: dict[Metric, str] = {"cosine": "COSINE", "dot_product": "IP"}

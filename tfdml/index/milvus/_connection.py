@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from tfdml.index.storage import IndexFileError, LockedError
+from tfdml.versioned_folder import IndexFileError, LockedError
 
 _TOKEN = "MILVUS_TOKEN"  # noqa: S105
 

@@ -33,7 +33,7 @@ from tfdml.index.milvus._opening import (
 from tfdml.index.milvus._rows import rows_of_gallery
 from tfdml.index.milvus._store import Store
 from tfdml.index.rows import Ids, kind_of
-from tfdml.index.storage import check_class, read_version, write_version
+from tfdml.versioned_folder import check_class, read_version, write_version
 
 
 class MilvusIndex(Index):

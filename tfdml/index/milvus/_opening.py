@@ -24,7 +24,7 @@ from tfdml.index.milvus._connection import (
 )
 from tfdml.index.milvus._rows import Rows
 from tfdml.index.milvus._store import Store
-from tfdml.index.storage import IndexFileError
+from tfdml.versioned_folder import IndexFileError
 
 Address = tuple[str, str | None, str]
 """The uri, the token and the database, as `MilvusIndex.connect` takes them."""

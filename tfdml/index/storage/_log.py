@@ -34,8 +34,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml.files import Lock
 from tfdml.index.rows import Checked, check_ids, kind_of
+from tfdml.versioned_folder import LockedError, lock_log
 
 _START = "tfdml-changes 1 {}\n"
 _MAGIC = b"\x93CHG"
@@ -49,10 +49,6 @@ _LOGGER = logging.getLogger(__name__)
 
 class LogError(ValueError):
     """A file of changes is damaged or missing."""
-
-
-class LockedError(OSError):
-    """Another process, or another index in this one, is changing the same folder."""
 
 
 @dataclass(frozen=True)
@@ -349,18 +345,3 @@ class ChangeLog:
             self._lock.close()
         finally:
             self._file.close()
-
-
-def lock_log(path: Path) -> Lock:
-    """Lock a file of changes.
-
-    Raises:
-        LockedError: Somebody else has locked it.
-    """
-    try:
-        return Lock(path)
-    except BlockingIOError:
-        raise LockedError(
-            f"{path.parent} is being changed by another process, or by another index "
-            "of this one. Only one may write at a time; close that one first."
-        ) from None

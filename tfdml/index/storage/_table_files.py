@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tfdml.index._interface import Metric
 from tfdml.index.rows import Column, Columns, Snapshot, Table
-from tfdml.index.storage._manifest import IndexFileError
+from tfdml.versioned_folder import IndexFileError
 
 # What is read of the manifest, here and by the index.
 _MANIFEST = {

@@ -17,9 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tfdml.files import locked, make_folder, sync
-from tfdml.index.storage._log import lock_log
-from tfdml.index.storage._manifest import (
+from tfdml.files import Lock, locked, make_folder, sync
+from tfdml.versioned_folder._manifest import (
     DATA,
     MANIFEST,
     NEW_MANIFEST,
@@ -46,6 +45,25 @@ _UNFIT = (
 )
 
 T = TypeVar("T")
+
+
+class LockedError(OSError):
+    """Another process, or another index in this one, is changing the same folder."""
+
+
+def lock_log(path: Path) -> Lock:
+    """Lock a file of changes.
+
+    Raises:
+        LockedError: Somebody else has locked it.
+    """
+    try:
+        return Lock(path)
+    except BlockingIOError:
+        raise LockedError(
+            f"{path.parent} is being changed by another process, or by another index "
+            "of this one. Only one may write at a time; close that one first."
+        ) from None
 
 
 def check_destination(folder: str | os.PathLike[str]) -> None:
