@@ -1,4 +1,4 @@
-"""Run calls at the same time, and raise what goes wrong in any of them."""
+"""Run calls at the same time, or one at a chosen moment of another."""
 
 import contextlib
 import threading
@@ -12,6 +12,18 @@ def together(*calls: Callable[[], Any]) -> list[Any]:
     with ThreadPoolExecutor(len(calls)) as pool:
         running = [pool.submit(call) for call in calls]
     return [one.result() for one in running]
+
+
+def before_next(monkeypatch, owner, name, action):
+    """Do something before the next call of a function, as another might."""
+    original = getattr(owner, name)
+
+    def call(*arguments, **options):
+        monkeypatch.setattr(owner, name, original)
+        action()
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, call)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import pytest
 from tests.support.index_examples import BOTH
 from tests.support.index_walk import Walk
 from tests.support.saved_indexes import items_of, run_python
+from tests.support.threads import before_next
 from tfdml.index import ExactIndex
 from tfdml.index.local import Limits, LocalIndex
 
@@ -124,19 +125,14 @@ def test_searches_of_an_index_with_few_changes_build_nothing(monkeypatch):
 
 def test_rows_added_while_it_is_built_again_are_built_in_too(eager, monkeypatch):
     index = ExactIndex.build(np.eye(3))
-    build_again, built = index._build_again, []
 
-    def slow(gallery, searcher):
-        if not built:  # others add meanwhile, and nobody changes it afterwards
-            built.append(len(gallery))
-            index.add(np.eye(3), [20, 21, 22])
-            index.add(np.eye(3), [23, 24, 25])
-        return build_again(gallery, searcher)
+    def add():  # others do, and nobody changes it afterwards
+        index.add(np.eye(3), [20, 21, 22])
+        index.add(np.eye(3), [23, 24, 25])
 
-    monkeypatch.setattr(index, "_build_again", slow)
+    before_next(monkeypatch, index, "_build_again", add)
     index.add(np.tile(np.eye(3), (2, 1)), [3, 4, 5, 6, 7, 8])
     index.close()
-    assert built == [9]
     assert index.stats().details["added"] == 0
     assert index.count() == 15
 
@@ -183,20 +179,17 @@ def test_change_is_made_where_no_thread_can_be_started(eager, monkeypatch, caplo
 @BOTH
 def test_changes_while_the_index_is_built_again_are_kept(index_class, monkeypatch):
     walk = Walk(index_class.build, "cosine", "string", seed=5, rows=20)
-    build_again = walk.index._build_again
 
-    def changed_meanwhile(gallery, searcher):
+    def change():
         for action in (walk.remove, walk.add, walk.update, walk.again, walk.attributes):
             action()
             walk.check()
-        return build_again(gallery, searcher)
 
     for _ in range(3):
         walk.add()
         walk.remove()
-        monkeypatch.setattr(walk.index, "_build_again", changed_meanwhile)
+        before_next(monkeypatch, walk.index, "_build_again", change)
         walk.index.compact()
-        monkeypatch.undo()
         walk.check()
 
 
@@ -204,14 +197,12 @@ def test_changes_while_the_index_is_built_again_are_kept(index_class, monkeypatc
 def test_index_may_be_emptied_while_it_is_built_again(again, monkeypatch):
     index = ExactIndex.build(np.eye(3), attributes={"class": ["x", "y", "z"]})
     index.remove([1])
-    build_again = index._build_again
 
-    def emptied_meanwhile(gallery, searcher):
+    def empty():
         index.remove([0, 2])
         index.add(np.eye(3)[:2], again, {"class": ["v", "w"]})
-        return build_again(gallery, searcher)
 
-    monkeypatch.setattr(index, "_build_again", emptied_meanwhile)
+    before_next(monkeypatch, index, "_build_again", empty)
     index.compact()
     assert index.ids.tolist() == again
     assert index.search(np.eye(3)[:2], 1).ids.tolist() == [[again[0]], [again[1]]]
@@ -236,8 +227,7 @@ def test_program_that_ends_waits_for_the_index(index_class):
             return built
 
         index._build_again = slowly
-        rows = np.random.default_rng(0).normal(size=(5000, 8))
-        index.add(rows, range(8, 5008))
+        index.add(np.random.default_rng(0).normal(size=(5000, 8)), range(8, 5008))
         print("end")
         """
     )

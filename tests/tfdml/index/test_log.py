@@ -2,7 +2,6 @@
 
 import io
 import json
-import shutil
 import tracemalloc
 
 import numpy as np
@@ -324,14 +323,6 @@ def saved(folder):
         return items_of(index)
 
 
-def test_every_kind_of_change_is_found_by_a_load(tmp_path):
-    expected = saved(tmp_path)
-    loaded = load_index(tmp_path)
-    assert items_of(loaded) == expected
-    assert loaded.ids.tolist() == ["c", "\U0001f600", "a", "d"]
-    assert loaded.get(["\U0001f600"]).attributes == [{"price": 2.5}]
-
-
 def test_index_whose_last_change_is_cut_anywhere_loads_without_it(tmp_path):
     saved(tmp_path / "index")
     path = log_file(tmp_path / "index")
@@ -360,22 +351,6 @@ def test_rest_of_an_unfinished_change_is_cut_off_by_the_next_one(tmp_path):
         index.remove([1])
         assert path.stat().st_size < len(whole) / 2
     assert load_index(tmp_path).ids.tolist() == [0, 2]
-
-
-def test_missing_log_is_refused(tmp_path):
-    saved(tmp_path)
-    path = log_file(tmp_path)
-    path.unlink()
-    with pytest.raises(IndexFileError, match=rf"{path} is missing"):
-        load_index(tmp_path)
-
-
-def test_log_of_another_index_is_refused(tmp_path):
-    saved(tmp_path / "one")
-    saved(tmp_path / "other")
-    shutil.copy(log_file(tmp_path / "other"), log_file(tmp_path / "one"))
-    with pytest.raises(IndexFileError, match="not of this index"):
-        load_index(tmp_path / "one")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.index_examples import BOTH, assert_finds
-from tests.support.threads import meanwhile, together
+from tests.support.threads import before_next, meanwhile, together
 from tfdml.index import ExactIndex, Not, SearchResult
 from tfdml.index.local import Limits, LocalIndex
 from tfdml.index.local import _index as local
@@ -192,21 +192,19 @@ def test_search_sees_what_was_there_when_it_began(
     recorded = Recorded(index_class, rows=20, seed=2)
     for _ in range(5):
         recorded.change()
-    queries = recorded.embeddings(2)
-    where = CONDITIONS[name][0]
-    expected = recorded.index.search(queries, 5, where=where, exclude=exclude)
-    nearest = local.nearest
+    question = recorded.embeddings(2), 5
+    options = {"where": CONDITIONS[name][0], "exclude": exclude}
+    expected = recorded.index.search(*question, **options)
 
-    def changed_meanwhile(*args, **known):
+    def change():
         for number in range(20):
             recorded.change()
             if number % 7 == 0:
                 recorded.index.compact()
-        return nearest(*args, **known)
 
-    monkeypatch.setattr(local, "nearest", changed_meanwhile)
-    result = recorded.index.search(queries, 5, where=where, exclude=exclude)
-    recorded.index.close()
+    before_next(monkeypatch, local, "nearest", change)
+    with recorded.index as index:
+        result = index.search(*question, **options)
     assert result.ids.tolist() == expected.ids.tolist()
     # ScaNN may round a score in another way once it was built again.
     np.testing.assert_allclose(result.scores, expected.scores, rtol=1e-6)

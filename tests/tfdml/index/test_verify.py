@@ -15,6 +15,7 @@ from tests.support.saved_indexes import (
     snapshot,
     use_method,
 )
+from tests.support.threads import before_next
 from tfdml.index import (
     ExactIndex,
     IndexFileError,
@@ -125,16 +126,9 @@ def test_numbers_of_any_size_are_intact(index_class, scale, tmp_path):
 
 
 def test_index_that_is_replaced_meanwhile_is_looked_at_again(folder, monkeypatch):
-    check_file = verify.check_file
-
-    def replaced(path, measured):
-        monkeypatch.undo()
-        with ExactIndex.load(folder) as index:
-            index.save(folder)
-        check_file(path, measured)
-
-    monkeypatch.setattr(verify, "check_file", replaced)
-    report = verify_index(folder)
+    with ExactIndex.load(folder) as index:
+        before_next(monkeypatch, verify, "check_file", lambda: index.save(folder))
+        report = verify_index(folder)
     assert (report.problems, report.items, report.changes) == ((), 202, 0)
 
 
