@@ -122,6 +122,10 @@ class Walk:
         ids = self.some(4)
         self.index.remove(ids)
         self.model.remove(ids)
+        for value in ids:
+            assert value not in self.index
+            with pytest.raises(KeyError, match="must be in the index"):
+                self.index.get([value])
 
     def again(self):
         """Remove items and add others by their ids."""
@@ -156,7 +160,10 @@ class Walk:
     def check(self):
         index, rows = self.index, self.model.rows
         ids = list(rows)
-        assert len(index) == len(rows)
+        assert len(index) == index.count() == len(rows)
+        assert all(value in index for value in ids[-3:])
+        kind = {"string": "U", "integer": "i"}[self.id_kind]
+        assert not ids or index.ids.dtype.kind == kind
         assert index.ids.tolist() == (ids if self.is_local else sorted(ids))
         items = index.get(ids)
         assert items.ids.tolist() == ids

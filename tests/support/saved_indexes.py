@@ -21,7 +21,7 @@ from tfdml.index.scann._settings import (
 
 # Each is made to an index of ids 0, 1 and 2.
 CHANGES = {
-    "add": lambda index: index.add([[1, 1, 1]], [7]),
+    "add": lambda index: index.add([[1, 1, 1]], [7], {"size": [7]}),
     "update": lambda index: index.update([1], [[1, 1, 1]]),
     "remove": lambda index: index.remove([1]),
 }

@@ -20,28 +20,6 @@ from tests.support.threads import meanwhile
 from tfdml.index import ExactIndex, IndexFileError, Not, Range, ScannIndex, load_index
 
 
-@METRICS
-@ID_KINDS
-def test_added_items_are_found(build, metric, id_kind):
-    rows, queries = drawn(), drawn(3, seed=1)
-    ids = IDS[id_kind]
-    index = build(rows[:40], ids[:40], metric=metric)
-    index.add(rows[40:44], ids[40:44])
-    index.add(rows[44:], np.array(ids[44:]))
-    items = dict(zip(ids, rows, strict=True))
-    check(index.search(queries, ROWS), queries, items, ROWS, metric)
-    assert len(index) == index.count() == ROWS
-    assert index.get(ids).ids.tolist() == ids
-
-
-def test_empty_index_takes_items(build):
-    rows = drawn(3)
-    index = build(np.empty((0, 5)), np.empty(0, str))
-    index.add(rows, ["a", "b", "c"], {"class": ["x", "y", "x"]})
-    assert index.search(rows, 1).ids.tolist() == [["a"], ["b"], ["c"]]
-    assert index.count({"class": "x"}) == 2
-
-
 def test_changes_of_nothing_change_nothing(build):
     index = build(drawn(3))
     index.add(np.empty((0, 5)), [], {"n": []})
@@ -74,56 +52,16 @@ def test_integers_are_floats_where_the_index_has_floats(build):
     assert [type(value) for value in values] == [float, float]
 
 
-def test_updated_embeddings_are_searched_and_attributes_stay(build):
-    rows, new = drawn(), drawn(2, seed=2)
-    names = [f"item {row}" for row in range(ROWS)]
-    classes = ["x", "y", "x", None] * (ROWS // 4)
-    index = build(rows, names, {"class": classes})
-    index.update([names[3], names[1]], new)
-    items = dict(zip(names, rows, strict=True)) | {names[3]: new[0], names[1]: new[1]}
-    check(index.search(rows[:4], ROWS), rows[:4], items, ROWS)
-    assert index.get([names[1], names[3]]).attributes == [{"class": "y"}, {}]
-    assert len(index) == ROWS
-
-
-def test_updated_attributes_are_filtered_by_and_embeddings_stay(build):
-    rows = drawn(3)
-    index = build(rows, attributes={"class": ["x", "y", "x"], "year": [1, 2, 3]})
-    index.update([0, 1], attributes={"class": ["z", None]})
-    assert index.get([0, 1, 2]).attributes == [
-        {"class": "z", "year": 1},
-        {"year": 2},
-        {"class": "x", "year": 3},
+def test_embeddings_and_attributes_may_be_updated_at_once(build):
+    rows = drawn(2)
+    index = build(rows, attributes={"class": ["x", "y"], "year": [1, 2]})
+    index.update([1], rows[1:] * 2, {"class": [None], "size": [1.5]})
+    assert index.get([0, 1]).attributes == [
+        {"class": "x", "year": 1},
+        {"year": 2, "size": 1.5},
     ]
-    assert [index.count({"class": name}) for name in "xyz"] == [1, 0, 1]
-    result = index.search(rows, 3, where={"class": ["x", "z"]})
-    assert [sorted(row) for row in result.ids.tolist()] == [[0, 2]] * 3
-    check(index.search(rows, 3), rows, dict(enumerate(rows)), 3)
-    index.update([2], rows[2:3] * 2, {"size": [1.5]})
-    assert index.get([2]).attributes == [{"class": "x", "year": 3, "size": 1.5}]
-    np.testing.assert_array_equal(index.get([2]).embeddings, rows[2:3] * 2)
-
-
-@ID_KINDS
-def test_removed_items_are_gone_and_may_come_again(build, id_kind):
-    rows, queries, ids = drawn(), drawn(2, seed=1), IDS[id_kind]
-    index = build(rows, ids)
-    index.remove([ids[4], ids[1]])
-    items = dict(zip(ids, rows, strict=True))
-    del items[ids[4]], items[ids[1]]
-    check(index.search(queries, ROWS), queries, items, ROWS)
-    assert len(index) == ROWS - 2
-    assert ids[4] not in index
-    assert ids[0] in index
-    with pytest.raises(KeyError, match="must be in the index"):
-        index.get([ids[1]])
-    for seed in (5, 6):  # more than once
-        new = drawn(1, seed=seed)
-        if seed == 6:
-            index.remove([ids[1]])
-        index.add(new, [ids[1]])
-        items[ids[1]] = new[0]
-        check(index.search(queries, ROWS), queries, items, ROWS)
+    np.testing.assert_array_equal(index.get([1]).embeddings, rows[1:] * 2)
+    assert [index.count({"class": name}) for name in "xy"] == [1, 0]
 
 
 def test_index_may_be_emptied_and_filled_again(build):

@@ -147,6 +147,7 @@ def check_changes(folder, name, stop, **steps):
         with indexes.pop() as index:
             assert items_of(index) == after
             if after == before:
+                assert set(index.stats().attributes) == {"class"}
                 CHANGES[name](index)
             # Nothing half-made shows up later.
             index.add([[5, -5, 1], [-6, 6, 1]], [20, 21], {"class": ["z", None]})
