@@ -13,7 +13,7 @@ from tfdml.index._load import load_index
 from tfdml.index._near_duplicates import NearDuplicates, near_duplicates
 from tfdml.index._recall import MeasuredRecall
 from tfdml.index._verify import VerifyReport, verify_index
-from tfdml.index.local import ExactIndex, LocalIndex
+from tfdml.index.local import ExactIndex
 from tfdml.index.milvus import MilvusIndex
 from tfdml.index.rows import Ids, check_ids
 from tfdml.index.scann import ScannIndex, ScannSettings
@@ -27,7 +27,6 @@ __all__ = [
     "IndexFileError",
     "IndexStats",
     "Items",
-    "LocalIndex",
     "LockedError",
     "MeasuredRecall",
     "MilvusIndex",

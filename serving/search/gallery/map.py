@@ -26,7 +26,7 @@ from serving.search.gallery.map_layout import (
     sampled,
 )
 from tfdml.files import written
-from tfdml.index import LocalIndex
+from tfdml.index import Index
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class GalleryMap:
 
     def __init__(
         self,
-        index: LocalIndex,
+        index: Index,
         folder: str | PathLike[str] | None = None,
         *,
         limit: int = 2_000,

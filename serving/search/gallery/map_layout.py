@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml.index import Items, LocalIndex
+from tfdml.index import Index, Items
 from tfdml.metrics import cluster
 from tfdml.plots import embedding_map
 
@@ -89,7 +89,7 @@ class Sample(NamedTuple):
     state: str
 
 
-def lay_out(index: LocalIndex, *, limit: int = 2_000, seed: int = 0) -> MapLayout:
+def lay_out(index: Index, *, limit: int = 2_000, seed: int = 0) -> MapLayout:
     """Lay out a gallery on a plane, and find its clusters.
 
     The places are those of `tfdml.plots.embedding_map`, moved and scaled so that the
@@ -129,7 +129,7 @@ def check_whole(name: str, value: int, least: int) -> None:
         )
 
 
-def sampled(index: LocalIndex, limit: int, seed: int) -> Sample:
+def sampled(index: Index, limit: int, seed: int) -> Sample:
     """Draw at most `limit` items of a gallery, which may change meanwhile."""
     while True:
         ids = index.ids
