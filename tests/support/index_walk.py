@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tests.support.index_examples import assert_finds
-from tfdml.index import ExactIndex, LocalIndex, Not
+from tfdml.index import ExactIndex, Not
+from tfdml.index.local import LocalIndex
 
 DIMENSION = 5
 CLASSES = ["x", "y", "z", None]
