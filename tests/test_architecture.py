@@ -324,3 +324,15 @@ def test_docstrings_begin_with_a_verb():
                 first = text.splitlines()[0]
                 faults.append(f"{path.relative_to(ROOT)}:{node.lineno}: {first}")
     report(faults, "The first line of a function's docstring says what it does:")
+
+
+def test_bars_are_drawn_in_a_terminal_alone():
+    faults = [
+        at(name, node.lineno)
+        for name, (_, tree) in sources().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "id", None) == "tqdm"
+        and "disable" not in {keyword.arg for keyword in node.keywords}
+    ]
+    report(faults, "`tqdm` gets `disable=None`: no bar in a file or a pipe:")

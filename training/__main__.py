@@ -24,6 +24,11 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument("--run", help="run folder (default: runs/RECIPE_NAME)")
     fit.add_argument("--images", help="images to use in place of the recipe's")
     fit.add_argument("--seed", type=int, help="seed to use in place of the recipe's")
+    fit.add_argument(
+        "--steps",
+        type=int,
+        help="train for so many steps, with the schedule in proportion",
+    )
     fit.add_argument("--overwrite", action="store_true", help="replace a finished run")
     fit.add_argument(
         "--restart",
@@ -76,6 +81,9 @@ def _parser() -> argparse.ArgumentParser:
         help="a folder or a manifest (default: the images of the run)",
     )
     evaluate.add_argument(
+        "--run", help="the run that the model comes from, whose images are meant"
+    )
+    evaluate.add_argument(
         "--split",
         choices=("train", "validation", "test", "all"),
         help="which images (default: the test images if there are any, else all)",
@@ -124,9 +132,12 @@ def _fit(parsed: argparse.Namespace) -> None:
     from training.recipe.recipe import read_recipe
 
     recipe = read_recipe(parsed.recipe, images=parsed.images)
+    settings = recipe.fit
+    if parsed.steps is not None:
+        settings = settings.with_steps(parsed.steps)
     if parsed.seed is not None:
-        settings = dataclasses.replace(recipe.fit, seed=parsed.seed)
-        recipe = dataclasses.replace(recipe, fit=settings)
+        settings = dataclasses.replace(settings, seed=parsed.seed)
+    recipe = dataclasses.replace(recipe, fit=settings)
     from training.reports.text import summary
     from training.run.fit import fit
 
@@ -166,7 +177,7 @@ def _evaluate(parsed: argparse.Namespace) -> None:
     from training.evaluation.subject import open_subject
     from training.reports.text import evaluation_summary
 
-    subject = open_subject(parsed.model, parsed.images, parsed.split)
+    subject = open_subject(parsed.model, parsed.images, parsed.split, parsed.run)
     out = parsed.out or default_folder(parsed.model, subject)
     results = evaluate(
         subject,

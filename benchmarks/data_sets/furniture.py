@@ -108,7 +108,9 @@ def build_furniture(
     # A fork of a process that has started OpenGL hangs.
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         done = pool.map(_draw, jobs)
-        for _ in tqdm(done, desc="render", total=len(jobs), unit="object"):
+        for _ in tqdm(
+            done, desc="render", total=len(jobs), unit="object", disable=None
+        ):
             pass
     data = _data_set(folder, found, views)
     _write_attribution(folder / "ATTRIBUTION.md", found)

@@ -151,7 +151,7 @@ def _fetch(folder: Path, fonts: Sequence[GlyphFont]) -> list[tuple[GlyphFont, Pa
     packages = list(dict.fromkeys(font.package for font in fonts))
     places = {
         package: fetch_debian(package, folder / ".packages")
-        for package in tqdm(packages, desc="fetch", unit="package")
+        for package in tqdm(packages, desc="fetch", unit="package", disable=None)
     }
     return [(font, places[font.package] / font.file) for font in fonts]
 
@@ -169,7 +169,9 @@ def _draw_all(
         initargs=(folder, files, size, min_drawings),
     ) as pool:
         done = pool.map(_draw_class, code_points, chunksize=16)
-        return list(tqdm(done, desc="draw", total=len(code_points), unit="class"))
+        return list(
+            tqdm(done, desc="draw", total=len(code_points), unit="class", disable=None)
+        )
 
 
 _worker: dict[str, Any] = {}

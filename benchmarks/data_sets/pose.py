@@ -87,7 +87,7 @@ def build_pose(
             physicsClientId=client,
         )
         images, labels, sequences = [], [], []
-        for clip in tqdm(clips, desc="render", unit="clip"):
+        for clip in tqdm(clips, desc="render", unit="clip", disable=None):
             name = clip.stem.removeprefix("humanoid3d_")
             for number, frame in _frames(clip, frames):
                 _pose(pybullet, client, body, frame)

@@ -200,7 +200,11 @@ def _embed(
 ) -> None:
     """Add the images to the journal that are not in it."""
     with tqdm(
-        total=len(paths), initial=len(journal), desc="embedding", unit=" images"
+        total=len(paths),
+        initial=len(journal),
+        desc="embedding",
+        unit=" images",
+        disable=None,  # only in a terminal
     ) as bar:
 
         def leave_out(image: ImageSource, reason: Unreadable) -> None:

@@ -236,7 +236,7 @@ class EndpointClient:
             concurrency: As in `embed_stream`.
             skip_unreadable: Leave images out that cannot be read, and list them. By
                 default the first one ends it.
-            progress: Show a progress bar.
+            progress: Show a progress bar in a terminal.
 
         Returns:
             Paths, embeddings, and what was left out.
@@ -255,7 +255,10 @@ class EndpointClient:
         skipped: dict[str, str] = {}
         rows: dict[str, np.ndarray] = {}
         with tqdm(
-            total=len(paths), desc="embedding", unit=" images", disable=not progress
+            total=len(paths),
+            desc="embedding",
+            unit=" images",
+            disable=None if progress else True,  # None: only in a terminal
         ) as bar:
 
             def skip(image: ImageSource, reason: Unreadable) -> None:

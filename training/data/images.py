@@ -127,7 +127,7 @@ class Images:
     def check(
         self, *, skip_unreadable: bool = False, description: str = "read"
     ) -> list[tuple[int, str]]:
-        """Read every image once, with a progress bar, and keep what fits.
+        """Read every image once, in a terminal with a bar, and keep what fits.
 
         Args:
             skip_unreadable: Go on where a file is broken.
@@ -152,7 +152,7 @@ class Images:
 
         tasks = [self._pool.submit(reason, position) for position in range(len(self))]
         try:
-            with tqdm(tasks, desc=description, unit="image") as progress:
+            with tqdm(tasks, desc=description, unit="image", disable=None) as progress:
                 reasons = [task.result() for task in progress]
         finally:
             for task in tasks:  # after an error, those that have not begun

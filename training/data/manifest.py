@@ -105,7 +105,7 @@ def check_manifest(
         sizes = pool.map(_size_or_error, by_file)
         for (_, sharing), size in zip(
             by_file.items(),
-            tqdm(sizes, desc="check", total=len(by_file), unit="image"),
+            tqdm(sizes, desc="check", total=len(by_file), unit="image", disable=None),
             strict=True,
         ):
             for row in sharing:

@@ -19,7 +19,12 @@ from training.json_files import read_json
 from training.measure.embed import embed
 from training.recipe.recipe import Data, Recipe
 from training.run.build_batches import label_distance_of
-from training.run.finished_run import FinishedRun, read_finished_run
+from training.run.finished_run import (
+    FinishedRun,
+    is_finished_run,
+    read_finished_run,
+    read_recipe_of,
+)
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,7 @@ def open_subject(
     model: str | PathLike[str],
     images: str | PathLike[str] | None = None,
     split: str | None = None,
+    run: str | PathLike[str] | None = None,
 ) -> Subject:
     """Open what `python -m training evaluate MODEL [IMAGES]` names.
 
@@ -60,13 +66,16 @@ def open_subject(
         model: A run folder; an embedder, `.keras`; the folder of an exported
             SavedModel, or of its versions, of which the highest number counts; or
             embeddings, `.npy`, one row per image in the order of the images. A `.keras`
-            file does not know its view: images are squashed to its size.
-        images: A folder `class/image` or a manifest. Optional for a run, whose images
-            are known.
+            file in a run folder sees images as the run did; elsewhere it does not know
+            its view, and images are squashed to its size.
+        images: A folder `class/image` or a manifest. Optional where a run is known,
+            whose images are known.
         split: `"train"`, `"validation"`, `"test"` or `"all"`. By default the test
             images of a run or of a manifest that has some, and otherwise all. A run
             splits another folder by its own rule if `split` is named, as when its
             images have moved.
+        run: The run that `model` comes from, whose images and splits are meant. Known
+            for a run folder and for a file in one.
 
     Returns:
         The subject; its files exist, none is read yet.
@@ -79,61 +88,59 @@ def open_subject(
     if not path.exists():
         raise FileNotFoundError(f"There is no {str(path)!r} to evaluate.")
     if (path / "recipe.json").is_file():
-        return _of_run(read_finished_run(path), images, split)
+        if run is not None:
+            raise ValueError(
+                f"`run` must be left out where the model is a run. Received: {run}."
+            )
+        finished = read_finished_run(path)
+        return _of_run(finished, _model_of(finished), images, split, is_model=True)
+    own = path.parent if path.suffix == ".keras" else None
+    opened = _open_model(path, own)
+    if run is not None:
+        return _of_run(read_finished_run(run), opened, images, split)
+    if own is not None and is_finished_run(own):
+        return _of_run(read_finished_run(own), opened, images, split)
     if images is None:
         raise ValueError(
             f"{str(path)!r} is not a run folder, which would know its images: name a "
-            "folder or a manifest to evaluate on."
+            "folder or a manifest to evaluate on, or the run with `--run`."
         )
+    chosen, split_name, names = _read_split(images, split, opened.view)
+    return _checked(opened, str(images), split_name, chosen, names)
+
+
+@dataclass(frozen=True)
+class _Model:
+    """What makes embeddings of a split, by its name and what it sees of an image."""
+
+    name: str
+    view: View
+    embed: Callable[[Split], np.ndarray]
+
+
+def _model_of(run: FinishedRun) -> _Model:
+    name = run.folder.resolve().name
+    return _Model(name, run.recipe.view, lambda split: embed(run.embedder(), split))
+
+
+def _open_model(path: Path, run: Path | None) -> _Model:
     if path.suffix == ".npy":
-        chosen, split_name, names = _read_split(images, split, View(8))
-        rows = partial(_read_embeddings, path, len(names))
-        return _checked(path.name, str(images), split_name, chosen, names, rows)
-    if path.suffix == ".keras":
-        embedder = load_embedder(path)
-        view = View(embedder.input_shape[1])
-        chosen, split_name, names = _read_split(images, split, view)
-        return _checked(
-            path.name,
-            str(images),
-            split_name,
-            chosen,
-            names,
-            lambda: embed(embedder, chosen),
-        )
-    return _exported(path, images, split)
+        return _Model(path.name, View(8), partial(_read_embeddings, path))
+    if run is None:
+        return _open_exported(path)
+    embedder = load_embedder(path)
+    view = View(embedder.input_shape[1])
+    if (run / "recipe.json").is_file():
+        view = read_recipe_of(run).view
+        if view.image_size != embedder.input_shape[1]:
+            raise ValueError(
+                f"{str(path)!r} must take the images of {run / 'recipe.json'}, of "
+                f"{view.image_size} pixels. Received: {embedder.input_shape[1]}."
+            )
+    return _Model(path.name, view, partial(embed, embedder))
 
 
-def _of_run(
-    run: FinishedRun, images: str | PathLike[str] | None, split: str | None
-) -> Subject:
-    own = Path(run.recipe.data.images)
-    is_own = images is None or Path(images).resolve() == own.resolve()
-    name, where = run.folder.resolve().name, str(images or own)
-    if is_own and split == "all":
-        raise ValueError(
-            '`split` must not be "all" for the images of a run, which trained on most '
-            'of them. Name "train", "validation" or "test".'
-        )
-    if is_own or split not in (None, "all"):
-        split_name = split or "test"
-        chosen, names = run.split(split_name, images)
-    else:
-        recipe = run.recipe
-        chosen, split_name, names = _read_split(where, split, recipe.view, recipe)
-    subject = _checked(
-        name, where, split_name, chosen, names, lambda: embed(run.embedder(), chosen)
-    )
-    trained = set(read_json(run.folder / "splits.json")["train"])
-    return dataclasses.replace(
-        subject,
-        run=run,
-        is_test_of_run=is_own and split_name == "test",
-        classes_trained_on=len(trained.intersection(chosen.data.class_names)),
-    )
-
-
-def _exported(path: Path, images: str | PathLike[str], split: str | None) -> Subject:
+def _open_exported(path: Path) -> _Model:
     versions = [p for p in path.glob("*/saved_model.pb") if p.parent.name.isdigit()]
     folder = path
     if not (path / "saved_model.pb").is_file():
@@ -147,16 +154,46 @@ def _exported(path: Path, images: str | PathLike[str], split: str | None) -> Sub
     from tfdml.export import SavedEmbedder
 
     model = SavedEmbedder(folder)
-    chosen, split_name, names = _read_split(images, split, model.view)
 
-    def embeddings() -> np.ndarray:
-        blocks = np.array_split(chosen.positions, -(-len(chosen.positions) // 64))
+    def embeddings(split: Split) -> np.ndarray:
+        blocks = np.array_split(split.positions, -(-len(split.positions) // 64))
         return np.concatenate(
-            [model.embed(chosen.images.central(block)) for block in blocks]
+            [model.embed(split.images.central(block)) for block in blocks]
         )
 
-    return _checked(
-        path.resolve().name, str(images), split_name, chosen, names, embeddings
+    return _Model(path.resolve().name, model.view, embeddings)
+
+
+def _of_run(
+    run: FinishedRun,
+    model: _Model,
+    images: str | PathLike[str] | None,
+    split: str | None,
+    *,
+    is_model: bool = False,
+) -> Subject:
+    """Open a run, or another model, on images that the run has split or would split."""
+    own = Path(run.recipe.data.images)
+    is_own = images is None or Path(images).resolve() == own.resolve()
+    where = str(images or own)
+    if is_own and split == "all":
+        raise ValueError(
+            '`split` must not be "all" for the images of a run, which trained on most '
+            'of them. Name "train", "validation" or "test".'
+        )
+    if is_own or split not in (None, "all"):
+        split_name = split or "test"
+        view = None if is_model else model.view
+        chosen, names = run.split(split_name, images, view)
+    else:
+        chosen, split_name, names = _read_split(where, split, model.view, run.recipe)
+    subject = _checked(model, where, split_name, chosen, names)
+    trained = set(read_json(run.folder / "splits.json")["train"])
+    return dataclasses.replace(
+        subject,
+        run=run if is_model else None,
+        is_test_of_run=is_model and is_own and split_name == "test",
+        classes_trained_on=len(trained.intersection(chosen.data.class_names)),
     )
 
 
@@ -186,12 +223,7 @@ def _read_split(
 
 
 def _checked(
-    name: str,
-    images: str,
-    split_name: str,
-    split: Split,
-    names: list[str],
-    embeddings: Callable[[], np.ndarray],
+    model: _Model, images: str, split_name: str, split: Split, names: list[str]
 ) -> Subject:
     if not split.can_be_measured:
         queries, searched = split.data.is_query().sum(), split.data.is_gallery().sum()
@@ -201,16 +233,18 @@ def _checked(
             f"{len(split.data.class_names)} classes, none of which has both (an image "
             "finds neither itself nor its own sequence)."
         )
-    return Subject(name, images, split_name, split, names, embeddings)
+    rows = partial(model.embed, split)
+    return Subject(model.name, images, split_name, split, names, rows)
 
 
-def _read_embeddings(path: Path, count: int) -> np.ndarray:
+def _read_embeddings(path: Path, split: Split) -> np.ndarray:
     try:
         rows = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise ValueError(
             f"{str(path)!r} must hold an array. Received: {error}"
         ) from error
+    count = len(split.data)
     if rows.shape[:1] != (count,):
         raise ValueError(
             f"{str(path)!r} must have one row for each of the {count} images. "

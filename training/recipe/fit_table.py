@@ -1,7 +1,9 @@
 """Hold the table `[fit]` of a recipe."""
 
+import dataclasses
 import math
 from dataclasses import dataclass
+from typing import Self
 
 from training.recipe.checks import RecipeError, check_range, check_word
 
@@ -110,6 +112,40 @@ class Fit:
             )
         self._check_schedule()
         self._check_together()
+
+    def with_steps(self, steps: int) -> Self:
+        """Return the same plan over another number of steps, its places in proportion.
+
+        Args:
+            steps: At least 1.
+
+        Raises:
+            RecipeError: `steps` is below 1.
+        """
+        if steps < 1:
+            raise RecipeError(f"`steps` must be at least 1. Received: {steps}.")
+        epochs = next(n for n in range(min(self.epochs, steps), 0, -1) if not steps % n)
+
+        def scaled(count: int) -> int:
+            return round(count * steps / self.steps)
+
+        def place(step: int) -> int:
+            return min(scaled(step), steps - 1)
+
+        at = {place(step) for step in self.decay_at} - {0}
+        is_over = self.schedule == "steps" and not at  # too few steps to fall in
+        return dataclasses.replace(
+            self,
+            steps=steps,
+            steps_per_epoch=steps // epochs,
+            warmup_steps=place(self.warmup_steps),
+            head_only_steps=place(self.head_only_steps),
+            schedule="constant" if is_over else self.schedule,
+            decay_at=tuple(sorted(at)),
+            decay_factor=0.0 if is_over else self.decay_factor,
+            decay_every=self.decay_every and max(1, scaled(self.decay_every)),
+            gradient_accumulation=min(self.gradient_accumulation, steps),
+        )
 
     def _check_schedule(self) -> None:
         kinds = {

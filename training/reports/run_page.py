@@ -17,7 +17,13 @@ from training.reports.page import (
     environment_section,
     write_page,
 )
-from training.reports.text import is_further, measured_rows, metric_text, metric_title
+from training.reports.text import (
+    is_further,
+    measured_rows,
+    metric_text,
+    metric_title,
+    no_gain,
+)
 
 _DRAWINGS = {
     "from all": "Randomly drawn queries, each with its nearest neighbors",
@@ -91,7 +97,8 @@ def _measured(results: dict[str, Any]) -> Section:
         for title, values in rows.items()
     ]
     table = Table(["", *map(metric_title, names)], cells, main="after training")
-    return Section("Test images, never seen in training", tables=[table])
+    title = "Test images, never seen in training"
+    return Section(title, no_gain(results), tables=[table])
 
 
 def _curves(history: dict[str, list[float]], best: int) -> Section:

@@ -1,7 +1,11 @@
 """Write the results of a run as text."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
+
+from training.data.split import Split
+from training.recipe.recipe import Recipe
 
 _FURTHER = ("r_precision", "mean_average_precision", "mean_reciprocal_rank", "roc_auc")
 _TITLES = {
@@ -11,6 +15,33 @@ _TITLES = {
     "mean_reciprocal_rank": "MRR",
     "roc_auc": "AUC",
 }
+
+
+def begun(recipe: Recipe, splits: Mapping[str, Split], backend: str) -> str:
+    """Write what a run trains on and how, before it begins.
+
+    Args:
+        recipe: The recipe.
+        splits: The images of each split.
+        backend: Name of Keras' backend.
+
+    Returns:
+        Two lines of text.
+    """
+    parts = []
+    for name, split in splits.items():
+        if images := len(split.data):
+            classes = len(split.data.class_names)
+            of_classes = "" if split.data.is_continuous else f" of {classes:,} classes"
+            parts.append(f"{name} {images:,} images{of_classes}")
+    network, settings = recipe.embedder, recipe.fit
+    start = f" from {network.weights}" if network.weights else ""
+    return (
+        f"{recipe.data.images}: {'; '.join(parts)}\n"
+        f"{network.backbone} network{start}, {network.image_size} pixels to "
+        f"{network.embedding_dimension} dimensions; {recipe.loss.name}; "
+        f"{settings.steps:,} steps, {settings.epoch_steps:,} per epoch, on {backend}"
+    )
 
 
 def summary(results: dict[str, Any]) -> str:
@@ -41,7 +72,38 @@ def summary(results: dict[str, Any]) -> str:
         lines.append(
             f"{without} images are alone in their class and are not used as queries."
         )
+    if warning := no_gain(results):
+        lines.append(warning)
     return "\n".join(lines)
+
+
+def no_gain(results: dict[str, Any]) -> str:
+    """Warn of a run that ended no better than it began, or than raw pixels.
+
+    Args:
+        results: The contents of a run's `metrics.json`.
+
+    Returns:
+        One sentence on the numbers and one on what to try; empty after a gain.
+    """
+    names, rows = measured_rows(results)
+    if not names:
+        return ""
+    is_distance = "precision_at_1" not in names
+    name = names[0] if is_distance else "precision_at_1"
+    values = {
+        title: row[name] * (-1 if is_distance else 1) for title, row in rows.items()
+    }
+    reached = values.pop("after training")
+    if reached > max(values.values()):
+        return ""
+    shown = {title: metric_text(name, row[name]) for title, row in rows.items()}
+    return (
+        f"Training gained nothing: {metric_title(name)} is {shown['after training']}, "
+        f"before training {shown['before training']}, of raw pixels "
+        f"{shown['raw 32 x 32 pixels']}. Train for more steps, with more images per "
+        "batch, with another loss such as MultiSimilarityLoss, or from trained weights."
+    )
 
 
 def evaluation_summary(results: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Print the progress of a run: a bar within each epoch, then one line."""
+"""Print the progress of a run: one line per epoch, and within it a bar or lines."""
 
 import sys
 import time
@@ -12,7 +12,7 @@ from training.run.progress import Progress
 
 
 class Console(keras.callbacks.Callback):
-    """Print one line per epoch, and in a terminal a bar within it.
+    """Print one line per epoch, and within it a bar in a terminal or a line a minute.
 
     The line has the loss, the metrics of training and validation, the learning rate,
     the time of a step (without the first of the epoch, which may have been compiled)
@@ -31,10 +31,14 @@ class Console(keras.callbacks.Callback):
         self._progress = progress
         self._bar: Any = None
         self._times: list[float] = []
+        self._epochs_left = epochs
+        self._said = 0.0
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Begin a bar."""
         self._times = [time.monotonic()]
+        self._epochs_left = self._epochs - epoch - 1
+        self._said = self._times[0]
         self._bar = tqdm(
             total=self._steps,
             desc=f"epoch {epoch + 1}/{self._epochs}",
@@ -49,11 +53,28 @@ class Console(keras.callbacks.Callback):
         """Move the bar."""
         self._times = [*self._times[:2], time.monotonic()]
         if self._bar.disable:
+            self._say(batch + 1, logs or {})
             return
         # Not a number for each step: the bar draws itself ten times a second at most.
         if self._bar.update() or batch + 1 == self._steps:
             loss = float((logs or {}).get("loss", float("nan")))
             self._bar.set_postfix(loss=f"{loss:.4g}")
+
+    def _say(self, step: int, logs: dict[str, Any]) -> None:
+        """Print a line in a file or pipe, at most one a minute."""
+        _, first, *last = self._times
+        if step == self._steps or self._times[-1] < self._said + 60:
+            return
+        self._said = self._times[-1]
+        about = [f"loss {float(logs.get('loss', float('nan'))):.4g}"]
+        if last:
+            seconds = (last[-1] - first) / (step - 1)
+            steps_left = self._steps - step + self._epochs_left * self._steps
+            about += [
+                f"{_short(seconds)} per step",
+                f"{_clock(steps_left * seconds)} left",
+            ]
+        print(f"  step {step}/{self._steps}: {', '.join(about)}", flush=True)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Print the line of the epoch."""
@@ -67,12 +88,11 @@ class Console(keras.callbacks.Callback):
         about = []
         if "learning_rate" in logs:
             about.append(f"rate {logs['learning_rate']:.3g}")
-        epochs_left = self._epochs - epoch - 1
         if last:
             step = (trained - first) / (self._steps - 1)
             about.append(f"{_short(step)} per step")
-            left = epochs_left * (self._steps * step + now - trained)
-            about += [f"{_clock(left)} left"] if epochs_left else []
+            left = self._epochs_left * (self._steps * step + now - trained)
+            about += [f"{_clock(left)} left"] if left else []
         groups += [", ".join(about)] if about else []
         groups += ["best so far"] if self._progress.best_epoch == epoch + 1 else []
         number = f"{epoch + 1:>{len(str(self._epochs))}}"

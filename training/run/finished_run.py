@@ -9,8 +9,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from tfdml.images import View
 from tfdml.models import load_embedder
-from training.data.images import find_readable, open_images
+from training.data.images import Images, find_readable, open_images
 from training.data.source import Source, read_source
 from training.data.split import Split
 from training.json_files import read_json
@@ -35,7 +36,10 @@ class FinishedRun:
         return load_embedder(self.folder / "embedder.keras")
 
     def split(
-        self, split: str, images: str | PathLike[str] | None = None
+        self,
+        split: str,
+        images: str | PathLike[str] | None = None,
+        view: View | None = None,
     ) -> tuple[Split, list[str]]:
         """Find the images of a split again, as the network saw them.
 
@@ -46,6 +50,7 @@ class FinishedRun:
             split: `"train"`, `"validation"` or `"test"`.
             images: Folder or manifest, where the images are not those of the recipe or
                 no longer there.
+            view: How another model sees them, in place of the view of the run.
 
         Returns:
             The images, perhaps none, and the name of each.
@@ -68,7 +73,7 @@ class FinishedRun:
         source = read_source(settings)
         data = source.data.of_split(split)
         self._check_not_trained(split, source, settings.images)
-        viewed = open_images(self.recipe, data)
+        viewed = open_images(self.recipe, data) if view is None else Images(data, view)
         positions = np.arange(len(data))
         if settings.skip_unreadable:
             positions, _ = find_readable(viewed, skip_unreadable=True)
@@ -92,6 +97,14 @@ class FinishedRun:
             )
 
 
+_FILES = ("metrics.json", "recipe.json", "splits.json", "embedder.keras")
+
+
+def is_finished_run(folder: Path) -> bool:
+    """Return whether a folder holds all that a finished run leaves."""
+    return all((folder / name).is_file() for name in _FILES)
+
+
 def read_finished_run(run: str | PathLike[str]) -> FinishedRun:
     """Read what a finished run was, without loading its embedder.
 
@@ -106,23 +119,31 @@ def read_finished_run(run: str | PathLike[str]) -> FinishedRun:
         ValueError: Its `recipe.json` is damaged or of another version.
     """
     folder = Path(run)
-    for name in ("metrics.json", "recipe.json", "splits.json", "embedder.keras"):
+    for name in _FILES:
         if not (folder / name).is_file():
             raise FileNotFoundError(
                 f"{folder} holds no finished run (no {name}). "
                 "`python -m training fit` writes one."
             )
+    return FinishedRun(folder, read_recipe_of(folder))
+
+
+def read_recipe_of(folder: Path) -> Recipe:
+    """Read what a run folder, finished or not, was trained by.
+
+    Raises:
+        ValueError: Its `recipe.json` is damaged or of another version.
+    """
     tables = read_json(folder / "recipe.json")
     try:
         tables = with_current_names(tables)
         kinds = {field.name: field.type for field in dataclasses.fields(Recipe)}
-        recipe = Recipe(**{name: _table(kinds[name], tables[name]) for name in tables})
+        return Recipe(**{name: _table(kinds[name], tables[name]) for name in tables})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(
             f"{folder / 'recipe.json'} is not a recipe that this version reads "
             f"({type(error).__name__}: {error})."
         ) from error
-    return FinishedRun(folder, recipe)
 
 
 def _table(kind: Any, values: dict[str, Any]) -> Any:

@@ -28,6 +28,7 @@ from training.measure.measure import (
 from training.measure.query_files import write_queries
 from training.recipe.recipe import Recipe
 from training.reports.run_page import write_report
+from training.reports.text import begun
 from training.run.averages import OnAverages
 from training.run.batches import ImageBatches, build_augmentation
 from training.run.build_batches import build_design, build_loss, label_distance_of
@@ -135,6 +136,7 @@ def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, A
     train = splits["train"].data
     design = build_design(recipe, train)
     loss = build_loss(recipe, train, design)
+    print(begun(recipe, splits, keras.backend.backend()), flush=True)
 
     test = splits["test"]
     before = kept(

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from contextlib import contextmanager
 
 import keras
@@ -11,7 +12,9 @@ import pytest
 from tests.support.small_images import write_shapes
 from tfdml import _embeddings
 from tfdml.export import export_embedder
+from tfdml.images import View
 from tfdml.metrics import retrieval_metrics
+from tfdml.models import load_embedder
 from training.__main__ import main
 from training.evaluation.subject import open_subject
 from training.measure.query_files import read_queries, read_roc
@@ -218,6 +221,57 @@ def test_embedder_and_its_export_are_evaluated_alike(root, tmp_path):
     )
     assert first.shape == (24, 4)
     np.testing.assert_allclose(first, second, atol=1e-5)
+
+
+@pytest.fixture
+def wide_run(finished_run, tmp_path):
+    """A run that saw the whole width of its images."""
+    run = tmp_path / "wide"
+    shutil.copytree(finished_run, run)
+    recipe = json.loads((run / "recipe.json").read_text())
+    recipe["images"] |= {"resize": 20, "pad": True}
+    (run / "recipe.json").write_text(json.dumps(recipe))
+    return run
+
+
+def test_file_in_a_run_is_evaluated_as_the_run(wide_run):
+    whole = open_subject(wide_run)
+    assert whole.split.images.view == View(16, 20, pad=True)
+    for name in ("embedder.keras", "last.keras"):
+        one = open_subject(wide_run / name)
+        assert (one.names, one.split_name) == (whole.names, "test")
+        assert one.split.images.view == whole.split.images.view
+        assert one.run is None  # so that its evaluation does not replace the run's
+    one = open_subject(wide_run / "embedder.keras")
+    np.testing.assert_array_equal(one.embeddings(), whole.embeddings())
+
+
+def test_file_in_an_unfinished_run_sees_images_as_the_run_does(wide_run, root):
+    (wide_run / "metrics.json").unlink()
+    subject = open_subject(wide_run / "last.keras", root / "images")
+    assert subject.split.images.view == View(16, 20, pad=True)
+    recipe = json.loads((wide_run / "recipe.json").read_text())
+    recipe["embedder"]["image_size"] = 18
+    (wide_run / "recipe.json").write_text(json.dumps(recipe))
+    with pytest.raises(ValueError, match=r"of 18 pixels\. Received: 16"):
+        open_subject(wide_run / "last.keras", root / "images")
+
+
+def test_model_is_evaluated_on_the_test_images_of_a_run_that_is_named(
+    finished_run, tmp_path, capsys
+):
+    export_embedder(load_embedder(finished_run / "embedder.keras"), tmp_path / "m/1")
+    of_run = open_subject(finished_run)
+    subject = open_subject(tmp_path / "m", run=finished_run)
+    assert subject.names == of_run.names
+    np.testing.assert_allclose(subject.embeddings(), of_run.embeddings(), atol=1e-5)
+    with pytest.raises(ValueError, match="which trained on most of them"):
+        open_subject(tmp_path / "m", split="all", run=finished_run)
+    with pytest.raises(ValueError, match="`run` must be left out"):
+        open_subject(finished_run, run=finished_run)
+    command = ["evaluate", str(tmp_path / "m"), "--run", str(finished_run)]
+    assert main([*command, "--out", str(tmp_path / "out")]) == 0
+    assert f"among {len(of_run.names)} images" in capsys.readouterr().out
 
 
 def test_missing_and_unsuitable_things_are_named(root, tmp_path):

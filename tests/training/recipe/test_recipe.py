@@ -4,6 +4,7 @@ import copy
 from pathlib import Path
 
 import keras
+import numpy as np
 import pytest
 
 from training.recipe.recipe import RecipeError, read_recipe, recipe_of
@@ -208,3 +209,25 @@ def test_tables_that_a_recipe_is_made_of_stay_as_they_are():
 def test_missing_recipe_is_said_to_be_missing(tmp_path):
     with pytest.raises(RecipeError, match=r"no recipe at .*none\.toml"):
         read_recipe(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 60, 2_000])
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
+def test_every_recipe_can_be_tried_in_few_steps(path, steps):
+    plan = read_recipe(path).fit
+    short = plan.with_steps(steps)  # which checks itself
+    assert short.steps == steps == short.epochs * short.epoch_steps
+    assert short.epochs <= plan.epochs
+    assert short.learning_rate == plan.learning_rate
+    if plan.decay_at and steps >= 60:
+        shares = [at / steps for at in short.decay_at]
+        expected = [at / plan.steps for at in plan.decay_at]
+        np.testing.assert_allclose(shares, expected, atol=1 / steps)
+
+
+def test_plan_of_as_many_steps_stays_as_it_is():
+    for path in RECIPES:
+        plan = read_recipe(path).fit
+        assert plan.with_steps(plan.steps) == plan
+    with pytest.raises(RecipeError, match=r"`steps` must be at least 1\. Received: 0"):
+        plan.with_steps(0)

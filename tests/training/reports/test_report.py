@@ -17,7 +17,7 @@ from training.data.split import Split
 from training.reports.contact_sheet import contact_sheet
 from training.reports.page import Section, Table, write_page
 from training.reports.run_page import draw_curves, write_report
-from training.reports.text import metric_text, metric_title, summary
+from training.reports.text import metric_text, metric_title, no_gain, summary
 
 RESULTS = {
     "images": {"train": 50, "validation": 10, "test": 1200},
@@ -75,6 +75,30 @@ def test_summary_without_test_images():
     )
     empty = RESULTS | nothing | {"images": {"test": 0}, "classes": {"test": 0}}
     assert summary(empty).endswith("nothing to measure.")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "raw", "gained"),
+    [(30, 40, 35, True), (30, 33, 35, False), (40, 40, 35, False), (45, 40, 35, False)],
+)
+@pytest.mark.parametrize("is_distance", [False, True], ids=["classes", "distances"])
+def test_training_that_gained_nothing_is_called_so(
+    before, after, raw, gained, is_distance
+):
+    name = "label_distance_at_10" if is_distance else "precision_at_1"
+    rows = zip(
+        ("test_before_training", "test_after_training", "test_of_raw_32x32_pixels"),
+        (before, after, raw),
+        strict=True,
+    )
+    results = RESULTS | {
+        row: {name: 100 - value if is_distance else value / 100} for row, value in rows
+    }
+    text = no_gain(results)
+    assert (text == "") == gained
+    assert summary(results).endswith(text)
+    if not gained:
+        assert metric_text(name, results["test_after_training"][name]) in text
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""One line an epoch, and a bar in a terminal."""
+"""One line an epoch, and within it a bar in a terminal or a line a minute."""
 
 import io
 import sys
@@ -52,6 +52,20 @@ def test_line_of_an_epoch(capsys, clock):
         "0:34 left; best so far\n"
     )
     assert captured.err == ""  # no terminal, no bar
+
+
+def test_a_log_gets_a_line_a_minute_within_an_epoch(capsys, clock):
+    progress = SimpleNamespace(best_epoch=0, is_over=False, epochs_done=0)
+    console = Console(2, 10, progress)
+    console.on_epoch_begin(0)
+    for step in range(10):
+        clock.now += 25.0
+        console.on_train_batch_end(step, {"loss": 1.5})
+    assert capsys.readouterr().out.splitlines() == [
+        "  step 3/10: loss 1.5, 25.0 s per step, 7:05 left",
+        "  step 6/10: loss 1.5, 25.0 s per step, 5:50 left",
+        "  step 9/10: loss 1.5, 25.0 s per step, 4:35 left",
+    ]
 
 
 def test_line_without_validation_and_of_one_step(capsys, clock):

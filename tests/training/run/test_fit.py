@@ -115,8 +115,11 @@ def test_few_classes_without_held_out_parts_train(shapes, tmp_path, capsys):
         "fraction = 0.2", "fraction = 0"
     )
     (tmp_path / "r.toml").write_text(recipe.format(images=tmp_path / "images"))
-    assert fit(tmp_path / "r.toml", tmp_path / "run") == 0
-    assert "holds all 2 training classes, not 4" in capsys.readouterr().out
+    assert fit(tmp_path / "r.toml", tmp_path / "run", "--steps", "4") == 0
+    said = capsys.readouterr().out
+    assert "holds all 2 training classes, not 4" in said
+    assert f"{tmp_path / 'images'}: train 4 images of 2 classes\n" in said
+    assert "16 dimensions; TopKPrecisionLoss; 4 steps, 2 per epoch" in said
     assert read(tmp_path / "run/metrics.json")["test_after_training"] is None
     assert len((tmp_path / "run/test_images.txt").read_text().splitlines()) == 4
 

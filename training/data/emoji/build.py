@@ -77,7 +77,7 @@ def build_emoji(
         )
     folder = Path(folder)
     packages = {}
-    for emoji_set in tqdm(sets, desc="fetch", unit="set"):
+    for emoji_set in tqdm(sets, desc="fetch", unit="set", disable=None):
         tarball = fetch(emoji_set.package, folder / ".packages")
         packages[emoji_set.name] = read_members(tarball)
     drawings = _plan(packages, sets, min_drawings)
@@ -85,7 +85,7 @@ def build_emoji(
     jobs = [(folder / d.path, d.data, size) for d in missing]
     with ProcessPoolExecutor() as pool:
         done = pool.map(_draw, jobs, chunksize=16)
-        for _ in tqdm(done, total=len(jobs), desc="draw", unit="image"):
+        for _ in tqdm(done, total=len(jobs), desc="draw", unit="image", disable=None):
             pass
     kept = _drop_identical(folder, drawings, min_drawings)
     _write_attribution(folder / "ATTRIBUTION.md", kept)

@@ -103,7 +103,7 @@ def read_lsun(folder: str | os.PathLike[str], *, size: int = 32) -> DataSet:
         rooms = [room for room in load_mat(path).get(part, ()) if text(room, "image")]
         if not rooms:
             raise ValueError(f"{path}: there is no list {part!r} of rooms in it.")
-        for room in tqdm(rooms, desc=part, unit="room"):
+        for room in tqdm(rooms, desc=part, unit="room", disable=None):
             with known_form(path):
                 label = _layout(room, folder / "layout_seg" / f"{room.image}.mat", size)
             if label is None:

@@ -147,7 +147,11 @@ def _examples(tfds: Any, builder: Any, wanted: list[str]) -> Iterator[tuple[str,
             decoders=decoders,
         )
         for example in tqdm(
-            tfds.as_numpy(examples), desc=split, total=len(examples), unit="image"
+            tfds.as_numpy(examples),
+            desc=split,
+            total=len(examples),
+            unit="image",
+            disable=None,
         ):
             yield split, example
 
