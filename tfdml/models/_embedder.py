@@ -214,7 +214,8 @@ def _application(
     except Exception as error:  # Keras raises this type when a download fails
         raise ValueError(
             f"`weights` of {name} cannot be downloaded: {error}. Without internet give "
-            f"the path of a .weights.h5 file, or None. Received: weights={weights!r}."
+            "the path of a .weights.h5 file, or leave `weights` out to begin at random. "
+            f"Received: weights={weights!r}."
         ) from error
     # Each `preprocess_input`, in the module of its network, is an affine map of colors,
     # determined by its values at black and at the three pure colors.
