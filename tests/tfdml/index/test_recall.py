@@ -13,7 +13,6 @@ from tests.support.saved_indexes import run_python
 from tfdml._embeddings import row_norms
 from tfdml.index import MeasuredRecall, ScannIndex, load_index
 from tfdml.index._recall import RecallTarget, recall_interval
-from tfdml.index.scann import _index as scann_index
 from tfdml.index.scann import _settings as of_scann
 from tfdml.index.scann import _tuning as tuning
 from tfdml.index.scann._searcher import PreparedRows, ScannSearcher
@@ -305,29 +304,11 @@ def test_queries_that_choose_and_that_measure_differ_and_follow_from_the_seed():
 # Queries of the caller
 
 
-def test_own_queries_are_measured_with_saved_and_used_again(
-    measure_all_sizes, tmp_path, monkeypatch
-):
+def test_own_queries_are_measured_with(measure_all_sizes):
     gallery, queries = drawn(1_000, 8, 40, queries=300)
     index = ScannIndex.build(gallery, target_recall=0.9, queries=queries)
-    if index.recall.queries:  # not where exact search was faster
-        assert index.recall.queries == 150
     assert index.recall.own_queries
-    index.save(tmp_path / "index")
-    targets = []
-    monkeypatch.setattr(
-        scann_index,
-        "searcher_for_target",
-        lambda gallery, *, unit, target: (
-            targets.append(target) or ScannSearcher.build(gallery, unit=unit)
-        ),
-    )
-    with load_index(tmp_path / "index") as loaded:
-        loaded.add(queries[:1], [5_000])
-        loaded.compact()
-    (target,) = targets
-    assert target.value == 0.9
-    np.testing.assert_array_equal(np.sort(target.queries, 0), np.sort(queries, 0))
+    assert index.recall.queries in (150, 0)  # none where exact search was faster
 
 
 @pytest.mark.parametrize("emptied", [False, True])
