@@ -214,7 +214,7 @@ def _application(
     except Exception as error:  # Keras raises this type when a download fails
         raise ValueError(
             f"`weights` of {name} cannot be downloaded: {error}. Without internet give "
-            "the path of a .weights.h5 file, or leave `weights` out to begin at random. "
+            "the path of a .weights.h5 file, or leave `weights` out for random ones. "
             f"Received: weights={weights!r}."
         ) from error
     # Each `preprocess_input`, in the module of its network, is an affine map of colors,
