@@ -232,6 +232,10 @@ class TestShapes:
     def test_ragged_lists_are_refused(self, value, message):
         assert message_of(tensor, value, "int32") == message
 
+    def test_tensor_may_have_32_dimensions(self):
+        value = parse_json(b"[" * 32 + b"1" + b"]" * 32)
+        assert tensor(value, "int32").shape == (1,) * 32
+
     def test_nesting_that_no_tensor_has_is_refused(self):
         value = parse_json(b"[" * 900 + b"1" + b"]" * 900)
         assert message_of(tensor, value, "int32") == (
