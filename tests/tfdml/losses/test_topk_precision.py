@@ -8,13 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
-from tests.support.autodiff import value_and_gradient
+from tests.support.autodiff import slow_on_jax, value_and_gradient
 from tests.support.golden_cases import cases, check, sampler_cases
 from tests.support.golden_forms import top_k
 from tests.support.golden_variants import variants
 from tfdml.losses import TopKPrecisionLoss, precision_loss
 
 pytestmark = pytest.mark.backend
+
+
+def shapes_are_many(test):
+    """Mark a test whose cases have shapes of their own, which JAX compiles long for."""
+    for mark in slow_on_jax:
+        test = mark(test)
+    return test
 
 
 def top_sum(scores, k):
@@ -62,6 +69,7 @@ def test_what_the_published_code_optimises_is_as_docs_losses_md_says(
 OURS = {"normalize": False, "reduction": "sum"}
 
 
+@shapes_are_many
 @pytest.mark.parametrize("case", cases("topk_precision_loss"))
 def test_misplaced_pairs_equal_the_golden_numbers(case):
     embeddings = np.array(case["inputs"]["X"])
@@ -82,6 +90,7 @@ def test_misplaced_pairs_equal_the_golden_numbers(case):
     )
 
 
+@shapes_are_many
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("case", sampler_cases("topk_single_query"))
 def test_single_query_equals_the_golden_numbers(case, dtype):
@@ -136,6 +145,7 @@ def computed(scores, relevant, k, margin):
     return float(ops.convert_to_numpy(value)[0]), int(ops.convert_to_numpy(wrong)[0])
 
 
+@shapes_are_many
 @settings(max_examples=150, deadline=None)
 @given(queries())
 def test_loss_equals_its_definition_by_sets(query):
@@ -148,6 +158,7 @@ def test_loss_equals_its_definition_by_sets(query):
     assert wrong == naive_precision_loss(scores, relevant, k)
 
 
+@shapes_are_many
 @settings(max_examples=150, deadline=None)
 @given(queries())
 def test_theorems_1_and_3_loss_is_an_upper_bound(query):
@@ -162,6 +173,7 @@ def test_theorems_1_and_3_loss_is_an_upper_bound(query):
         assert value >= margin * wrong - 1e-12
 
 
+@shapes_are_many
 @settings(max_examples=150, deadline=None)
 @given(queries(), st.sampled_from([0.125, 0.25]))
 def test_theorems_2_and_4_loss_is_zero_where_the_margin_is_kept(query, margin):

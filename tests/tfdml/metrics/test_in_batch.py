@@ -143,19 +143,25 @@ def random_batch(generator, rows):
     return vectors[generator.integers(0, len(vectors), rows)] * lengths
 
 
-def test_metrics_equal_the_definition_with_ties_singletons_and_one_class():
+@pytest.mark.parametrize(
+    ("rows", "classes"),
+    [
+        pytest.param(*shape, marks=slow_on_jax)
+        for shape in ((2, 1), (2, 9), (17, 1), (17, 4), (17, 12), (17, 2))
+    ],
+)
+def test_metrics_equal_the_definition_with_ties(rows, classes):
     generator = np.random.default_rng(5)
-    for rows, classes in ((2, 1), (2, 9), (17, 1), (17, 4), (17, 12), (17, 2)):
-        labels = generator.integers(0, classes, rows)
-        for embeddings in (
-            random_batch(generator, rows),
-            generator.normal(size=(rows, 3)),
-        ):
-            values = naive(labels, embeddings)
-            for name in METRICS:
-                expected = naive_mean(values, name)
-                received = measured(name, labels, embeddings)
-                assert received == pytest.approx(expected, abs=1e-12), (name, rows)
+    labels = generator.integers(0, classes, rows)
+    for embeddings in (
+        random_batch(generator, rows),
+        generator.normal(size=(rows, 3)),
+    ):
+        values = naive(labels, embeddings)
+        for name in METRICS:
+            expected = naive_mean(values, name)
+            received = measured(name, labels, embeddings)
+            assert received == pytest.approx(expected, abs=1e-12), name
 
 
 @pytest.mark.slow
@@ -183,7 +189,11 @@ def test_batches_of_any_size_count_by_their_queries(mode):
         assert shown[f"batch_{name}"] == pytest.approx(expected, rel=1e-6), name
 
 
-@pytest.mark.parametrize("mode", MODES, ids=str)
+@pytest.mark.parametrize(
+    "mode",
+    [pytest.param(MODES[0], marks=slow_on_jax), *MODES[1:]],
+    ids=str,
+)
 def test_ties_of_many_rows_come_in_the_order_of_the_batch(mode):
     generator = np.random.default_rng(8)
     labels = generator.integers(0, 9, 300)
