@@ -66,6 +66,7 @@ EXTRAS = {
         "fonttools>=4.28",
         "h5py>=3.11",
         "hypothesis>=6.100",
+        "pandas>=2.2",
         "pytest>=8.3",
         "pytest-xdist>=3.6",
         "pyyaml>=6",

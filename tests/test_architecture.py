@@ -14,6 +14,7 @@ PACKAGES = ("tfdml", "training", "serving", "benchmarks")
 # Rooms of one line do not import each other.
 FLOORS = {
     "tfdml": """
+        _arrays
         _version _arguments _parallel _devices _registration files command_line
         pillow_warnings model_version versioned_folder _fonts
         figure_style

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from tfdml._arrays import shown
+
 
 def above_zero(name: str, value: float) -> float:
     """Return a number that must be above 0 and finite."""
@@ -40,16 +42,17 @@ def whole(name: str, value: int, least: int = 1) -> int:
     if not is_number or not _is_whole(value) or value < least:
         raise ValueError(
             f"`{name}` must be a whole number of at least {least}. "
-            f"Received: {name}={value!r}."
+            f"Received: {name}={shown(value)}."
         )
     return int(value)
 
 
 def one_of(name: str, value: Any, choices: Sequence[str]) -> Any:
     """Return a word that must be one of the choices."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise ValueError(
-            f"`{name}` must be one of {', '.join(choices)}. Received: {name}={value!r}."
+            f"`{name}` must be one of {', '.join(choices)}. "
+            f"Received: {name}={shown(value)}."
         )
     return value
 
@@ -57,7 +60,9 @@ def one_of(name: str, value: Any, choices: Sequence[str]) -> Any:
 def boolean(name: str, value: bool) -> bool:
     """Return a value that must be True or False; 1, 0 and words do not count."""
     if not isinstance(value, bool | np.bool_):
-        raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r}.")
+        raise ValueError(
+            f"`{name}` must be True or False. Received: {name}={shown(value)}."
+        )
     return bool(value)
 
 
@@ -68,5 +73,5 @@ def _is_whole(value: Any) -> bool:
 def _number(name: str, value: Any, rule: str, holds: Any) -> float:
     # A comparison with NaN is False, so that NaN is refused by every rule.
     if not isinstance(value, Real) or isinstance(value, bool) or not holds(value):
-        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}.")
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={shown(value)}.")
     return float(value)

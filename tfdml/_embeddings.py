@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfdml._arrays import as_array
+
 DIVERGED = (
     "Training that makes such numbers has diverged, and needs a smaller learning rate."
 )
@@ -51,10 +53,7 @@ def _checked(
     name: str, values: Any, unit: bool, remedy: str
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
     """Return checked embeddings and the sums of their squares."""
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise ValueError(f"`{name}` must be an array [rows, D]: {error}.") from error
+    array = as_array(name, values)
     if array.dtype.kind not in "fiu" and array.dtype.name != "bfloat16":
         raise ValueError(
             f"`{name}` must hold real numbers. Received: dtype={array.dtype}."

@@ -5,6 +5,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tfdml._arrays import as_array
+
+_EXACT = {"float16": 2**11, "bfloat16": 2**8, "float32": 2**24}
+"""Up to where each type holds every whole number; 2^53 for float64."""
+
 
 def class_codes(
     name: str, values: ArrayLike, count: int | None = None
@@ -39,37 +44,45 @@ def as_labels(name: str, values: ArrayLike, count: int | None = None) -> NDArray
 
     Args:
         name: The argument's name, for the error.
-        values: Integers, bools or strings `[N]`: an array of them, or Python objects of
-            one type, as in a list or in a column of a data frame.
+        values: Whole numbers, bools or strings, all of one type, `[N]` or `[N, 1]`, in
+            whatever `as_array` takes. Floats must be whole numbers.
         count: The N that it must have; `None` takes any.
 
     Returns:
-        The values `[N]`, strings as NumPy's strings. Integers that 64 bits cannot hold
-        stay Python's, in an array of objects.
+        The values `[N]`, floats as int64, strings as NumPy's strings. Integers that 64
+        bits cannot hold stay Python's, in an array of objects.
 
     Raises:
         ValueError: The values are of another type or shape, or of several types:
-            whether 1 and "1" are one class is not known.
+            whether 1 and "1" are one class is not known. One is missing (NaN, None or
+            masked), or not whole.
 
     Example:
         >>> as_labels("labels", np.array(["dog", "cat"], object))
         array(['dog', 'cat'], dtype='<U3')
     """
-    try:
-        array = np.asarray(values)
-        if array.dtype.kind not in "iub" and not hasattr(values, "dtype"):
-            array = np.asarray(values, object)  # NumPy made a string of 1 in [1, "a"]
-    except ValueError as error:
-        raise ValueError(f"`{name}` must be an array: {error}.") from error
+    array = as_array(name, values)
+    if array.dtype.kind not in "iub" and not hasattr(values, "dtype"):
+        array = np.asarray(values, object)  # NumPy made a string of 1 in [1, "a"]
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
     if array.ndim != 1 or (count is not None and len(array) != count):
         shape = "[N]" if count is None else f"[{count}]"
+        one_hot = (
+            " One-hot labels become class ids by `labels.argmax(axis=1)`."
+            if array.ndim == 2 and array.dtype.kind in "iubf"
+            else ""
+        )
         raise ValueError(
-            f"`{name}` must have the shape {shape}. Received: shape={array.shape}."
+            f"`{name}` must have the shape {shape}. "
+            f"Received: shape={array.shape}.{one_hot}"
         )
     if not array.size:
         return array if array.dtype.kind in "iubUS" else array.astype(np.int64)
-    if array.dtype.kind == "O":
-        return _of_one_type(name, array)
+    if array.dtype.kind in "OT":  # T: NumPy's strings of any length
+        return _of_one_type(name, array.astype(object))
+    if array.dtype.kind == "f" or array.dtype.name == "bfloat16":
+        return _whole_numbers(name, array)
     if array.dtype.kind not in "iubUS":
         raise ValueError(
             f"`{name}` must hold integers or strings. Received: dtype={array.dtype}."
@@ -98,7 +111,9 @@ def as_role(name: str, role: ArrayLike | None, count: int) -> NDArray[np.bool_]:
     """
     if role is None:
         return np.ones(count, bool)
-    array = np.asarray(role)
+    array = as_array(name, role)
+    if array.dtype.kind == "O" and all(isinstance(r, bool | np.bool_) for r in array):
+        array = array.astype(bool)  # a column of pandas' own bools
     if array.dtype != bool or array.shape != (count,):
         raise ValueError(
             f"`{name}` must be a bool array of shape [{count}]. "
@@ -109,7 +124,12 @@ def as_role(name: str, role: ArrayLike | None, count: int) -> NDArray[np.bool_]:
 
 def _of_one_type(name: str, objects: NDArray[Any]) -> NDArray[Any]:
     """Turn Python objects into NumPy's integers, bools or strings."""
+    missing = next((row for row, x in enumerate(objects) if _is_missing(x)), None)
+    if missing is not None:
+        raise ValueError(_missing(name, objects[missing], missing))
     types = set(map(type, objects))
+    if all(issubclass(one, float | np.floating) for one in types):
+        return _whole_numbers(name, objects.astype(np.float64))
     for known, dtype in (
         ((bool, np.bool_), "bool"),
         ((int, np.integer), "int64"),
@@ -124,7 +144,36 @@ def _of_one_type(name: str, objects: NDArray[Any]) -> NDArray[Any]:
             return objects.astype(dtype)
         except OverflowError:
             return np.array([int(value) for value in objects], object)
-    names = " and ".join(sorted(one.__name__ for one in types))
+    names = " and ".join(sorted(one.__name__ for one in types)[:5])
     raise ValueError(
         f"`{name}` must hold integers or strings, all of one type. Received: {names}."
+    )
+
+
+def _whole_numbers(name: str, array: NDArray[Any]) -> NDArray[np.int64]:
+    """Turn floats, as Keras and data frames make of integers, back into integers."""
+    most = _EXACT.get(array.dtype.name, 2**53)
+    numbers = array.astype(np.float64)
+    wrong = np.flatnonzero(~((numbers == np.floor(numbers)) & (np.abs(numbers) < most)))
+    if not wrong.size:
+        return numbers.astype(np.int64)
+    row, value = int(wrong[0]), float(numbers[wrong[0]])
+    if np.isnan(value):
+        raise ValueError(_missing(name, value, row))
+    rule = "whole numbers or strings"
+    if np.isfinite(value) and value == np.floor(value):
+        rule = f"integers, not floats, above {most}, where {array.dtype} merges them"
+    raise ValueError(f"`{name}` must hold {rule}. Received: {value} in row {row}.")
+
+
+def _is_missing(value: Any) -> bool:
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | np.floating) and bool(value != value)
+
+
+def _missing(name: str, value: Any, row: int) -> str:
+    return (
+        f"`{name}` must not have missing values: an item without a label is of no "
+        f"class. Received: {value} in row {row}. Leave such rows out."
     )

@@ -22,18 +22,27 @@ from tfdml._labels import (
         ([2**63, -1, 2**63], "O"),  # of which NumPy alone makes floats
         ([True, False, True], "b"),
         (np.array([True, False, True], object), "b"),
+        (np.array([3.0, -1.0, 3.0], "float32"), "i"),
+        ([3.0, -1.0, 3.0], "i"),
+        (np.array([3.0, 1.0, 3.0], object), "i"),
         (["dog", "cat", "dog"], "U"),
+        (np.array(["dog", "cat", "dog"], np.dtypes.StringDType()), "U"),
         (np.array(["dog", "cat", "dog"], object), "U"),
         ([np.str_("dog"), "cat", "dog"], "U"),
         (np.array([b"dog", b"cat", b"dog"], object), "S"),
         ([np.array(3), np.array(-1), np.array(3)], "i"),
+        ([[3], [-1], [3]], "i"),  # a column, as Keras' data sets have it
+        (np.array([["dog"], ["cat"], ["dog"]]), "U"),
+        (memoryview(np.array([3, 1, 3], "uint8")), "u"),
+        (np.arange(6, dtype="int16")[::2] % 4 * -1, "i"),
+        (np.ma.array([3, -1, 3]), "i"),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:40],
 )
 def test_values_stay_and_their_numbers_follow_their_order(values, kind):
     received = as_labels("labels", values, 3)
     assert received.dtype.kind == kind
-    assert received.tolist() == np.asarray(values, object).tolist()
+    assert received.tolist() == np.asarray(values, object).ravel().tolist()
     codes = class_codes("labels", values)
     assert codes.tolist() == [1, 0, 1]
     assert codes.dtype == np.int64
@@ -49,20 +58,28 @@ def test_no_values_are_taken(values):
     ("values", "message"),
     [
         ([1, "1", 2], "integers or strings, all of one type. Received: int and str"),
-        (["a", float("nan"), "b"], "all of one type. Received: float and str"),
-        (np.array(["a", None, "b"], object), "Received: NoneType and str"),
+        (["a", float("nan"), "b"], "missing values.* Received: nan in row 1. Leave"),
+        (np.array(["a", None, "b"], object), "missing values.*Received: None in row 1"),
+        ([1.0, float("nan"), 2.0], "missing values.*Received: nan in row 1"),
+        (np.array([1.0, 2.0, np.nan], "float16"), "missing values.*nan in row 2"),
+        (np.ma.array([1, 2, 3], mask=[0, 1, 0]), "missing values.*masked.*row 1"),
+        (np.array([1, np.datetime64("NaT"), 2], object), "integers or strings"),
         (np.array([True, 2, 3], object), "Received: bool and int"),
-        (np.array([1.0, 2.0, 3.0], object), "Received: float"),
         (np.array([1, 2.5, 3], object), "Received: float and int"),
-        ([0.0, 1.0, 2.0], "Received: float"),
-        (np.zeros(3), "must hold integers or strings. Received: dtype=float64"),
+        ([0.0, 1.5, 2.0], "whole numbers or strings. Received: 1.5 in row 1"),
+        ([0.0, 1.0, float("inf")], "whole numbers or strings. Received: inf in row 2"),
+        (np.array([0, 2**24, 1], "float32"), "integers, not floats, above 16777216"),
+        (np.zeros(3, complex), "must hold integers or strings. Received: dtype=comp"),
         (np.zeros(3, "datetime64[s]"), "Received: dtype=datetime64"),
-        ([[1], [1, 2], [3]], "must be an array: "),
-        ([["a"], ["b"], ["c"]], r"must have the shape \[3\]. Received: shape=\(3, 1\)"),
+        ([[1], [1, 2], [3]], "must be an array: .*inhomogeneous"),
+        (np.eye(3), r"shape \[3\]. Received: shape=\(3, 3\)\. One-hot .*argmax"),
         ([1, 2], r"must have the shape \[3\]. Received: shape=\(2,\)"),
+        (iter([1, 2, 3]), "an array or a sequence. Received: .* type list_iterator"),
+        ({1: 2}, "an array or a sequence. Received: a value of type dict"),
+        (None, "an array or a sequence. Received: None"),
         (7, r"must have the shape \[3\]. Received: shape=\(\)"),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:40],
 )
 def test_other_values_are_refused(values, message):
     for function in (as_labels, class_codes):
@@ -79,3 +96,45 @@ def test_role_of_none_is_that_of_everyone():
 def test_role_that_is_no_bool_of_each_item_is_refused(role):
     with pytest.raises(ValueError, match=r"`is_query` must be a bool .*shape \[2\]"):
         as_role("is_query", role, 2)
+
+
+pandas = pytest.importorskip("pandas")
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (pandas.Series([3, 1, 3], index=[2, 0, 1]), [3, 1, 3]),
+        (pandas.Series(["b", "a", "b"], index=[9, 8, 7]), ["b", "a", "b"]),
+        (pandas.Series(["b", "a", "b"], dtype="category"), ["b", "a", "b"]),
+        (pandas.Series([3, 1, 3], dtype="category"), [3, 1, 3]),
+        (pandas.Series([3, 1, 3], dtype="Int64"), [3, 1, 3]),
+        (pandas.Series([True, False, True], dtype="boolean"), [True, False, True]),
+        (pandas.Series([3.0, 1.0, 3.0]), [3, 1, 3]),
+        (pandas.DataFrame({"label": [3, 1, 3]}, index=[1, 2, 0]), [3, 1, 3]),
+        (pandas.Index(["b", "a", "b"]), ["b", "a", "b"]),
+    ],
+)
+def test_column_of_pandas_counts_by_position(column, expected):
+    assert as_labels("labels", column, 3).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pandas.Series([3, 1, None]),
+        pandas.Series([3, 1, None], dtype="Int64"),
+        pandas.Series(["a", "b", None]),
+        pandas.Series(["a", "b", None], dtype="category"),
+        pandas.Series([True, False, None], dtype="boolean"),
+    ],
+)
+def test_missing_value_of_pandas_is_told(column):
+    with pytest.raises(ValueError, match=r"missing values.*row 2\. Leave such rows"):
+        as_labels("labels", column)
+
+
+def test_role_may_be_a_column_of_pandas():
+    for dtype in ("bool", "boolean"):
+        column = pandas.Series([True, False], index=[1, 0], dtype=dtype)
+        assert as_role("is_query", column, 2).tolist() == [True, False]

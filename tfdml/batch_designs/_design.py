@@ -2,13 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tfdml._arguments import whole
+from tfdml._labels import as_labels
 
-Labels = Sequence[int] | Sequence[str] | np.ndarray
+Labels = Sequence[int] | Sequence[str] | ArrayLike
 
 
 class BatchDesign(ABC):
@@ -89,21 +91,21 @@ def encode_labels(labels: Labels) -> tuple[np.ndarray, np.ndarray]:
     """Number labels of any kind: losses and `fit` take no strings.
 
     Args:
-        labels: Integers or strings, `[N]`.
+        labels: Whole numbers, bools or strings, `[N]` or `[N, 1]`.
 
     Returns:
         int64 array `[N]` of class numbers from 0, and the labels `[C]` in ascending
         order: `names[numbers]` are the labels again.
 
     Raises:
-        ValueError: The labels are neither integers nor strings, or not `[N]`.
+        ValueError: The labels are of another type or shape, or one is missing.
 
     Example:
         >>> numbers, names = encode_labels(["jay", "wren", "jay"])
         >>> numbers.tolist(), names.tolist()
         ([0, 1, 0], ['jay', 'wren'])
     """
-    names, numbers = np.unique(_checked(labels), return_inverse=True)
+    names, numbers = np.unique(as_labels("labels", labels), return_inverse=True)
     return numbers.astype("int64"), names
 
 
@@ -117,21 +119,9 @@ def find_classes(labels: Labels) -> Classes:
         The classes.
 
     Raises:
-        ValueError: The labels are neither integers nor strings, or not `[N]`.
+        ValueError: The labels are of another type or shape, or one is missing.
     """
     numbers, names = encode_labels(labels)
     order = np.argsort(numbers, kind="stable")
     starts = np.flatnonzero(np.diff(numbers[order])) + 1
     return Classes(names, np.split(order, starts) if len(order) else [])
-
-
-def _checked(labels: Any) -> np.ndarray:
-    array = np.asarray(labels)
-    if array.dtype == object and all(isinstance(label, str) for label in array.flat):
-        array = array.astype(str)
-    if array.ndim != 1 or array.dtype.kind not in "iuUS":
-        raise ValueError(
-            "`labels` must be integers or strings of shape [N]. "
-            f"Received: shape={array.shape}, dtype={array.dtype}."
-        )
-    return array

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tfdml._arguments import at_least_zero
+from tfdml._arrays import as_array
 
 Counts = Sequence[int] | np.ndarray
 
@@ -161,7 +162,7 @@ def _importance(
 
 def _used(class_counts: Counts, smallest: int) -> np.ndarray:
     """Counts as floats, 0 for the classes that are too small."""
-    counts = np.asarray(class_counts)
+    counts = as_array("class_counts", class_counts)
     if counts.ndim != 1 or not np.issubdtype(counts.dtype, np.integer):
         raise ValueError(
             "`class_counts` must be whole numbers of shape [classes]. "

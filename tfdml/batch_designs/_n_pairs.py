@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tfdml._arguments import whole
+from tfdml._arrays import as_array
 from tfdml.batch_designs._design import BatchDesign, Classes, Labels, find_classes
 
 
@@ -107,12 +108,19 @@ class NPairBatches(BatchDesign):
         if embeddings is None:
             self._embeddings: np.ndarray | None = None
             return
-        array = np.array(embeddings, dtype="float64")
+        array = as_array("class_embeddings", embeddings)
+        if array.dtype.kind in "iufV":
+            array = array.astype("float64")  # a copy: theirs may be written to
         count = len(self._classes.values)
-        if array.ndim != 2 or len(array) != count or not np.isfinite(array).all():
+        if array.dtype != "float64" or array.ndim != 2 or len(array) != count:
             raise ValueError(
                 "`class_embeddings` must be finite numbers of shape [classes, D], with "
                 f"a row for each of {count} classes. Received: shape={array.shape}, "
+                f"dtype={array.dtype}."
+            )
+        if not np.isfinite(array).all():
+            raise ValueError(
+                "`class_embeddings` must be finite numbers. Received: "
                 f"{np.count_nonzero(~np.isfinite(array))} numbers not finite."
             )
         array.flags.writeable = False
@@ -176,7 +184,7 @@ def class_means(embeddings: np.ndarray, labels: Labels) -> np.ndarray:
         [[2.0], [5.0]]
     """
     classes: Classes = find_classes(labels)
-    embeddings = np.asarray(embeddings)
+    embeddings = as_array("embeddings", embeddings)
     if embeddings.ndim != 2 or len(embeddings) != classes.counts.sum():
         raise ValueError(
             "`embeddings` must have the shape [N, D], with a row for each of "

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from tfdml._arguments import whole
+from tfdml._arrays import as_array
 from tfdml.batch_designs._design import BatchDesign
 from tfdml.neighbors import nearest_neighbors
 
@@ -65,7 +66,9 @@ class NeighborBatches(BatchDesign):
         distance: Callable[[np.ndarray, np.ndarray], Any] | None = None,
         seed: int = 0,
     ) -> None:
-        array = np.asarray(labels)
+        array = as_array("labels", labels)
+        if array.dtype.name == "bfloat16":
+            array = array.astype("float32")
         if not array.ndim or array.dtype.kind not in "fiub":
             raise ValueError(
                 "`labels` must be numbers of shape [N, ...]. "

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from tfdml._arguments import whole
+from tfdml._arrays import as_arrays, leaves
 from tfdml.batch_designs import BatchDesign
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 Data = Any
-"""An array, or a dict, tuple or list of arrays; or a function of positions."""
+"""An array-like, or a dict, tuple or list of them; or a function of positions."""
 
 
 class BatchSequence(keras.utils.PyDataset):
@@ -31,18 +32,19 @@ class BatchSequence(keras.utils.PyDataset):
 
     Args:
         design: Which images share a batch.
-        x: Inputs: an array `[N, ...]`, a dict, tuple or list of them (for a model of
-            several inputs), or a function that maps positions, int64 `[batch_size]`, to
-            the inputs of the batch (it reads files, say).
-        y: Labels, an array `[N, ...]` or several as for x. Without them a batch is
-            (x,), or, where x is a function, what it returns: (x, y), say, or (x, y,
-            sample weights).
+        x: Inputs: an array-like `[N, ...]` (of NumPy, pandas or a backend; rows count
+            by position, never by the index of a data frame), a dict, tuple or list of
+            them (for a model of several inputs), or a function that maps positions,
+            int64 `[batch_size]`, to the inputs of the batch (it reads files, say).
+        y: Labels, an array-like of numbers `[N, ...]` or several as for x. Without them
+            a batch is (x,), or, where x is a function, what it returns: (x, y), say, or
+            (x, y, sample weights).
         steps_per_epoch: Number of batches in an epoch; `None` for a pass.
         start_step: How many batches of the run are done already.
 
     Raises:
         ValueError: An argument is out of range, or an array has another length than
-            the design has images.
+            the design has images, or holds neither numbers nor (x alone) text.
 
     Example:
         >>> from tfdml.batch_designs import GroupBatches
@@ -202,22 +204,20 @@ def _gatherer(name: str, data: Data, images: int) -> Callable[[np.ndarray], Data
     """Return a function that takes the rows of a batch from the data."""
     if callable(data):
         return data
-    # A list of numbers is one array, a list of arrays is several.
-    if isinstance(data, list) and not any(hasattr(part, "shape") for part in data):
-        data = np.asarray(data)
-    for array in keras.tree.flatten(data):
-        shape = getattr(array, "shape", ())
-        if not shape or shape[0] != images:
+    arrays = as_arrays(name, data)
+    found = list(leaves(arrays))
+    for array in found or [np.zeros(0)]:
+        if array.shape[:1] != (images,):
             raise ValueError(
                 f"`{name}` must hold arrays of {images} rows, the images of the "
-                f"design, or be a function. Received: shape={tuple(shape)}."
+                f"design, or be a function. Received: shape={array.shape}."
             )
-        if name == "y" and np.asarray(array[:1]).dtype.kind in "USO":
+        if name == "y" and array.dtype.kind not in "iufbV":
             raise ValueError(
                 "`y` must hold numbers, which losses take: number the labels by "
                 f"`tfdml.batch_designs.encode_labels`. Received: dtype={array.dtype}."
             )
-    return lambda positions: keras.tree.map_structure(lambda a: a[positions], data)
+    return lambda positions: keras.tree.map_structure(lambda a: a[positions], arrays)
 
 
 def _without_lists(batch: Data) -> Data:

@@ -5,6 +5,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tfdml._arrays import as_array
+
 OutputType = Literal["float32", "float16", "int8"]
 """Type of the embeddings that an exported model answers with."""
 
@@ -85,7 +87,7 @@ def restore_embeddings(
         >>> restore_embeddings(steps, [0.01, 0.01]).round(3).tolist()
         [[1.0, 0.0], [0.5989999771118164, 0.8009999990463257]]
     """
-    rows = np.asarray(embedding)
+    rows = as_array("embedding", embedding)
     if rows.ndim != 2:
         raise ValueError(
             "`embedding` must have the shape [batch, dimension]. "

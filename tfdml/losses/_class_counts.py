@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from tfdml._arrays import as_array
 from tfdml._batches import is_traced
 from tfdml._row_order import ranks
 from tfdml._tensors import Tensor
@@ -29,13 +30,17 @@ class ClassCounts:
     def __init__(
         self, class_counts: Mapping[int, int] | Sequence[int] | np.ndarray
     ) -> None:
+        if hasattr(
+            class_counts, "to_dict"
+        ):  # pandas' `value_counts()`: the index names
+            class_counts = class_counts.to_dict()
         self._is_mapping = isinstance(class_counts, Mapping)
         if isinstance(class_counts, Mapping):
             order = sorted(class_counts)
             labels = np.array(order)
             numbers = np.array([class_counts[label] for label in order])
         else:
-            numbers = np.asarray(class_counts)
+            numbers = as_array("class_counts", class_counts)
             labels = np.arange(len(numbers)) if numbers.ndim else np.zeros(0, "int64")
         for name, values in (("labels", labels), ("numbers", numbers)):
             if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml._arguments import whole
+from tfdml._arrays import as_array
 
 
 def hubness(neighbors: ArrayLike, gallery: int) -> dict[str, float]:
@@ -64,7 +65,7 @@ def k_occurrences(neighbors: ArrayLike, gallery: int) -> NDArray[np.int64]:
         [2, 2, 2, 0]
     """
     gallery = whole("gallery", gallery)
-    found = np.asarray(neighbors)
+    found = as_array("neighbors", neighbors)
     if found.ndim != 2 or not found.size:
         raise ValueError(
             "`neighbors` must be [Q, k], at least one query and one neighbor. "
@@ -107,7 +108,7 @@ def hubness_of_occurrences(occurrences: ArrayLike) -> dict[str, float]:
         >>> hubness_of_occurrences([0, 1, 2])
         {'skewness': 0.0, 'anti_hubs': 0.3333333333333333, 'largest': 2.0, 'mean': 1.0}
     """
-    counts = np.asarray(occurrences)
+    counts = as_array("occurrences", occurrences)
     if counts.ndim != 1 or not counts.size:
         raise ValueError(
             "`occurrences` must be [gallery], at least one item. "

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml._arguments import whole
+from tfdml._arrays import as_array
 from tfdml._labels import class_codes
 from tfdml._wilson import score_interval
 
@@ -259,7 +260,7 @@ def _interval(means: NDArray[np.float64], confidence: float) -> tuple[float, flo
 def _checked(
     values: ArrayLike, groups: ArrayLike, name: str, *, most_axes: int = 1
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    numbers = np.asarray(values)
+    numbers = as_array(name, values)
     if numbers.dtype.kind not in "fiub" or not 1 <= numbers.ndim <= most_axes:
         raise ValueError(
             f"`{name}` must be real numbers [Q]. "

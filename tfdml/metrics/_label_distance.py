@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tfdml._arrays import as_array
 from tfdml._exact_search import Metric, PreparedGallery, leave_out, nearest_in
 from tfdml.metrics._comparisons import checked_ks
 from tfdml.metrics._results import QueryResults
@@ -156,7 +157,7 @@ def _checked_task(
 
 
 def _finite_labels(labels: Any, count: int) -> NDArray[Any]:
-    labels = np.asarray(labels)
+    labels = as_array("labels", labels)
     if labels.shape[:1] != (count,):
         raise ValueError(
             "`embeddings` must be [N, dimension] and `labels` [N, ...]. "

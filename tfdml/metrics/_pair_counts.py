@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tfdml._arrays import as_array
 from tfdml._embeddings import row_norms
 from tfdml._exact_search import leave_out
 from tfdml.metrics._task import RetrievalTask
@@ -144,7 +145,7 @@ def _unit_rows(task: RetrievalTask) -> NDArray[np.float64]:
 
 
 def _checked_thresholds(thresholds: ArrayLike) -> NDArray[np.float64]:
-    array = np.asarray(thresholds)
+    array = as_array("thresholds", thresholds)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iuf"):
         raise ValueError(f"`thresholds` must be numbers [T]. Received: {thresholds!r}.")
     unknown = np.flatnonzero(np.isnan(array))

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tfdml._arrays import as_array
 from tfdml.metrics._intervals import ratio_interval
 from tfdml.metrics._pair_counts import STEP, PairCounts, accepted_by_class, pair_counts
 from tfdml.metrics._task import RetrievalTask
@@ -260,7 +261,7 @@ def verification_metrics(
 
 
 def _checked_rates(false_accept_rates: Sequence[float]) -> list[float]:
-    rates = np.asarray(false_accept_rates)
+    rates = as_array("false_accept_rates", false_accept_rates)
     if rates.ndim != 1 or (rates.size and rates.dtype.kind not in "iuf"):
         raise ValueError(
             "`false_accept_rates` must be numbers in a sequence. "

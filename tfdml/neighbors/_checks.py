@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tfdml._arrays import as_array
 from tfdml._embeddings import as_embeddings
 
 
@@ -63,7 +64,7 @@ def check_exclude(
     """
     if exclude is None:
         return np.empty((queries, 0), np.int64)
-    rows = np.asarray(exclude)
+    rows = as_array("exclude", exclude)
     if rows.dtype.kind not in "iu" or rows.ndim > 2 or rows.shape[:1] != (queries,):
         raise ValueError(
             f"`exclude` must hold integers, [Q] or [Q, m], for the {queries} queries. "

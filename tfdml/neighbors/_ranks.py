@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tfdml._arrays import as_array
 from tfdml._embeddings import as_embeddings
 from tfdml._exact_search import (
     USUAL_LIMITS,
@@ -95,7 +96,7 @@ def positive_ranks(
 def _checked_positives(
     rows: ArrayLike, query: int, exclude: NDArray[np.int64], gallery: int
 ) -> NDArray[np.int64]:
-    array = np.asarray(rows)
+    array = as_array("positives", rows)
     if array.size == 0:
         return np.empty(0, np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":

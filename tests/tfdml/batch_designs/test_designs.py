@@ -90,11 +90,15 @@ def test_other_processes_draw_the_same():
 def test_labels_may_be_integers_of_any_size_or_strings(make):
     numbers, _ = encode_labels(NAMES)
     expected = make(numbers).batches(1)
-    for labels in (NAMES, NAMES.tolist(), NAMES.astype(object), 2**40 * numbers - 7):
+    alike = (NAMES.tolist(), NAMES.astype(object), NAMES[:, None], numbers * 1.0)
+    for labels in (NAMES, *alike, 2**40 * numbers - 7):
         np.testing.assert_array_equal(make(labels).batches(1), expected)
-    for wrong in (LABELS + 0.5, LABELS[:, None], [], 3, np.array([1, "a"], object)):
-        with pytest.raises(ValueError, match=r"`labels` must be integers or strings"):
+    missing = np.where(LABELS[0] == LABELS, np.nan, LABELS)
+    for wrong in (LABELS + 0.5, missing, np.eye(3), 3, np.array([1, "a"], object)):
+        with pytest.raises(ValueError, match=r"`labels` must (hold|have|not have) "):
             make(wrong)
+    with pytest.raises(ValueError, match=r"must .*Received"):
+        make([])
 
 
 def test_encoded_labels_give_the_names_again():

@@ -15,6 +15,7 @@ from tfdml.batch_designs import (
 )
 from tfdml.losses import TopKPrecisionLoss, WeightedContrastiveLoss
 
+pandas = pytest.importorskip("pandas")
 pytestmark = pytest.mark.backend
 tensorflow_only = pytest.mark.skipif(BACKEND != "tensorflow", reason="uses tf.data")
 
@@ -94,6 +95,21 @@ def test_positions_say_which_images_a_batch_has():
     np.testing.assert_array_equal(sequence[0][0][:, 0], sequence.positions(4))
 
 
+def _read_only(array):
+    array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+def _words(positions):
+    return np.array([f"word {i}" for i in positions])
+
+
+def _shuffled(kind):
+    """Return 17, 16, ... 0 with an index that says otherwise, as after a shuffle."""
+    return kind(np.arange(18)[::-1], index=np.roll(np.arange(18), 5))
+
+
 def sources():
     """Inputs of every kind, and what a batch of them is, given the positions."""
     return {
@@ -105,6 +121,19 @@ def sources():
         "tuple": ((IMAGES, LABELS), lambda i: (IMAGES[i], LABELS[i])),
         "list": ([IMAGES, LABELS], lambda i: [IMAGES[i], LABELS[i]]),
         "numbers": (list(range(18)), lambda i: i),
+        "tuple of numbers": (tuple(range(18)), lambda i: i),
+        "NumPy's numbers": (list(np.arange(18)), lambda i: i),
+        "tensor": (keras.ops.convert_to_tensor(IMAGES), lambda i: IMAGES[i]),
+        "memoryview": (memoryview(IMAGES), lambda i: IMAGES[i]),
+        "read-only": (_read_only(IMAGES), lambda i: IMAGES[i]),
+        "strided": (IMAGES[::-1, ::-1], lambda i: IMAGES[::-1][i]),
+        "text": (np.array([f"word {i}" for i in range(18)]), _words),
+        "shuffled column": (_shuffled(pandas.Series), lambda i: 17 - i),
+        "shuffled frame": (_shuffled(pandas.DataFrame), lambda i: 17 - i[:, None]),
+        "frames": (
+            {"left": _shuffled(pandas.DataFrame), "right": IMAGES},
+            lambda i: {"left": 17 - i[:, None], "right": IMAGES[i]},
+        ),
         "function": (lambda i: IMAGES[i] + 1, lambda i: IMAGES[i] + 1),
     }
 
@@ -122,6 +151,31 @@ def test_inputs_keep_their_structure(kind):
     np.testing.assert_array_equal(labels, LABELS[positions])
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pandas.Series(LABELS, index=np.roll(np.arange(18), 7)),
+        pandas.Series(LABELS, index=np.roll(np.arange(18), 7), dtype="category"),
+        pandas.Series(LABELS, index=[f"row {i}" for i in range(18)]),
+        pandas.DataFrame({"label": LABELS}, index=np.arange(18)[::-1]),
+        LABELS.tolist(),
+        tuple(LABELS.tolist()),
+        LABELS.astype("float32"),
+        keras.ops.convert_to_tensor(LABELS),
+        LABELS[:, None],
+    ],
+    ids=lambda labels: type(labels).__name__,
+)
+def test_labels_of_every_kind_reach_their_images(labels):
+    design = GroupBatches(labels, 2, 2, seed=1)
+    np.testing.assert_array_equal(design.batches(0), DESIGN.batches(0))
+    _, given = BatchSequence(design, IMAGES, labels)[0]
+    np.testing.assert_array_equal(np.ravel(given), LABELS[run(1)[0]])
+    if BACKEND == "tensorflow":
+        _, given = next(iter(gathered_dataset(design, IMAGES, labels)))
+        np.testing.assert_array_equal(np.ravel(given), LABELS[run(1)[0]])
+
+
 @tensorflow_only
 @pytest.mark.parametrize("kind", sources())
 def test_dataset_gives_what_the_sequence_gives(kind):
@@ -131,6 +185,8 @@ def test_dataset_gives_what_the_sequence_gives(kind):
     for index, batch in enumerate(dataset.take(7)):
         left, right = keras.tree.flatten(batch), keras.tree.flatten(sequence[index])
         for a, b in zip(left, right, strict=True):
+            if kind == "text" and a.dtype == "string":
+                a, b = a.numpy().astype("U9"), b.astype("U9")
             np.testing.assert_array_equal(a, b)
             assert a.dtype == b.dtype
     assert {type(part) for part in dataset.element_spec} <= {dict, tuple} | {
@@ -191,6 +247,11 @@ def test_fit_goes_on_through_a_dataset_from_epoch_to_epoch():
         ({"x": (IMAGES, 3)}, r"`x` must .*18 rows.*\(\)"),
         ({"y": LABELS[:4]}, r"`y` must hold arrays of 18 rows.*\(4,\)"),
         ({"y": LABELS.astype(str)}, r"`y` must hold numbers.*encode_labels.*<U"),
+        ({"y": [None] * 18}, r"`y` must hold numbers or text.*NoneType"),
+        ({"x": [{}] * 18}, r"`x` must hold arrays of 18 rows"),
+        ({"x": iter(IMAGES)}, r"`x` must be an array or a sequence.*iterator"),
+        ({"x": [[1], [1, 2]] * 9}, r"`x` must be an array: .*inhomogeneous"),
+        ({"x": np.ma.masked_less(IMAGES, 1)}, r"`x` .* missing values.*row 0"),
         ({"steps_per_epoch": 0}, r"`steps_per_epoch` .* 1.*=0"),
         ({"start_step": -1}, r"`start_step` .* 0.*=-1"),
     ],

@@ -203,8 +203,8 @@ def test_metrics_of_many_items_do_not_overflow():
     [
         ([], [], "`clusters` must hold at least one item"),
         ([0, 1], [0], r"`labels` must have the shape \[2\].*\(1,\)"),
-        ([0.0, 1.0], [0, 1], "`clusters` must hold integers or strings.*float"),
-        ([0, 1], [[0], [1]], r"`labels` must have the shape \[2\]"),
+        ([0.5, 1.0], [0, 1], "`clusters` must hold whole numbers or strings.*0.5"),
+        ([0, 1], [[0, 1], [1, 0]], r"`labels` must have the shape \[2\]"),
     ],
 )
 def test_bad_clusters_and_labels_are_refused(clusters, labels, message):

@@ -228,7 +228,7 @@ SOME = {"embeddings": np.eye(3) + 1, "labels": [0, 0, 1], "ks": [1]}
 @refusals(
     ("labels", [0, 1, 2], "must hold some label twice: each class has one item"),
     ("labels", [0, 0], "must have the shape [3]. Received: shape=(2,)"),
-    ("labels", [0.0, 0.0, 1.0], "must hold integers or strings"),
+    ("labels", [0.0, 0.5, 1.0], "must hold whole numbers or strings"),
     ("labels", None, "must be given"),
     ("ks", [3], "must be from 1 to 2"),
     ("ks", [0], "must be a whole number of at least 1. Received: ks=0"),

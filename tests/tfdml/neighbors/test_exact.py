@@ -319,7 +319,7 @@ VALID = {"queries": np.eye(2), "gallery": np.eye(2), "k": 1}
     ("queries", [[1j, 1.0]], "must hold real numbers. Received: dtype=complex128"),
     ("queries", [["a", "b"]], "must hold real numbers"),
     ("queries", [[True, False]], "must hold real numbers. Received: dtype=bool"),
-    ("queries", [[1.0], [1.0, 2.0]], "must be an array [rows, D]"),
+    ("queries", [[1.0], [1.0, 2.0]], "must be an array: "),
     ("gallery", [[1, 1], [np.nan, 0]], "must be finite in float32"),
     ("k", 0, "must be from 1 to 2"),
     ("k", -1, "must be from 1 to 2"),
