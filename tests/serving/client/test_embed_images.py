@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -26,10 +27,17 @@ PATHS = sorted(f"{name}/{shade}.png" for name in PURE for shade in SHADES)
 
 
 @pytest.fixture(scope="module")
-def endpoint_url(tmp_path_factory):
-    model = tmp_path_factory.mktemp("models") / "colors"
-    write_color_model(model / "1")
-    with serve_model(model) as url:
+def models(tmp_path_factory):
+    """The folders of the model `colors` and of a `tinted` one. Not to be changed."""
+    folder = tmp_path_factory.mktemp("models")
+    write_color_model(folder / "colors" / "1")
+    write_color_model(folder / "tinted" / "1", tint=(1, 0.5, 0.5))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def endpoint_url(models):
+    with serve_model(models / "colors") as url:
         yield url
 
 
@@ -114,9 +122,9 @@ def test_folder_of_nothing_readable_is_refused(tmp_path, file, endpoint_url):
     assert not file.exists()
 
 
-def test_endpoint_that_goes_away_loses_nothing(images, file, tmp_path, monkeypatch):
-    model = tmp_path / "colors"
-    write_color_model(model / "1")
+def test_endpoint_that_goes_away_loses_nothing(
+    images, file, models, endpoint_url, monkeypatch
+):
     stop = []
 
     def add_and_stop(journal, embedding):
@@ -127,7 +135,7 @@ def test_endpoint_that_goes_away_loses_nothing(images, file, tmp_path, monkeypat
     add = Journal.add
     monkeypatch.setattr(Journal, "add", add_and_stop)
     with contextlib.ExitStack() as stack:
-        url = stack.enter_context(serve_model(model))
+        url = stack.enter_context(serve_model(models / "colors"))
         stop.append(stack)
         with pytest.raises(EndpointError, match="cannot be reached"):
             embed(
@@ -139,48 +147,43 @@ def test_endpoint_that_goes_away_loses_nothing(images, file, tmp_path, monkeypat
                 retries=Retries(count=0),
             )
     monkeypatch.undo()
-    with serve_model(model) as url:
-        report = embed(images, file, url)
+    report = embed(images, file, endpoint_url)
     assert 3 <= report.resumed < 9
-    with np.load(file) as data, serve_model(model) as url:
-        with EndpointClient(url) as client:
-            rows = client.embed([images / path for path in PATHS])
+    with np.load(file) as data, EndpointClient(endpoint_url) as client:
+        rows = client.embed([images / path for path in PATHS])
         np.testing.assert_allclose(data["embeddings"], rows, atol=1e-6)
 
 
-def test_images_of_another_version_are_not_mixed_in(images, file, tmp_path):
-    model = tmp_path / "colors"
-    write_color_model(model / "1")
+def test_images_of_another_version_are_not_mixed_in(
+    images, file, models, endpoint_url, tmp_path
+):
     (images / "green" / "notes.png").write_text("no image")
-    with serve_model(model) as url, pytest.raises(UnreadableImageError):
-        embed(images, file, url)
-    write_color_model(model / "2", tint=(1, 0.5, 0.5))
+    with pytest.raises(UnreadableImageError):
+        embed(images, file, endpoint_url)
+    shutil.copytree(models / "tinted" / "1", tmp_path / "colors" / "2")
     with (
-        serve_model(model) as url,
+        serve_model(tmp_path / "colors") as url,
         pytest.raises(ValueError, match=r"another model\. Delete it"),
     ):
         embed(images, file, url, skip_unreadable=True)
 
 
 def test_model_that_was_replaced_under_its_version_is_not_mixed_in(
-    images, file, tmp_path
+    images, file, models, endpoint_url, tmp_path
 ):
-    model = tmp_path / "colors"
-    write_color_model(model / "1")
     (images / "green" / "notes.png").write_text("no image")
-    with serve_model(model) as url, pytest.raises(UnreadableImageError):
-        embed(images, file, url)
+    with pytest.raises(UnreadableImageError):
+        embed(images, file, endpoint_url)
     partial = file.with_name("embeddings.npz.partial")
     before = partial.read_bytes()
-    write_color_model(tmp_path / "replaced" / "colors" / "1", tint=(1, 0.5, 0.5))
+    shutil.copytree(models / "tinted" / "1", tmp_path / "colors" / "1")
     with (
-        serve_model(tmp_path / "replaced" / "colors") as url,
+        serve_model(tmp_path / "colors") as url,
         pytest.raises(ValueError, match=r"partial holds.*another model.*Delete it"),
     ):
         embed(images, file, url, skip_unreadable=True)
     assert partial.read_bytes() == before
-    with serve_model(model) as url:
-        assert embed(images, file, url, skip_unreadable=True).resumed
+    assert embed(images, file, endpoint_url, skip_unreadable=True).resumed
 
 
 @pytest.mark.parametrize("how", ["content", "size", "gone", "left out"])

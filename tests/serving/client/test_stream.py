@@ -1,6 +1,7 @@
 """Long lists through several requests at one time: order, memory, errors."""
 
 import itertools
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -144,9 +145,14 @@ def test_nothing_gives_nothing():
 
 
 @pytest.fixture(scope="module")
-def endpoint_url(tmp_path_factory):
-    model = tmp_path_factory.mktemp("models") / "colors"
-    write_color_model(model / "1")
+def model(tmp_path_factory):
+    base_path = tmp_path_factory.mktemp("models") / "colors"
+    write_color_model(base_path / "1")
+    return base_path
+
+
+@pytest.fixture(scope="module")
+def endpoint_url(model):
     with serve_model(model) as url:
         yield url
 
@@ -226,7 +232,7 @@ def test_batch_of_nothing_but_unreadable_images_is_not_sent(client, folder):
     assert len(told) == 1
 
 
-def test_folder_is_embedded_in_the_order_of_its_paths(client, folder, capsys):
+def test_folder_is_embedded_in_the_order_of_its_paths(client, folder):
     found = client.embed_folder(folder, skip_unreadable=True)
     expected = [
         f"{color}/{shade}.png" for color in ("blue", "green", "red") for shade in SHADES
@@ -235,12 +241,18 @@ def test_folder_is_embedded_in_the_order_of_its_paths(client, folder, capsys):
     assert set(found.skipped) == {"green/notes.png", "red/gone.png"}
     rows = client.embed([folder / path for path in found.paths])
     np.testing.assert_allclose(found.embeddings, rows, atol=1e-6)
-    assert "11/11" in capsys.readouterr().err
 
 
-def test_progress_bar_can_be_left_out(client, folder, capsys):
-    client.embed_folder(folder, skip_unreadable=True, progress=False)
-    assert capsys.readouterr().err == ""
+@pytest.mark.parametrize(
+    ("is_terminal", "progress", "is_shown"),
+    [(True, True, True), (True, False, False), (False, True, False)],
+)
+def test_progress_is_shown_in_a_terminal_unless_left_out(
+    client, folder, capsys, monkeypatch, is_terminal, progress, is_shown
+):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    client.embed_folder(folder, skip_unreadable=True, progress=progress)
+    assert ("11/11" in capsys.readouterr().err) is is_shown
 
 
 def test_unreadable_image_ends_a_folder(client, folder):
@@ -254,9 +266,7 @@ def test_folder_of_nothing_readable_has_no_rows(client, tmp_path):
     assert found.embeddings.shape == (0, DIMENSION)
 
 
-def test_endpoint_that_is_gone_ends_a_stream(tmp_path):
-    model = tmp_path / "colors"
-    write_color_model(model / "1")
+def test_endpoint_that_is_gone_ends_a_stream(model, tmp_path):
     file = write_image(tmp_path / "a.png", (1, 2, 3))
     with serve_model(model) as url:
         client = EndpointClient(url, retries=Retries(count=0))

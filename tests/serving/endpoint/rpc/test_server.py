@@ -1,8 +1,6 @@
 """Limits, health, start and stop of the gRPC server, over a real socket."""
 
 import queue
-import subprocess
-import sys
 import threading
 from concurrent.futures import CancelledError
 
@@ -277,10 +275,3 @@ class TestStart:
             port = int(stubs.server.address.rpartition(":")[2])
             with pytest.raises(PortInUseError):
                 grpc_server(ServedModels(), port=port)
-
-    def test_import_does_not_load_tensorflow(self):
-        script = (
-            "import serving.endpoint.rpc.server, serving.endpoint.rpc.services, sys; "
-            "assert 'tensorflow' not in sys.modules"
-        )
-        subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
