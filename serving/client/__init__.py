@@ -4,12 +4,13 @@ from serving.client.credentials import Credentials
 from serving.client.endpoint_client import EndpointClient
 from serving.client.images import FolderEmbeddings, ImageSource, Unreadable
 from serving.client.metadata import ModelMetadata
-from serving.client.retries import EndpointError, Retries
+from serving.client.retries import EndpointError, Failure, Retries
 
 __all__ = [
     "Credentials",
     "EndpointClient",
     "EndpointError",
+    "Failure",
     "FolderEmbeddings",
     "ImageSource",
     "ModelMetadata",

@@ -154,10 +154,10 @@ def _client_of_one_version(
     with EndpointClient(
         url, batch_size=batch_size, retries=retries, credentials=credentials
     ) as client:
-        version = client.metadata().version
-        if version is None:
+        model = client.metadata()
+        if model.version is None:
             raise EndpointError(f"{url} does not report the version of its model.")
-        with client.at_version(version) as pinned:
+        with client.at_version(model.version, fingerprint=model.fingerprint) as pinned:
             yield pinned
 
 

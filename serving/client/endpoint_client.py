@@ -8,6 +8,7 @@ allows) before it is sent: the exported graph cannot see an EXIF orientation.
 
 import contextlib
 import functools
+import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -26,7 +27,7 @@ from serving.client.images import (
 from serving.client.metadata import ModelMetadata
 from serving.client.remote_model import Connection, RemoteModel
 from serving.client.rest import RestConnection
-from serving.client.retries import Retries, Waits
+from serving.client.retries import EndpointError, Failure, Retries, Waits
 from serving.client.stream import in_order
 from tfdml.images import UnreadableImageError, list_images
 
@@ -53,9 +54,16 @@ class EndpointClient:
         max_pixels: Width times height above which an image is refused.
         retries: How often and how long a request is made again.
         credentials: Token and certificates, where the endpoint asks for them.
+        fingerprint: SHA-256 of the graph and weights that the model must have, as
+            `metadata` returns it and an index holds it; every answer is checked where
+            the endpoint tells it. None for any model.
         gzip_requests: Compress what is sent, REST only. It takes off what base64 adds,
             a quarter of the body, and costs both sides processor time, so that only a
             slow network is worth it. gRPC needs no base64 in the first place.
+
+    Attributes:
+        url: The address.
+        names_version: Whether the address names a version or a label.
 
     Raises:
         ValueError: An argument is out of its range, or `url` is not the address of
@@ -72,10 +80,12 @@ class EndpointClient:
         max_pixels: int = 100_000_000,
         retries: Retries | None = None,
         credentials: Credentials | None = None,
+        fingerprint: str | None = None,
         gzip_requests: bool = False,
     ) -> None:
         address = parse_address(url)
         self.url = address.url
+        self.names_version = address.version is not None or address.label is not None
         if not timeout > 0:
             raise ValueError(f"`timeout` must be above 0. Received: timeout={timeout}.")
         _check_at_least_1("batch_size", batch_size)
@@ -90,6 +100,7 @@ class EndpointClient:
         self._retries = Retries() if retries is None else retries
         self._credentials = Credentials() if credentials is None else credentials
         self._credentials.check(address)
+        self._fingerprint = fingerprint
         self._gzip_requests = gzip_requests
         self._waits = Waits()
         connection: Connection
@@ -106,7 +117,9 @@ class EndpointClient:
                 credentials=self._credentials,
                 gzip_requests=gzip_requests,
             )
-        self._model = RemoteModel(self.url, connection, self._retries, max_pixels)
+        self._model = RemoteModel(
+            self.url, connection, self._retries, max_pixels, fingerprint
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
@@ -122,8 +135,14 @@ class EndpointClient:
         self._waits.end()
         self._model.connection.close()
 
-    def at_version(self, version: int) -> Self:
-        """Return a client of one version of the same model, with the same settings."""
+    def at_version(self, version: int, *, fingerprint: str | None = None) -> Self:
+        """Return a client of one version of the same model, with the same settings.
+
+        Args:
+            version: Number of the version.
+            fingerprint: As for the client itself; that of this client is not taken
+                over, because it belongs to another version.
+        """
         return type(self)(
             at_version(self.url, version),
             timeout=self._timeout,
@@ -131,19 +150,33 @@ class EndpointClient:
             max_pixels=self._max_pixels,
             retries=self._retries,
             credentials=self._credentials,
+            fingerprint=fingerprint,
             gzip_requests=self._gzip_requests,
         )
 
     def metadata(self) -> ModelMetadata:
-        """Return what the endpoint says about its model; asked once, then kept.
+        """Return what the endpoint says about its model; kept until that changes.
 
         Raises:
             EndpointError: The endpoint did not answer, or answered something else.
         """
         return self._model.metadata(self._waits)
 
+    def description(self) -> dict[str, Any] | None:
+        """Return the description that the model has of itself, see docs/export.md.
+
+        Returns:
+            Its members; None for a model without a description.
+
+        Raises:
+            EndpointError: The endpoint did not answer, or answered something else.
+        """
+        if not self.metadata().is_described:
+            return None
+        return self._model.description(self._waits)
+
     def embed(self, images: Sequence[ImageSource]) -> np.ndarray:
-        """Embed images.
+        """Embed images; all embeddings come from one model.
 
         Args:
             images: Paths of image files, their encoded bytes, or their
@@ -158,12 +191,22 @@ class EndpointClient:
             EndpointError: The endpoint did not answer, or not with embeddings.
         """
         check_is_list(images)
-        dimension = self.metadata().dimension
+        try:
+            return self._embed_by_one_model(images)
+        except EndpointError as error:
+            is_fixed = self._fingerprint is not None
+            if is_fixed or error.failure is not Failure.OTHER_MODEL:
+                raise
+        # A new version came up meanwhile: that one embeds all of them.
+        return self._embed_by_one_model(images)
+
+    def _embed_by_one_model(self, images: Sequence[ImageSource]) -> np.ndarray:
+        model = self.metadata()
         if not len(images):
-            return np.zeros((0, dimension or 0), np.float32)
+            return np.zeros((0, model.dimension or 0), np.float32)
         waits = self._waits
         prepared = (self._model.prepare(image, waits) for image in images)
-        return self._model.embed(prepared, self._batch_size, waits)
+        return self._model.embed(prepared, self._batch_size, waits, model)
 
     def embed_stream(
         self,
@@ -175,7 +218,9 @@ class EndpointClient:
     ) -> Generator[tuple[ImageSource, np.ndarray]]:
         """Embed any number of images, with several requests under way at one time.
 
-        Images are read and prepared in the threads that send them. Of a long list no
+        All embeddings come from one model: a stream ends with an error where the
+        endpoint tells that another one answers. Images are read and prepared in the
+        threads that send them. Of a long list no
         more is in memory than `concurrency` batches of prepared images. A stream that
         is closed or fails waits for the requests that are under way, but makes none of
         them again.
@@ -210,6 +255,7 @@ class EndpointClient:
                 self._embed_readable,
                 batch_size=batch_size,
                 waits=waits,
+                begun=_Begun(self._model),
                 is_lenient=on_unreadable is not None,
             ),
             images,
@@ -301,6 +347,7 @@ class EndpointClient:
         *,
         batch_size: int,
         waits: Waits,
+        begun: "_Begun",
         is_lenient: bool,
     ) -> list[tuple[ImageSource, np.ndarray | Unreadable]]:
         """Embed a batch; an image that cannot be read has the reason in its place.
@@ -317,12 +364,30 @@ class EndpointClient:
                 results.append(error)
                 if not is_lenient:
                     break
-        embed = self._model.embed
-        rows = iter(embed(prepared, batch_size, waits) if prepared else ())
+        rows: Iterable[np.ndarray] = ()
+        if prepared:
+            model = begun.model(waits)
+            rows = self._model.embed(prepared, batch_size, waits, model)
+        rows = iter(rows)
         return [
             (image, next(rows) if result is None else result)
             for image, result in zip(images, results, strict=False)
         ]
+
+
+class _Begun:
+    """Knows the model with which a stream began, once a thread has asked for it."""
+
+    def __init__(self, model: RemoteModel) -> None:
+        self._remote = model
+        self._lock = threading.Lock()
+        self._model: ModelMetadata | None = None
+
+    def model(self, waits: Waits) -> ModelMetadata:
+        with self._lock:
+            if self._model is None:
+                self._model = self._remote.metadata(waits)
+            return self._model
 
 
 def _check_at_least_1(name: str, value: int) -> None:

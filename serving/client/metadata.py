@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfdml.images import View
+from tfdml.model_version import DESCRIBE
 
 OUTPUT = "embedding"
 """Name of the output that is taken of several."""
@@ -11,7 +12,18 @@ OUTPUT = "embedding"
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """What the endpoint says about its model; None where it does not say."""
+    """What the endpoint says about its model; None where it does not say.
+
+    Attributes:
+        name: Name of the model.
+        version: Number of its version.
+        image_size: Side of the square that the network sees, in pixels.
+        dimension: Length of an embedding.
+        view: What it sees of an image.
+        input_name: Name of the input that takes encoded images.
+        is_described: Whether it can be asked for its description.
+        fingerprint: SHA-256 of its graph and weights.
+    """
 
     name: str
     version: int | None
@@ -19,6 +31,8 @@ class ModelMetadata:
     dimension: int | None
     view: View | None
     input_name: str
+    is_described: bool = False
+    fingerprint: str | None = None
 
 
 def parse_metadata(reply: dict[str, Any]) -> ModelMetadata:
@@ -54,6 +68,7 @@ def parse_metadata(reply: dict[str, Any]) -> ModelMetadata:
         dimension=output[1] if len(output) == 2 else None,
         view=None if size is None else View.of_signatures(signatures, size),
         input_name=next(iter(inputs)),
+        is_described=DESCRIBE in signatures,
     )
 
 

@@ -2,25 +2,31 @@
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from serving.client.images import ImageSource, read_pixels
 from serving.client.metadata import ModelMetadata, parse_metadata
-from serving.client.retries import EndpointError, Retries, Waits, ask
+from serving.client.reply import Reply
+from serving.client.retries import EndpointError, Failure, Retries, Waits, ask
 from serving.client.rows import rows_of, split
 from tfdml.images import encode_png
+from tfdml.model_version import parse_description
 
 
 class Connection(Protocol):
     """One protocol. Metadata are TF Serving's JSON, predictions rows or dicts."""
 
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> Reply[dict[str, Any]]:
         """Return TF Serving's metadata, as its JSON."""
 
-    def predict(self, input_name: str, encoded: Sequence[bytes]) -> list[Any]:
+    def predict(self, input_name: str, encoded: Sequence[bytes]) -> Reply[list[Any]]:
         """Return one prediction per encoded image."""
+
+    def describe(self) -> str:
+        """Return the text with which the model describes itself."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -34,31 +40,44 @@ class RemoteModel:
         connection: The way to it.
         retries: How often and how long a request is made again.
         max_pixels: Width times height above which an image is refused.
+        fingerprint: That the model must have; None for any model.
 
     Each method raises an `EndpointError` if the endpoint did not answer, or not as an
     embedder does; its `waits` can be ended early.
     """
 
     def __init__(
-        self, url: str, connection: Connection, retries: Retries, max_pixels: int
+        self,
+        url: str,
+        connection: Connection,
+        retries: Retries,
+        max_pixels: int,
+        fingerprint: str | None,
     ) -> None:
         self.connection = connection
         self._url = url
         self._retries = retries
         self._max_pixels = max_pixels
+        self._fingerprint = fingerprint
         self._metadata: ModelMetadata | None = None
         self._asking_metadata = threading.Lock()
 
     def metadata(self, waits: Waits) -> ModelMetadata:
-        """Return what the endpoint says about the model; asked once, then kept."""
+        """Return what the endpoint says about the model; kept until it changes."""
         with self._asking_metadata:
             if self._metadata is None:
-                reply = self._ask(self.connection.metadata, waits)
-                try:
-                    self._metadata = parse_metadata(reply)
-                except ValueError as error:
-                    raise self._wrong_reply(str(error)) from error
+                found = self._asked_metadata(waits)
+                self._check_fingerprint(found.fingerprint, self._fingerprint)
+                self._metadata = found
             return self._metadata
+
+    def description(self, waits: Waits) -> dict[str, Any]:
+        """Return the description that the model has of itself."""
+        text = self._ask(self.connection.describe, waits)
+        try:
+            return parse_description(text)
+        except ValueError as error:
+            raise self._wrong_reply(str(error)) from error
 
     def prepare(self, image: ImageSource, waits: Waits) -> bytes:
         """Return an image in the form that is sent: a PNG, reduced to the view.
@@ -71,7 +90,11 @@ class RemoteModel:
         return encode_png(pixels if view is None else view.reduced(pixels))
 
     def embed(
-        self, prepared: Iterable[bytes], batch_size: int, waits: Waits
+        self,
+        prepared: Iterable[bytes],
+        batch_size: int,
+        waits: Waits,
+        model: ModelMetadata,
     ) -> np.ndarray:
         """Embed prepared images, at least one.
 
@@ -79,26 +102,77 @@ class RemoteModel:
             prepared: As `prepare` returned them.
             batch_size: Most images in one request, at least 1.
             waits: The waits between attempts.
+            model: The model that all embeddings must come from.
 
         Returns:
             float32 `[count, dimension]`.
         """
-        dimension = self.metadata(waits).dimension
-        rows = [self._predict(part, waits) for part in split(prepared, batch_size)]
+        rows = [
+            self._predict(part, waits, model) for part in split(prepared, batch_size)
+        ]
         widths = {len(row) for part in rows for row in part}
-        if len(widths) > 1 or dimension not in (None, *widths):
+        if len(widths) > 1 or model.dimension not in (None, *widths):
             raise self._wrong_reply(
-                f"embeddings of length {sorted(widths)}, the model says {dimension}"
+                f"embeddings of length {sorted(widths)}, the model says "
+                f"{model.dimension}"
             )
         return np.concatenate(rows)
 
-    def _predict(self, encoded: list[bytes], waits: Waits) -> np.ndarray:
-        name = self.metadata(waits).input_name
-        predictions = self._ask(lambda: self.connection.predict(name, encoded), waits)
+    def _predict(
+        self, encoded: list[bytes], waits: Waits, model: ModelMetadata
+    ) -> np.ndarray:
+        predictions, told = self._ask(
+            lambda: self.connection.predict(model.input_name, encoded), waits
+        )
+        if told is None and self._fingerprint is not None and model.is_described:
+            # Asked after the embeddings: whatever replaced the model before them is
+            # there now.
+            told = self._described_fingerprint(waits)
+        try:
+            self._check_fingerprint(told, self._fingerprint or model.fingerprint)
+        except EndpointError:
+            with self._asking_metadata:
+                self._metadata = None  # which is that of the model before
+            raise
         try:
             return rows_of(predictions)
         except ValueError as error:
             raise self._wrong_reply(str(error)) from error
+
+    def _asked_metadata(self, waits: Waits) -> ModelMetadata:
+        reply, told = self._ask(self.connection.metadata, waits)
+        try:
+            found = parse_metadata(reply)
+        except ValueError as error:
+            raise self._wrong_reply(str(error)) from error
+        if told is None and found.is_described:
+            try:
+                told = self._described_fingerprint(waits)
+            except EndpointError as error:
+                has_answered = error.failure in (Failure.REFUSED, Failure.UNEXPECTED)
+                if self._fingerprint is not None or not has_answered:
+                    raise
+        return replace(found, fingerprint=told)
+
+    def _described_fingerprint(self, waits: Waits) -> str | None:
+        told = self.description(waits).get("fingerprint")
+        return told if isinstance(told, str) else None
+
+    def _check_fingerprint(self, told: str | None, wanted: str | None) -> None:
+        """Check that an answer comes from the model that is wanted, if both are known.
+
+        Raises:
+            EndpointError: It comes from another.
+        """
+        if None in (told, wanted) or told == wanted:
+            return
+        raise EndpointError(
+            f"The embedding endpoint {self._url} answers with another model than "
+            f"before: the fingerprint of its graph and weights must be {wanted}. "
+            f"Received: {told}. Embeddings of two models cannot be compared. Serve the "
+            "former model, or begin again with this one.",
+            failure=Failure.OTHER_MODEL,
+        )
 
     def _ask(self, attempt: Callable[[], Any], waits: Waits) -> Any:
         return ask(attempt, self._retries, wait=waits.wait)

@@ -13,7 +13,9 @@ import httpx
 
 from serving.client.address import ModelAddress
 from serving.client.credentials import Credentials, refused_certificate
-from serving.client.retries import EndpointError
+from serving.client.reply import FINGERPRINT, Reply
+from serving.client.retries import EndpointError, Failure
+from tfdml.model_version import DESCRIBE
 
 _MAY_PASS = (429, 503)
 _NOT_CONNECTED = (httpx.NetworkError, httpx.RemoteProtocolError)
@@ -55,7 +57,7 @@ class RestConnection:
         """Close the connections."""
         self._http.close()
 
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> Reply[dict[str, Any]]:
         """Return TF Serving's metadata, as its JSON.
 
         Raises:
@@ -63,7 +65,7 @@ class RestConnection:
         """
         return self._request("GET", "/metadata")
 
-    def predict(self, input_name: str, encoded: Sequence[bytes]) -> list[Any]:
+    def predict(self, input_name: str, encoded: Sequence[bytes]) -> Reply[list[Any]]:
         """Send encoded images to the signature `serving_default`.
 
         Args:
@@ -78,16 +80,31 @@ class RestConnection:
                 image.
         """
         instances = [{"b64": base64.b64encode(item).decode()} for item in encoded]
-        reply = self._request("POST", ":predict", {"instances": instances})
+        return self._predictions({"instances": instances}, len(encoded))
+
+    def describe(self) -> str:
+        """Return the text with which the model describes itself.
+
+        Raises:
+            EndpointError: As `predict`; a model without a description refuses.
+        """
+        body = {"signature_name": DESCRIBE, "instances": [""]}
+        (text,) = self._predictions(body, 1).content
+        return str(text)
+
+    def _predictions(self, body: object, count: int) -> Reply[list[Any]]:
+        reply, fingerprint = self._request("POST", ":predict", body)
         predictions = reply.get("predictions")
-        if not isinstance(predictions, list) or len(predictions) != len(encoded):
+        if not isinstance(predictions, list) or len(predictions) != count:
             raise self._unexpected(
-                f"there must be {len(encoded)} `predictions`, there are "
+                f"there must be {count} `predictions`, there are "
                 f"{len(predictions) if isinstance(predictions, list) else 'none'}"
             )
-        return predictions
+        return Reply(predictions, fingerprint)
 
-    def _request(self, method: str, suffix: str, body: object = None) -> dict[str, Any]:
+    def _request(
+        self, method: str, suffix: str, body: object = None
+    ) -> Reply[dict[str, Any]]:
         response = self._send(method, suffix, body)
         try:
             reply = response.json()
@@ -98,13 +115,14 @@ class RestConnection:
             raise EndpointError(
                 f"The embedding endpoint {self._url} refused the request with status "
                 f"{response.status_code}: {stated or response.reason_phrase}",
+                failure=Failure.REFUSED,
                 status=response.status_code,
                 may_pass=response.status_code in _MAY_PASS,
                 retry_after=_retry_after(response.headers.get("retry-after")),
             )
         if not isinstance(reply, dict):
             raise self._unexpected("the reply is not a JSON object")
-        return reply
+        return Reply(reply, response.headers.get(FINGERPRINT))
 
     def _send(self, method: str, suffix: str, body: object) -> httpx.Response:
         headers, content = {}, None
@@ -139,6 +157,7 @@ class RestConnection:
             raise EndpointError(
                 f"The embedding endpoint {self._url} cannot be reached ({error}). "
                 "Is it running? `python -m serving run` starts one.",
+                failure=Failure.UNREACHABLE,
                 may_pass=isinstance(error, _NOT_CONNECTED) and not has_answered,
             ) from error
         return response
@@ -147,6 +166,7 @@ class RestConnection:
         return EndpointError(
             f"The embedding endpoint {self._url} did not answer within "
             f"{self._timeout:g} seconds.",
+            failure=Failure.LATE,
             may_pass=may_pass,
         )
 

@@ -5,6 +5,7 @@ The rest would stay: `Retry-After` as the lower bound, no attempt whose wait wou
 after the limit, and waits that a part of the work or the whole client can end.
 """
 
+import enum
 import random
 import threading
 import time
@@ -19,10 +20,21 @@ T = TypeVar("T")
 _random = random.SystemRandom()
 
 
+class Failure(enum.Enum):
+    """Why a request to an endpoint failed."""
+
+    UNREACHABLE = "it is down, not there, or not ready"
+    LATE = "it did not answer in time"
+    REFUSED = "it refused the request; the status says why"
+    UNEXPECTED = "its answer is not what was asked for"
+    OTHER_MODEL = "it serves another model than before, or than is needed"
+
+
 class EndpointError(RuntimeError):
     """The endpoint is down, refused the request or answered something else.
 
     Attributes:
+        failure: Which of these it was.
         status: HTTP status (503) or gRPC code ("UNAVAILABLE") of a refusal; None where
             the endpoint did not answer, or with something else than was asked for.
         may_pass: Whether the same request may succeed later.
@@ -33,11 +45,13 @@ class EndpointError(RuntimeError):
         self,
         message: str,
         *,
+        failure: Failure = Failure.UNEXPECTED,
         status: int | str | None = None,
         may_pass: bool = False,
         retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
+        self.failure = failure
         self.status = status
         self.may_pass = may_pass
         self.retry_after = retry_after
@@ -157,6 +171,7 @@ def ask(
                 raise
             raise EndpointError(
                 f"{error} (Tried {tried} times in {passed:.1f} seconds.)",
+                failure=error.failure,
                 status=error.status,
                 may_pass=error.may_pass,
                 retry_after=error.retry_after,

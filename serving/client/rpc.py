@@ -7,7 +7,9 @@ import grpc
 
 from serving.client.address import ModelAddress
 from serving.client.credentials import Credentials, refused_certificate
-from serving.client.retries import EndpointError
+from serving.client.reply import FINGERPRINT, Reply
+from serving.client.retries import EndpointError, Failure
+from tfdml.model_version import DESCRIBE
 
 _SIGNATURE = "serving_default"
 _MAY_PASS = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
@@ -65,7 +67,7 @@ class GrpcConnection:
         """Close the connection; calls under way are cancelled."""
         self._channel.close()
 
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> Reply[dict[str, Any]]:
         """Return TF Serving's metadata, as the JSON that REST would give.
 
         Raises:
@@ -77,16 +79,17 @@ class GrpcConnection:
         request = get_model_metadata_pb2.GetModelMetadataRequest(
             model_spec=self._spec, metadata_field=["signature_def"]
         )
-        response = self._call(self._stub.GetModelMetadata, request)
+        response, fingerprint = self._call(self._stub.GetModelMetadata, request)
         signatures = get_model_metadata_pb2.SignatureDefMap()
         response.metadata["signature_def"].Unpack(signatures)
         spec, signature_defs = (
             json_format.MessageToDict(message, preserving_proto_field_name=True)
             for message in (response.model_spec, signatures)
         )
-        return {"model_spec": spec, "metadata": {"signature_def": signature_defs}}
+        metadata = {"signature_def": signature_defs}
+        return Reply({"model_spec": spec, "metadata": metadata}, fingerprint)
 
-    def predict(self, input_name: str, encoded: Sequence[bytes]) -> list[Any]:
+    def predict(self, input_name: str, encoded: Sequence[bytes]) -> Reply[list[Any]]:
         """Send encoded images to the signature `serving_default`.
 
         Args:
@@ -99,23 +102,7 @@ class GrpcConnection:
         Raises:
             EndpointError: The endpoint did not answer, or not with one row per image.
         """
-        import tensorflow as tf
-        from tensorflow_serving.apis import predict_pb2
-
-        request = predict_pb2.PredictRequest(model_spec=self._spec)
-        request.model_spec.signature_name = _SIGNATURE
-        proto = request.inputs[input_name]
-        proto.dtype = tf.string.as_datatype_enum
-        proto.tensor_shape.dim.add(size=len(encoded))
-        proto.string_val.extend(encoded)
-        response = self._call(self._stub.Predict, request)
-        try:
-            outputs = {
-                name: tf.make_ndarray(output)
-                for name, output in response.outputs.items()
-            }
-        except (TypeError, ValueError) as error:
-            raise self._unexpected(f"its tensors cannot be read: {error}") from error
+        outputs, fingerprint = self._predict(_SIGNATURE, input_name, encoded)
         for name, output in outputs.items():
             if not output.ndim or len(output) != len(encoded):
                 raise self._unexpected(
@@ -125,23 +112,64 @@ class GrpcConnection:
         if not outputs:
             raise self._unexpected("it has no outputs")
         if len(outputs) == 1:
-            return list(next(iter(outputs.values())))
-        return [
+            return Reply(list(next(iter(outputs.values()))), fingerprint)
+        rows = [
             {name: output[row] for name, output in outputs.items()}
             for row in range(len(encoded))
         ]
+        return Reply(rows, fingerprint)
 
-    def _call(self, method: Any, request: Any) -> Any:
+    def describe(self) -> str:
+        """Return the text with which the model describes itself.
+
+        Raises:
+            EndpointError: As `predict`; a model without a description refuses.
+        """
+        outputs, _ = self._predict(DESCRIBE, "request", [b""])
+        for output in outputs.values():
+            for text in output.ravel():
+                if isinstance(text, bytes):
+                    return text.decode("utf-8", "replace")
+        raise self._unexpected("its description is not text")
+
+    def _predict(
+        self, signature: str, input_name: str, values: Sequence[bytes]
+    ) -> Reply[dict[str, Any]]:
+        import tensorflow as tf
+        from tensorflow_serving.apis import predict_pb2
+
+        request = predict_pb2.PredictRequest(model_spec=self._spec)
+        request.model_spec.signature_name = signature
+        proto = request.inputs[input_name]
+        proto.dtype = tf.string.as_datatype_enum
+        proto.tensor_shape.dim.add(size=len(values))
+        proto.string_val.extend(values)
+        response, fingerprint = self._call(self._stub.Predict, request)
         try:
-            return method(request, timeout=self._timeout, metadata=self._headers)
+            outputs = {
+                name: tf.make_ndarray(output)
+                for name, output in response.outputs.items()
+            }
+        except (TypeError, ValueError) as error:
+            raise self._unexpected(f"its tensors cannot be read: {error}") from error
+        return Reply(outputs, fingerprint)
+
+    def _call(self, method: Any, request: Any) -> Reply[Any]:
+        try:
+            response, call = method.with_call(
+                request, timeout=self._timeout, metadata=self._headers
+            )
         except grpc.RpcError as error:
             code, details = error.code(), error.details() or ""
             is_down = code == grpc.StatusCode.UNAVAILABLE
             if is_down and any(words in details for words in _NOT_TRUSTED):
                 raise refused_certificate(self._url, details) from error
+            failure = Failure.REFUSED
             if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+                failure = Failure.LATE
                 message = f"did not answer within {self._timeout:g} seconds."
             elif is_down:
+                failure = Failure.UNREACHABLE
                 message = (
                     f"cannot be reached or is not ready ({details}). Is it running? "
                     "`python -m serving run` starts one."
@@ -153,9 +181,11 @@ class GrpcConnection:
             )
             raise EndpointError(
                 f"The embedding endpoint {self._url} {message}",
+                failure=failure,
                 status=code.name,
                 may_pass=code in _MAY_PASS and not is_too_large,
             ) from error
+        return Reply(response, dict(call.trailing_metadata() or ()).get(FINGERPRINT))
 
     def _unexpected(self, reason: str) -> EndpointError:
         return EndpointError(

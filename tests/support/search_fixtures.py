@@ -7,6 +7,7 @@ The model embeds an image as the average colors of its four quarters, scaled to 
 import contextlib
 import io
 import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +17,21 @@ import numpy as np
 from PIL import Image
 
 from serving.endpoint.models.calibration import save_calibration
+from serving.endpoint.models.saved_model import model_fingerprint
 from serving.search.app.app import create_app
 from serving.search.gallery.gallery import load_gallery, save_gallery
 from serving.search.gallery.indexing import index_images
 from tests.support.running_server import running
 from tests.support.served import load_servable, rest_app
 from tfdml.metrics import Calibration
+from tfdml.model_version import (
+    DESCRIBE,
+    DESCRIPTION_FILE,
+    FORMAT,
+    describing,
+    description_text,
+    update_description,
+)
 
 SIZE = 16
 DIMENSION = 12
@@ -29,8 +39,16 @@ PURE = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
 SHADES = {"clear": 0, "pale": 60, "paler": 120}
 
 
-def write_color_model(folder: Path, *, tint: tuple[float, ...] = (1, 1, 1)) -> Path:
-    """Export the quarter-color model as one version; `tint` weighs the channels."""
+def write_color_model(
+    folder: Path, *, tint: tuple[float, ...] = (1, 1, 1), is_described: bool = True
+) -> Path:
+    """Export the quarter-color model as one version.
+
+    Args:
+        folder: Folder of the version.
+        tint: Weights of the channels.
+        is_described: Whether it tells its fingerprint, as exported models do.
+    """
     import tensorflow as tf
 
     class QuarterColors(tf.Module):
@@ -58,7 +76,16 @@ def write_color_model(folder: Path, *, tint: tuple[float, ...] = (1, 1, 1)) -> P
 
     module = QuarterColors()
     signatures = {"serving_default": module.encoded, "tensors": module.tensors}
-    tf.saved_model.save(module, str(folder), signatures=signatures)
+    if not is_described:
+        tf.saved_model.save(module, str(folder), signatures=signatures)
+        return folder
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place) / Path(DESCRIPTION_FILE).name
+        file.write_text(description_text({"format": FORMAT}), encoding="utf-8")
+        module.description = tf.saved_model.Asset(str(file))
+        signatures[DESCRIBE] = describing(module.description)
+        tf.saved_model.save(module, str(folder), signatures=signatures)
+    update_description(folder, fingerprint=model_fingerprint(folder))
     return folder
 
 

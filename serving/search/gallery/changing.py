@@ -6,7 +6,7 @@ lets its users change the index locks it.
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from serving.search.gallery.gallery import (
     read_image_list,
 )
 from serving.search.gallery.image_search import ImageSearch
-from serving.search.gallery.model_check import check_model
+from serving.search.gallery.model_check import client_of_index
 from serving.search.gallery.report import AddReport, RemoveReport
 from serving.search.gallery.uploads import check_upload
 from tfdml.export import SavedEmbedder
@@ -108,18 +108,28 @@ def add_images(
             )
         new = [path for path in paths if ids[path] not in index]
         embedded: Embedded
+        check: Callable[[], None] = _nothing
         if model is not None:
             embedded = _by_model(index, model, root, new, batch_size)
         else:
             client = stack.enter_context(
                 EndpointClient(str(endpoint), credentials=credentials)
             )
-            search = ImageSearch(index, gallery, client)
-            check_model(search)
-            own = stack.enter_context(client.at_version(gallery.model_version))
-            embedded = _by_endpoint(own, root, new, batch_size)
+            checked = client_of_index(client, ImageSearch(index, gallery, client))
+            stack.callback(checked.close)
+            check = checked.check
+            embedded = _by_endpoint(checked.client, root, new, batch_size)
         added, skipped = 0, []
         waiting: list[Addition] = []
+
+        def add() -> None:
+            nonlocal added, waiting
+            if waiting:
+                check()
+                editor.add(waiting)
+            added += len(waiting)
+            waiting = []
+
         bar = tqdm(
             embedded,
             total=len(new),
@@ -132,15 +142,12 @@ def add_images(
                 waiting.append(_addition(root / path, ids[path], result, prefix))
             except UnreadableImageError as error:
                 if not skip_unreadable:
-                    editor.add(waiting)
+                    add()
                     raise how_to_skip(error) from error
                 skipped.append(str(error))
             if len(waiting) == batch_size:
-                editor.add(waiting)
-                added += len(waiting)
-                waiting = []
-        editor.add(waiting)
-        added += len(waiting)
+                add()
+        add()
         return AddReport(
             added=added,
             stored=added if prefix is None else 0,
@@ -174,6 +181,10 @@ def remove_images(
     with contextlib.closing(index), GalleryEditor(index) as editor:
         editor.remove(ids)
         return RemoveReport(len(ids), index.count())
+
+
+def _nothing() -> None:
+    """Check nothing: a model in this process stays the same."""
 
 
 def _prefix(images_folder: Path, gallery: Gallery) -> str | None:

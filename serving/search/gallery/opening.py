@@ -8,7 +8,7 @@ from serving.client import Credentials, EndpointClient, Retries
 from serving.search.gallery.gallery import Gallery, load_gallery
 from serving.search.gallery.image_search import ImageSearch
 from serving.search.gallery.local_model import LocalModel
-from serving.search.gallery.model_check import check_model
+from serving.search.gallery.model_check import client_of_index
 
 # Somebody waits for the answer: less than the client's own, which are for batches.
 _TIMEOUT_SECONDS = 20.0
@@ -49,10 +49,9 @@ def open_search(
         timeout=_TIMEOUT_SECONDS,
         retries=_RETRIES,
     ) as client:
-        check_model(ImageSearch(index, gallery, client))
-        # When the endpoint switches to a newer version, the index does not fit it:
-        # a clear error is better than meaningless neighbors.
-        own = client.at_version(gallery.model_version)
+        # A version that is fixed: when the endpoint switches to a newer one, the index
+        # does not fit it.
+        own = client_of_index(client, ImageSearch(index, gallery, client))
         return ImageSearch(index, gallery, own, name=name)
 
 

@@ -295,6 +295,9 @@ class Busy:
         self.left -= 1
         return self.connection.predict(name, encoded)
 
+    def describe(self):
+        return self.connection.describe()
+
     def refuse(self):
         self.is_busy.set()
         raise EndpointError("busy", may_pass=True)

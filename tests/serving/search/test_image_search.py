@@ -8,7 +8,7 @@ import pytest
 from serving.client import Credentials, EndpointClient, EndpointError
 from serving.search.gallery.gallery import Gallery, load_gallery
 from serving.search.gallery.image_search import ImageSearch
-from serving.search.gallery.model_check import MismatchError, check_model
+from serving.search.gallery.model_check import MismatchError, client_of_index
 from serving.search.gallery.opening import open_search
 from serving.search.gallery.query import Address, File, Member, Query, Upload
 from serving.search.gallery.uploads import Crop
@@ -38,7 +38,7 @@ def test_a_model_with_other_weights_is_refused(colors, tmp_path):
     write_color_model(tmp_path / "colors" / "1", tint=(-1, 1, 3))
     with (
         serve_model(tmp_path / "colors") as url,
-        pytest.raises(MismatchError, match="do not find themselves"),
+        pytest.raises(MismatchError, match="serves version 1 with the fingerprint"),
     ):
         open_search(colors / "index", url)
 
@@ -102,7 +102,7 @@ def test_a_model_of_another_dimension_is_refused(colors_url, tmp_path):
         ImageSearch(index, gallery, EndpointClient(colors_url)) as search,
         pytest.raises(MismatchError, match=f"dimension 3.* returns {DIMENSION}"),
     ):
-        check_model(search)
+        client_of_index(search.client, search)
 
 
 def test_a_gallery_whose_images_are_gone_is_refused(colors, colors_url, tmp_path):
