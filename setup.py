@@ -62,6 +62,8 @@ EXTRAS = {
     # milvus-lite is the server of the tests, and of a path as the address.
     "milvus": ["pymilvus>=3.0,<4", "milvus-lite>=3.2,<4"],
     "evaluation": EVALUATION,
+    # Photographs of telephones.
+    "heic": ["pillow-heif>=1.0"],
     "test": [
         "fonttools>=4.28",
         "h5py>=3.11",

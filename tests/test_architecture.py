@@ -16,7 +16,7 @@ FLOORS = {
     "tfdml": """
         _arrays
         _version _arguments _parallel _devices _registration files command_line
-        pillow_warnings model_version versioned_folder _fonts
+        pillow_limits model_version versioned_folder _fonts
         figure_style
         _embeddings _labels _tensors _wilson
         _batches _control_flow _exact_search

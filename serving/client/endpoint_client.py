@@ -241,7 +241,9 @@ class EndpointClient:
             the order of `images`.
 
         Raises:
-            UnreadableImageError, OSError: An image cannot be read.
+            UnreadableImageError: An image is broken or missing.
+            OSError, MemoryError: The machine cannot read an image; it is never left
+                out for that.
             EndpointError: The endpoint did not answer, or not with embeddings.
             ValueError: An argument is out of range.
         """
@@ -288,7 +290,8 @@ class EndpointClient:
             Paths, embeddings, and what was left out.
 
         Raises:
-            UnreadableImageError, OSError: An image cannot be read.
+            UnreadableImageError: An image is broken or missing.
+            OSError, MemoryError: The machine cannot read an image.
             NotADirectoryError: There is no such folder.
             EndpointError: The endpoint did not answer, or not with embeddings.
             ValueError: There are no images, or an argument is out of range.
@@ -360,7 +363,7 @@ class EndpointClient:
             try:
                 prepared.append(self._model.prepare(image, waits))
                 results.append(None)
-            except (UnreadableImageError, OSError) as error:
+            except UnreadableImageError as error:
                 results.append(error)
                 if not is_lenient:
                     break

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tfdml.images import UnreadableImageError, read_image
 
 ImageSource = bytes | str | PathLike[str] | NDArray[np.uint8]
-Unreadable = UnreadableImageError | OSError
+Unreadable = UnreadableImageError
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ def read_pixels(image: ImageSource, max_pixels: int) -> NDArray[np.uint8]:
         uint8 `[height, width, 3]`.
 
     Raises:
-        UnreadableImageError, OSError: The file cannot be read.
+        UnreadableImageError: The file is broken or missing.
+        OSError, MemoryError: The machine cannot read it.
         ValueError: Pixels of another shape or dtype.
     """
     if not isinstance(image, np.ndarray):

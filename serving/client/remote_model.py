@@ -83,7 +83,8 @@ class RemoteModel:
         """Return an image in the form that is sent: a PNG, reduced to the view.
 
         Raises:
-            UnreadableImageError, OSError: The image cannot be read.
+            UnreadableImageError: The file is broken or missing.
+            OSError, MemoryError: The machine cannot read it.
         """
         pixels = read_pixels(image, self._max_pixels)
         view = self.metadata(waits).view

@@ -5,8 +5,10 @@ that one image has one embedding (see docs/images.md for what the exported graph
 does with the bytes that other clients send).
 """
 
+import errno
 import io
 import os
+import stat
 from os import PathLike
 from pathlib import Path
 
@@ -23,142 +25,141 @@ from cykooz_resizer import (
 )
 from PIL import Image, ImageOps
 
-from tfdml.pillow_warnings import warnings_ignored
+import tfdml.images._formats  # noqa: F401, with it Pillow reads HEIC
+from tfdml.images._pixels import PixelRangeError, to_rgb
+from tfdml.pillow_limits import is_of_machine, own_limit
 
 WHITE = (255, 255, 255)
 """The color that shines through transparent pixels."""
 
-IMAGE_SUFFIXES = frozenset(
-    suffix
-    for suffix, kind in Image.registered_extensions().items()
-    if kind in Image.OPEN
-)
-"""Lower-case file name endings that Pillow can open, such as `.jpg`."""
-
+MAX_PIXELS = 100_000_000
+"""Pixels above which an image is refused, unless more are allowed."""
 
 _BILINEAR = ResizeAlg.convolution(FilterType.bilinear)
 # What stands before the metadata that tell an orientation: EXIF and XMP.
 _MAY_BE_TURNED = (b"Exif\0", b"ns.adobe.com/xap")
+# What a path says that leads to no file: the machine is well.
+_MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+_LONGEST = 200
 
 
 class UnreadableImageError(ValueError):
-    """The file or the bytes are not an image that Pillow can read."""
+    """The file or the bytes are not an image that can be read."""
 
 
-def list_images(images_folder: str | PathLike[str]) -> list[str]:
-    """List the images below a folder, at any depth, sorted.
-
-    An image is a file whose name ends as an image's does. Hidden files and folders
-    (their name begins with a dot) are left out; links to folders are followed.
-
-    Args:
-        images_folder: Folder with a folder for each class, or with images only.
-
-    Returns:
-        Paths below the folder, with forward slashes.
-
-    Raises:
-        NotADirectoryError: There is no such folder.
-        OSError: A folder in it cannot be read.
-        ValueError: It holds no image, or a file name is not UTF-8.
-    """
-    root = Path(images_folder)
-    if not root.is_dir():
-        raise NotADirectoryError(
-            "`images_folder` must be a folder with images. "
-            f"Received: images_folder={str(images_folder)!r}."
-        )
-    seen: set[str] = set()
-    found = []
-
-    def refuse(error: OSError) -> None:
-        raise error
-
-    for folder, subfolders, files in os.walk(root, followlinks=True, onerror=refuse):
-        # A link may lead back to a folder above it.
-        real = os.path.realpath(folder)
-        if real in seen:
-            subfolders.clear()
-            continue
-        seen.add(real)
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
-        below = Path(folder).relative_to(root)
-        found += [
-            (below / name).as_posix()
-            for name in files
-            if Path(name).suffix.lower() in IMAGE_SUFFIXES and not name.startswith(".")
-        ]
-    if not found:
-        raise ValueError(
-            f"There is no image in the folder {str(images_folder)!r}: no file whose "
-            "name ends in .jpg, .png, .webp or another ending that Pillow reads."
-        )
-    for path in found:
-        try:
-            path.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"The file name {path!r} is not valid UTF-8; rename the file."
-            ) from error
-    return sorted(found)
+class MissingImageError(UnreadableImageError, FileNotFoundError):
+    """There is no such file, such as where a link leads nowhere."""
 
 
 def read_image(
     source: str | PathLike[str] | bytes,
     *,
     background: tuple[int, int, int] = WHITE,
-    max_pixels: int = 100_000_000,
+    max_pixels: int | None = MAX_PIXELS,
 ) -> np.ndarray:
     """Read one image as upright RGB.
 
     The EXIF orientation is applied, transparent pixels are composited on
-    `background`, the first frame of an animation is taken, 16-bit gray is scaled to
-    8 bits, and every color mode is converted to RGB.
+    `background`, the first frame of an animation is taken, and every color mode is
+    converted to RGB. More than 8 bits are scaled by the depth that the file states,
+    floats from 0 to 1; where the range of the pixels is not known, the image is
+    refused.
 
     Args:
         source: Path of a file, or the encoded bytes themselves.
         background: RGB color under transparent pixels, each 0 to 255.
         max_pixels: Width times height above which the image is refused before it
-            is decoded.
+            is decoded; None for no limit.
 
     Returns:
         uint8 array `[height, width, 3]`.
 
     Raises:
         UnreadableImageError: The image is broken, of an unknown format or larger
-            than `max_pixels`. The message names the file and the reason.
-        FileNotFoundError: There is no such file.
+            than `max_pixels`, or the source is not a regular file. The message names
+            the file and the reason.
+        FileNotFoundError: There is no such file. It is an `UnreadableImageError`, too.
+        OSError: The file may not be read, or the machine cannot read it now: no
+            permission, a broken disk, no file descriptors left.
+        MemoryError: There is not enough memory.
     """
     name = "image bytes" if isinstance(source, bytes) else str(source)
+    data = source if isinstance(source, bytes) else _content(Path(source))
     try:
-        data = source if isinstance(source, bytes) else Path(source).read_bytes()
         pixels = _plain_jpeg(data, max_pixels)
         if pixels is not None:
             return pixels
-        # Pillow warns of a decompression bomb; the size rule here is `max_pixels`.
-        with warnings_ignored(), Image.open(io.BytesIO(data)) as image:
-            width, height = image.size
-            if width * height > max_pixels:
-                raise UnreadableImageError(
-                    f"{name}: an image may have at most {max_pixels} pixels. "
-                    f"Received: {width} x {height}."
-                )
+        with own_limit(max_pixels), Image.open(io.BytesIO(data)) as image:
+            _check_size(image.size, max_pixels)
             image.load()
+            _check_size(image.size, max_pixels)  # an icon may hold another
             # In place, because an image that lies upright would be copied.
             ImageOps.exif_transpose(image, in_place=True)
-            return _to_rgb(image, background)
-    except FileNotFoundError:
-        raise
-    except UnreadableImageError:
-        raise
+            return to_rgb(image, background)
     except Image.UnidentifiedImageError:
-        reason = "no image format that Pillow knows"
+        reason = "no image format, or no kind of pixels in it, that Pillow knows"
+    except (_TooLargeError, Image.DecompressionBombError) as error:
+        # Pillow's own text speaks of an attack, here it is the user's image.
+        size = str(error).removeprefix("Image size (").partition(")")[0]
+        raise UnreadableImageError(
+            f"{name}: an image may have at most {max_pixels} pixels, as `max_pixels` "
+            f"says. Received: {size}."
+        ) from None
+    except PixelRangeError as error:
+        reason = str(error)
     except Exception as error:  # Pillow's decoders raise whatever they meet
-        reason = f"{type(error).__name__}: {error}"
+        if is_of_machine(error):
+            raise _with_name(error, name) from error
+        reason = _one_line(error)
     raise UnreadableImageError(f"{name}: cannot be read as an image ({reason}).")
 
 
-def _plain_jpeg(data: bytes, max_pixels: int) -> np.ndarray | None:
+class _TooLargeError(Exception):
+    """An image has too many pixels; the message says how many."""
+
+
+def _check_size(size: tuple[int, int], max_pixels: int | None) -> None:
+    width, height = size
+    if max_pixels is not None and width * height > max_pixels:
+        raise _TooLargeError(f"{width} x {height}")
+
+
+def _content(file: Path) -> bytes:
+    """Read a file; a pipe or a device would keep its reader for ever."""
+    try:
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise UnreadableImageError(f"{file}: is not a regular file.")
+        return file.read_bytes()
+    except OSError as error:
+        if error.errno in _MISSING:
+            text = os.strerror(error.errno or 0)
+            raise MissingImageError(
+                f"{file}: there is no such file ({text})."
+            ) from None
+        raise _with_name(error, str(file)) from error
+    except ValueError as error:
+        if isinstance(error, UnreadableImageError):
+            raise
+        # No name of a file holds a NUL.
+        raise MissingImageError(f"{str(file)!r}: there is no such file.") from error
+
+
+def _with_name(error: Exception, name: str) -> Exception:
+    """Return an error of the machine that says which file was being read."""
+    if isinstance(error, MemoryError):
+        return MemoryError(f"{name}: there is not enough memory to read it.")
+    if isinstance(error, OSError) and error.filename is None:
+        return OSError(error.errno, error.strerror, name)
+    return error
+
+
+def _one_line(error: Exception) -> str:
+    """Return the reason for a decoder's error, without what fills a screen."""
+    reason = f"{type(error).__name__}: {error}"
+    return reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}..."
+
+
+def _plain_jpeg(data: bytes, max_pixels: int | None) -> np.ndarray | None:
     """Decode a JPEG by libjpeg-turbo alone: Pillow's pixels in two thirds of its time.
 
     None where Pillow must say what becomes of it: another format or color space, too
@@ -168,25 +169,12 @@ def _plain_jpeg(data: bytes, max_pixels: int) -> np.ndarray | None:
         return None
     try:
         height, width, colors, _ = simplejpeg.decode_jpeg_header(data)
-        if height * width > max_pixels or colors not in ("YCbCr", "Gray"):
+        _check_size((width, height), max_pixels)
+        if colors not in ("YCbCr", "Gray"):
             return None
         return simplejpeg.decode_jpeg(data, "RGB")
     except ValueError:
         return None
-
-
-def _to_rgb(image: Image.Image, background: tuple[int, int, int]) -> np.ndarray:
-    if image.mode.startswith("I") or image.mode == "F":
-        values = np.asarray(image, dtype=np.float64)
-        if image.mode.startswith("I"):
-            values = values / 257.0  # 65535 becomes 255
-        gray = np.clip(np.rint(values), 0, 255).astype(np.uint8)
-        return np.repeat(gray[:, :, np.newaxis], 3, axis=2)
-    if image.has_transparency_data:
-        canvas = Image.new("RGBA", image.size, (*background, 255))
-        canvas.alpha_composite(image.convert("RGBA"))
-        image = canvas
-    return np.array(image.convert("RGB"))
 
 
 def resize_image(image: np.ndarray, size: int) -> np.ndarray:

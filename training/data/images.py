@@ -137,8 +137,9 @@ class Images:
             Position and reason for each broken file; `select` the others.
 
         Raises:
-            UnreadableImageError: A file is broken and `skip_unreadable` is False.
-            FileNotFoundError: A file is gone.
+            UnreadableImageError: A file is broken or gone and `skip_unreadable` is
+                False.
+            OSError, MemoryError: The machine cannot read a file.
         """
 
         def reason(position: int) -> str | None:
@@ -255,8 +256,8 @@ def find_readable(
         The positions of the others, and a message for each broken file.
 
     Raises:
-        UnreadableImageError: A file is broken and `skip_unreadable` is False.
-        FileNotFoundError: A file is gone.
+        UnreadableImageError: A file is broken or gone and `skip_unreadable` is False.
+        OSError, MemoryError: The machine cannot read a file.
     """
     failures = images.check(skip_unreadable=skip_unreadable)
     skipped = [message for _, message in failures]

@@ -218,9 +218,7 @@ def _by_endpoint(
     """Embed files through an endpoint, in order; a broken one gives its error."""
     broken: dict[str, UnreadableImageError] = {}
 
-    def note(image: object, reason: Exception) -> None:
-        if not isinstance(reason, UnreadableImageError):
-            raise reason
+    def note(image: object, reason: UnreadableImageError) -> None:
         broken[os.fspath(image)] = reason  # type: ignore[call-overload]
 
     files = [str(root / path) for path in paths]

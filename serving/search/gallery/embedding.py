@@ -34,6 +34,7 @@ def embed_files(
 
     Raises:
         ValueError: The model returned an embedding whose length is not 1.
+        OSError, MemoryError: The machine cannot read an image.
     """
     for batch, decoded in _decoded(root, paths, embedder.view, batch_size):
         good = [item for item in decoded if isinstance(item, np.ndarray)]
@@ -56,6 +57,8 @@ def _decoded(
         try:
             return view.central(read_image(root / path))
         except UnreadableImageError as error:
+            if not root.is_dir():  # a disk that was taken away, with all of them
+                raise NotADirectoryError(f"The folder {root} is gone.") from error
             return error
 
     waiting: deque[tuple[Sequence[str], list[Future]]] = deque()

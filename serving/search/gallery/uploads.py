@@ -12,7 +12,7 @@ from PIL import Image
 
 from serving.endpoint.options import ServerOptions
 from tfdml.images import UnreadableImageError
-from tfdml.pillow_warnings import warnings_ignored
+from tfdml.pillow_limits import is_of_machine, own_limit
 
 UPLOAD_FORMATS = {
     name: suffix
@@ -109,11 +109,12 @@ def check_upload(content: bytes, max_pixels: int = ServerOptions.max_pixels) -> 
 
     Raises:
         UnreadableImageError: It is not such an image, or has too many pixels.
+        OSError, MemoryError: The machine cannot look into it now.
     """
     try:
         # Pillow warns of many pixels; the rule on the size is the one below.
         with (
-            warnings_ignored(),
+            own_limit(max_pixels),
             Image.open(io.BytesIO(content), formats=list(UPLOAD_FORMATS)) as image,
         ):
             width, height = image.size
@@ -122,6 +123,8 @@ def check_upload(content: bytes, max_pixels: int = ServerOptions.max_pixels) -> 
     except Image.DecompressionBombError:
         too_large, kind = True, ""
     except Exception as error:  # Pillow's decoders raise whatever they meet
+        if is_of_machine(error):
+            raise
         raise UnreadableImageError(
             "This is not an image that can be searched with. JPEG, PNG, WebP, GIF, "
             "AVIF, TIFF and BMP files can."

@@ -1,4 +1,8 @@
 import contextlib
+import errno
+import os
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -105,6 +109,55 @@ def test_broken_images_are_skipped_when_asked_and_listed(images, model, tmp_path
     assert "2 unreadable images skipped" in text
     assert "broken.png: cannot be read" in text
     assert "empty.png: cannot be read" in text
+
+
+def test_whatever_cannot_be_read_is_skipped_when_asked(images, model, tmp_path):
+    """And what the machine cannot do is not."""
+    folder = images / "green"
+    (folder / "nowhere.png").symlink_to("/nowhere/1.png")
+    (folder / "loop.png").symlink_to("loop.png")
+    (folder / "empty.png").touch()
+    with pytest.raises(UnreadableImageError, match=r"empty\.png"):
+        index_images(images, tmp_path / "index", model)
+    report = index_images(images, tmp_path / "index", model, skip_unreadable=True)
+    assert report.images == 9
+    assert [reason.partition(": ")[0] for reason in report.skipped] == [
+        str(folder / name) for name in ("empty.png", "loop.png", "nowhere.png")
+    ]
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.EACCES])
+def test_a_fault_of_the_machine_leaves_no_image_out(
+    number, images, model, tmp_path, monkeypatch
+):
+    read_bytes = Path.read_bytes
+
+    def fail(path):
+        if path.name == "pale.png":
+            raise OSError(number, os.strerror(number))
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    with pytest.raises(OSError, match=r"pale\.png") as raised:
+        index_images(images, tmp_path / "index", model, skip_unreadable=True)
+    assert raised.value.errno == number
+    assert not (tmp_path / "index").exists()
+
+
+def test_a_disk_that_is_taken_away_is_no_gallery_of_broken_images(
+    images, model, tmp_path, monkeypatch
+):
+    read_bytes = Path.read_bytes
+
+    def take_away(path):
+        if not path.is_relative_to(images):
+            return read_bytes(path)
+        shutil.rmtree(images, ignore_errors=True)
+        raise FileNotFoundError(errno.ENOENT, "No such file", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", take_away)
+    with pytest.raises(NotADirectoryError, match="is gone"):
+        index_images(images, tmp_path / "index", model, skip_unreadable=True)
 
 
 def test_a_folder_of_broken_images_only_is_refused(model, tmp_path):

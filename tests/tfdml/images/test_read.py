@@ -1,5 +1,6 @@
 """Reading images: orientation, transparency, odd modes, broken files."""
 
+import errno
 import io
 import os
 import warnings
@@ -9,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngImageFile
 
 from tfdml.images import (
     UnreadableImageError,
     encode_png,
-    list_images,
     read_image,
     resize_image,
 )
@@ -242,9 +243,13 @@ def test_pixel_limit_is_that_of_the_reader_not_of_pillow():
     assert read_image(data).shape == (9_500, 10_000, 3)
     with pytest.raises(UnreadableImageError, match="at most 90000000 pixels"):
         read_image(data, max_pixels=90_000_000)
-    bomb = encoded(Image.new("1", (20_000, 9_500)))
-    with pytest.raises(UnreadableImageError, match="DecompressionBombError"):
-        read_image(bomb)
+    large = encoded(Image.new("1", (20_000, 9_500)))
+    with pytest.raises(UnreadableImageError, match=r"max_pixels.*190000000 pixels\."):
+        read_image(large)
+    before = Image.MAX_IMAGE_PIXELS
+    assert read_image(large, max_pixels=None)[::999, ::999].max() == 0
+    assert read_image(large, max_pixels=190_000_000).shape == (9_500, 20_000, 3)
+    assert before == Image.MAX_IMAGE_PIXELS
 
 
 def test_reading_in_threads_leaves_the_warnings_of_the_process_as_they_are():
@@ -294,41 +299,66 @@ def test_part_is_resampled_as_if_the_whole_image_had_been():
         np.testing.assert_array_equal(part, expected)
 
 
-def test_linked_folders_are_followed_but_not_in_circles(tmp_path):
-    (tmp_path / "store").mkdir()
-    (tmp_path / "store" / "one.png").touch()
-    images = tmp_path / "images"
-    images.mkdir()
-    (images / "linked").symlink_to(tmp_path / "store")
-    (tmp_path / "store" / "back").symlink_to(images)
-    assert list_images(images) == ["linked/one.png"]
+@pytest.mark.parametrize("broken", ["gone.png", "link.png", "loop.png", "a.png/b.png"])
+def test_file_that_is_not_there_is_missing_and_unreadable(broken, tmp_path):
+    """Whoever skips what is unreadable skips it, too."""
+    (tmp_path / "link.png").symlink_to("/nowhere/at/all.png")
+    (tmp_path / "loop.png").symlink_to(tmp_path / "loop.png")
+    (tmp_path / "a.png").touch()
+    for kind in (FileNotFoundError, UnreadableImageError):
+        with pytest.raises(kind, match=rf"{broken}: there is no such file"):
+            read_image(tmp_path / broken)
 
 
-def test_a_folder_without_images_is_refused(tmp_path):
-    (tmp_path / "notes.txt").touch()
-    with pytest.raises(ValueError, match="no image in the folder"):
-        list_images(tmp_path)
-    with pytest.raises(NotADirectoryError, match="`images_folder` must be a folder"):
-        list_images(tmp_path / "missing")
+def test_only_regular_files_are_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe.png")
+    for path in (tmp_path / "pipe.png", tmp_path, "/dev/zero"):
+        with pytest.raises(UnreadableImageError, match="not a regular file"):
+            read_image(path)
 
 
-def test_folder_that_cannot_be_read_is_told(tmp_path, monkeypatch):
-    for name in ("cat", "dog"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "1.png").touch()
-    scandir = os.scandir
-
-    def guarded(folder):
-        if str(folder).endswith("dog"):  # root may read what it likes
-            raise PermissionError(13, "Permission denied", str(folder))
-        return scandir(folder)
-
-    monkeypatch.setattr(os, "scandir", guarded)
-    with pytest.raises(PermissionError, match="dog"):
-        list_images(tmp_path)
+MACHINE = [errno.EMFILE, errno.ENFILE, errno.EIO, errno.EACCES, errno.ESTALE]
 
 
-def test_a_file_name_that_is_no_text_is_refused(tmp_path):
-    Path(f"{tmp_path}/bad\udcff.png").touch()
-    with pytest.raises(ValueError, match="not valid UTF-8"):
-        list_images(tmp_path)
+@pytest.mark.parametrize("number", MACHINE, ids=errno.errorcode.get)
+@pytest.mark.parametrize("place", ["opening", "reading", "decoding"])
+def test_errors_of_the_machine_are_not_those_of_the_image(
+    number, place, tmp_path, monkeypatch
+):
+    path = tmp_path / "good.png"
+    path.write_bytes(encoded(photograph()))
+
+    def fail(*arguments, **options):
+        named = [str(path)] if place == "opening" else []
+        raise OSError(number, os.strerror(number), *named)
+
+    if place == "decoding":
+        monkeypatch.setattr(Image, "open", fail)
+    else:
+        monkeypatch.setattr(Path, "read_bytes", fail)
+    with pytest.raises(OSError, match=r"good\.png") as raised:
+        read_image(path)
+    assert raised.value.errno == number
+    assert not isinstance(raised.value, UnreadableImageError)
+
+
+def test_no_memory_is_not_blamed_on_the_image(tmp_path, monkeypatch):
+    path = tmp_path / "good.png"
+    path.write_bytes(encoded(photograph()))
+
+    def fail(*arguments, **options):
+        raise MemoryError
+
+    monkeypatch.setattr(PngImageFile, "load", fail)
+    with pytest.raises(MemoryError, match=r"good\.png: there is not enough memory"):
+        read_image(path)
+
+
+def test_error_of_a_decoder_is_short(monkeypatch):
+    def fail(*arguments, **options):
+        raise SyntaxError("x" * 10_000)
+
+    monkeypatch.setattr(PngImageFile, "load", fail)
+    with pytest.raises(UnreadableImageError) as raised:
+        read_image(encoded(photograph()))
+    assert len(str(raised.value)) < 500

@@ -1,0 +1,238 @@
+"""List the images below a folder, and name what is not among them."""
+
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path, PurePosixPath
+
+from tfdml.images._formats import NOT_READ, is_image_name, why_not_taken
+
+_NO_FILE = "that are not regular files (such as a pipe)"
+_NOWHERE = "that are links to nothing"
+_TWICE = "that are links to a folder that is listed already"
+_NOT_UTF8 = "whose names are not UTF-8"
+_OUTSIDE = "that links lead to outside of the folder"
+
+# Folders of other tools above the folders of classes.
+_SPLITS = frozenset((
+    "train", "training", "trn", "val", "valid", "validation", "dev", "test", "testing",
+    "tst", "eval", "evaluation", "query", "gallery", "holdout",
+))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FoundImages:
+    """The images below a folder, and what looks like one and is not among them.
+
+    Args:
+        paths: Paths below the folder, with forward slashes, sorted.
+        left_out: Why a file or link is not among them, by its path.
+        outside: Those of `paths` that links lead to, outside of the folder.
+    """
+
+    paths: tuple[str, ...]
+    left_out: dict[str, str] = field(default_factory=dict)
+    outside: tuple[str, ...] = ()
+
+    @property
+    def split_folders(self) -> tuple[str, ...]:
+        """Return the first folders if all are named as splits, such as `train`.
+
+        Then they are no classes; the folders in them are.
+        """
+        first = {path.partition("/")[0] if "/" in path else "" for path in self.paths}
+        return tuple(sorted(first)) if {f.lower() for f in first} <= _SPLITS else ()
+
+    @property
+    def nested(self) -> tuple[str, ...]:
+        """Return the images that are in a folder in a first folder."""
+        return tuple(path for path in self.paths if path.count("/") > 1)
+
+    def notes(self) -> list[str]:
+        """Return what was left out or comes from outside, a line for each kind."""
+        lines = []
+        for reason, count in Counter(self.left_out.values()).items():
+            paths = [path for path, own in self.left_out.items() if own == reason]
+            kinds = f" ({_endings(paths)})" if reason == NOT_READ else ""
+            files = "file" if count == 1 else "files"
+            if reason[0].islower():
+                text = f"{count} {files} {reason}{kinds}"
+            else:
+                text = f"{count} {files}: {reason}"
+            lines.append(f"Left out: {text}, such as {shown(paths[0])}.")
+        if self.outside:
+            lines.append(
+                f"{len(self.outside)} of {len(self.paths)} images are outside of the "
+                f"folder, where links lead, such as {shown(self.outside[0])}."
+            )
+        return lines
+
+
+def list_images(images_folder: str | PathLike[str]) -> list[str]:
+    """List the images below a folder, at any depth, sorted.
+
+    An image is a file whose name ends as an image's does. Hidden files and folders
+    (their name begins with a dot) are left out; links are followed. `find_images` also
+    tells what else is there.
+
+    Args:
+        images_folder: Folder with a folder for each class, or with images only.
+
+    Returns:
+        Paths below the folder, with forward slashes.
+
+    Raises:
+        NotADirectoryError: There is no such folder.
+        OSError: A folder in it cannot be read.
+        ValueError: It holds no image, or a file name is not UTF-8.
+    """
+    return list(find_images(images_folder).paths)
+
+
+def find_images(
+    images_folder: str | PathLike[str],
+    *,
+    outside: bool = True,
+    skip_unreadable: bool = False,
+) -> FoundImages:
+    """List the images below a folder as `list_images` does, and what is left out.
+
+    Left out are images of formats that are not read (HEIC without pillow-heif, RAW,
+    SVG), images without the name of one, pipes and devices, links that lead nowhere or
+    to a folder that is listed already. A link to an image that leads nowhere is listed:
+    to read it is an error.
+
+    Args:
+        images_folder: Folder with a folder for each class, or with images only.
+        outside: Whether images are taken that links lead to, outside of the folder.
+        skip_unreadable: Whether a file is left out whose name is not UTF-8. By default
+            it is an error.
+
+    Returns:
+        The images, at least one, and the rest.
+
+    Raises:
+        NotADirectoryError, OSError, ValueError: As `list_images`.
+    """
+    root = Path(images_folder)
+    if not root.is_dir():
+        raise NotADirectoryError(
+            "`images_folder` must be a folder with images. "
+            f"Received: images_folder={str(images_folder)!r}."
+        )
+    walk = _Walk(root)
+    found, left_out = walk.images(), walk.left_out
+    if not outside:
+        left_out |= dict.fromkeys(walk.outside, _OUTSIDE)
+        found = [path for path in found if path not in walk.outside]
+    wrong = [path for path in (*found, *left_out) if not _is_utf8(path)]
+    if wrong and not skip_unreadable:
+        raise ValueError(
+            f"The file name {wrong[0]!r} is not valid UTF-8; rename the file, or skip "
+            f"such files as unreadable ({len(wrong)} in all)."
+        )
+    left_out |= dict.fromkeys(wrong, _NOT_UTF8)
+    paths = tuple(sorted(set(found).difference(wrong)))
+    listing = FoundImages(
+        paths,
+        dict(sorted(left_out.items())),
+        tuple(path for path in paths if path in walk.outside) if outside else (),
+    )
+    if not paths:
+        raise ValueError(
+            f"There is no image in the folder {str(images_folder)!r}: no file whose "
+            "name ends in .jpg, .png, .webp or another ending that is read. "
+            + " ".join(listing.notes())[:250]
+        )
+    return listing
+
+
+def shown(path: str) -> str:
+    """Return a path in quotes, with escapes for what is not text, of a bearable length.
+
+    Its end remains: it says more than the beginning.
+    """
+    return repr(path if len(path) <= 80 else f"...{path[-77:]}")
+
+
+class _Walk:
+    """A walk through a folder that enters each folder once, its own folders first.
+
+    Attributes:
+        left_out: Why a file or link was left out, by its path.
+        outside: The images that links lead to, outside of the folder.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._real = os.path.realpath(root)
+        self._links: dict[str, str] = {}  # where each link to a folder leads
+        self.left_out: dict[str, str] = {}
+        self.outside: set[str] = set()
+
+    def images(self) -> list[str]:
+        """List the images; the other attributes hold the rest."""
+        entered: set[str] = set()
+        waiting = [("", self._real)]
+        found = []
+        while waiting or self._links:
+            if not waiting:
+                link = min(self._links)
+                waiting.append((f"{link}/", self._links.pop(link)))
+            below, real = waiting.pop()
+            if real in entered:
+                self.left_out[below.rstrip("/")] = _TWICE
+                continue
+            entered.add(real)
+            with os.scandir(self._root / below) as entries:
+                for entry in entries:
+                    if entry.name.startswith("."):
+                        continue
+                    path = f"{below}{entry.name}"
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append((f"{path}/", os.path.join(real, entry.name)))
+                    elif self._is_image(entry, path, real):
+                        found.append(path)
+        return found
+
+    def _is_image(self, entry: os.DirEntry[str], path: str, folder: str) -> bool:
+        """Return whether an entry is an image; note why not, and links to folders."""
+        is_named = is_image_name(entry.name)
+        target, is_file = os.path.join(folder, entry.name), None
+        if entry.is_symlink():
+            target = os.path.realpath(entry.path)
+            if os.path.isdir(target):
+                self._links[path] = target
+                return False
+            if not os.path.exists(entry.path):
+                if not is_named:
+                    self.left_out[path] = _NOWHERE
+                return is_named
+            is_file = os.path.isfile(target)
+        # Of a file that is no link, the folder says it: there is no need to ask again.
+        if not (entry.is_file() if is_file is None else is_file):
+            if is_named:
+                self.left_out[path] = _NO_FILE
+            return False
+        if not is_named:
+            if reason := why_not_taken(entry.name, entry.path):
+                self.left_out[path] = reason
+            return False
+        if not target.startswith(os.path.join(self._real, "")):
+            self.outside.add(path)
+        return True
+
+
+def _endings(paths: list[str]) -> str:
+    counts = Counter(PurePosixPath(path).suffix.lower() for path in paths)
+    shown = [f"{count} {ending[:12]}" for ending, count in counts.most_common(4)]
+    return ", ".join(shown + ["..."] * (len(counts) > 4))
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
