@@ -242,8 +242,7 @@ class EndpointClient:
 
         Raises:
             UnreadableImageError: An image is broken or missing.
-            OSError, MemoryError: The machine cannot read an image; it is never left
-                out for that.
+            OSError, MemoryError: The machine cannot read it; none is left out for that.
             EndpointError: The endpoint did not answer, or not with embeddings.
             ValueError: An argument is out of range.
         """
@@ -290,8 +289,7 @@ class EndpointClient:
             Paths, embeddings, and what was left out.
 
         Raises:
-            UnreadableImageError: An image is broken or missing.
-            OSError, MemoryError: The machine cannot read an image.
+            UnreadableImageError, OSError, MemoryError: As `embed_stream`.
             NotADirectoryError: There is no such folder.
             EndpointError: The endpoint did not answer, or not with embeddings.
             ValueError: There are no images, or an argument is out of range.
