@@ -155,8 +155,8 @@ class Walk:
             self.index.update(known, np.full((1, DIMENSION), np.nan))
         with pytest.raises(KeyError, match="must be in the index"):
             self.index.remove([*known, new])
-        with pytest.raises(ValueError, match="of one kind"):
-            self.index.update(known, embeddings[:1], {"class": [1]})
+        with pytest.raises(ValueError, match="must hold strings, integers"):
+            self.index.update(known, embeddings[:1], {"class": [b"x"]})
 
     def check(self):
         index, rows = self.index, self.model.rows

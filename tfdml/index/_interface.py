@@ -114,8 +114,10 @@ class Index(ABC):
                 length: in memory, each takes as much as the longest.
             attributes: The values of all rows by the name of the attribute, each a
                 string, integer, float or boolean, or None for none. One attribute has
-                one kind of value. Strings, also ids and names, are valid Unicode
-                without NUL; integers fit int64, and floats are finite.
+                one kind of value; once no item has a value, another kind may
+                come. Integers become floats with the first float, if all are below
+                2**53 and the index is in memory. Strings, also ids and names, are valid
+                Unicode without NUL; integers fit int64, and floats are finite.
 
         Raises:
             ValueError: A shape, dtype, value or id is not as stated above.

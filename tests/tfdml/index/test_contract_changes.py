@@ -126,11 +126,11 @@ BAD_ATTRIBUTES = [
     ({"x": [["a"], ["b"]]}, "must hold strings, integers.*list"),
     ({"x": np.ones((2, 2))}, "must hold strings, integers.*list"),
     ({"x": [1j, 2j]}, "must hold strings, integers.*complex"),
-    ({"class": [1, 2]}, "values of one kind.*integer and string"),
-    ({"year": [0.5, None]}, "the kind that the index has, integers"),
-    ({"year": [0.5, 1]}, "the kind that the index has, integers"),
+    ({"class": [1, 2]}, "the kind that the index has, string.*integer"),
+    ({"year": [0.5, None]}, "must hold integers, as in the index"),
+    ({"year": [0.5, 1]}, "must hold integers, as in the index"),
     ({"price": [2**53 + 1, None]}, "must hold integers that a float rep"),
-    ({"sold": [1, 0]}, "values of one kind.*boolean and integer"),
+    ({"sold": [1, 0]}, "the kind that the index has, boolean.*integer"),
 ]
 BAD_IDS = [
     (["a", 1], r"all strings or all integers.*int, str"),

@@ -39,7 +39,7 @@ def addition(
     check_count(checked, len(embeddings))
     state = table.snapshot
     check_widths(checked, state.base_ids, state.tail_ids)
-    new = check_attributes(attributes, len(embeddings), table.kinds)
+    new = _checked(table, attributes, len(embeddings), np.empty(0, np.int64))
     there = table.rows_of(checked) >= 0
     if there.any():
         raise ValueError(
@@ -74,12 +74,24 @@ def replacement(
     state = table.snapshot
     if embeddings is not None:
         check_count(ids, len(embeddings))
-    new = check_attributes(attributes, len(ids), table.kinds)
+    new = _checked(table, attributes, len(ids), old)
     if embeddings is None:
         if not new:
             return None
         embeddings = state.embeddings_of(old)
     return Change(ids, ids, embeddings, {**state.attributes_of(old), **new})
+
+
+def _checked(
+    table: Table, attributes: Attributes, rows: int, removed: NDArray[np.int64]
+) -> Checked:
+    """Check the attributes of new rows, in the place of removed ones."""
+    return check_attributes(
+        attributes,
+        rows,
+        table.kinds,
+        lambda name, kind: table.may_become(name, kind, removed),
+    )
 
 
 def rows_there(table: Table, ids: NDArray[Any]) -> NDArray[np.int64]:
@@ -133,15 +145,19 @@ def check_fits(change: Change, table: Table, dimension: int) -> None:
         "the dimension of its embeddings": change.embeddings.shape[1] == dimension,
         "an embedding that is not finite": np.isfinite(change.embeddings).all(),
         "the kind of its ids": table.kind in (None, kind_of(ids)),
-        "the kind of an attribute": all(
-            known.get(name, kind) == kind for name, kind in kinds.items()
-        ),
     }
     for what, fit in fits.items():
         if not fit:
             raise LogError(f"it holds a change that does not fit: {what}")
-    if (table.rows_of(change.removed) < 0).any():
+    removed = table.rows_of(change.removed)
+    if (removed < 0).any():
         raise LogError("it holds a change that does not fit: a removed id is missing")
+    for name, kind in kinds.items():
+        is_same = known.get(name, kind) == kind
+        if not (is_same or table.may_become(name, kind, removed)):
+            raise LogError(
+                "it holds a change that does not fit: the kind of an attribute"
+            )
     there = table.rows_of(change.ids) >= 0
     if not np.isin(change.ids[there], change.removed).all():
         raise LogError("it holds a change that does not fit: an added id exists")

@@ -4,7 +4,7 @@ A column grows at its end only, so a search that began before sees what it was. 
 are kept once each, and rows hold their numbers.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ def check_attributes(
     attributes: Mapping[str, Sequence[Any]] | None,
     rows: int,
     kinds: Mapping[str, str],
+    may_become: Callable[[str, str], bool] = lambda name, kind: False,
 ) -> dict[str, tuple[str, list[Scalar | None]]]:
     """Check attributes and find the kind of each.
 
@@ -36,6 +37,7 @@ def check_attributes(
         attributes: As in `Index.add`.
         rows: How many values each must have.
         kinds: The kinds of the attributes that the index has.
+        may_become: Returns whether an attribute of the index may take another kind.
 
     Returns:
         Kind and values by name. Integers become floats where the index has numbers.
@@ -62,7 +64,7 @@ def check_attributes(
                 f"`attributes[{name!r}]` must hold one value for each of the {rows} "
                 f"rows. Received: {len(values)} values."
             )
-        kind = _kind(name, values, kinds.get(name))
+        kind = _kind(name, values, kinds.get(name), may_become)
         if kind is not None:
             checked[name] = kind, _converted(name, kind, values)
     return checked
@@ -79,26 +81,34 @@ def _listed(name: str, given: Any) -> list[Any]:
     return list(values)
 
 
-def _kind(name: str, values: list[Any], known: str | None) -> str | None:
+def _kind(
+    name: str,
+    values: list[Any],
+    known: str | None,
+    may_become: Callable[[str, str], bool],
+) -> str | None:
     """Return the kind of a column, None where it has no value and is not known."""
     found = {_kind_of(name, value) for value in values if value is not None}
-    if found == {"integer", "number"}:
+    if found == {"integer", "number"} or (found == {"integer"} and known == "number"):
         found = {"number"}
-    if known == "number" and found == {"integer"}:
-        found = {"number"}
-    if known == "integer" and found == {"number"}:
-        raise ValueError(
-            f"`attributes[{name!r}]` must hold values of the kind that the index has, "
-            "integers. Received: floats. Build the index with floats to allow them."
-        )
-    if known is not None:
-        found.add(known)
     if len(found) > 1:
         raise ValueError(
             f"`attributes[{name!r}]` must hold values of one kind. "
             f"Received: {' and '.join(sorted(found))}."
         )
-    return found.pop() if found else None
+    kind = found.pop() if found else known
+    if known is None or kind is None or kind == known or may_become(name, kind):
+        return kind
+    if (known, kind) == ("integer", "number"):
+        raise ValueError(
+            f"`attributes[{name!r}]` must hold integers, as in the index: they cannot "
+            "become floats, because some are beyond 2**53 or the index is in Milvus. "
+            "Received: floats. Use another name for floats."
+        )
+    raise ValueError(
+        f"`attributes[{name!r}]` must hold values of the kind that the index has, "
+        f"{known}. Received: {kind}. Use another name for them."
+    )
 
 
 def _kind_of(name: str, value: object) -> str:
@@ -172,6 +182,17 @@ class Column:
             words = [self._words[code] for code in used.tolist()]
         return Column.restore(self.kind, values, known, words)
 
+    def as_kind(self, kind: str, rows: int) -> "Column":
+        """Return the first rows as a column of another kind.
+
+        Integers become floats. Nothing else becomes anything: what was there is to be
+        of rows that are gone, and is no value of the new column.
+        """
+        if (self.kind, kind) != ("integer", "number"):
+            return Column(kind, rows)
+        view = self.view(rows)
+        return Column.restore(kind, view.values.astype(np.float64), view.known, [])
+
     @property
     def words(self) -> list[str]:
         """The strings that rows hold the numbers of, in order of these."""
@@ -229,12 +250,15 @@ class Columns:
         """Write what `check_attributes` returned of rows, behind the first `start`.
 
         Returns:
-            All columns; new attributes are in these only.
+            All columns; new attributes, and those of another kind than before, are in
+            these only.
         """
         columns = dict(self._columns)
         for name, (kind, _) in checked.items():
             if name not in columns:
                 columns[name] = Column(kind, start)
+            elif columns[name].kind != kind:
+                columns[name] = columns[name].as_kind(kind, start)
         for name, column in columns.items():
             column.put(start, checked[name][1] if name in checked else [None] * rows)
         return Columns(columns)

@@ -20,6 +20,8 @@ from tfdml.index.rows._growing_array import GrowingArray
 from tfdml.index.rows._ids import IdMap, kind_of
 from tfdml.neighbors import ExactSearcher
 
+_FIRST_INEXACT = 2.0**53  # below, a float represents every integer
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -168,6 +170,22 @@ class Table:
     def columns(self) -> Mapping[str, Column]:
         """The columns of all rows."""
         return self._columns.columns
+
+    def may_become(self, name: str, kind: str, removed: NDArray[np.int64]) -> bool:
+        """Return whether an attribute may have another kind once rows are removed.
+
+        It may if no other row has a value, and integers may become floats that are
+        equal.
+        """
+        column = self._newest.columns[name]
+        known = column.known & self._newest.live
+        known[removed] = False
+        if not known.any():
+            return True
+        if (column.kind, kind) != ("integer", "number"):
+            return False
+        values = column.values[known]
+        return bool(np.abs(values.astype(np.float64)).max() < _FIRST_INEXACT)
 
     def rows_of(self, ids: NDArray[Any]) -> NDArray[np.int64]:
         """Return the row of each id, -1 for one that is missing or was removed."""
