@@ -14,6 +14,7 @@ PACKAGES = ("tfdml", "training", "serving", "benchmarks")
 # Rooms of one line do not import each other.
 FLOORS = {
     "tfdml": """
+        messages
         _arrays
         _version _arguments _parallel _devices _registration files command_line
         pillow_limits model_version versioned_folder _fonts

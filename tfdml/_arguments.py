@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tfdml._arrays import shown
+from tfdml.messages import shown
 
 
 def above_zero(name: str, value: float) -> float:

@@ -1,26 +1,12 @@
 """Turn what people keep numbers in into NumPy arrays, at the public doors."""
 
-import reprlib
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-_SHOWN = 120  # characters of a value in a message
-
-
-def shown(value: Any) -> str:
-    """Return a short form of a value for a message, whatever its size.
-
-    Example:
-        >>> len(shown("x" * 10**6)) <= 120
-        True
-    """
-    if isinstance(value, np.ndarray) and value.ndim:
-        return f"an array of shape {value.shape}, dtype {value.dtype}"
-    text = repr(value) if isinstance(value, bool | float) else reprlib.repr(value)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+from tfdml.messages import shortened
 
 
 def as_array(name: str, values: Any) -> NDArray[Any]:
@@ -85,13 +71,6 @@ def as_arrays(name: str, data: Any) -> Any:
             "values."
         )
     return array
-
-
-def shortened(error: Exception) -> str:
-    """Return the first line of an error's text, without its period."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    text = text if len(text) <= 200 else f"{text[:197]}..."
-    return text.removesuffix(".")
 
 
 def leaves(data: Any) -> Iterator[NDArray[Any]]:

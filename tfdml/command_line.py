@@ -5,6 +5,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from tfdml.messages import bounded
+
 
 def run_command(
     parser: argparse.ArgumentParser, arguments: Sequence[str] | None = None
@@ -31,6 +33,7 @@ def run_command(
     except KeyboardInterrupt:
         return 130
     except (ValueError, OSError, RuntimeError, MemoryError) as error:
-        print(f"error: {str(error) or type(error).__name__}", file=sys.stderr)
+        message = bounded(str(error)) or type(error).__name__
+        print(f"error: {message}", file=sys.stderr)
         return 1
     return 0

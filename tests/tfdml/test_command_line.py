@@ -3,6 +3,7 @@ import argparse
 import pytest
 
 from tfdml.command_line import run_command
+from tfdml.messages import LONGEST
 
 
 def parser_that(action):
@@ -28,6 +29,15 @@ def parser_that(action):
 def test_an_error_becomes_one_line_and_an_exit_code(action, code, printed, capsys):
     assert run_command(parser_that(action), []) == code
     assert capsys.readouterr().err == printed
+
+
+def test_an_error_is_short_and_printable_whatever_a_file_holds(capsys):
+    long = ValueError("`k` must be 1.\n\x1b[31m" + "x" * 10**6 + " Give 1.")
+    assert run_command(parser_that(long), []) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: `k` must be 1.\n\\x1b[31mxxx")
+    assert printed.endswith("xxx Give 1.\n")
+    assert len(printed) <= len("error: ") + LONGEST + 1
 
 
 @pytest.mark.parametrize("bug", [ZeroDivisionError, TypeError, KeyError])
