@@ -19,6 +19,12 @@ DESCRIBE = "describe"
 DESCRIPTION_FILE = "assets/tfdml.json"
 """Where the file lies in the folder of a version."""
 
+IMAGES_AT_ONCE = 2
+"""How many images an exported model decodes at one time.
+
+Each takes 16 bytes per pixel and more. TensorFlow's default is ten at a time.
+"""
+
 FORMAT = 1
 """Version of the members of a description."""
 

@@ -105,7 +105,14 @@ class ServerOptions:
             "limits and access", "longest REST body, unpacked; default: %(default)s"
         ),
     ] = 64 * 2**20
-    # TensorFlow takes 15 bytes for each pixel.
+    image_memory_bytes: Annotated[
+        int,
+        _Option(
+            "limits and access",
+            "for images that are being decoded, of all requests; default: half of what "
+            "machine or container has left once the models are loaded",
+        ),
+    ] = 0
     max_pixels: Annotated[
         int,
         _Option(
@@ -155,6 +162,11 @@ class ServerOptions:
             raise ValueError(
                 "--model-config-file must not be combined with --model-name and "
                 "--model-base-path."
+            )
+        if self.image_memory_bytes < 0:
+            raise ValueError(
+                "--image-memory-bytes must be at least 0. "
+                f"Received: {self.image_memory_bytes}."
             )
         if self.no_batching and self.batching_parameters_file is not None:
             raise ValueError(

@@ -16,6 +16,7 @@ from serving.endpoint.tensor_proto import (
     decode_tensor,
     dtype_of,
     encode_tensor,
+    lacks_strings,
     unpacked_bytes,
 )
 from serving.web.status import StatusCode, refuse
@@ -101,6 +102,11 @@ def _decode(
     for alias, spec in signature.inputs.items():
         if dtypes[alias] != spec.dtype:
             continue
+        if spec.dtype == "string" and lacks_strings(protos[alias]):
+            refuse(
+                f'Input "{alias}" must have one string for each element of its shape. '
+                f"Received: {len(protos[alias].string_val)}."
+            )
         array = decode_tensor(protos[alias], spec.dtype)
         if array is None:
             refuse(f"tensor parsing error: {alias}")

@@ -5,6 +5,7 @@ from concurrent.futures import Future
 
 import numpy as np
 
+from serving.endpoint.batching.costs import ImageCosts
 from serving.endpoint.batching.scheduler import BatchScheduler, Waiting
 from serving.endpoint.image_header import check_pixels
 from serving.endpoint.models.servable import Servable
@@ -14,8 +15,7 @@ from serving.web.status import refuse
 _MOST_IMAGES = 4
 """Images of the largest size that a request may hold.
 
-An exported model decodes two at a time, so that the memory is bounded without this; it
-bounds the time that one request takes from the others.
+The memory is bounded without this; it bounds the work that one request may ask for.
 """
 
 
@@ -63,21 +63,28 @@ class Predictor:
             The outputs, once they are there; or the `StatusError` of the request.
 
         Raises:
-            StatusError: The queue is full, or an image or all together have too
-                many pixels.
+            StatusError: The queue is full, an image or all together have too many
+                pixels, or an image takes more memory than there is.
         """
-        pixels = sum(
+        checked = [
             check_pixels(array, self._max_pixels, name)
             for name, array in inputs.items()
             if array.dtype == object
-        )
+        ]
+        pixels = sum(counted for counted, _ in checked)
         most = _MOST_IMAGES * self._max_pixels
         if pixels > most:
             refuse(
                 f"The images of the request have {pixels} pixels together; at most "
                 f"{most} are decoded for one request. Send fewer at a time."
             )
-        return self._scheduler.submit(servable, signature_name, dict(inputs), waiting)
+        costs = None
+        if pixels:
+            rows = _together([rows for _, rows in checked])
+            costs = ImageCosts(rows, servable.images_at_once)
+        return self._scheduler.submit(
+            servable, signature_name, dict(inputs), waiting, costs
+        )
 
     def close(self, seconds: float | None = None) -> None:
         """Refuse further requests; those in the queue are run.
@@ -87,3 +94,10 @@ class Predictor:
                 takes. See `BatchScheduler.close`.
         """
         self._scheduler.close(seconds)
+
+
+def _together(costs: list[np.ndarray]) -> np.ndarray:
+    """Add up the bytes of the inputs by row, where they have the same rows."""
+    if len({len(rows) for rows in costs}) == 1:
+        return np.sum(costs, axis=0)
+    return np.concatenate(costs)

@@ -23,7 +23,7 @@ from serving.endpoint.models.config import (
     single_model,
 )
 from serving.endpoint.models.config_watch import ConfigWatch
-from serving.endpoint.models.fingerprint import load_checked
+from serving.endpoint.models.fingerprint import load_checked, load_unchecked
 from serving.endpoint.models.servable import Servable
 from serving.endpoint.models.served import ServedModels
 from serving.endpoint.models.watched import WatchedModels
@@ -33,6 +33,8 @@ from serving.endpoint.rest.api import create_app
 from serving.endpoint.rpc.server import GrpcServer
 from serving.endpoint.warm_up import warm_up
 from serving.web.access import TokenAccess, is_loopback
+from serving.web.image_memory import ImageMemory
+from serving.web.memory_limit import default_image_bytes
 from serving.web.monitoring import Monitoring, read_monitoring_config
 from serving.web.observer import RequestObserver
 from serving.web.sockets import GRACE_SECONDS, open_socket, serve, url_of
@@ -128,12 +130,17 @@ def opened(options: ServerOptions) -> Iterator[Endpoint]:
     )
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(open_socket(options.host, options.port))
-        scheduler = BatchScheduler(batching, on_batch=_on_batch(monitoring, batching))
+        memory = ImageMemory(
+            options.image_memory_bytes or None, option="--image-memory-bytes"
+        )
+        scheduler = BatchScheduler(
+            batching, on_batch=_on_batch(monitoring, batching), memory=memory
+        )
         predictor = Predictor(scheduler, max_pixels=options.max_pixels)
         watched = WatchedModels(
             configs,
             poll_seconds=options.file_system_poll_wait_seconds,
-            load=Servable if options.no_fingerprint_check else load_checked,
+            load=load_unchecked if options.no_fingerprint_check else load_checked,
             warm_up=warm_up,
             on_warmed_up=_on_warmed_up(monitoring),
         )
@@ -179,6 +186,8 @@ def opened(options: ServerOptions) -> Iterator[Endpoint]:
             )
             grpc_server.start()
         watched.start()
+        if not options.image_memory_bytes:
+            memory.most_bytes = default_image_bytes()  # of what the models leave
         if grpc_server is not None:
             grpc_server.ready()
         if watch is not None:

@@ -87,6 +87,21 @@ def unpacked_bytes(proto: Any, dtype: str) -> int | None:
     return elements * _BYTES_OF_A_STRING + content
 
 
+def lacks_strings(proto: Any) -> bool:
+    """Return whether a tensor of strings has fewer values than elements.
+
+    TensorFlow would repeat the last one, so that a message of a hundred bytes stands
+    for any number of images, each of which is decoded.
+
+    Args:
+        proto: A tensor of dtype string, with a shape whose size has been checked.
+    """
+    if proto.tensor_content:
+        return False  # it has a length for each element
+    elements = math.prod(dim.size for dim in proto.tensor_shape.dim)
+    return len(proto.string_val) < elements
+
+
 def decode_tensor(proto: Any, dtype: str) -> np.ndarray | None:
     """Convert a `TensorProto` as TensorFlow does.
 

@@ -80,13 +80,7 @@ class ImageMemory:
             StatusError: INVALID_ARGUMENT, it is more than the whole budget, so that
                 no wait would help; UNAVAILABLE, it was not free in time.
         """
-        if size > self.most_bytes:
-            raise StatusError(
-                StatusCode.INVALID_ARGUMENT,
-                f"The image needs {_megabytes(size)} MB of memory to be decoded; this "
-                f"service has {_megabytes(self.most_bytes)} MB for it "
-                f"(`{self._option}`). Send a smaller image.",
-            )
+        self.check(size)
         turn = object()
         with self._changed:
             self._waiting.append(turn)
@@ -104,6 +98,23 @@ class ImageMemory:
                     "moment.",
                 )
             self._held += size
+
+    def check(self, size: int) -> None:
+        """Refuse what is more than the whole budget, so that no wait would help.
+
+        Args:
+            size: Bytes, at least 0.
+
+        Raises:
+            StatusError: INVALID_ARGUMENT.
+        """
+        if size > self.most_bytes:
+            raise StatusError(
+                StatusCode.INVALID_ARGUMENT,
+                f"The image needs {_megabytes(size)} MB of memory to be decoded; this "
+                f"service has {_megabytes(self.most_bytes)} MB for it "
+                f"(`{self._option}`). Send a smaller image.",
+            )
 
     def give_back(self, size: int) -> None:
         """Give back what `take` took."""

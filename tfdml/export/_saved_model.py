@@ -19,6 +19,7 @@ from tfdml.images import View
 from tfdml.model_version import (
     DESCRIBE,
     DESCRIPTION_FILE,
+    IMAGES_AT_ONCE,
     describing,
     description_text,
     write_whole,
@@ -123,9 +124,7 @@ def _write(
             lambda data: training_form(data, view),
             image_bytes,
             fn_output_signature=tf.TensorSpec([size, size, 3], tf.float32),
-            # Each image that is being decoded takes 15 bytes per pixel (uint8 and then
-            # float32), 1.5 GB at the endpoint's limit. The default is ten at a time.
-            parallel_iterations=2,
+            parallel_iterations=IMAGES_AT_ONCE,
         )
 
     def embed(pixels: tf.Tensor) -> tf.Tensor:

@@ -1,12 +1,14 @@
 """Cut a request into pieces for batches, and collect their results."""
 
+import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
 import numpy as np
 
+from serving.endpoint.batching.costs import ImageCosts
 from serving.endpoint.models.servable import Servable
 from serving.web.status import StatusCode, StatusError
 
@@ -31,14 +33,15 @@ class Request:
         signature_name: Which signature of it.
         inputs: One array for each input; not kept longer than it takes to answer.
         waiting: Knows whether the client still waits.
-        rows: Rows that may be put together with those of other requests, at least 1;
-            None for a request that is run as it is.
-        max_rows: Most rows a piece, at least 1.
+        sizes: Rows of its pieces, each of which may be put together with those of
+            other requests; None for a request that is run as it is.
+        costs: What its images take while they are decoded; None where it has none.
         queued_at: When it was made.
 
     Attributes:
         future: Receives the outputs, or the error.
         inputs: One array for each input; none once it is answered or cancelled.
+        costs: As given.
         queued_at: When it was made.
     """
 
@@ -48,41 +51,45 @@ class Request:
         signature_name: str,
         inputs: dict[str, np.ndarray],
         waiting: Waiting,
-        rows: int | None,
-        max_rows: int,
+        sizes: Sequence[int] | None,
+        costs: ImageCosts | None,
         queued_at: float,
     ) -> None:
         self.servable = servable
         self.signature_name = signature_name
         self.inputs = dict(inputs)
-        self.is_batched = rows is not None
+        self.is_batched = sizes is not None
         self.future: Future[Outputs] = Future()
         # Not a method: the future would hold the request, which holds the future. That
         # circle would keep the version in memory after it was unloaded.
         held = self.inputs
         self.future.add_done_callback(lambda _: held.clear())
+        self.costs = costs
         self.queued_at = queued_at
         self._waiting = waiting
         self._lock = threading.Lock()
         self._is_taken: bool | None = None
-        self._rows = rows
-        self._max_rows = max_rows
-        self._fails_at = self._left = 1 if rows is None else -(-rows // max_rows)
+        self._sizes = sizes
+        self._fails_at = self._left = 1 if sizes is None else len(sizes)
         self._outcomes: list[Outputs | BaseException | None] = [None] * self._left
 
-    def cut(self) -> "list[Piece]":
-        """Return the request in pieces of at most `max_rows` rows; once for each.
+    def pieces(self) -> "Iterator[Piece]":
+        """Yield the request in pieces; once for each.
 
         They hold the request, not the other way round: a circle would keep the version
         in memory after it was unloaded.
         """
-        if self._rows is None or self._left == 1:
-            return [Piece(self, 0, 0, self._rows or 0)]
-        most = self._max_rows
-        return [
-            Piece(self, place, start, min(most, self._rows - start))
-            for place, start in enumerate(range(0, self._rows, most))
-        ]
+        if self._sizes is None:
+            yield Piece(self, 0, 0, 0)
+            return
+        starts = itertools.accumulate(self._sizes, initial=0)
+        for place, (start, size) in enumerate(zip(starts, self._sizes, strict=False)):
+            yield Piece(self, place, start, size)
+
+    def is_over(self) -> bool:
+        """Return whether what is left of it need not be run."""
+        with self._lock:
+            return self.future.done() or self._fails_at < len(self._outcomes)
 
     def is_needed(self, place: int) -> bool:
         """Return whether a piece is to be run.
@@ -152,3 +159,18 @@ class Piece:
             name: array[self.start : stop] if self.rows else array
             for name, array in self.request.inputs.items()
         }
+
+    def costs(self, start: int = 0, stop: int | None = None) -> list[int]:
+        """Return what its largest images take while they are decoded.
+
+        Args:
+            start: The first of its rows that counts.
+            stop: The row before which counting stops; None for all of them.
+        """
+        costs = self.request.costs
+        if costs is None:
+            return []
+        if not self.rows:
+            return costs.largest(start, stop)
+        last = self.rows if stop is None else stop
+        return costs.largest(self.start + start, self.start + last)

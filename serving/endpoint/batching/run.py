@@ -3,11 +3,15 @@
 A request that the model refuses is found by running halves, so that it fails alone.
 """
 
+import contextlib
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from serving.endpoint.batching.costs import peak_bytes
 from serving.endpoint.batching.request import Outputs, Piece, Request
 from serving.endpoint.batching.rows import (
     join_outputs,
@@ -16,10 +20,28 @@ from serving.endpoint.batching.rows import (
     pads_too_much,
     split_outputs,
 )
-from serving.endpoint.models.servable import Servable
+from serving.web.image_memory import ImageMemory
 from serving.web.status import StatusCode, StatusError
 
 _log = logging.getLogger(__name__)
+
+_NO_MEMORY = contextlib.nullcontext()
+
+Costs = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class RunLimits:
+    """Bounds on what runs.
+
+    Attributes:
+        allowed_sizes: Sizes to which a batch is filled up; empty for any.
+        memory: For the images of all batches that run.
+    """
+
+    allowed_sizes: Sequence[int]
+    memory: ImageMemory
+
 
 # Receives the pieces of a batch and the seconds of their run, before any halves.
 OnRun = Callable[[Sequence[Piece], float], None]
@@ -27,7 +49,7 @@ OnRun = Callable[[Sequence[Piece], float], None]
 
 def run_batch(
     pieces: Sequence[Piece],
-    allowed_sizes: Sequence[int],
+    limits: RunLimits,
     on_run: OnRun,
     clock: Callable[[], float],
 ) -> None:
@@ -40,30 +62,30 @@ def run_batch(
     Args:
         pieces: Pieces of requests for one signature, alike by `mergeable`; or the only
             piece of a request that is run as it is.
-        allowed_sizes: Sizes to which a batch is filled up; empty for any.
+        limits: Bounds on size and memory.
         on_run: Called after each of these runs, before the answers. It must not raise.
         clock: Returns the time in seconds.
     """
-    pieces = _still_needed(pieces)
+    pieces = _still_needed(pieces, limits)
     batches = [pieces] if pieces else []
     if len(pieces) > 1 and pads_too_much([piece.inputs for piece in pieces]):
         batches = [[piece] for piece in pieces]
     for batch in batches:
-        needed = batch if batch is pieces else _still_needed(batch)
+        needed = batch if batch is pieces else _still_needed(batch, limits)
         if needed:
             started = clock()
-            outcome = _run_together(needed, allowed_sizes)
+            outcome = _run_together(needed, limits)
             on_run(needed, clock() - started)
-            _answer(needed, outcome, allowed_sizes)
+            _answer(needed, outcome, limits)
 
 
-def _still_needed(pieces: Sequence[Piece]) -> list[Piece]:
+def _still_needed(pieces: Sequence[Piece], limits: RunLimits) -> list[Piece]:
     needed = []
     for piece in pieces:
         if not piece.request.is_needed(piece.place):
-            settle(piece, None)
+            settle(piece, None, limits)
         elif (error := _missed(piece.request)) is not None:
-            settle(piece, error)
+            settle(piece, error, limits)
         else:
             needed.append(piece)
     return needed
@@ -76,47 +98,52 @@ def _missed(request: Request) -> BaseException | None:
         return _logged(error)
 
 
-def _run_halves(pieces: list[Piece], allowed_sizes: Sequence[int]) -> None:
+def _run_halves(pieces: list[Piece], limits: RunLimits) -> None:
     """Run pieces that failed together in halves, down to each that fails alone."""
     middle = len(pieces) // 2
-    first = _still_needed(pieces[:middle])
+    first = _still_needed(pieces[:middle], limits)
     first_failed = False
     if first:
-        outcome = _run_together(first, allowed_sizes)
+        outcome = _run_together(first, limits)
         first_failed = isinstance(outcome, StatusError)
-        _answer(first, outcome, allowed_sizes)
-    second = _still_needed(pieces[middle:])
+        _answer(first, outcome, limits)
+    second = _still_needed(pieces[middle:], limits)
     if not first_failed and len(second) > 1:
         # The culprit is in here: a run of this half as a whole would reveal nothing.
-        _run_halves(second, allowed_sizes)
+        _run_halves(second, limits)
     elif second:
-        _answer(second, _run_together(second, allowed_sizes), allowed_sizes)
+        _answer(second, _run_together(second, limits), limits)
 
 
 def _answer(
     pieces: list[Piece],
     outcome: Sequence[Outputs | None] | BaseException,
-    allowed_sizes: Sequence[int],
+    limits: RunLimits,
 ) -> None:
     if not isinstance(outcome, BaseException):
         for piece, outputs in zip(pieces, outcome, strict=True):
-            settle(piece, outputs)
+            settle(piece, outputs, limits)
     elif not isinstance(outcome, StatusError):
         for piece in pieces:
-            settle(piece, outcome)
+            settle(piece, outcome, limits)
     elif len(pieces) > 1:
-        _run_halves(pieces, allowed_sizes)
+        _run_halves(pieces, limits)
     else:
-        settle(pieces[0], _with_row(pieces[0], outcome, allowed_sizes))
+        settle(pieces[0], _with_row(pieces[0], outcome, limits), limits)
 
 
-def settle(piece: Piece, outcome: Outputs | BaseException | None) -> None:
+def settle(
+    piece: Piece,
+    outcome: Outputs | BaseException | None,
+    limits: RunLimits,
+) -> None:
     """Take in what became of a piece; answer its request if it was the last one.
 
     Args:
         piece: The piece.
         outcome: Its outputs, its error, or None if it was not run or its outputs are
             not rows.
+        limits: Bounds on a request that is run once more, as it is.
     """
     request = piece.request
     outcomes = request.settle(piece.place, outcome)
@@ -126,7 +153,7 @@ def settle(piece: Piece, outcome: Outputs | BaseException | None) -> None:
     if len(outcomes) > 1 and isinstance(result, dict):
         result = _joined([part for part in outcomes if isinstance(part, dict)])
     if result is None:
-        result = _run_whole(request)
+        result = _run_whole(request, limits)
     if isinstance(result, BaseException):
         request.future.set_exception(result)
     else:
@@ -142,18 +169,19 @@ def _joined(parts: Sequence[Outputs]) -> Outputs | BaseException | None:
         return _logged(error)
 
 
-def _run_whole(request: Request) -> Outputs | BaseException:
+def _run_whole(request: Request, limits: RunLimits) -> Outputs | BaseException:
     """Run a request whose outputs are not rows, whatever its signature says."""
     if (error := _missed(request)) is not None:
         return error
-    outcome = _predict(request.servable, request.signature_name, request.inputs)
+    whole = Piece(request, 0, 0, 0)
+    outcome = _predict(request, whole.inputs, [whole.costs()], limits)
     if isinstance(outcome, StatusError):
-        return _with_row(Piece(request, 0, 0, 0), outcome, ())
+        return _with_row(whole, outcome, limits)
     return outcome
 
 
 def _run_together(
-    pieces: Sequence[Piece], allowed_sizes: Sequence[int]
+    pieces: Sequence[Piece], limits: RunLimits
 ) -> Sequence[Outputs | None] | BaseException:
     """Run pieces as one batch.
 
@@ -161,29 +189,46 @@ def _run_together(
         The outputs of each piece, None where they are not rows; or the error.
     """
     request = pieces[0].request
+    costs = [piece.costs() for piece in pieces]
     if request.is_batched:
         return _run_rows(
-            request.servable,
-            request.signature_name,
+            request,
             [piece.inputs for piece in pieces],
             [piece.rows for piece in pieces],
-            allowed_sizes,
+            costs,
+            pieces[-1].costs(0, 1),
+            limits,
         )
-    outcome = _predict(request.servable, request.signature_name, request.inputs)
+    outcome = _predict(request, request.inputs, costs, limits)
     return outcome if isinstance(outcome, BaseException) else [outcome]
 
 
 def _run_rows(
-    servable: Servable,
-    signature_name: str,
+    request: Request,
     parts: Sequence[Mapping[str, np.ndarray]],
     counts: Sequence[int],
-    allowed_sizes: Sequence[int],
+    costs: Costs,
+    cost_of_copy: Sequence[int],
+    limits: RunLimits,
 ) -> Sequence[Outputs | None] | BaseException:
-    size = padded_size(sum(counts), allowed_sizes)
+    """Run rows as one batch.
+
+    Args:
+        request: One of the requests that they are of.
+        parts: Inputs of each part.
+        counts: Rows of each part.
+        costs: What the largest images of each part take.
+        cost_of_copy: What those of the row take of which copies fill up the batch.
+        limits: Bounds on size and memory.
+    """
+    rows = sum(counts)
+    size = padded_size(rows, limits.allowed_sizes)
+    padded = [*costs, *[cost_of_copy] * (size - rows)]
+    if _peak_bytes(request, padded) > limits.memory.most_bytes:
+        size, padded = rows, list(costs)
     try:
         inputs = merge_inputs(parts, size)
-        outcome = _predict(servable, signature_name, inputs)
+        outcome = _predict(request, inputs, padded, limits)
         if isinstance(outcome, BaseException):
             return outcome
         outputs = split_outputs(outcome, counts, size)
@@ -194,6 +239,10 @@ def _run_rows(
     return [None for _ in parts] if outputs is None else outputs
 
 
+def _peak_bytes(request: Request, costs: Costs) -> int:
+    return 0 if request.costs is None else peak_bytes(costs, request.costs.at_once)
+
+
 def _too_little_memory() -> StatusError:
     return StatusError(
         StatusCode.RESOURCE_EXHAUSTED, "There is too little memory for the batch."
@@ -201,10 +250,17 @@ def _too_little_memory() -> StatusError:
 
 
 def _predict(
-    servable: Servable, signature_name: str, inputs: Mapping[str, np.ndarray]
+    request: Request,
+    inputs: Mapping[str, np.ndarray],
+    costs: Costs,
+    limits: RunLimits,
 ) -> Outputs | BaseException:
+    size = _peak_bytes(request, costs)
+    # Others give it back as soon as their batches have run.
+    memory = limits.memory.hold(size, threading.TIMEOUT_MAX) if size else _NO_MEMORY
     try:
-        return servable.predict(inputs, signature_name)
+        with memory:
+            return request.servable.predict(inputs, request.signature_name)
     except StatusError as error:
         return StatusError(error.code, error.message)
     except BaseException as error:  # a worker must live, and the client must know
@@ -222,9 +278,7 @@ def _logged(error: BaseException) -> BaseException:
     return error
 
 
-def _with_row(
-    piece: Piece, error: StatusError, allowed_sizes: Sequence[int]
-) -> StatusError:
+def _with_row(piece: Piece, error: StatusError, limits: RunLimits) -> StatusError:
     """Name the row that the model refused, where rows are encoded images.
 
     TensorFlow does not say it. Halves are run until one row is left: together about as
@@ -243,17 +297,13 @@ def _with_row(
 
     def refused(start: int, stop: int) -> StatusError | None:
         part = {alias: rows[start:stop]}
+        costs = [piece.costs(start, stop)]
         outcome: object
         if request.is_batched:
-            outcome = _run_rows(
-                request.servable,
-                request.signature_name,
-                [part],
-                [stop - start],
-                allowed_sizes,
-            )
+            copy = piece.costs(start, start + 1)
+            outcome = _run_rows(request, [part], [stop - start], costs, copy, limits)
         else:
-            outcome = _predict(request.servable, request.signature_name, part)
+            outcome = _predict(request, part, costs, limits)
         if not isinstance(outcome, StatusError):
             return None
         return outcome if outcome.code == StatusCode.INVALID_ARGUMENT else None

@@ -5,6 +5,10 @@ take batches from all queues, first from the one whose first request has waited
 longest. Without a batch timeout a batch is what queued up while the threads were busy:
 the only client of a signature never waits, and under load batches grow by themselves.
 
+A request that is longer than a batch gets one batch a turn, and then stands behind the
+others. In a full queue it counts as a few batches, however long it is. The images of a
+batch are decoded within a budget of memory, which all batches share.
+
 The parameters and the text for a full queue are those of TF Serving. It differs here:
 
 - A request is never refused for its size; one longer than a batch is always split.
@@ -18,19 +22,21 @@ import logging
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 
 import numpy as np
 
+from serving.endpoint.batching.costs import ImageCosts, even_pieces
 from serving.endpoint.batching.pace import Pace, WaitLimits, first_pace, next_pace
 from serving.endpoint.batching.parameters import BatchingParameters
 from serving.endpoint.batching.request import Piece, Request, Waiting
 from serving.endpoint.batching.rows import mergeable, padded_size
-from serving.endpoint.batching.run import run_batch, settle
+from serving.endpoint.batching.run import RunLimits, run_batch, settle
+from serving.endpoint.batching.turns import TurnQueue
 from serving.endpoint.models.servable import Servable
+from serving.web.image_memory import ImageMemory
 from serving.web.status import StatusCode, StatusError
 
 OnBatch = Callable[[Servable, Sequence[int], int, Sequence[float], float], None]
@@ -39,19 +45,9 @@ long one), the rows that fill it up, the seconds that each waited in the queue, 
 seconds of its run. A request that ran alone as it was has waited, but has no rows: they
 may be any number, and a batch has at most `max_batch_size`."""
 
+_MOST_COUNTED_BATCHES = 4
+
 _log = logging.getLogger(__name__)
-
-
-class _Queue:
-    """Pieces that may share a batch, the oldest first."""
-
-    __slots__ = ("group", "key", "pieces", "size")
-
-    def __init__(self, key: Hashable, group: Hashable) -> None:
-        self.key = key
-        self.group = group
-        self.pieces: deque[Piece] = deque()
-        self.size = 0
 
 
 class BatchScheduler:
@@ -61,6 +57,8 @@ class BatchScheduler:
         parameters: When a batch is closed, how large it may be and how many may wait.
         on_batch: Called with each batch after its run, before its requests are
             answered; on a thread of the scheduler. What it raises is logged.
+        memory: For the images that all batches decode at one time; by default as
+            `ImageMemory` finds it.
         waits: How long a batch waits where the parameters do not say.
         clock: Returns the time in seconds, which never goes back.
 
@@ -74,6 +72,7 @@ class BatchScheduler:
         parameters: BatchingParameters,
         on_batch: OnBatch | None = None,
         *,
+        memory: ImageMemory | None = None,
         waits: WaitLimits = WaitLimits(),  # noqa: B008  (frozen)
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -81,13 +80,19 @@ class BatchScheduler:
         self._waits = waits
         self._clock = clock
         self._on_batch = on_batch
+        self._memory = memory or ImageMemory()
+        self._limits = RunLimits(parameters.allowed_batch_sizes, self._memory)
         self._capacity = parameters.max_enqueued_batches * parameters.max_batch_size
+        # What a long request counts in a queue, so that it leaves room for others.
+        self._most_counted = min(
+            _MOST_COUNTED_BATCHES * parameters.max_batch_size, self._capacity
+        )
         self._first_pace = first_pace(parameters)
         # By version, which they must not keep in memory, and signature.
         self._paces: weakref.WeakKeyDictionary[Servable, dict[str, Pace]] = (
             weakref.WeakKeyDictionary()
         )
-        self._queues: dict[Hashable, _Queue] = {}
+        self._queues: dict[Hashable, TurnQueue] = {}
         self._sizes: dict[Hashable, int] = {}
         self._is_closed = False
         # Guards all of these; notified when a worker may have something to do.
@@ -120,6 +125,7 @@ class BatchScheduler:
         signature_name: str,
         inputs: dict[str, np.ndarray],
         waiting: Waiting,
+        costs: ImageCosts | None = None,
     ) -> Future[dict[str, np.ndarray]]:
         """Put a request into its queue.
 
@@ -129,6 +135,8 @@ class BatchScheduler:
             inputs: One array for each input of the signature.
             waiting: Knows whether the client still waits. Else the request is not run:
                 DEADLINE_EXCEEDED or CANCELLED.
+            costs: What the images of its rows take while they are decoded; None where
+                it has none.
 
         Returns:
             The outputs, once they are there, or what `servable.predict` raised for this
@@ -136,7 +144,8 @@ class BatchScheduler:
             the row. A future that is cancelled before its turn is not run.
 
         Raises:
-            StatusError: The queue is full, or the scheduler is closed.
+            StatusError: The queue is full, the scheduler is closed, or an image takes
+                more memory than there is for all.
         """
         parameters = self._parameters
         rows, alike = None, None
@@ -146,38 +155,46 @@ class BatchScheduler:
                 inputs,
                 any_length=parameters.pad_variable_length_inputs,
             )
-        request = Request(
-            servable,
-            signature_name,
-            inputs,
-            waiting,
-            rows,
-            parameters.max_batch_size,
-            self._clock(),
-        )
-        pieces = request.cut()
+        sizes = None if rows is None else self._cut(rows, costs)
+        if costs is not None:
+            # Of rows that are decoded one after the other if need be, the largest.
+            largest = costs.largest()
+            self._memory.check(sum(largest) if rows is None else max(largest))
+        now = self._clock()
+        request = Request(servable, signature_name, inputs, waiting, sizes, costs, now)
         group = (id(servable), signature_name)
         key = (*group, alike)
-        # A request that runs alone fills a batch.
-        size = parameters.max_batch_size if rows is None else rows
         with self._changed:
             if self._is_closed:
                 raise _stopped()
             queued = self._sizes.get(group, 0)
-            if queued >= self._capacity:
-                raise _full_queue(queued, parameters)
-            self._sizes[group] = queued + size
             queue = self._queues.get(key)
             was_waiting = queue is not None
             if queue is None:
-                queue = self._queues[key] = _Queue(key, group)
-            queue.pieces.extend(pieces)
-            queue.size += size
+                queue = TurnQueue(
+                    key, group, parameters.max_batch_size, self._most_counted
+                )
+            size = queue.count(rows)
+            if queued + size > self._capacity:
+                raise _full_queue(queued, parameters)
+            self._queues[key] = queue
+            self._sizes[group] = queued + size
+            queue.add(request, rows, now)
             # A worker that takes a batch wakes the next one if anything is left.
             enough = self._pace(queue).enough
             if not was_waiting or queue.size - size < enough <= queue.size:
                 self._changed.notify()
         return request.future
+
+    def _cut(self, rows: int, costs: ImageCosts | None) -> list[int]:
+        most = self._parameters.max_batch_size
+        if costs is None:
+            return even_pieces(rows, most)
+        return costs.cut(most, self._most_bytes())
+
+    def _most_bytes(self) -> int:
+        """Return the memory for one batch, so that all threads can have one."""
+        return self._memory.most_bytes // self._parameters.num_batch_threads
 
     def close(self, seconds: float | None = None) -> None:
         """Refuse further requests, run those in the queues and end the threads.
@@ -195,12 +212,12 @@ class BatchScheduler:
             if worker is not threading.current_thread():
                 worker.join(None if until is None else max(until - time.monotonic(), 0))
         with self._changed:
-            left = [piece for queue in self._queues.values() for piece in queue.pieces]
+            left = [piece for queue in self._queues.values() for piece in queue.rest()]
             self._queues.clear()
             self._sizes.clear()
         for piece in left:
             is_needed = piece.request.is_needed(piece.place)
-            settle(piece, _stopped() if is_needed else None)
+            settle(piece, _stopped() if is_needed else None, self._limits)
 
     def _work(self) -> None:
         while (taken := self._next_batch()) is not None:
@@ -239,7 +256,7 @@ class BatchScheduler:
             except Exception:
                 _log.exception("`on_batch` failed.")
 
-        run_batch(pieces, sizes, on_run, self._clock)
+        run_batch(pieces, self._limits, on_run, self._clock)
 
     def _next_batch(self) -> tuple[list[Piece], float] | None:
         """Wait for a batch that is ready; None when the scheduler is closed."""
@@ -248,7 +265,7 @@ class BatchScheduler:
                 now = self._clock()
                 queue = self._oldest_ready(now)
                 if queue is not None:
-                    pieces = self._take(queue)
+                    pieces = self._take(queue, now)
                     if self._queues:
                         self._changed.notify()
                     return pieces, now
@@ -256,23 +273,22 @@ class BatchScheduler:
                     return None
                 self._changed.wait(self._seconds_to_wait(now))
 
-    def _oldest_ready(self, now: float) -> _Queue | None:
+    def _oldest_ready(self, now: float) -> TurnQueue | None:
         oldest, since = None, float("inf")
         for queue in self._queues.values():
-            queued_at = queue.pieces[0].request.queued_at
-            if queued_at < since and (
+            if queue.turn_at < since and (
                 queue.size >= self._pace(queue).enough
                 or now >= self._closes_at(queue)
                 or self._is_closed
             ):
-                oldest, since = queue, queued_at
+                oldest, since = queue, queue.turn_at
         return oldest
 
-    def _closes_at(self, queue: _Queue) -> float:
-        return self._pace(queue).closes_at(queue.pieces[0].request.queued_at)
+    def _closes_at(self, queue: TurnQueue) -> float:
+        return self._pace(queue).closes_at(queue.first.queued_at)
 
-    def _pace(self, queue: _Queue) -> Pace:
-        request = queue.pieces[0].request
+    def _pace(self, queue: TurnQueue) -> Pace:
+        request = queue.first
         paces = self._paces.get(request.servable, {})
         return paces.get(request.signature_name, self._first_pace)
 
@@ -282,17 +298,12 @@ class BatchScheduler:
         closes_at = min(map(self._closes_at, self._queues.values()))
         return min(max(closes_at - now, 0), threading.TIMEOUT_MAX)
 
-    def _take(self, queue: _Queue) -> list[Piece]:
+    def _take(self, queue: TurnQueue, now: float) -> list[Piece]:
         """Take the pieces of the next batch out of a queue, in their order."""
-        most = self._parameters.max_batch_size
-        pieces = [queue.pieces.popleft()]
-        size = pieces[0].rows or most
-        while queue.pieces and size + (queue.pieces[0].rows or most) <= most:
-            pieces.append(queue.pieces.popleft())
-            size += pieces[-1].rows
-        queue.size -= size
-        self._sizes[queue.group] -= size
-        if not queue.pieces:
+        before = queue.size
+        pieces = queue.take(self._most_bytes(), now)
+        self._sizes[queue.group] -= before - queue.size
+        if queue.is_empty:
             del self._queues[queue.key]
             if not self._sizes[queue.group]:
                 del self._sizes[queue.group]

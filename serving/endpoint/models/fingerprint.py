@@ -3,9 +3,18 @@
 from pathlib import Path
 
 from serving.endpoint.models.saved_model import has_graph, model_fingerprint
-from serving.endpoint.models.servable import Servable
+from serving.endpoint.models.servable import MAP_FN_AT_ONCE, Servable
 from serving.web.status import StatusCode, StatusError
-from tfdml.model_version import DESCRIPTION_FILE, read_description
+from tfdml.model_version import DESCRIPTION_FILE, IMAGES_AT_ONCE, read_description
+
+
+def load_unchecked(name: str, version: int, folder: Path) -> Servable:
+    """Load a version as it is. For the arguments and errors see `load_checked`."""
+    try:
+        is_ours = read_description(folder) is not None
+    except ValueError:
+        is_ours = False
+    return Servable(name, version, folder, images_at_once=_at_once(is_ours))
 
 
 def load_checked(name: str, version: int, folder: Path) -> Servable:
@@ -41,7 +50,12 @@ def load_checked(name: str, version: int, folder: Path) -> Servable:
             f"the graph and weights in {folder} must have the fingerprint "
             f"{exported!r} that {DESCRIPTION_FILE} names. Received: {found!r}.",
         )
-    return Servable(name, version, folder, fingerprint=found)
+    at_once = _at_once(description is not None)
+    return Servable(name, version, folder, fingerprint=found, images_at_once=at_once)
+
+
+def _at_once(is_ours: bool) -> int:
+    return IMAGES_AT_ONCE if is_ours else MAP_FN_AT_ONCE
 
 
 def _changed(name: str, version: int, reason: str) -> StatusError:

@@ -24,6 +24,9 @@ METHOD_PREFIX = "tensorflow/serving/"
 KIND_OF_METHOD = {"classify": "classification", "regress": "regression"}
 """TF Serving's word for the signature that a method needs."""
 
+MAP_FN_AT_ONCE = 10
+"""How many elements `tf.map_fn` handles at one time where a graph does not say it."""
+
 _LONGEST_MESSAGE = 1000
 
 _TYPE_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
@@ -60,12 +63,14 @@ class Servable:
         signature_defs: The signature definitions as `saved_model.pb` holds them.
         signatures: The signatures that can be called.
         fingerprint: Digest of its graph and weights, if it is known.
+        images_at_once: How many images it decodes at one time.
 
     Args:
         name: Name under which the model is served; without "/" and ":".
         version: Number of the version, at least 0.
         folder: Folder that holds `saved_model.pb`.
         fingerprint: Digest of graph and weights, which answers name.
+        images_at_once: How many images it decodes at one time, at least 1.
 
     Raises:
         ValueError: The name is not allowed in an address, or the folder does not hold a
@@ -79,6 +84,7 @@ class Servable:
         folder: str | PathLike[str],
         *,
         fingerprint: str | None = None,
+        images_at_once: int = MAP_FN_AT_ONCE,
     ) -> None:
         if not re.fullmatch("[^/:]+", name):
             raise ValueError(
@@ -90,6 +96,7 @@ class Servable:
         self.name = name
         self.version = version
         self.fingerprint = fingerprint
+        self.images_at_once = images_at_once
         try:
             self.signature_defs = _read_signature_defs(Path(folder))
             # Kept, because a signature alone does not hold its variables alive.

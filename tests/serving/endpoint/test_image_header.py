@@ -354,6 +354,36 @@ def test_animated_webp_is_refused_before_it_ends_the_process():
         )
 
 
+@pytest.mark.parametrize(
+    ("mode", "kind", "each"),
+    [
+        ("RGB", "JPEG", 16),
+        ("L", "PNG", 16),
+        ("RGB", "PNG", 16),
+        ("I;16", "PNG", 16),
+        ("P", "PNG", 39),
+        ("LA", "PNG", 39),
+        ("RGBA", "PNG", 39),
+        ("RGB", "BMP", 20),
+        ("P", "GIF", 16),
+        ("RGB", "WEBP", 16),
+        ("RGBA", "WEBP", 39),
+    ],
+)
+def test_memory_to_decode_follows_the_channels_that_the_header_declares(
+    mode, kind, each
+):
+    buffer = io.BytesIO()
+    Image.new(mode, (30, 20)).save(buffer, kind)
+    pixels, costs = check_pixels(np.array([buffer.getvalue()], object), 600, "image")
+    assert (pixels, costs.tolist()) == (600, [600 * each])
+
+
+def test_further_frames_of_a_gif_are_kept_as_they_are_decoded():
+    animation = np.array(gif((1, 1), (10, 10), (10, 10), (9, 9)), object)
+    assert check_pixels(animation, 300, "image")[1].tolist() == [100 * (16 + 2 * 3)]
+
+
 def test_inputs_without_images_pass():
     check_pixels(np.array([b"text", b""], object), 1, "text")
     check_pixels(np.empty((0,), object), 1, "text")

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -14,8 +16,8 @@ class _Scheduler:
     def __init__(self):
         self.submitted = []
 
-    def submit(self, servable, signature_name, inputs, waiting):
-        self.submitted.append(inputs)
+    def submit(self, servable, signature_name, inputs, waiting, costs):
+        self.submitted.append((inputs, costs))
 
 
 def images(count):
@@ -26,7 +28,8 @@ def images(count):
 
 def submit(max_pixels, **inputs):
     scheduler = _Scheduler()
-    Predictor(scheduler, max_pixels=max_pixels).submit(None, "any", inputs, None)
+    predictor = Predictor(scheduler, max_pixels=max_pixels)
+    predictor.submit(SimpleNamespace(images_at_once=2), "any", inputs, None)
     return scheduler.submitted
 
 
@@ -42,6 +45,14 @@ def test_images_of_a_request_may_have_four_times_the_limit_together():
             "The images of the request have 320 pixels together; at most 256 are "
             "decoded for one request. Send fewer at a time."
         )
+
+
+def test_memory_of_each_row_goes_with_the_request():
+    ((_, costs),) = submit(PIXELS, a=images(2), b=images(2))
+    assert costs.at_once == 2
+    assert costs.rows.tolist() == [2 * 16 * PIXELS] * 2
+    ((_, none),) = submit(PIXELS, text=np.array([b"no image"], object))
+    assert none is None
 
 
 def test_one_image_above_the_limit_is_refused_though_the_sum_is_not():

@@ -10,6 +10,7 @@ from serving.endpoint.tensor_proto import (
     decode_tensor,
     dtype_of,
     encode_tensor,
+    lacks_strings,
     unpacked_bytes,
 )
 from serving.web.status import StatusCode, StatusError
@@ -111,6 +112,16 @@ class TestSize:
         proto = tf.make_tensor_proto([b"x" * 100])
         proto.tensor_shape.dim[0].size = 50
         assert unpacked_bytes(proto, "string") == 50 * (100 + 32)
+
+    @pytest.mark.parametrize(
+        ("values", "size", "lacks"), [(3, 3, False), (1, 2, True), (0, 1, True)]
+    )
+    def test_fewer_strings_than_elements_are_told(self, values, size, lacks):
+        proto = tensor_pb2.TensorProto(string_val=[b"x"] * values)
+        proto.tensor_shape.dim.add(size=size)
+        assert lacks_strings(proto) == lacks
+        proto.tensor_content = b"x"
+        assert not lacks_strings(proto)
 
     @pytest.mark.parametrize("dtype", ["float32", "string"])
     def test_sizes_beyond_64_bits_do_not_wrap(self, dtype):
