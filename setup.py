@@ -10,7 +10,7 @@ TENSORFLOW = "tensorflow~=2.20.0"
 
 IMAGES = ["cykooz-resizer~=4.0", "pillow>=11", "simplejpeg>=1.8,<2", "tqdm>=4.66"]
 
-# scikit-learn clusters, scores clusterings and lays pictures out by t-SNE.
+# scikit-learn clusters, scores clusterings and lays images out by t-SNE.
 EVALUATION = ["matplotlib>=3.9", "scikit-learn>=1.5"]
 
 EXTRAS = {

@@ -30,8 +30,9 @@ _HEAD = """# API reference
 
 Every public name of the library, by room. `import tfdml` is enough: `tfdml.losses` and
 the other rooms are loaded when they are first used. `help(tfdml.losses.TripletLoss)`
-shows arguments, shapes, errors and an example. The applications are command lines
-without a Python API; see [training](training.md) and [serving](serving.md).
+shows arguments, shapes, errors and an example. The applications are command lines, see
+[training](training.md) and [serving](serving.md); [the client](client.md) is also used
+from Python.
 """
 
 
