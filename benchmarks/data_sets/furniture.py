@@ -87,7 +87,7 @@ def build_furniture(
             f"Received: size={size}, views={views}, objects={objects}."
         )
     folder = Path(folder)
-    # Told before anything is fetched. OpenGL itself starts in the workers alone: in
+    # Reported before anything is fetched. OpenGL itself starts in the workers alone: in
     # one process with TensorFlow it can hang.
     if find_spec("moderngl") is None:
         raise RuntimeError(

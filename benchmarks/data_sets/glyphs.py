@@ -52,9 +52,9 @@ def build_glyphs(
     """Draw `class/font.png` and write `manifest.csv`, `ATTRIBUTION.md`, `licenses`.
 
     A class is a code point from U+4E00 to U+9FFF, such as `U+4E00`. Its images are
-    gray, black on white, with the ink in the middle. What a font does not draw is told
-    by the image: an empty one, and that of a missing character, are left out,
-    whatever the font's table says. Of equal images in a class one is kept. Of equal
+    gray, black on white, with the ink in the middle. What a font cannot draw shows
+    in the image: an empty one, and that of a missing character, are left out, whatever
+    the font's table says. Of equal images in a class one is kept. Of equal
     images in two classes none is: they are placeholders, or show either character.
     A class needs `min_drawings` images.
 

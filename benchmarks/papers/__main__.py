@@ -9,7 +9,7 @@ pack: a data set becomes one file of small JPEGs, which can be carried to the ma
 that trains. run: the runs of the studies (`--study`), several processes side by side,
 those that take times alone at the end; what the file of results (`--out`) has already
 is left out, so that a command that was ended goes on. The learning rate of each loss is
-chosen on validation classes from one small grid; what is told is measured on test
+chosen on validation classes from one small grid; the reported values are of test
 classes, after the last step. The status is 1 where a result is missing.
 tables: the results as Markdown. figures: the results as images.
 

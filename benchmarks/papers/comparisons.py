@@ -11,7 +11,7 @@ from tfdml.metrics import paired_difference
 
 
 def digits_of(column: Column) -> int:
-    """Return how many decimals of a column are told."""
+    """Return how many decimals of a column are shown."""
     return 1 if column.scale > 1 else 3
 
 
@@ -52,8 +52,8 @@ class Comparison:
             return "no floor"
         found = paired_difference(before, after, self.classes)
         scale, digits = self.column.scale, digits_of(self.column)
-        told = (found.difference, found.low, found.high)
-        difference, low, high = (f"{scale * value:+.{digits}f}" for value in told)
+        values = (found.difference, found.low, found.high)
+        difference, low, high = (f"{scale * value:+.{digits}f}" for value in values)
         mark = "" if found.is_significant else ", n.s."
         return f"{difference} ({low} to {high}){mark}"
 

@@ -100,12 +100,12 @@ def curves(
         runs = groups.get(name, [])
         found = [run["curve"] for run in runs if "curve" in run]
         if found:
-            told = name + diverged(runs)
+            label = name + diverged(runs)
             values = [[point["precision_at_1"] for point in run] for run in found]
-            reached[told] = 100 * np.mean(values, axis=0)
-            steps[told] = np.array([point["step"] for point in found[0]])
+            reached[label] = 100 * np.mean(values, axis=0)
+            steps[label] = np.array([point["step"] for point in found[0]])
             each = triplets_a_step(CASES[name].sampled, runs[0]["tables"])
-            triplets[told] = each * steps[told]
+            triplets[label] = each * steps[label]
     if not reached:
         return None
     figure = plot_convergence(reached, steps, triplets, metric="Precision@1, %")

@@ -56,7 +56,7 @@ def lines(
         The figure.
     """
     metrics = SETS[set_].metrics
-    columns = [metrics.column(name) for name in study.told] or [metrics.columns[0]]
+    columns = [metrics.column(name) for name in study.reported] or [metrics.columns[0]]
     groups, points = grouped(records), points_of(records)
     series = series_of(records)
     figure = new_figure(_WIDTH, max(_HEIGHT, _HEIGHT_OF_PART * len(columns)))

@@ -8,7 +8,7 @@ from benchmarks.papers.runs import Record
 
 @dataclass(frozen=True)
 class Column:
-    """A metric as it is told.
+    """A metric as it is reported.
 
     Args:
         name: What it is called.
@@ -30,7 +30,7 @@ class Metrics:
     """The metrics of a kind of set.
 
     Args:
-        columns: What is told, the most important first.
+        columns: What is reported, the most important first.
         query: Which is kept of each query.
         chosen_by: By which the learning rate is chosen on validation images: one with
             less noise than the first column.
@@ -48,7 +48,7 @@ class Metrics:
 
 
 _RMS = 15**-0.5
-"""Label distances are those of 15 joints; they are told as root mean squares."""
+"""Label distances are those of 15 joints; they are reported as root mean squares."""
 
 CLASSES = Metrics(
     (

@@ -43,7 +43,7 @@ class Processes:
     ) -> bool:
         """Do runs; returns whether all were done.
 
-        A run that fails, or whose process dies, is told and does not end the others.
+        A run that fails, or whose process dies, is reported, and the others go on.
 
         Args:
             runs: What to do, in this order.

@@ -62,7 +62,7 @@ class Run:
     def work(self) -> str:
         """Tells apart runs that do not compute the same, whatever they are called.
 
-        What is not trained is told by its series.
+        What is not trained is identified by its series.
         """
         names = _NAMES if self.is_trained else ()
         return _hash(
@@ -93,8 +93,7 @@ def _hash(about: dict[str, Any]) -> str:
 def read_results(files: Iterable[Path]) -> dict[str, Record]:
     """Read files of results: each record by the key of its run.
 
-    A line that is cut short, as a process that was killed leaves one, is told and left
-    out.
+    A line that is cut short, as by a process that was killed, is reported and left out.
     """
     records = {}
     for file in files:

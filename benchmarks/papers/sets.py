@@ -21,7 +21,7 @@ class PaperSet:
 
     @property
     def metrics(self) -> Metrics:
-        """What is told of it."""
+        """The metrics that are reported of it."""
         return LABELS if self.is_continuous else CLASSES
 
 

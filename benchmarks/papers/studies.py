@@ -41,8 +41,8 @@ class Study:
         title: What it asks, and of which paper.
         variants: Yields what is trained on a set.
         varied: What its points are; empty where it varies nothing.
-        told: The columns of `Metrics` that are told at each point; the first of all if
-            empty.
+        reported: The columns of `Metrics` that are reported at each point; only the
+            first if empty.
         baselines: A series and one that it is compared with at each point.
         with_curve: Whether each run is measured after each epoch.
         is_timed: Whether it measures the time of a step: its runs have the machine for
@@ -53,7 +53,7 @@ class Study:
     title: str
     variants: Callable[[str], Iterator[Variant]]
     varied: str = ""
-    told: tuple[str, ...] = ()
+    reported: tuple[str, ...] = ()
     baselines: tuple[tuple[str, str], ...] = ()
     with_curve: bool = False
     is_timed: bool = False
@@ -247,7 +247,7 @@ STUDIES = {
         "Continuous labels by the dimension (Kim et al., CVPR 2019)",
         _pose,
         "dimension",
-        told=("distance of the first", "distance of 10", "nDCG@10"),
+        reported=("distance of the first", "distance of 10", "nDCG@10"),
         baselines=tuple(
             (case, other)
             for case in ("log-ratio", "log-ratio, any length")
@@ -277,7 +277,7 @@ STUDIES = {
         "k and margin of top-k precision (Lu et al.)",
         _top_k,
         "k",
-        told=("Precision@1", "Precision@10", "MAP@R"),
+        reported=("Precision@1", "Precision@10", "MAP@R"),
         note="Batches of as many images of a class as there are: 5 of emoji, 12 of "
         f"furniture. {_OF_DEFAULT}",
     ),

@@ -34,8 +34,7 @@ def add_options(add: Any) -> None:
         "--split",
         choices=["test", "validation"],
         default="test",
-        help="which images are told of: what is recommended is chosen on validation "
-        "(test)",
+        help="which images to report; recommendations are chosen on validation (test)",
     )
     add("--against", choices=list(CASES), help="compare with this loss (the best)")
 
@@ -47,8 +46,8 @@ def run(options: argparse.Namespace) -> int:
         records = validated(records)
     for name, set_, chosen, floor in of_studies(records):
         study, split = STUDIES[name], options.split
-        told = section(study, chosen, floor, set_, split, options.against)
-        print(told, end="\n\n")
+        text = section(study, chosen, floor, set_, split, options.against)
+        print(text, end="\n\n")
     return 0
 
 
@@ -131,9 +130,9 @@ def _by_points(
     set_: str,
     comparison: Comparison | None,
 ) -> list[str]:
-    """Write for each metric that is told its name and its table."""
+    """Write for each reported metric its name and its table."""
     metrics = SETS[set_].metrics
-    names = study.told or (metrics.columns[0].name,)
+    names = study.reported or (metrics.columns[0].name,)
     parts = []
     for column in map(metrics.column, names):
         lines = _table_by_point(study, records, column)
@@ -144,8 +143,8 @@ def _by_points(
             differences = comparison.explained("Differences") if compared else ""
         parts += [f"**{column.name}**", "\n".join(lines)]
         if floor:
-            told = [f"{r['series']}: {_cell([r], column)}" for r in floor]
-            parts.append("; ".join(told).capitalize() + ".")
+            values = [f"{r['series']}: {_cell([r], column)}" for r in floor]
+            parts.append("; ".join(values).capitalize() + ".")
         parts.append(differences)
     return parts
 
@@ -202,13 +201,13 @@ def _by_metric(
         return mean(reached) if metrics.less_is_better else -mean(reached)
 
     order = sorted(groups, key=place)
-    other, told = order[0], "the best"
+    other, rival = order[0], "the best"
     if against in groups:
-        other = told = against
+        other = rival = against
     names = ["loss", "rate", "seeds", *(column.name for column in metrics.columns)]
     ends = ["---", *["---:"] * (len(names) - 1)]
     if comparison is not None:
-        names.append(f"against {told}")
+        names.append(f"against {rival}")
         ends.append("---")
     lines = [f"| {' | '.join(names)} |", f"| {' | '.join(ends)} |"]
     for series in order:
@@ -221,7 +220,7 @@ def _by_metric(
     parts = ["\n".join(lines)]
     if comparison is not None:
         chosen = ", which is chosen after the fact by these very numbers"
-        what = f"Against {told}: a loss less {told}" + chosen * (told == "the best")
+        what = f"Against {rival}: a loss less {rival}" + chosen * (rival == "the best")
         parts.append(comparison.explained(what))
     return parts
 

@@ -107,7 +107,7 @@ def kill_at_random(
 
 def _is_reached(said: bytes, changes: int, during: str) -> bool:
     place = -1
-    for _ in range(changes + 1):  # the load is told as an operation
+    for _ in range(changes + 1):  # the load is one of the operations
         place = said.find(b'{"done"', place + 1)
         if place < 0:
             return False

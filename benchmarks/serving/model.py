@@ -76,7 +76,7 @@ def references(folder: Path, images: Sequence[bytes]) -> np.ndarray:
 
     Raises:
         ValueError: Two images have nearly the same embedding, so that an answer
-            that belongs to another image could not be told from the right one.
+            that belongs to another image could not be told from the expected one.
     """
     import tensorflow as tf
 

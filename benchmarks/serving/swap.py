@@ -80,15 +80,15 @@ class Answers:
             return
         parity = differences.index(None)
         newest = self.newest
-        told = newest - (newest - parity) % 2 if version is None else version
-        if told % 2 != parity:
-            self.fail(f"{protocol}: the embedding is not of version {told}")
-        elif told not in (newest, newest - 1):
-            self.fail(f"{protocol}: version {told} answered, the newest is {newest}")
+        number = newest - (newest - parity) % 2 if version is None else version
+        if number % 2 != parity:
+            self.fail(f"{protocol}: the embedding is not of version {number}")
+        elif number not in (newest, newest - 1):
+            self.fail(f"{protocol}: version {number} answered, the newest is {newest}")
         else:
             with self._lock:
                 self.counts[protocol] += 1
-                self.first.setdefault((protocol, told), time.perf_counter())
+                self.first.setdefault((protocol, number), time.perf_counter())
 
     def fail(self, what: str) -> None:
         """Count a failure."""

@@ -122,15 +122,15 @@ class RemoteModel:
     def _predict(
         self, encoded: list[bytes], waits: Waits, model: ModelMetadata
     ) -> np.ndarray:
-        predictions, told = self._ask(
+        predictions, received = self._ask(
             lambda: self.connection.predict(model.input_name, encoded), waits
         )
-        if told is None and self._fingerprint is not None and model.is_described:
+        if received is None and self._fingerprint is not None and model.is_described:
             # Asked after the embeddings: whatever replaced the model before them is
             # there now.
-            told = self._described_fingerprint(waits)
+            received = self._described_fingerprint(waits)
         try:
-            self._check_fingerprint(told, self._fingerprint or model.fingerprint)
+            self._check_fingerprint(received, self._fingerprint or model.fingerprint)
         except EndpointError:
             with self._asking_metadata:
                 self._metadata = None  # which is that of the model before
@@ -141,37 +141,37 @@ class RemoteModel:
             raise self._wrong_reply(str(error)) from error
 
     def _asked_metadata(self, waits: Waits) -> ModelMetadata:
-        reply, told = self._ask(self.connection.metadata, waits)
+        reply, received = self._ask(self.connection.metadata, waits)
         try:
             found = parse_metadata(reply)
         except ValueError as error:
             raise self._wrong_reply(str(error)) from error
-        if told is None and found.is_described:
+        if received is None and found.is_described:
             try:
-                told = self._described_fingerprint(waits)
+                received = self._described_fingerprint(waits)
             except EndpointError as error:
                 has_answered = error.failure in (Failure.REFUSED, Failure.UNEXPECTED)
                 if self._fingerprint is not None or not has_answered:
                     raise
-        return replace(found, fingerprint=told)
+        return replace(found, fingerprint=received)
 
     def _described_fingerprint(self, waits: Waits) -> str | None:
-        told = self.description(waits).get("fingerprint")
-        return told if isinstance(told, str) else None
+        received = self.description(waits).get("fingerprint")
+        return received if isinstance(received, str) else None
 
-    def _check_fingerprint(self, told: str | None, wanted: str | None) -> None:
+    def _check_fingerprint(self, received: str | None, wanted: str | None) -> None:
         """Check that an answer comes from the model that is wanted, if both are known.
 
         Raises:
             EndpointError: It comes from another.
         """
-        if None in (told, wanted) or told == wanted:
+        if None in (received, wanted) or received == wanted:
             return
         raise EndpointError(
             f"The embedding endpoint {self._url} answers with another model than "
             f"before: the fingerprint of its graph and weights must be {wanted}. "
-            f"Received: {told}. Embeddings of two models cannot be compared. Serve the "
-            "former model, or begin again with this one.",
+            f"Received: {received}. Embeddings of two models cannot be compared. Serve "
+            "the former model, or begin again with this one.",
             failure=Failure.OTHER_MODEL,
         )
 

@@ -39,7 +39,7 @@ def done(names, side_by_side):
 
 
 @pytest.mark.slow
-def test_run_that_fails_or_whose_process_dies_is_told_and_ends_no_other(capsys):
+def test_run_that_fails_or_whose_process_dies_is_reported_and_ends_no_other(capsys):
     complete, kept = done(["a", "dies", "b", "broken", "c", "d"], 2)
     assert not complete
     assert sorted(name for name, _ in kept) == ["a", "b", "c", "d"]

@@ -212,7 +212,7 @@ VARIED = Study(
     "Study",
     lambda set_: iter(()),
     "k",
-    told=("MAP@R", "Precision@1"),
+    reported=("MAP@R", "Precision@1"),
     baselines=(("b", "a"), ("c", "a")),
     note="A note.",
 )

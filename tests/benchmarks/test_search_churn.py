@@ -59,7 +59,7 @@ def test_right_answer_is_not_wrong(ledger):
         (lambda ids, scores: (np.where(ids == ids[1, 2], 30, ids), scores), "no id"),
     ],
 )
-def test_wrong_answer_is_told(ledger, spoil, said):
+def test_wrong_answer_is_reported(ledger, spoil, said):
     ids, scores = spoil(*answer(ledger))
     assert said in ledger.wrong(QUERIES, 4, ids, scores, 0, time.perf_counter())
 

@@ -138,7 +138,7 @@ class TestMetrics:
             ).is_success
         assert self.count(rest, target) >= before + 3
 
-    def test_latency_and_run_time_are_told(self, rest, target, images):
+    def test_latency_and_run_time_are_reported(self, rest, target, images):
         predict(rest, target.path, {"instances": [b64(images[0])]})
         self.count(rest, target)
         text = rest.get(METRICS).text

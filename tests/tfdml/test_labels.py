@@ -129,7 +129,7 @@ def test_column_of_pandas_counts_by_position(column, expected):
         pandas.Series([True, False, None], dtype="boolean"),
     ],
 )
-def test_missing_value_of_pandas_is_told(column):
+def test_missing_value_of_pandas_is_reported(column):
     with pytest.raises(ValueError, match=r"missing values.*row 2\. Leave such rows"):
         as_labels("labels", column)
 

@@ -58,7 +58,7 @@ class ManifestError(ValueError):
 def read_manifest(
     path: str | os.PathLike[str], *, root: str | os.PathLike[str] | None = None
 ) -> DataSet:
-    """Read a manifest; every problem is told except for those inside of the images.
+    """Read a manifest, and report every problem except those inside the images.
 
     Args:
         path: The CSV file.

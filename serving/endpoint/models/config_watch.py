@@ -56,7 +56,7 @@ class ConfigWatch:
         self._applied = applied
         self._failed: bytes | None = None
         self._next_try = 0.0
-        self._told = ""
+        self._reported = ""
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -88,7 +88,7 @@ class ConfigWatch:
         try:
             content = self._file.read_bytes()
         except OSError as error:
-            self._tell(error)
+            self._report(error)
             return False
         if content == self._applied:
             return True
@@ -99,9 +99,9 @@ class ConfigWatch:
         except (OSError, ValueError, StatusError) as error:
             self._failed = content
             self._next_try = time.monotonic() + self._retry_seconds
-            self._tell(error)
+            self._report(error)
             return False
-        self._applied, self._failed, self._told = content, None, ""
+        self._applied, self._failed, self._reported = content, None, ""
         _log.info("The models follow %s.", self._file)
         return True
 
@@ -122,7 +122,7 @@ class ConfigWatch:
             except Exception:  # the file must be watched as long as the models serve
                 _log.exception("Following %s failed.", self._file)
 
-    def _tell(self, error: Exception) -> None:
-        if str(error) != self._told:
-            self._told = str(error)
+    def _report(self, error: Exception) -> None:
+        if str(error) != self._reported:
+            self._reported = str(error)
             _log.error("The models stay as they are, %s: %s", self._file, error)

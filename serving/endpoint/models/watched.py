@@ -95,7 +95,7 @@ class WatchedModels:
         self._is_closed = False
         self._thread: threading.Thread | None = None
         self._loaded: dict[str, dict[int, Path]] = {}
-        self._told: dict[str, str] = {}
+        self._warned: dict[str, str] = {}
         self._set_configs(self._configs)
         self.served.call_when_idle(self._wake.set)
 
@@ -238,7 +238,7 @@ class WatchedModels:
         for name in removed:
             self._unload(name, ModelPlan({}, set(), set(), []))
             self._loader.forget_others(name, set())
-            self._told.pop(name, None)
+            self._warned.pop(name, None)
 
     def _poll(self) -> None:
         for name, config in self._configs.items():
@@ -247,12 +247,12 @@ class WatchedModels:
             try:
                 plan = plan_model(config, self._loaded.get(name, {}))
             except OSError as error:
-                self._tell(name, f"Model {name} stays as it is: {error}")
+                self._warn(name, f"Model {name} stays as it is: {error}")
                 continue
             if plan.wanted:
-                self._told.pop(name, None)
+                self._warned.pop(name, None)
             else:
-                self._tell(name, no_version_text(config))
+                self._warn(name, no_version_text(config))
             for version in plan.to_load:
                 if self._loader.is_due(name, version, plan.folders[version]):
                     loaded, _ = self._loader.load_several(name, [version], plan.folders)
@@ -309,10 +309,10 @@ class WatchedModels:
         self._configs = configs
         self.served.configure({name: config.labels for name, config in configs.items()})
 
-    def _tell(self, name: str, text: str) -> None:
+    def _warn(self, name: str, text: str) -> None:
         """Log a warning about a model, but not at every look."""
-        if self._told.get(name) != text:
-            self._told[name] = text
+        if self._warned.get(name) != text:
+            self._warned[name] = text
             _log.warning("%s", text)
 
 

@@ -51,6 +51,6 @@ class CallGate:
         self._is_open = False
 
     def wait_until_empty(self, seconds: float) -> bool:
-        """Wait, no longer than this, until nobody is inside; whether that is so."""
+        """Wait until nobody is inside, and return whether it came to that in time."""
         with self._changed:
             return self._changed.wait_for(lambda: self._inside == 0, seconds)

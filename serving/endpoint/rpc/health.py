@@ -28,7 +28,7 @@ class _Watcher:
     def __init__(self, send: Callable[[Any], None]) -> None:
         self._send = send
         self._lock = threading.Lock()
-        self._told: int | None = None
+        self._last: int | None = None
 
     def notify(self, status: Callable[[], int]) -> None:
         """Send the status, unless it was the last one that was sent."""
@@ -36,8 +36,8 @@ class _Watcher:
 
         with self._lock:
             now = status()
-            if now != self._told:
-                self._told = now
+            if now != self._last:
+                self._last = now
                 self._send(health_pb2.HealthCheckResponse(status=now))
 
 

@@ -135,7 +135,7 @@ def test_impossible_numbers_are_refused(tmp_path):
         build_furniture(tmp_path, views=1)
 
 
-def test_missing_renderer_is_told(tmp_path, monkeypatch):
+def test_missing_renderer_is_reported(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "moderngl", None)
     with pytest.raises(RuntimeError, match="pip install moderngl"):
         build_furniture(tmp_path)
@@ -170,7 +170,7 @@ def test_package_with_other_bytes_is_refused_and_deleted(tmp_path, monkeypatch):
     assert list((tmp_path / "packages").iterdir()) == []
 
 
-def test_failure_of_apt_is_told(tmp_path, monkeypatch):
+def test_failure_of_apt_is_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     tool(tmp_path, "apt-get", "echo 'E: Version not found' >&2; exit 100")
     with pytest.raises(FetchError, match="`apt-get download` failed: E: Version not"):

@@ -157,7 +157,7 @@ def test_equal_images_in_two_classes_are_dropped_from_both(tmp_path):
     assert check_manifest(tmp_path / "manifest.csv") == []
 
 
-def test_too_few_classes_are_told(tmp_path):
+def test_too_few_classes_are_reported(tmp_path):
     one = {CHARACTERS[0]: pattern(0)}
     with pytest.raises(ValueError, match="Only 0 of 8 characters have 2 drawings"):
         build(tmp_path, fonts_in(tmp_path, plain(0), one, one))

@@ -66,7 +66,7 @@ def test_stopped_build_goes_on_and_gives_the_same_files(built):
     assert data.images[0].stat().st_mtime_ns == stamp
 
 
-def test_missing_package_is_told(tmp_path, monkeypatch):
+def test_missing_package_is_reported(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pybullet_data", None)
     with pytest.raises(RuntimeError, match="pip install pybullet"):
         build_pose(tmp_path)

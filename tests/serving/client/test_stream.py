@@ -119,7 +119,7 @@ def test_threads_are_gone_when_the_stream_is_closed():
     assert not set(threading.enumerate()) - before
 
 
-def test_work_is_told_when_the_stream_is_closed():
+def test_work_is_reported_when_the_stream_is_closed():
     is_abandoned = threading.Event()
     ends = []
 
@@ -211,7 +211,7 @@ def test_unreadable_image_ends_a_stream_after_those_before_it(client, folder):
     assert files[4].name == "notes.png"
 
 
-def test_unreadable_images_are_told_and_left_out(client, folder):
+def test_unreadable_images_are_reported_and_left_out(client, folder):
     files = sorted(folder.glob("*/*.png"))
     told = {}
     stream = client.embed_stream(

@@ -271,7 +271,7 @@ def test_options_of_the_page_reach_it(tmp_path, monkeypatch, run):
         (["search", str(ROOT), "--endpoint", "http://h/v1/models/m"], "page INDEX"),
     ],
 )
-def test_a_command_of_before_is_told_of_the_new_one(words, remedy, capsys):
+def test_a_command_of_before_is_reported_of_the_new_one(words, remedy, capsys):
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert ended.value.code == 2

@@ -130,7 +130,7 @@ class TestSize:
             proto.tensor_shape.dim.add(size=2**62)
         assert unpacked_bytes(proto, dtype) > 2**186
 
-    def test_shape_that_no_tensor_has_is_told(self):
+    def test_shape_that_no_tensor_has_is_reported(self):
         proto = tensor_pb2.TensorProto()
         proto.tensor_shape.dim.add(size=-1)
         assert unpacked_bytes(proto, "float32") is None
@@ -138,7 +138,7 @@ class TestSize:
         proto.tensor_shape.unknown_rank = True
         assert unpacked_bytes(proto, "float32") is None
 
-    def test_more_dimensions_than_an_array_has_are_told(self):
+    def test_more_dimensions_than_an_array_has_are_reported(self):
         proto = tensor_pb2.TensorProto()
         for _ in range(33):
             proto.tensor_shape.dim.add(size=1)

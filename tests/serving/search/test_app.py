@@ -512,7 +512,7 @@ def test_an_endpoint_that_went_down_is_reported_and_where_it_was_is_logged(
         assert client.get("/api/similar", params={"id": "red/pale.png"}).is_success
 
 
-def test_an_endpoint_that_is_busy_is_told_from_one_that_is_down(colors):
+def test_an_endpoint_that_is_busy_is_reported_from_one_that_is_down(colors):
     busy = threading.Event()
     app = endpoint_of(colors / "models" / "colors")
 

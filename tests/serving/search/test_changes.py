@@ -153,7 +153,7 @@ def test_an_attribute_of_another_kind_is_refused(page, folder):
     assert len(list((folder / "index").glob("pictures/*"))) == 1
 
 
-def test_a_disk_that_is_full_is_told(page, folder, monkeypatch):
+def test_a_disk_that_is_full_is_reported(page, folder, monkeypatch):
     def full(handle):
         raise OSError(28, "No space left on device")
 

@@ -246,7 +246,7 @@ def test_what_is_no_address_of_an_image_is_refused(url):
         ("slow", {"seconds": 0.5}, "more than 0.5 seconds"),
     ],
 )
-def test_what_is_sent_instead_of_an_image_is_told(port, path, options, reason):
+def test_what_is_sent_instead_of_an_image_is_reported(port, path, options, reason):
     start = time.monotonic()
     with pytest.raises(FetchError, match=reason) as caught:
         fetch(f"http://images.test:{port}/{path}", LOCAL, **options)

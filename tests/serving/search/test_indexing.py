@@ -181,7 +181,7 @@ def test_a_batch_size_below_one_is_refused(images, model, tmp_path):
 
 
 @pytest.mark.parametrize("what", ["files", "file", "pictures", "old", "locked"])
-def test_a_folder_that_must_not_be_replaced_is_told_before_anything_is_embedded(
+def test_a_folder_that_must_not_be_replaced_is_reported_before_anything_is_embedded(
     images, model, tmp_path, monkeypatch, what
 ):
     folder = tmp_path / "index"

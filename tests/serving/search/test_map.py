@@ -266,7 +266,7 @@ def test_close_waits_for_the_thread(layouts):
     gallery_map.close()
 
 
-def test_error_is_told_until_the_gallery_changes(layouts, caplog):
+def test_error_is_reported_until_the_gallery_changes(layouts, caplog):
     index = clustered()
     layouts.error = ImportError("A map of embeddings needs scikit-learn.")
     with GalleryMap(index) as gallery_map:

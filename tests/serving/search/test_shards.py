@@ -317,7 +317,7 @@ def test_shard_never_replaces_another(images, model, tmp_path, shards):
 
 
 @pytest.mark.parametrize("kind", ["files", "file"])
-def test_wrong_folder_is_told_before_anything_is_embedded(
+def test_wrong_folder_is_reported_before_anything_is_embedded(
     images, model, tmp_path, monkeypatch, kind
 ):
     folder = tmp_path / "mine"

@@ -43,7 +43,7 @@ def test_a_folder_without_images_is_refused(tmp_path):
         list_images(tmp_path / "missing")
 
 
-def test_folder_that_cannot_be_read_is_told(tmp_path, monkeypatch):
+def test_folder_that_cannot_be_read_is_reported(tmp_path, monkeypatch):
     for name in ("cat", "dog"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "1.png").touch()

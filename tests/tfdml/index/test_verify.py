@@ -77,7 +77,7 @@ def test_sample_index_and_log_may_be_empty(folder, tmp_path):
         verify_index(folder, sample=-1)
 
 
-def test_torn_change_is_told_and_harmless(folder):
+def test_torn_change_is_reported_and_harmless(folder):
     with log_file(folder).open("ab") as file:
         file.write(b"\x93CHGhalf")
     report = verify_index(folder)

@@ -249,7 +249,7 @@ def test_bad_arguments_are_refused(argument, value, rule):
     refuses(retrieval_metrics, argument=argument, value=value, rule=rule, valid=SOME)
 
 
-def test_model_that_diverged_is_told():
+def test_model_that_diverged_is_reported():
     rule = r"finite.*row 1\. Training .*diverged.*learning rate"
     with pytest.raises(ValueError, match=rule):
         retrieval_metrics(np.array([[1.0], [np.nan]]), np.array([0, 0]), [1])

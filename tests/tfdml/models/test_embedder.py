@@ -53,7 +53,7 @@ def test_saved_embedder_gives_the_same_embeddings(tmp_path):
         ({"config.json": b"{"}, "which Keras cannot load .JSONDecodeError"),
     ],
 )
-def test_file_that_holds_no_model_is_told_in_one_line(content, reason, tmp_path):
+def test_file_that_holds_no_model_is_reported_in_one_line(content, reason, tmp_path):
     file = tmp_path / "none.keras"
     if isinstance(content, bytes):
         file.write_bytes(content)
@@ -68,7 +68,7 @@ def test_file_that_holds_no_model_is_told_in_one_line(content, reason, tmp_path)
     assert "\n" not in str(got.value)
 
 
-def test_half_of_a_file_is_told_as_damaged(tmp_path):
+def test_half_of_a_file_is_reported_as_damaged(tmp_path):
     file = tmp_path / "embedder.keras"
     build_embedder(8, 2, widths=(2,)).save(file)
     file.write_bytes(file.read_bytes()[:-100])
@@ -102,7 +102,7 @@ def test_class_that_nobody_knows_is_named_in_one_line(tmp_path):
     ],
     ids=str,
 )
-def test_model_that_is_no_embedder_is_told_by_its_shapes(shape, flat, tmp_path):
+def test_model_that_is_no_embedder_is_reported_by_its_shapes(shape, flat, tmp_path):
     layers = [keras.Input(shape), keras.layers.Dense(2)]
     if flat is not False:
         layers.append(
@@ -159,7 +159,7 @@ def test_application_is_built_and_trained_weights_are_loaded(tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
-def test_failed_download_is_told_with_the_remedy(monkeypatch):
+def test_failed_download_is_reported_with_the_remedy(monkeypatch):
     def fail(**arguments):
         raise Exception("URL fetch failure")
 

@@ -205,14 +205,14 @@ def test_damaged_copy_is_fetched_again(tmp_path, monkeypatch):
     assert fetch(PACKAGE, tmp_path).read_bytes() == b"right"
 
 
-def test_registry_that_cannot_be_reached_is_told(tmp_path, monkeypatch):
+def test_registry_that_cannot_be_reached_is_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9/")
     monkeypatch.setenv("npm_config_fetch_retries", "0")
     with pytest.raises(FetchError, match="ECONNREFUSED"):
         fetch(PACKAGE, tmp_path)
 
 
-def test_failure_of_npm_is_told(tmp_path, monkeypatch):
+def test_failure_of_npm_is_reported(tmp_path, monkeypatch):
     Npm(monkeypatch, None, returncode=1)
     with pytest.raises(
         FetchError, match=r"`npm pack @scope/name@1\.2\.3` failed: E404"

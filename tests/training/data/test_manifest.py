@@ -144,7 +144,7 @@ def test_numbers_that_are_none_are_listed(root):
         ),
     ],
 )
-def test_wrong_columns_are_told(root, columns, words):
+def test_wrong_columns_are_reported(root, columns, words):
     cells = ",".join(
         {"path": "a.png", "split": "train"}.get(c, "1") for c in columns.split(",")
     )
@@ -152,7 +152,7 @@ def test_wrong_columns_are_told(root, columns, words):
     assert any(line == 1 and words in text for line, text in found), found
 
 
-def test_other_encoding_is_told_by_line(root):
+def test_other_encoding_is_reported_by_line(root):
     data = "path,label,split\na.png,cat,train\nb.png,Äpfel,train\n".encode("latin-1")
     assert problems(root, data) == [
         (3, "not UTF-8 from byte 7 of the line (0xc4); save the file as UTF-8")
@@ -160,11 +160,11 @@ def test_other_encoding_is_told_by_line(root):
 
 
 @pytest.mark.parametrize("text", ["", "path,label,split\n"])
-def test_manifest_without_images_is_told(root, text):
+def test_manifest_without_images_is_reported(root, text):
     assert "there is no image" in [text for _, text in problems(root, text)]
 
 
-def test_open_quote_is_told_by_the_line_it_begins_in(root):
+def test_open_quote_is_reported_by_the_line_it_begins_in(root):
     text = 'path,label,split\na.png,cat,train\nb.png,"dog,train\nc.jpg,dog,train\n'
     found = problems(root, text)
     assert [line for line, _ in found] == [3]
@@ -187,7 +187,7 @@ def test_two_boxes_of_one_image_are_two_images(root):
 
 
 @pytest.mark.parametrize("box", ["8,1,3,5", "8,2,2,5"])
-def test_box_that_is_one_pixel_too_large_is_told(root, box):
+def test_box_that_is_one_pixel_too_large_is_reported(root, box):
     found = problems(root, f"path,label,split,x,y,width,height\na.png,cat,test,{box}\n")
     assert len(found) == 1
     assert "beyond the image of 10 x 6 pixels" in found[0][1]
@@ -358,7 +358,7 @@ def test_wrong_rows_of_labels_are_listed(root):
     ]
 
 
-def test_labels_that_are_missing_or_no_numbers_are_told(root):
+def test_labels_that_are_missing_or_no_numbers_are_reported(root):
     path = write(root, "path,label_row,split\na.png,0,train\n")
     with pytest.raises(ManifestError, match=r"needs the labels in .*labels\.npy"):
         read_manifest(path)

@@ -222,6 +222,6 @@ def test_file_of_another_kind_is_refused(tmp_path):
         read_mpii(tmp_path)
 
 
-def test_missing_release_is_told(tmp_path, capsys):
+def test_missing_release_is_reported(tmp_path, capsys):
     assert main(["manifest", "mpii", str(tmp_path)]) == 1
     assert "mpii_human_pose_v1_u12_1.mat" in capsys.readouterr().err

@@ -208,6 +208,6 @@ def test_command_writes_a_manifest_of_a_release(cub, capsys):
     assert read_manifest(cub / "manifest.csv").boxes.tolist() == data.boxes.tolist()
 
 
-def test_missing_release_is_told(tmp_path, capsys):
+def test_missing_release_is_reported(tmp_path, capsys):
     assert main(["manifest", "sop", str(tmp_path)]) == 1
     assert "Ebay_train.txt" in capsys.readouterr().err

@@ -162,7 +162,7 @@ def test_set_without_a_class_label_is_refused(tmp_path):
         module.export_tfds("div2k", tmp_path, image_key="hr")
 
 
-def test_missing_package_is_told(monkeypatch, tmp_path):
+def test_missing_package_is_reported(monkeypatch, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, "tensorflow_datasets", None)
     with pytest.raises(RuntimeError, match="pip install tensorflow-datasets"):
         module.export_tfds("cars196", tmp_path)

@@ -236,7 +236,7 @@ def test_no_other_error_is_allowed(folders, run, tmp_path, fault, capsys):
     assert "error: " in capsys.readouterr().err
 
 
-def test_rate_out_of_range_is_told_before_anything_is_read(tmp_path, capsys):
+def test_rate_out_of_range_is_reported_before_anything_is_read(tmp_path, capsys):
     assert main(["calibrate", str(tmp_path / "no run"), "--precision", "1.5"]) == 1
     assert "`precision` must be above 0 and at most 1" in capsys.readouterr().err
 

@@ -175,7 +175,7 @@ def test_without_importance_weights_all_pairs_weigh_alike(recipe):
         ),
     ],
 )
-def test_what_does_not_suit_the_images_is_told(recipe, text, message):
+def test_what_does_not_suit_the_images_is_reported(recipe, text, message):
     about = recipe(text)
     with pytest.raises(RecipeError, match=message):
         build_loss(about, classes(), build_design(about, classes()))

@@ -93,7 +93,7 @@ def test_bar_shows_steps_and_loss_in_a_terminal(monkeypatch, capsys):
     assert capsys.readouterr().out.count("\n") == 1
 
 
-def test_early_end_is_told(capsys):
+def test_early_end_is_reported(capsys):
     progress = SimpleNamespace(best_epoch=3, is_over=True, epochs_done=5)
     Console(9, 1, progress).on_train_end()
     assert capsys.readouterr().out == (

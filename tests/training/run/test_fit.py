@@ -138,7 +138,7 @@ def test_broken_image_ends_the_run_with_its_name(shapes, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
-def test_training_classes_without_a_readable_image_are_told(tmp_path, capsys):
+def test_training_classes_without_a_readable_image_are_reported(tmp_path, capsys):
     for number in range(6):
         path = tmp_path / f"images/class-{number}/1.png"
         path.parent.mkdir(parents=True)
@@ -156,7 +156,7 @@ def test_size_that_no_memory_holds_is_refused(shapes, tmp_path, capsys):
     assert "`image_size` must be at most 8192. Rec" in capsys.readouterr().err
 
 
-def test_network_that_cannot_be_built_is_told_with_its_table(shapes, tmp_path, capsys):
+def test_network_that_cannot_be_built_names_its_table(shapes, tmp_path, capsys):
     recipe = RECIPE.replace("widths", 'backbone = "MobileNut"\nwidths')
     # Refused before the images are read, which takes longest.
     (tmp_path / "r.toml").write_text(recipe.format(images=tmp_path / "nowhere"))

@@ -102,6 +102,6 @@ def test_unknown_field_is_refused(tmp_path):
         read(tmp_path, "batch_size { value: 8 }")
 
 
-def test_missing_file_is_told(tmp_path):
+def test_missing_file_is_reported(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_batching_parameters(tmp_path / "none")

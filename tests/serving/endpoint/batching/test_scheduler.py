@@ -176,7 +176,7 @@ class TestWaits:
 
 
 class TestHook:
-    def test_hook_is_told_rows_and_times_of_each_batch(self):
+    def test_hook_is_reported_rows_and_times_of_each_batch(self):
         told, clock = [], Clock()
 
         def run(inputs):
@@ -196,7 +196,7 @@ class TestHook:
             wait(futures, SECONDS)
         assert told[-1] == (stub, [1, 2], 5, [10, 5], 3)
 
-    def test_hook_is_told_no_rows_of_a_request_that_runs_as_it_is(self):
+    def test_hook_is_reported_no_rows_of_a_request_that_runs_as_it_is(self):
         # A client may send any number of them: each would be a series of its own.
         told, stub = [], Stub(out=())
         with batching(

@@ -176,7 +176,7 @@ class TestWatchers:
                 pass
             assert told == SERVING
 
-    def test_unknown_service_is_told_as_such(self, prompt):
+    def test_unknown_service_is_reported_as_such(self, prompt):
         with running_grpc([prompt]) as stubs:
             request = health_pb2.HealthCheckRequest(service="other")
             status = next(stubs.health.Watch(request, timeout=60)).status

@@ -264,7 +264,7 @@ class TestStart:
         with running_grpc([slow]) as stubs:
             assert stubs.server.address.startswith("127.0.0.1:")
 
-    def test_taken_port_is_told_with_its_option(self):
+    def test_taken_port_is_reported_with_its_option(self):
         with open_socket("127.0.0.1", 0) as listener:
             port = listener.getsockname()[1]
             with pytest.raises(PortInUseError, match=f"Port {port} .* --grpc-port"):

@@ -82,7 +82,7 @@ def test_an_image_elsewhere_is_searched_with_by_its_address(visit, fetching):
     expect(page.locator(".hits .card")).to_have_count(9)
 
 
-def test_an_image_that_is_not_fetched_is_told(visit, fetching):
+def test_an_image_that_is_not_fetched_is_reported(visit, fetching):
     page = visit(at=fetching)
     field = page.get_by_label("Address of an image")
     field.fill("https://images.example/gone.png")

@@ -64,7 +64,7 @@ def test_several_images_are_added_with_a_class_and_found_at_once(page, tmp_path)
     expect(notes(page)).to_have_count(2)
 
 
-def test_a_file_that_is_no_image_is_told_and_the_others_are_added(page, tmp_path):
+def test_a_file_that_is_no_image_is_reported_and_the_others_are_added(page, tmp_path):
     bad = tmp_path / "notes.png"
     bad.write_text("no image")
     good = write_image(tmp_path / "lemon.png", (250, 250, 0))
@@ -149,7 +149,7 @@ def test_who_thinks_again_is_back_at_the_button(page):
     expect(page.locator("#page-images .card")).to_have_count(9)
 
 
-def test_a_removal_that_fails_is_told_in_the_dialog(visit):
+def test_a_removal_that_fails_is_reported_in_the_dialog(visit):
     page = visit(phone=True, start="#browse")
     page.locator(".card-remove").first.click()
     page.route("**/api/images?*", lambda route: route.abort())
@@ -187,7 +187,7 @@ def test_a_near_duplicate_is_removed_and_its_group_with_it(visit):
 # Small galleries
 
 
-def test_a_gallery_of_one_image_and_of_none_is_told(visit, address, tmp_path):
+def test_a_gallery_of_one_image_and_of_none_is_reported(visit, address, tmp_path):
     with httpx.Client(base_url=address, timeout=60) as client:
         first, *others = client.get("/api/images").json()["images"]
         for image in others:

@@ -260,7 +260,7 @@ def test_a_map_of_before_a_change_says_so(visit):
     expect(status(page)).to_contain_text("The gallery has changed since")
 
 
-def test_a_map_that_cannot_be_made_is_told_and_asked_for_again(visit):
+def test_a_map_that_cannot_be_made_is_reported_and_asked_for_again(visit):
     error = {"error": "The map could not be computed: no memory."}
     answers = {"**/api/map": lambda route: route.fulfill(status=500, json=error)}
     page = visit("#map", answers=answers)

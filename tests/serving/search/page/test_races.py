@@ -136,7 +136,7 @@ def test_what_is_left_out_while_others_are_sent_is_not_added(visit, tmp_path):
 
 
 @pytest.mark.full
-def test_what_became_of_the_adding_is_told_in_its_own_view(visit, tmp_path):
+def test_what_became_of_the_adding_is_reported_in_its_own_view(visit, tmp_path):
     file = write_image(tmp_path / "rose.png", (250, 100, 150))
     page = visit("#add")
     held = Held(page, "**/api/images", only="POST")
@@ -206,7 +206,7 @@ def test_a_view_come_to_during_a_removal_stays_and_is_brought_up_to_date(visit):
 
 
 @pytest.mark.full
-def test_a_removal_that_failed_after_its_question_was_put_away_is_told(visit):
+def test_a_removal_that_failed_after_its_question_was_put_away_is_reported(visit):
     failing = []
     page = visit("#browse")
     page.get_by_role("button", name="Remove red/paler.png").click()

@@ -264,7 +264,7 @@ def test_a_search_server_that_went_away_is_reported_and_asked_again(visit):
     expect(page.locator("#again")).to_be_hidden()
 
 
-def test_an_error_without_words_is_told_by_its_status(visit):
+def test_an_error_without_words_is_reported_by_its_status(visit):
     page = visit()
     expect(page.locator("#strip img")).to_have_count(9)
     page.route("**/api/search", lambda route: route.fulfill(status=500, body="<html>"))
