@@ -5,6 +5,7 @@ a full disk or a power cut leaves the old file or the new one, never a mixture. 
 ends with the process that holds it, however it ends.
 """
 
+import errno
 import os
 import secrets
 import shutil
@@ -16,8 +17,34 @@ from pathlib import Path
 
 from filelock import lock_descriptor, unlock_descriptor
 
+DISK_IS_FULL = frozenset(
+    getattr(errno, name) for name in ("ENOSPC", "EDQUOT") if hasattr(errno, name)
+)
+"""The `errno` of an error that only more room on the disk ends."""
+
 _UNFINISHED = ".unfinished"
 _EARLIER = ".part"  # what earlier versions called it
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Name a path in the error of a disk that is full or broken, which names none.
+
+    Args:
+        path: What is being written.
+
+    Raises:
+        OSError: As in the block, with `path` as the `filename`.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in DISK_IS_FULL | {errno.EIO, errno.EFBIG, errno.EROFS}:
+            error.filename = error.filename or os.fspath(path)
+        elif error.errno is None and "requested and" in str(error):
+            # NumPy leaves the number out, and tells how many values it has written.
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path) from error
+        raise
 
 
 @contextmanager
@@ -36,9 +63,10 @@ def written(path: str | os.PathLike[str]) -> Iterator[Path]:
     path = Path(path)
     new = path.with_name(f"{path.name}.{secrets.token_hex(8)}{_UNFINISHED}")
     try:
-        yield new
-        sync(new)
-        new.replace(path)
+        with naming(path):
+            yield new
+            sync(new)
+            new.replace(path)
     except BaseException:
         with suppress(OSError):
             new.unlink()
@@ -64,8 +92,9 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     shutil.rmtree(new, ignore_errors=True)
     make_folder(path.parent)
     try:
-        yield new
-        _sync_all(new)
+        with naming(path):
+            yield new
+            _sync_all(new)
         if path.exists():
             raise FileExistsError(f"`path` must not exist. Received: {path}.")
         new.rename(path)
@@ -139,7 +168,8 @@ def sync(path: Path) -> None:
     else:
         handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        with naming(path):
+            os.fsync(handle)
     finally:
         os.close(handle)
 

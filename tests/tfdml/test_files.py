@@ -9,12 +9,15 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.support.faults import each_step
 from tests.support.saved_indexes import run_python
 from tfdml.files import (
+    DISK_IS_FULL,
     Lock,
     locked,
     remove_unfinished,
@@ -357,3 +360,36 @@ def test_forked_process_neither_releases_nor_keeps_a_lock(tmp_path):
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout == "locked\n"
+
+
+# What is wrong
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a full disk")
+@pytest.mark.parametrize("is_array", [False, True])
+def test_full_disk_is_told_with_the_file_that_was_written(is_array, tmp_path):
+    path = tmp_path / "file.npy"
+
+    def fill():
+        with written(path) as new:
+            new.symlink_to("/dev/full")
+            with new.open("wb") as stream:
+                if is_array:
+                    np.save(stream, np.ones(10**5))
+                stream.write(b"x" * 10**5)
+
+    with pytest.raises(OSError, match="No space left") as refused:
+        fill()
+    assert refused.value.errno in DISK_IS_FULL
+    assert str(path) in str(refused.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_errors_name_what_they_named(tmp_path):
+    def read():
+        with written(tmp_path / "a"):
+            (tmp_path / "nowhere").read_bytes()
+
+    with pytest.raises(FileNotFoundError) as refused:
+        read()
+    assert refused.value.filename == str(tmp_path / "nowhere")

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tfdml.files import Lock, locked, make_folder, sync
+from tfdml.files import Lock, locked, make_folder, naming, sync
 from tfdml.versioned_folder._manifest import (
     DATA,
     MANIFEST,
@@ -136,7 +136,24 @@ def write_version(
     """
     check_destination(folder)
     folder = Path(folder)
+    is_new = not folder.exists()
     make_folder(folder)
+    try:
+        with naming(folder):
+            return _write_version(folder, description, write, own)
+    except BaseException:
+        if is_new:
+            with suppress(OSError):  # it is not empty
+                folder.rmdir()
+        raise
+
+
+def _write_version(
+    folder: Path,
+    description: dict[str, Any],
+    write: Callable[[Path], None],
+    own: int | None,
+) -> Path:
     with locked(folder, wait=True), _unchanged(folder, own):
         _refuse_foreign(folder)
         data = folder / f"data-{secrets.token_hex(8)}"

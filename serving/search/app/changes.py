@@ -14,6 +14,7 @@ from serving.search.gallery.editing import Addition, ExistsError, GalleryEditor
 from serving.search.gallery.gallery import CLASS
 from serving.search.gallery.items import Item
 from serving.search.gallery.uploads import check_upload
+from tfdml.files import DISK_IS_FULL
 from tfdml.index import IndexFileError
 
 _log = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class GalleryChanges:
         except ExistsError as error:
             raise exists(id_) from error
         except (IndexFileError, OSError) as error:
-            raise _failed() from error
+            raise _failed(error) from error
         except ValueError as error:
             refuse(str(error))
         try:
@@ -92,7 +93,7 @@ class GalleryChanges:
             except KeyError as error:  # removed meanwhile
                 raise missing(item.id) from error
             except (IndexFileError, OSError) as error:
-                raise _failed() from error
+                raise _failed(error) from error
 
         await self._service.searching.run(remove, late=_MAY_BE_REMOVED)
         return JSONResponse({"removed": item.id})
@@ -111,7 +112,19 @@ def _id_of(new: NewImage, suffix: str) -> str:
     return f"{new.attributes[CLASS]}/{name}" if CLASS in new.attributes else name
 
 
-def _failed() -> HTTPException:
+def _failed(error: Exception) -> HTTPException:
     """Create the error for a disk that is full, or an index that was replaced."""
     _log.exception("The gallery could not be changed.")
+    if isinstance(error, IndexFileError):
+        return HTTPException(
+            503,
+            "Nothing was changed: another index is in the folder of this one, or it "
+            "was moved, since the service began. Start the service again.",
+        )
+    if isinstance(error, OSError) and error.errno in DISK_IS_FULL:
+        return HTTPException(
+            507,
+            "Nothing was changed: the disk of the gallery is full. Searching goes on. "
+            "Make room and send the request again.",
+        )
     return HTTPException(500, "The gallery could not be changed; see its log.")

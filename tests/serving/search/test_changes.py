@@ -153,16 +153,31 @@ def test_an_attribute_of_another_kind_is_refused(page, folder):
     assert len(list((folder / "index").glob("pictures/*"))) == 1
 
 
-def test_a_disk_that_is_full_is_reported(page, folder, monkeypatch):
+def test_a_disk_that_is_full_is_reported(page, folder, monkeypatch, caplog):
     def full(handle):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", full)
         reply = add(page, encoded((1, 2, 3)))
-        assert "could not be changed" in error_of(reply, 500)
+        assert "the disk of the gallery is full" in error_of(reply, 507)
+    assert str(folder / "index") in caplog.text
     assert add(page, encoded((1, 2, 3))).status_code == 201
     assert len(ids_of(page)) == 10
+
+
+def test_gallery_over_which_a_backup_is_restored_takes_no_change(
+    page, folder, tmp_path
+):
+    shutil.copytree(folder / "index", tmp_path / "backup")
+    assert add(page, encoded((1, 2, 3)), id="a.png").status_code == 201
+    (folder / "index").rename(tmp_path / "aside")
+    (tmp_path / "backup").rename(folder / "index")
+    text = "another index is in the folder of this one"
+    assert text in error_of(add(page, encoded((3, 2, 1)), id="b.png"), 503)
+    removed = page.delete("/api/images", params={"id": "a.png"})
+    assert text in error_of(removed, 503)
+    assert "a.png" in ids_of(page)  # it shows what it had, and says when it cannot save
 
 
 def test_attributes_without_end_are_refused(page):

@@ -394,17 +394,59 @@ def test_folder_that_is_deleted_takes_no_change(name, saved, folder):
     assert same(folder, saved)
 
 
-def test_folder_that_is_moved_while_open_takes_changes_where_it_is(
+def test_folder_that_is_moved_while_open_takes_no_change_until_it_is_saved_there(
     saved, folder, tmp_path
 ):
     CHANGES["add"](saved)
     folder.rename(tmp_path / "moved")
-    saved.remove([0])
-    assert load_index(tmp_path / "moved").ids.tolist() == [1, 2, 7]
+    with pytest.raises(IndexFileError, match="replaced, moved or removed"):
+        saved.remove([0])
+    assert load_index(tmp_path / "moved").ids.tolist() == [0, 1, 2, 7]
     saved.save(tmp_path / "moved")  # its own lock is in nobody's way
     saved.remove([1])
-    assert load_index(tmp_path / "moved").ids.tolist() == [2, 7]
+    assert load_index(tmp_path / "moved").ids.tolist() == [0, 2, 7]
     assert not folder.exists()
+
+
+def _moved(backup, folder):
+    folder.rename(folder.with_name("aside"))
+    shutil.move(backup, folder)
+
+
+def _copied_anew(backup, folder):
+    shutil.rmtree(folder)
+    shutil.copytree(backup, folder)
+
+
+def _copied_over(backup, folder):
+    shutil.copytree(backup, folder, dirs_exist_ok=True)
+
+
+@EACH_CHANGE
+@pytest.mark.parametrize("restore", [_moved, _copied_anew, _copied_over])
+@pytest.mark.parametrize("is_of_before", ["the last change", "the last save"])
+def test_index_over_which_a_backup_is_restored_takes_no_change(
+    name, restore, is_of_before, saved, folder, tmp_path
+):
+    saved.add([[1, 2, 3]], [5])
+    shutil.copytree(folder, tmp_path / "backup")
+    saved.add([[3, 2, 1]], [6])
+    if is_of_before == "the last save":
+        saved.save(folder)
+    restore(tmp_path / "backup", folder)
+    restored = items_of(load_index(folder))
+    before = snapshot(folder)
+    for _ in range(2):
+        with pytest.raises(IndexFileError, match="was replaced, moved or removed"):
+            CHANGES[name](saved)
+        with pytest.raises(IndexFileError, match=r"replaced"):
+            saved.save(folder)
+    assert snapshot(folder) == before
+    assert saved.ids.tolist() == [0, 1, 2, 5, 6]
+    saved.close()
+    with load_index(folder) as again:
+        assert items_of(again) == restored
+        CHANGES[name](again)
 
 
 def test_log_that_somebody_else_wrote_to_takes_no_change(saved, folder):

@@ -383,3 +383,16 @@ def test_no_file_stays_open(tmp_path):
         with pytest.raises(IndexFileError):
             load_index(tmp_path / "nowhere")
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_full_disk_leaves_no_empty_folder_and_is_named(tmp_path, monkeypatch):
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    index = ExactIndex.build(np.eye(3))
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "save", full)
+        with pytest.raises(OSError, match=f"No space left.*{tmp_path / 'index'}"):
+            index.save(tmp_path / "index")
+    assert not (tmp_path / "index").exists()
+    index.save(tmp_path / "index")

@@ -130,9 +130,11 @@ class SavedFolder:
         if self._log is not None:
             try:
                 self._log.check(self._end)
-                if self._is_replaced():
-                    raise LogError("a save that failed late has replaced it")
-            except LogError as error:
+                # Such as by a backup that was copied over it, file by file: it does not
+                # read this log.
+                if saved_data(self._data.parent).name != self._data.name:
+                    raise LogError("another index is in its place")
+            except (LogError, IndexFileError) as error:
                 raise self._gone(
                     "Save it again to keep it, to another folder if this one exists."
                 ) from error
@@ -153,21 +155,6 @@ class SavedFolder:
             log.close()
             raise
         self._log = log
-
-    def _is_replaced(self) -> bool:
-        """Return whether a save to this folder failed after its data became valid.
-
-        If it could not remove the old log either, changes would go there unseen.
-        """
-        if self._data is None or self._unsure is None:
-            return False
-        new = self._unsure[0]
-        if not _is_same(new.parent, self._data.parent):
-            return False
-        try:
-            return saved_data(new.parent).name == new.name
-        except IndexFileError:
-            return False
 
     def _gone(self, remedy: str) -> IndexFileError:
         return IndexFileError(

@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfdml.files import naming
 from tfdml.index.rows import Checked, check_ids, kind_of
 from tfdml.versioned_folder import LockedError, lock_log
 
@@ -302,7 +303,8 @@ class ChangeLog:
         Raises:
             LockedError: The file was locked by the process that this one was forked
                 from, which may add to it at any time.
-            LogError: It was deleted, or written to in spite of the lock.
+            LogError: It was deleted or moved, another file is in its place, or it was
+                written to in spite of the lock.
         """
         if self._process != os.getpid():
             raise LockedError(
@@ -310,8 +312,12 @@ class ChangeLog:
                 "forked from. Load the index again in the process that changes it."
             )
         state = os.fstat(self._file.fileno())
-        if state.st_nlink == 0:
-            raise LogError(f"{self.path} was deleted")
+        try:
+            is_there = os.path.samestat(os.stat(self.path), state)
+        except FileNotFoundError:
+            is_there = False
+        if not is_there or state.st_nlink == 0:
+            raise LogError(f"{self.path} was deleted, moved or replaced")
         if state.st_size != end:
             raise LogError(f"{self.path} was written to by another process")
 
@@ -325,13 +331,14 @@ class ChangeLog:
             OSError: It could not be written; part of it may have been.
         """
         self._file.seek(end)
-        for piece in _encoded(change, self._name):
-            end += len(piece)
-            with memoryview(piece) as rest:
-                written = 0
-                while written < len(rest):
-                    written += self._file.write(rest[written:])
-        os.fsync(self._file.fileno())
+        with naming(self.path):
+            for piece in _encoded(change, self._name):
+                end += len(piece)
+                with memoryview(piece) as rest:
+                    written = 0
+                    while written < len(rest):
+                        written += self._file.write(rest[written:])
+            os.fsync(self._file.fileno())
         return end
 
     def cut(self, end: int) -> None:
