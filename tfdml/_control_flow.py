@@ -42,7 +42,7 @@ def without_autograph(function: F) -> F:
 
 
 def _is_known(*values: Tensor) -> bool:
-    """Return whether Python may branch: JAX outside `jit` compiles each branch anew."""
+    """Return whether Python may branch: JAX outside `jit` recompiles branches."""
     if keras.backend.backend() != "jax":
         return False
     import jax

@@ -233,8 +233,8 @@ def _views(class_name: str, count: int) -> list[View]:
 
 def _data_set(folder: Path, found: list[_Object], views: int) -> DataSet:
     names = tuple(one.class_name for one in found)
-    parts = split_classes(names, test_fraction=0.5, validation_fraction=0, seed=0)
-    tested = set(parts["test"])
+    split_names = split_classes(names, test_fraction=0.5, validation_fraction=0, seed=0)
+    tested = set(split_names["test"])
     splits = ["test" if name in tested else "train" for name in names]
     return DataSet(
         images=tuple(

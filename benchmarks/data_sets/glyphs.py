@@ -244,8 +244,8 @@ def _without(
 def _data_set(folder: Path, kept: list[_Class]) -> DataSet:
     names = tuple(one.name for one in kept)
     counts = [len(one.images) for one in kept]
-    parts = split_classes(names, test_fraction=0.5, validation_fraction=0, seed=0)
-    tested = set(parts["test"])
+    split_names = split_classes(names, test_fraction=0.5, validation_fraction=0, seed=0)
+    tested = set(split_names["test"])
     splits = ["test" if name in tested else "train" for name in names]
     return DataSet(
         images=tuple(

@@ -130,9 +130,9 @@ def _finish(
     runs: Sequence[Run], results: "_Results", work: _Work, processes: Processes
 ) -> bool:
     """Do those runs that have no result; returns whether now all have one."""
-    results.name_anew(runs)
+    results.rename_done(runs)
     complete = processes.do(results.missing(runs), work, results.keep)
-    results.name_anew(runs)
+    results.rename_done(runs)
     return complete
 
 
@@ -155,14 +155,14 @@ class _Results:
         """Keep what a run has found."""
         self._append(done.record() | found | self._about)
 
-    def name_anew(self, runs: Iterable[Run]) -> None:
+    def rename_done(self, runs: Iterable[Run]) -> None:
         """Keep results of runs of other studies that did the same work by this code."""
         done = {
             each["work"]: each for each in self.records.values() if self._is_ours(each)
         }
         for each in runs:
             if each.key not in self.records and each.work in done:
-                self._append(each.named_anew(done[each.work]))
+                self._append(each.renamed(done[each.work]))
 
     def missing(self, runs: Iterable[Run]) -> list[Run]:
         """Return the runs that have no result, one of those that do the same work."""

@@ -78,7 +78,7 @@ class Run:
         """Return what it is, as a file of results has it."""
         return {"key": self.key, "work": self.work, "set": self.set, **asdict(self)}
 
-    def named_anew(self, record: Record) -> Record:
+    def renamed(self, record: Record) -> Record:
         """Return the result of a run that does the same work as this one's."""
         return record | self.record()
 

@@ -87,7 +87,7 @@ def kills(folder: Path, kind: str, times: int, seed: int) -> Iterator[dict[str, 
         for name in names:
             took[name] += killed.seconds.get(name, [])
         items = killed.items
-        if killed.unreadable:  # the next one begins anew
+        if killed.unreadable:  # the next one starts over
             broken, items = broken + 1, {}
         yield {
             "benchmark": "search_kill",

@@ -187,7 +187,7 @@ def _text_line(fields: Mapping[str, Any]) -> str:
 
 
 def _quoted(text: str, plain: re.Pattern[str] = _PLAIN) -> str:
-    """Put quotes round a text that could be read as several fields."""
+    """Quote a text that could be read as several fields."""
     if plain.fullmatch(text) and not _UNSAFE.search(text):
         return text
     escaped = text.replace("\\", r"\\").replace('"', r"\"")

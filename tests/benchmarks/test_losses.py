@@ -159,7 +159,7 @@ def test_evaluation_is_measured_beside_its_floor(tmp_path, capsys):
     assert f"{ratio:9.2f}" in capsys.readouterr().out
 
 
-def test_clustered_embeddings_are_unit_vectors_near_their_centres():
+def test_clustered_embeddings_are_unit_vectors_near_their_centers():
     rows, labels = evaluation.clustered(500, 16, 0.1)
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-5)
     sizes = np.bincount(labels)

@@ -251,7 +251,7 @@ def test_runs_that_compute_the_same_share_their_work():
     assert one.work == again.work
     assert one.key != again.key
     record = one.record() | {"metrics": {"precision_at_1": 0.5}}
-    renamed = again.named_anew(record)
+    renamed = again.renamed(record)
     assert (renamed["series"], renamed["point"]) == ("two", 8)
     assert renamed["metrics"] == record["metrics"]
     for other in (

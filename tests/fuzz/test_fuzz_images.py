@@ -54,7 +54,7 @@ def lies():
 
 
 def png_bomb(side):
-    """A PNG of one colour that really has that many pixels, a thousandth the size."""
+    """A PNG of one color that really has that many pixels, a thousandth the size."""
 
     def chunk(kind, content):
         crc = struct.pack(">I", zlib.crc32(kind + content))

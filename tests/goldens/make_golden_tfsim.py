@@ -151,7 +151,7 @@ def embedding():
 
 
 def pooling():
-    """Record generalised mean pooling of a random feature map, with a gradient."""
+    """Record generalized mean pooling of a random feature map, with a gradient."""
     x = np.random.default_rng(5).normal(size=(2, 3, 3, 2)).round(4)
     inputs = tf.constant(x, dtype="float32")
     with tf.GradientTape() as tape:

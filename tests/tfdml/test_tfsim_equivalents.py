@@ -268,7 +268,7 @@ NOT_COSINE = {"distance": "squared_euclidean", "temperature": 0.5}
 @pytest.mark.parametrize(
     "case", [*cases(SOFT, UNIT), *cases(SOFT, ["unnormalised"], **NOT_COSINE)]
 )
-def test_soft_nearest_neighbour_loss_is_nca(case):
+def test_soft_nearest_neighbor_loss_is_nca(case):
     scale = 1 / case["arguments"].get("temperature", 1.0)
     cosine = case["arguments"].get("distance") == "cosine"
     if case["batch"] == "unnormalised":
@@ -279,7 +279,7 @@ def test_soft_nearest_neighbour_loss_is_nca(case):
 
 
 @pytest.mark.parametrize("case", cases(SOFT, ["unnormalised"], temperature=0.05))
-def test_soft_nearest_neighbour_loss_ends_at_a_probability_of_1e_9_there(case):
+def test_soft_nearest_neighbor_loss_ends_at_a_probability_of_1e_9_there(case):
     """One anchor has the probability 1.3e-19."""
     labels, x = batch_of(case["batch"])
     values = NCALoss(20.0, euclidean=True, reduction=None, dtype="float64")(labels, x)
@@ -346,7 +346,7 @@ def test_old_weights_load_into_the_documented_layer_and_into_dense_layers():
     np.testing.assert_allclose(rows, numbers["outputs"], atol=2e-6)
 
 
-def test_generalised_mean_pooling_is_equal_with_a_shift():
+def test_generalized_mean_pooling_is_equal_with_a_shift():
     numbers = recorded()["pooling"]
     x = np.array(numbers["inputs"])
     layer = GeMPooling(numbers["p"], negative="shift", dtype="float64")

@@ -45,7 +45,7 @@ class CappedClassBatches(BatchDesign):
     Reference:
         Lu, Xu, Zhang, Zhou and Lu, Sampling Wisely: Deep Image Embedding by Top-k
         Precision Optimization, ICCV 2019, section 4: 64 images, at most 11 of a class.
-        Their code draws the classes of each batch anew, so that some come rarely.
+        Their code draws the classes of each batch independently, so some come rarely.
     """
 
     def __init__(

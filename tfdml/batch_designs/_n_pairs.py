@@ -31,9 +31,9 @@ class NPairBatches(BatchDesign):
     in a pass. A class of one image has no pair and is not used.
 
     With class embeddings a pass depends on the seed, its number and them. To mine by
-    the network of the moment, set `class_embeddings` anew between passes. To be able to
-    take a run up, save them beside the weights of the network whenever they change, and
-    set the saved ones before the run goes on.
+    the current network, set `class_embeddings` between passes. Save them beside the
+    weights of the network whenever they change, and set the saved ones before a run
+    resumes.
 
     Args:
         labels: Class of each image, integers or strings, `[N]`.

@@ -36,7 +36,7 @@ class VerifyReport:
         problems: What is wrong, one sentence each; empty for an intact index.
         kind: The class, such as `"ScannIndex"`; "" if unknown.
         items: Items that can be found, after the changes in the log.
-        files: Files of data whose SHA-256 is right.
+        files: Files of data whose SHA-256 is correct.
         bytes: Their size.
         changes: Changes in the log.
         torn_bytes: Bytes at the end of the log, of a change that was cut short before

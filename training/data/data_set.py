@@ -109,8 +109,8 @@ class DataSet:
     def select(self, indices: Iterable[int] | np.ndarray) -> "DataSet":
         """Return some of the images, in the order of the indices.
 
-        Classes without an image left are dropped and the others numbered anew, in the
-        same order.
+        Classes without an image left are dropped and the others renumbered in the same
+        order.
         """
         chosen = np.asarray(indices, dtype="int64").reshape(-1)
         kept: dict[str, Any] = {}

@@ -186,7 +186,7 @@ def _places(
 
 
 def _parse(path: Path, root: Path) -> tuple[list[str], list[Row], list[Problem]]:
-    """Return the columns, the rows with the right number of cells, the problems."""
+    """Return the columns, the rows with as many cells, the problems."""
     text, problems = _decode(path.read_bytes())
     records = _records(text, problems)
     line, columns = next(records, (1, []))

@@ -21,7 +21,7 @@ class EventFiles(keras.callbacks.Callback):
 
     Each value belongs to the last step of its epoch. Training values have the tags
     "train/...", validation values "validation/...". When a run goes on, the file is
-    written anew from its history: no epoch is missing and none is there twice. The
+    rewritten from its history: no epoch is missing and none is there twice. The
     package tensorboardX writes it; neither TensorBoard nor TensorFlow is needed.
 
     Args:

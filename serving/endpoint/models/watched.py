@@ -57,7 +57,7 @@ class WatchedModels:
         on_warmed_up: Is called with folder, seconds and error (None if it succeeded) of
             each warm-up that had requests.
         load_retries: How often a version that could not be loaded is tried again, at
-            least 0. Count and wait start anew when its files change.
+            least 0. Count and wait start over when its files change.
         load_retry_seconds: Seconds before each further try, at least 0.
 
     Raises:

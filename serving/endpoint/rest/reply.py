@@ -133,7 +133,7 @@ def _lines(array: np.ndarray, name: str, level: int) -> str:
 
 
 def _values(array: np.ndarray, name: str, level: int) -> list[str]:
-    """Print each value; `level` is the number of lists and objects round it."""
+    """Print each value; `level` is the number of enclosing lists and objects."""
     flat = array.ravel()
     if array.dtype in (np.float32, np.float64):
         return _decimals(flat)

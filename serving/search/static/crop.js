@@ -57,7 +57,7 @@ function pointAt(event) {
   };
 }
 
-// A drag that begins at a corner resizes, inside the region moves, outside draws anew.
+// A drag that begins at a corner resizes, inside the region moves, outside draws a new one.
 function beginDrag(event) {
   if (event.button !== 0 || drag) return;
   event.preventDefault();

@@ -3,7 +3,7 @@
 import { showImage } from "./access.js";
 import { button, byId, say } from "./elements.js";
 import { gallery, reloadGallery } from "./gallery.js";
-import { showAnew } from "./routes.js";
+import { showAgain } from "./routes.js";
 import { forgetSamples } from "./start.js";
 import { ask, withParameters } from "./server.js";
 
@@ -50,7 +50,7 @@ async function remove() {
   const reloading = reloadGallery();
   // The view may have been left, or shown again as it was before the removal.
   if (isShown()) onRemoved();
-  else showAnew();
+  else showAgain();
   await reloading.catch(() => {});  // the image is removed; the counts come later
 }
 

@@ -55,11 +55,11 @@ export function go(address) {
   const before = location.href;
   location.hash = address;
   // The same address again, such as after a failed search, fires no event.
-  if (location.href === before) showAnew();
+  if (location.href === before) showAgain();
 }
 
 // Show the current view again.
-export function showAnew() {
+export function showAgain() {
   window.dispatchEvent(new Event("hashchange"));
 }
 

@@ -3,7 +3,7 @@
 import { linkToSimilar, tile } from "./cards.js";
 import { byId, element, fileName, say, title } from "./elements.js";
 import { mainIndex } from "./gallery.js";
-import { showAnew } from "./routes.js";
+import { showAgain } from "./routes.js";
 import { ask, withParameters } from "./server.js";
 
 const SAMPLE = 18;
@@ -43,6 +43,6 @@ function sampleCard(image) {
 export function listenToStart() {
   byId("shuffle").addEventListener("click", () => {
     forgetSamples();
-    showAnew();
+    showAgain();
   });
 }

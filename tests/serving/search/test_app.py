@@ -382,7 +382,7 @@ def test_an_empty_gallery_is_shown_and_searched(colors, colors_url, tmp_path):
 
 
 def test_two_indexes_are_searched_by_their_names(colors, colors_url, tmp_path):
-    write_image(tmp_path / "more" / "grey" / "a.png", (90, 90, 90))
+    write_image(tmp_path / "more" / "gray" / "a.png", (90, 90, 90))
     write_image(tmp_path / "more" / "red" / "clear.png", (255, 0, 0))
     index_images(tmp_path / "more", tmp_path / "second", colors / "models" / "colors")
     with (
@@ -393,14 +393,14 @@ def test_two_indexes_are_searched_by_their_names(colors, colors_url, tmp_path):
         names = [each["name"] for each in client.get("/api/info").json()["indexes"]]
         assert names == ["index", "second"]
         reply = post(client, encoded((90, 90, 90)), k=1, index="second")
-        assert ids_of(reply) == ["grey/a.png"]
+        assert ids_of(reply) == ["gray/a.png"]
         hit = reply.json()["hits"][0]
         assert reply.json()["index"] == "second"
         assert client.get(f"/{hit['url']}").status_code == 200
         listed = client.get("/api/images", params={"index": "second"}).json()
         assert listed["total"] == 2
         # An image of one gallery is looked for in the other, which has it not.
-        reply = client.post("/api/search", json={"id": "grey/a.png", "k": 3})
+        reply = client.post("/api/search", json={"id": "gray/a.png", "k": 3})
         assert len(ids_of(reply)) == 3
         assert client.get(f"/{reply.json()['query']['url']}").status_code == 200
         text = error_of(client.get("/api/stats", params={"index": "third"}), 404)

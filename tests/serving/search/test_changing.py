@@ -66,15 +66,15 @@ def test_added_images_are_found_by_their_embeddings(folder, model, colors_url, b
 
 def test_images_below_the_indexed_folder_are_not_copied(folder, model):
     write_image(folder / "images" / "red" / "new.png", (250, 9, 9))
-    write_image(folder / "images" / "grey" / "a.png", (90, 90, 90))
-    report = add_images(folder / "index", folder / "images" / "grey", model=model)
+    write_image(folder / "images" / "gray" / "a.png", (90, 90, 90))
+    report = add_images(folder / "index", folder / "images" / "gray", model=model)
     assert (report.added, report.stored) == (1, 0)
     report = add_images(
         folder / "index", folder / "images", model=model, skip_existing=True
     )
     assert (report.added, report.stored, report.existing) == (1, 0, 10)
     assert "10 images were already in the index." in str(report)
-    assert ids_of(folder)[-2:] == ["grey/a.png", "red/new.png"]
+    assert ids_of(folder)[-2:] == ["gray/a.png", "red/new.png"]
     assert not (folder / "index" / "pictures").exists()
     index_images(folder / "images", folder / "whole", model)
     whole, _ = load_gallery(folder / "whole")

@@ -54,7 +54,7 @@ def as_files(folder):
     """Write images of one class that differ in all that a reader must see."""
     turned = Image.Exif()
     turned[0x0112] = 6
-    grey16 = Image.fromarray(
+    gray16 = Image.fromarray(
         np.linspace(0, 65535, 6000, dtype="uint16").reshape(60, -1)
     )
     files = {
@@ -63,7 +63,7 @@ def as_files(folder):
         "cmyk.jpg": encoded(photograph().convert("CMYK"), "JPEG"),
         "cut-out.png": IMAGES["cut-out PNG"],
         "cut-out.webp": encoded(cut_out().rotate(180), "WEBP", lossless=True),
-        "grey16.png": encoded(grey16, "PNG"),
+        "gray16.png": encoded(gray16, "PNG"),
         "palette.bmp": encoded(photograph().quantize(64), "BMP"),
         "tall.tif": encoded(photograph(200, 50), "TIFF"),
         "small.png": IMAGES["PNG smaller than the model"],

@@ -264,7 +264,7 @@ def test_manifest_of_what_is_not_such_an_index_is_refused(changes, message, tmp_
 
 
 # Each key of a manifest, missing or of another type, `...` for missing.
-WRONG = [..., None, 7, -1, "x", [], {}, [[]], [["class", "colour"]], [[7, "string"]]]
+WRONG = [..., None, 7, -1, "x", [], {}, [[]], [["class", "color"]], [[7, "string"]]]
 
 
 @pytest.mark.parametrize("value", WRONG)

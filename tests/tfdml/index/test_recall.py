@@ -22,7 +22,7 @@ pytest.importorskip("scann")
 
 
 def drawn(rows, dimension, clusters, queries=200, spread=0.5):
-    """Draw unit embeddings around centres: a gallery, and queries like it."""
+    """Draw unit embeddings around centers: a gallery, and queries like it."""
     rng = np.random.default_rng(1)
     centers = rng.normal(size=(clusters, dimension))
     which = rng.integers(clusters, size=rows + queries)
@@ -260,7 +260,7 @@ def test_as_many_leaves_are_searched_to_measure_as_for_ten():
     assert not (found == rows[:, None]).any()
 
 
-def test_copies_of_a_neighbour_count_as_found():
+def test_copies_of_a_neighbor_count_as_found():
     distinct, _ = drawn(60, 16, 60, spread=1.0)
     gallery = np.repeat(distinct, 40, axis=0)  # the 10 nearest are 10 of 39 copies
     searcher = poor_searcher(gallery, leaves_to_search=40)
@@ -401,7 +401,7 @@ def test_recall_is_stored_and_measured_again_where_it_is_built_again(
         assert recall(loaded, queries, gallery) > 0.9
 
 
-# More neighbours, more threads
+# More neighbors, more threads
 
 
 def test_rows_scored_exactly_grow_with_k():

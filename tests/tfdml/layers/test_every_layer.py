@@ -21,11 +21,11 @@ from tfdml.layers import (
 
 pytestmark = pytest.mark.backend
 
-ROWS, PICTURES = (6,), (2, 3, 3)
+ROWS, IMAGES = (6,), (2, 3, 3)
 LAYERS = {
     "ClassBoundaries": (lambda: ClassBoundaries(4, 1.0, 5.0), ROWS),
-    "ColorTransform": (lambda: ColorTransform(np.eye(3) / 7, [1, 2, 3]), PICTURES),
-    "GeMPooling": (lambda: GeMPooling(2.5, "shift"), PICTURES),
+    "ColorTransform": (lambda: ColorTransform(np.eye(3) / 7, [1, 2, 3]), IMAGES),
+    "GeMPooling": (lambda: GeMPooling(2.5, "shift"), IMAGES),
     "L2Normalization": (L2Normalization, ROWS),
     "Proxies": (lambda: Proxies(5, learning_rate_multiplier=10.0), ROWS),
     "Proxies-several": (

@@ -1,4 +1,4 @@
-"""Unit length in float32, and colour preprocessing as a layer."""
+"""Unit length in float32, and color preprocessing as a layer."""
 
 import keras
 import numpy as np
@@ -33,8 +33,8 @@ def test_normalization_is_float32_under_every_policy(policy):
 
 def test_color_transform_maps_each_pixel():
     layer = ColorTransform([[0, 0, 1], [0, 1, 0], [1, 0, 0]], [-1, -2, -3])
-    pictures = np.array([[[[10.0, 20.0, 30.0]]]], "float32")
-    assert numpy(layer(pictures)).ravel().tolist() == [29, 18, 7]
+    images = np.array([[[[10.0, 20.0, 30.0]]]], "float32")
+    assert numpy(layer(images)).ravel().tolist() == [29, 18, 7]
 
 
 def test_color_transform_of_another_shape_is_refused():
@@ -63,14 +63,14 @@ def test_layers_are_saved_with_a_model(layer, tmp_path):
     assert loaded.layers[-1].get_config() == layer.get_config()
 
 
-def generalised_mean(x, p):
+def generalized_mean(x, p):
     return (x**p).mean(axis=1) ** (1 / p)
 
 
 @pytest.mark.parametrize("p", [0.5, 1.0, 3.0, 7.5])
-def test_gem_pooling_is_the_generalised_mean_of_the_places(p):
+def test_gem_pooling_is_the_generalized_mean_of_the_places(p):
     x = np.random.default_rng(0).uniform(0.1, 3, size=(2, 4, 5, 3)).astype("float32")
-    expected = generalised_mean(x.reshape(2, 20, 3).astype("float64"), p)
+    expected = generalized_mean(x.reshape(2, 20, 3).astype("float64"), p)
     np.testing.assert_allclose(numpy(GeMPooling(p)(x)), expected, rtol=1e-5)
 
 
@@ -78,9 +78,9 @@ def test_gem_pooling_clips_or_shifts_what_is_not_above_zero():
     x = np.array([[[-2.0], [0.0], [4.0]]], "float32")
     clipped = np.array([[[1e-6], [1e-6], [4.0]]])
     np.testing.assert_allclose(
-        numpy(GeMPooling()(x)), generalised_mean(clipped, 3), rtol=1e-5
+        numpy(GeMPooling()(x)), generalized_mean(clipped, 3), rtol=1e-5
     )
-    shifted = generalised_mean(x.astype("float64") + 3, 3) - 3
+    shifted = generalized_mean(x.astype("float64") + 3, 3) - 3
     np.testing.assert_allclose(numpy(GeMPooling(3, "shift")(x)), shifted, rtol=1e-5)
 
 
@@ -90,7 +90,7 @@ def test_gem_pooling_has_the_slopes_of_its_definition():
     _, gradient = value_and_gradient(
         lambda x: ops.sum(layer(x)), x, compiled=BACKEND == "jax"
     )
-    mean = generalised_mean(x, 3)
+    mean = generalized_mean(x, 3)
     np.testing.assert_allclose(gradient, x**2 / 6 / mean**2, rtol=1e-5)
 
 

@@ -97,7 +97,7 @@ def test_equal_ratios_have_no_loss(batch):
 
 
 def test_float32_keeps_its_digits_where_logarithms_are_far_from_zero():
-    # Spread 0.01 around 20: the uncentred sum of squares would lose a fifth.
+    # Spread 0.01 around 20: the uncentered sum of squares would lose a fifth.
     random = np.random.default_rng(0)
     x = random.normal(size=(150, 200))
     targets = np.exp(-40 + 0.01 * random.normal(size=(150, 150)))

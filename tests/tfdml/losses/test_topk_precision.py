@@ -55,8 +55,8 @@ def test_what_the_published_code_optimises_is_as_docs_losses_md_says(
                     best = best + top_sum(negatives, k - len(members) + 1)
                 everything = ops.concatenate([positives, negatives])
                 total = total + (top_sum(everything, k) - best) / len(members)
-        centred = embeddings - ops.sum(embeddings, axis=0) / len(labels)
-        covariance = ops.matmul(ops.transpose(centred), centred) / len(labels)
+        centered = embeddings - ops.sum(embeddings, axis=0) / len(labels)
+        covariance = ops.matmul(ops.transpose(centered), centered) / len(labels)
         spread = covariance - ops.eye(covariance.shape[0], dtype=dtype)
         return total + params["corr_weight"] * ops.sqrt(ops.sum(ops.square(spread)))
 

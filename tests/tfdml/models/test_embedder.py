@@ -10,7 +10,7 @@ from tfdml.models import build_embedder, load_embedder
 
 pytestmark = pytest.mark.backend
 
-PICTURES = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3)).astype("float32")
+IMAGES = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3)).astype("float32")
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ PICTURES = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3)).astype("flo
 )
 def test_residual_embedder_gives_unit_rows(pooling):
     embedder = build_embedder(32, 12, pooling=pooling, widths=(8, 16), blocks=2)
-    embeddings = embedder.predict(PICTURES, verbose=0)
+    embeddings = embedder.predict(IMAGES, verbose=0)
     assert embeddings.shape == (3, 12)
     assert embeddings.dtype == "float32"
     np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 1, atol=1e-6)
@@ -29,7 +29,7 @@ def test_average_and_max_pooling_is_their_sum():
     pool = embedder.get_layer("pooling")
     maps = pool.input[0]._keras_history.operation.input
     received = keras.Model(embedder.inputs, [maps, pool.output]).predict(
-        PICTURES, verbose=0
+        IMAGES, verbose=0
     )
     expected = received[0].mean((1, 2)) + received[0].max((1, 2))
     np.testing.assert_allclose(received[1], expected, rtol=1e-5)
@@ -40,7 +40,7 @@ def test_saved_embedder_gives_the_same_embeddings(tmp_path):
     embedder.save(tmp_path / "embedder.keras")
     loaded = load_embedder(tmp_path / "embedder.keras")
     np.testing.assert_array_equal(
-        loaded.predict(PICTURES, verbose=0), embedder.predict(PICTURES, verbose=0)
+        loaded.predict(IMAGES, verbose=0), embedder.predict(IMAGES, verbose=0)
     )
 
 
@@ -138,8 +138,8 @@ def test_model_of_two_inputs_is_no_embedder(tmp_path):
 def test_preprocessing_is_that_of_the_application(backbone, module):
     embedder = build_embedder(32, 8, backbone=backbone)
     layer = embedder.get_layer("preprocessing")
-    received = keras.ops.convert_to_numpy(layer(PICTURES))
-    expected = np.asarray(module.preprocess_input(PICTURES.copy()))
+    received = keras.ops.convert_to_numpy(layer(IMAGES))
+    expected = np.asarray(module.preprocess_input(IMAGES.copy()))
     np.testing.assert_allclose(received, expected, atol=1e-4)
 
 

@@ -2,6 +2,8 @@
 
 import json
 import math
+from itertools import permutations
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 
 from tests.training.run.test_averages import X, Y, compiled, trainable
 from training.run.averages import averaged
-from training.run.progress import Progress
+from training.run.progress import Progress, SampledTriplets, triplets_of
 from training.run.state import read_state
 
 pytestmark = pytest.mark.backend
@@ -118,3 +120,38 @@ def test_state_taken_up_knows_the_best_epoch(tmp_path):
         0.5,
         0.95,
     ]
+
+
+@pytest.mark.parametrize("classes", [1, 2, 5])
+def test_triplets_equal_their_enumeration(classes):
+    labels = np.random.default_rng(classes).integers(0, classes, 9)
+    expected = sum(
+        labels[a] == labels[p] != labels[n] for a, p, n in permutations(range(9), 3)
+    )
+    assert triplets_of(labels) == expected
+
+
+class GrowingBatches:
+    """Two batches an epoch, each with more positives than the one before."""
+
+    def __len__(self):
+        return 2
+
+    def positions(self, step):
+        return np.arange(step + 3)
+
+
+def test_epochs_add_up_also_after_an_interruption():
+    labels = np.array([0, 0, 1, 0, 1, 0, 1, 1])
+    of_step = [triplets_of(labels[: step + 3]) for step in range(4)]
+    progress = SimpleNamespace(history={})
+    logs = {}
+    SampledTriplets(GrowingBatches(), labels, progress).on_epoch_end(0, logs)
+    assert logs["triplets"] == sum(of_step[:2])
+    whole = logs["triplets"]
+    progress.history = {"loss": [1.0]}  # of a run that began before they were counted
+    SampledTriplets(GrowingBatches(), labels, progress).on_epoch_end(1, logs)
+    assert logs["triplets"] == sum(of_step)
+    progress.history = {"triplets": [whole]}
+    SampledTriplets(GrowingBatches(), labels, progress).on_epoch_end(1, logs)
+    assert logs["triplets"] == sum(of_step)

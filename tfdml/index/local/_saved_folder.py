@@ -91,7 +91,7 @@ class SavedFolder:
         """Lock the folder before a save, if it is the one of the index; see `lock`.
 
         Otherwise, what others have added to it since it was loaded would be lost. A
-        folder that no longer holds an index belongs to nobody and is saved to anew.
+        folder that no longer holds an index belongs to nobody and is overwritten.
 
         Raises:
             IndexFileError: Another index was saved to the folder meanwhile.

@@ -102,8 +102,8 @@ def _images(folder: Path, captions: int) -> list[tuple[Path, str, list[str]]]:
     if captions < 1:
         raise ValueError(f"`captions` must be at least 1. Received: {captions}.")
     found = []
-    for part, split in _SPLITS.items():
-        path = folder / "annotations" / f"captions_{part}.json"
+    for folder_name, split in _SPLITS.items():
+        path = folder / "annotations" / f"captions_{folder_name}.json"
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict) or not {"images", "annotations"} <= set(
             content
@@ -111,7 +111,7 @@ def _images(folder: Path, captions: int) -> list[tuple[Path, str, list[str]]]:
             raise ValueError(f"{path}: must have 'images' and 'annotations'.")
         with known_form(path):
             for name, several in _captioned(content, path, captions):
-                found.append((folder / part / name, split, several))
+                found.append((folder / folder_name / name, split, several))
     return found
 
 

@@ -76,9 +76,9 @@ def read_lsun(folder: str | os.PathLike[str], *, size: int = 32) -> DataSet:
 
     4,000 rooms train and the 394 of the validation set test; the layouts of the test
     set are not published. The maps of the release (`layout_seg/NAME.mat`) number the
-    surfaces of each room anew. Here each is named by the keypoints and the type of the
-    room, so that floors are compared with floors. Rooms whose keypoints do not tell the
-    surfaces apart are left out, with a warning that counts them.
+    surfaces of each room independently. Here each is named by the keypoints and the
+    type of the room, so that floors are compared with floors. Rooms whose keypoints do
+    not tell the surfaces apart are left out, with a warning that counts them.
 
     Args:
         folder: Holds `training.mat`, `validation.mat`, `images` and `layout_seg`.
@@ -98,12 +98,12 @@ def read_lsun(folder: str | os.PathLike[str], *, size: int = 32) -> DataSet:
         raise ValueError(f"`size` must be at least 1. Received: size={size}.")
     folder = Path(folder)
     images, labels, splits, categories, unclear = [], [], [], [], []
-    for part, split in _SPLITS.items():
-        path = folder / f"{part}.mat"
-        rooms = [room for room in load_mat(path).get(part, ()) if text(room, "image")]
+    for name, split in _SPLITS.items():
+        path = folder / f"{name}.mat"
+        rooms = [room for room in load_mat(path).get(name, ()) if text(room, "image")]
         if not rooms:
-            raise ValueError(f"{path}: there is no list {part!r} of rooms in it.")
-        for room in tqdm(rooms, desc=part, unit="room", disable=None):
+            raise ValueError(f"{path}: there is no list {name!r} of rooms in it.")
+        for room in tqdm(rooms, desc=name, unit="room", disable=None):
             with known_form(path):
                 label = _layout(room, folder / "layout_seg" / f"{room.image}.mat", size)
             if label is None:

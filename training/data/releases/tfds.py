@@ -99,16 +99,16 @@ def export_tfds(
                 "`own_splits` needs splits named train, validation (or val) and test. "
                 f"Received: {wrong[0]!r} in {name}."
             )
-        parts = np.array([_SPLITS[split] for split in splits])
+        split_of = np.array([_SPLITS[split] for split in splits])
     else:
-        parts = halve_classes(np.array(ids), count)
+        split_of = halve_classes(np.array(ids), count)
     # The names say nothing of the order: a number keeps equal names apart.
     width = len(str(count - 1))
     names = [features[label_key].int2str(i) for i in range(count)]
     data = DataSet(
         images=tuple(images),
         labels=np.array(ids, dtype="int64"),
-        splits=parts,
+        splits=split_of,
         class_names=tuple(
             f"{i:0{width}}" if label == str(i) else f"{i:0{width}} {label}".strip()
             for i, label in enumerate(names)
