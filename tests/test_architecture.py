@@ -16,8 +16,8 @@ FLOORS = {
     "tfdml": """
         messages
         _arrays
-        _version _arguments _parallel _devices _registration files command_line
-        pillow_limits model_version versioned_folder _fonts
+        _version _arguments _parallel _devices _registration files text_files
+        command_line pillow_limits model_version versioned_folder _fonts
         figure_style
         _embeddings _labels _tensors _wilson
         _batches _control_flow _exact_search

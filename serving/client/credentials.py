@@ -9,6 +9,7 @@ from typing import Any
 
 from serving.client.address import ModelAddress
 from serving.client.retries import EndpointError
+from tfdml.text_files import decode
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 
@@ -29,7 +30,7 @@ def read_token(file: File) -> str:
         OSError: The file cannot be read.
         ValueError: It has no token.
     """
-    for line in Path(file).read_text("utf-8", "replace").split("\n"):
+    for line in decode(Path(file).read_bytes())[0].split("\n"):
         token = line.strip()
         if token and not token.startswith("#"):
             return token

@@ -5,6 +5,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -18,9 +19,10 @@ from serving.client import (
     Retries,
     Unreadable,
 )
+from serving.client.images import how_to_skip
 from serving.client.journal import Journal, digest_of_list
 from tfdml.files import remove_unfinished, written
-from tfdml.images import UnreadableImageError, list_images
+from tfdml.images import UnreadableImageError, find_images
 
 PATIENCE = Retries(count=60, seconds=120.0)
 """A long run outlasts the restart of an endpoint."""
@@ -43,18 +45,22 @@ class EmbeddingReport:
         count: How many embeddings are in it.
         resumed: How many images an earlier run had already done.
         skipped: Why an image was left out, by its path.
+        notes: What looks like an image in the folder and is not one to read, or what
+            links lead to outside of it.
     """
 
     file: Path
     count: int
     resumed: int
     skipped: dict[str, str]
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Summarize it, with a line for each image that was left out."""
         lines = [f"Wrote {self.count} embeddings to {self.file}."]
         if self.resumed:
             lines.append(f"{self.resumed} images were done by an earlier run.")
+        lines += self.notes
         if self.skipped:
             lines.append(f"{len(self.skipped)} files could not be read:")
             lines += [f"  {reason}" for reason in self.skipped.values()]
@@ -69,6 +75,7 @@ def embed_images(
     batch_size: int = 32,
     concurrency: int = 4,
     skip_unreadable: bool = False,
+    max_pixels: int = 100_000_000,
     retries: Retries = PATIENCE,
     credentials: Credentials | None = None,
 ) -> EmbeddingReport:
@@ -93,6 +100,7 @@ def embed_images(
         concurrency: Requests under way at one time, at least 1.
         skip_unreadable: Leave images out that cannot be read, and list them. By
             default the first one ends the run; what was done before it is kept.
+        max_pixels: Width times height above which an image cannot be read, at least 1.
         retries: How often and how long a request is made again.
         credentials: Token and certificates, where the endpoint asks for them.
 
@@ -110,11 +118,16 @@ def embed_images(
     if file.suffix != ".npz":
         raise ValueError(f"The file must end in .npz. Received: {file}.")
     root = Path(images_folder).resolve()
-    paths = list_images(root)
+    found = find_images(root, skip_unreadable=skip_unreadable)
+    paths = list(found.paths)
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f"{file.name}.partial")
     with _client_of_one_version(
-        endpoint_url, batch_size, retries, credentials
+        endpoint_url,
+        batch_size=batch_size,
+        max_pixels=max_pixels,
+        retries=retries,
+        credentials=credentials,
     ) as client:
         metadata = client.metadata()
         job = {
@@ -144,16 +157,13 @@ def embed_images(
                 )
             _write(file, journal, metadata)
             partial.unlink()
-    return EmbeddingReport(file, len(paths) - len(skipped), resumed, skipped)
+    count = len(paths) - len(skipped)
+    return EmbeddingReport(file, count, resumed, skipped, tuple(found.notes()))
 
 
 @contextmanager
-def _client_of_one_version(
-    url: str, batch_size: int, retries: Retries, credentials: Credentials | None
-) -> Iterator[EndpointClient]:
-    with EndpointClient(
-        url, batch_size=batch_size, retries=retries, credentials=credentials
-    ) as client:
+def _client_of_one_version(url: str, **settings: Any) -> Iterator[EndpointClient]:
+    with EndpointClient(url, **settings) as client:
         model = client.metadata()
         if model.version is None:
             raise EndpointError(f"{url} does not report the version of its model.")
@@ -222,10 +232,7 @@ def _embed(
                     journal.add(row)
                     bar.update()
         except UnreadableImageError as error:
-            raise UnreadableImageError(
-                f"{error} Repair or remove it, or leave such files out with "
-                "`--skip-unreadable`."
-            ) from error
+            raise how_to_skip(error) from error
 
 
 def _write(file: Path, journal: Journal, metadata: ModelMetadata) -> None:

@@ -65,3 +65,12 @@ def check_is_list(images: object) -> None:
             "`images` must be a list of images; write [image] for a single "
             f"one. Received: {type(images).__name__}."
         )
+
+
+def how_to_skip(error: UnreadableImageError) -> UnreadableImageError:
+    """Return the error with what to do about an image that cannot be read."""
+    is_large = "`max_pixels`" in str(error)
+    remedy = "Allow more with `--max-pixels`" if is_large else "Repair or remove it"
+    return UnreadableImageError(
+        f"{error} {remedy}, or skip such files with `--skip-unreadable`."
+    )

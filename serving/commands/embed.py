@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from serving.commands.options import add_client, credentials_of
+from serving.commands.options import add_client, add_max_pixels, credentials_of
 
 
 def add_embed(commands: Any) -> None:
@@ -17,8 +17,11 @@ def add_embed(commands: Any) -> None:
         "--concurrency", type=int, default=4, help="concurrent requests; default: 4"
     )
     embed.add_argument(
-        "--skip-unreadable", action="store_true", help="skip broken files and list them"
+        "--skip-unreadable",
+        action="store_true",
+        help="skip files that cannot be read, and list them",
     )
+    add_max_pixels(embed)
     embed.set_defaults(run_command=_embed)
 
 
@@ -32,6 +35,7 @@ def _embed(parsed: argparse.Namespace) -> None:
         batch_size=parsed.batch_size,
         concurrency=parsed.concurrency,
         skip_unreadable=parsed.skip_unreadable,
+        max_pixels=parsed.max_pixels,
         credentials=credentials_of(parsed),
     )
     print(report)

@@ -5,7 +5,12 @@ from typing import Any
 
 from serving.commands.index_changes import add, build, merge, remove
 from serving.commands.index_reports import duplicates, gallery_map, stats, verify
-from serving.commands.options import HintingParser, add_embedder, add_json
+from serving.commands.options import (
+    HintingParser,
+    add_embedder,
+    add_json,
+    add_max_pixels,
+)
 
 _HINT = (
     "To embed a folder of images: `python -m serving index build IMAGES INDEX "
@@ -131,8 +136,16 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", help="text file with the images, one path per line")
     parser.add_argument("--batch-size", type=int, default=64, help="images per batch")
     parser.add_argument(
-        "--skip-unreadable", action="store_true", help="skip broken files and list them"
+        "--skip-unreadable",
+        action="store_true",
+        help="skip files that cannot be read, and list them",
     )
+    parser.add_argument(
+        "--no-outside-links",
+        action="store_true",
+        help="leave out what links lead to, outside of the folder",
+    )
+    add_max_pixels(parser)
 
 
 def _add_target_recall(parser: argparse.ArgumentParser) -> None:

@@ -2,15 +2,16 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from serving.commands.options import credentials_of
 from serving.commands.tables import details, print_json, print_text, printable
+from tfdml.text_files import decode, lines_of, read_text
 
 if TYPE_CHECKING:
-    from serving.search.gallery.report import IndexReport
+    from serving.search.gallery.report import AddReport, IndexReport, ShardReport
+
+    _Report = AddReport | IndexReport | ShardReport
 
 
 def build(parsed: argparse.Namespace) -> None:
@@ -23,6 +24,8 @@ def build(parsed: argparse.Namespace) -> None:
         "only": parsed.only,
         "batch_size": parsed.batch_size,
         "skip_unreadable": parsed.skip_unreadable,
+        "outside_links": not parsed.no_outside_links,
+        "max_pixels": parsed.max_pixels,
         "progress": not parsed.json,
     }
     if parsed.shard is None:
@@ -42,9 +45,9 @@ def build(parsed: argparse.Namespace) -> None:
         "images": shard.images,
     }
     if parsed.json:
-        print_json(values | {"skipped": list(shard.skipped)})
+        print_json(values | _left_out(shard))
         return
-    _print_details(values, shard.skipped)
+    _print_details(values, shard)
     print("Merge all shards with `python -m serving index merge`.")
 
 
@@ -73,7 +76,7 @@ def _print_index(report: "IndexReport", parsed: argparse.Namespace) -> None:
                 "root": str(gallery.root),
                 "model": {"name": gallery.model_name, "version": gallery.model_version},
                 "calibration": None if known is None else known.to_json(),
-                "skipped": list(report.skipped),
+                **_left_out(report),
             }
         )
         return
@@ -87,7 +90,7 @@ def _print_index(report: "IndexReport", parsed: argparse.Namespace) -> None:
         "model": f"{gallery.model_name}, version {gallery.model_version}",
         "no match below": None if known is None else known.threshold,
     }
-    _print_details(values, report.skipped)
+    _print_details(values, report)
 
 
 def add(parsed: argparse.Namespace) -> None:
@@ -103,6 +106,8 @@ def add(parsed: argparse.Namespace) -> None:
         only=parsed.only,
         batch_size=parsed.batch_size,
         skip_unreadable=parsed.skip_unreadable,
+        outside_links=not parsed.no_outside_links,
+        max_pixels=parsed.max_pixels,
         skip_existing=parsed.skip_existing,
         progress=not parsed.json,
     )
@@ -114,20 +119,20 @@ def add(parsed: argparse.Namespace) -> None:
         "images": report.images,
     }
     if parsed.json:
-        print_json(values | {"skipped": list(report.skipped)})
+        print_json(values | _left_out(report))
     else:
-        _print_details(values, report.skipped)
+        _print_details(values, report)
 
 
 def remove(parsed: argparse.Namespace) -> None:
     """Remove images from an index."""
     from serving.search.gallery.changing import remove_images
 
-    ids = [*parsed.ids, *_ids_of_file(parsed.from_file)]
-    if not ids:
+    lines = _lines_of_file(parsed.from_file)
+    if not (parsed.ids or lines):
         raise ValueError("Give the ids of the images to remove, or --from-file.")
     try:
-        report = remove_images(parsed.index, ids)
+        report = remove_images(parsed.index, parsed.ids, lines=lines)
     except KeyError as error:
         raise ValueError(f"{error.args[0]} Nothing was removed.") from error
     values = {
@@ -141,21 +146,29 @@ def remove(parsed: argparse.Namespace) -> None:
         _print_details(values)
 
 
-def _ids_of_file(file: str | None) -> list[str]:
-    """Read ids, one per line."""
+def _lines_of_file(file: str | None) -> list[str]:
+    """Read a file of one id per line."""
     if file is None:
         return []
-    if file == "-":
-        text = sys.stdin.buffer.read().decode("utf-8-sig")
-    else:
-        text = Path(file).read_text(encoding="utf-8-sig")
-    # Not `splitlines`: an id may contain what that takes for the end of a line.
-    return [line for line in text.replace("\r\n", "\n").split("\n") if line]
+    if file != "-":
+        return [line for _, line in lines_of(read_text(file))]
+    text, errors = decode(sys.stdin.buffer.read())
+    if errors:
+        raise ValueError(f"Standard input, {errors[0]}")
+    return [line for _, line in lines_of(text)]
 
 
-def _print_details(values: dict[str, Any], skipped: Sequence[str] = ()) -> None:
+def _left_out(report: "_Report") -> dict[str, list[str]]:
+    return {"skipped": list(report.skipped), "notes": list(report.notes)}
+
+
+def _print_details(values: dict[str, Any], report: "_Report | None" = None) -> None:
     print_text(details(values))
-    if skipped:
-        print_text(f"{len(skipped)} unreadable images skipped:")
-        for reason in skipped:
+    if report is None:
+        return
+    for note in report.notes:
+        print_text(printable(note))
+    if report.skipped:
+        print_text(f"{len(report.skipped)} unreadable images skipped:")
+        for reason in report.skipped:
             print_text(f"  {printable(reason)}")

@@ -70,6 +70,17 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_max_pixels(parser: argparse.ArgumentParser) -> None:
+    """Add the limit on the size of one's own images."""
+    parser.add_argument(
+        "--max-pixels",
+        type=int,
+        default=100_000_000,
+        help="width times height above which an image cannot be read; default: "
+        "100,000,000",
+    )
+
+
 def _add_credentials(parser: argparse.ArgumentParser, prefix: str) -> None:
     parser.add_argument(
         f"--{prefix}token-file",

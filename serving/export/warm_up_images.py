@@ -4,7 +4,6 @@ A server runs the requests before it answers others, so that the first client do
 wait for what TensorFlow does once for each signature and size of batch.
 """
 
-import csv
 import json
 from collections.abc import Sequence
 from os import PathLike
@@ -16,6 +15,7 @@ import numpy as np
 from serving.endpoint.models.servable import DEFAULT_SIGNATURE, Servable
 from serving.web.status import StatusError
 from tfdml.images import UnreadableImageError, View, encode_png, list_images, read_image
+from tfdml.text_files import read_text, records_of
 
 MOST_ROWS = 32
 """Most rows of a request: a server that batches refuses one above its `max_batch_size`,
@@ -40,19 +40,32 @@ def training_images(run: str | PathLike[str]) -> list[Path]:
         recipe = json.loads((Path(run) / "recipe.json").read_text("utf-8"))
         images = Path(recipe["data"]["images"])
         if images.suffix.lower() == ".csv":
-            with images.open(encoding="utf-8-sig", newline="") as file:
-                rows = [row for row in csv.DictReader(file) if row["split"] == "train"]
+            rows = _training_rows(images, Path(run))
             # Two boxes of one image are two rows.
             return list(dict.fromkeys(images.parent / row["path"] for row in rows))
-        splits = json.loads((Path(run) / "splits.json").read_text("utf-8"))
-        trained = set(splits["train"])
+        trained = _trained(Path(run))
         return [
             images / path
             for path in list_images(images)
             if path.partition("/")[0] in trained
         ]
-    except (OSError, ValueError, KeyError, TypeError, csv.Error):
+    except (OSError, ValueError, KeyError, TypeError):
         return []
+
+
+def _trained(run: Path) -> set[str]:
+    splits = json.loads((run / "splits.json").read_text("utf-8"))
+    return set(splits["train"])
+
+
+def _training_rows(manifest: Path, run: Path) -> list[dict[str, str]]:
+    columns, *rows = (cells for _, cells in records_of(read_text(manifest)))
+    table = [dict(zip(columns, cells, strict=True)) for cells in rows]
+    if "split" in columns:
+        return [row for row in table if row["split"] == "train"]
+    trained = _trained(run)
+    # Continuous labels have no classes, and a run lists paths.
+    return [row for row in table if row.get("label", row["path"]) in trained]
 
 
 def encoded_images(

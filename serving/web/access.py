@@ -15,6 +15,7 @@ import threading
 from os import PathLike
 
 from serving.web.status import StatusCode, StatusError
+from tfdml.text_files import decode
 
 _SHORTEST_TOKEN = 16
 # What RFC 6750 allows in the header.
@@ -131,7 +132,7 @@ def _read_hashes(file: str | PathLike[str]) -> tuple[tuple[bytes, ...], _State]:
             )
         content = opened.read()
     hashes = []
-    for number, line in enumerate(content.decode("utf-8", "replace").split("\n"), 1):
+    for number, line in enumerate(decode(content)[0].split("\n"), 1):
         token = line.strip()
         if not token or token.startswith("#"):
             continue

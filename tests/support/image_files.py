@@ -211,3 +211,14 @@ UNKNOWN_RANGE = {
     "no number": (tiff(_RAMP * np.nan, 32, kind=FLOAT), "Received: nan to nan"),
     "floats of 64 bits": (tiff(_RAMP, 64, kind=FLOAT), "no kind of pixels in it"),
 }
+
+# How editors write text: each from a text to bytes.
+ENCODINGS = {
+    "UTF-8": lambda text: text.encode(),
+    "UTF-8 with a mark": lambda text: text.encode("utf-8-sig"),
+    "UTF-16 with a mark": lambda text: text.encode("utf-16"),
+    "UTF-16, big endian": lambda text: ("\ufeff" + text).encode("utf-16-be"),
+    "UTF-16 without a mark": lambda text: text.encode("utf-16-le"),
+    "UTF-32 with a mark": lambda text: text.encode("utf-32"),
+}
+LINE_ENDS = ("\n", "\r\n", "\r")

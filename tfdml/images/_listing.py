@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path, PurePosixPath
 
 from tfdml.images._formats import NOT_READ, is_image_name, why_not_taken
+from tfdml.messages import shown
 
 _NO_FILE = "that are not regular files (such as a pipe)"
 _NOWHERE = "that are links to nothing"
@@ -67,6 +68,16 @@ class FoundImages:
                 f"folder, where links lead, such as {shown(self.outside[0])}."
             )
         return lines
+
+    def nested_note(self) -> str:
+        """Return a line on the images in folders inside of the first ones."""
+        first = self.nested[0]
+        return (
+            f"{len(self.nested)} of {len(self.paths)} images are in folders inside of "
+            f"others, such as {shown(first)}. The first folder is the class, here "
+            f"{shown(first.partition('/')[0])}; if the folders inside are the classes, "
+            "move them up or name one of the first folders."
+        )
 
 
 def list_images(images_folder: str | PathLike[str]) -> list[str]:
@@ -146,14 +157,6 @@ def find_images(
             + " ".join(listing.notes())[:250]
         )
     return listing
-
-
-def shown(path: str) -> str:
-    """Return a path in quotes, with escapes for what is not text, of a bearable length.
-
-    Its end remains: it says more than the beginning.
-    """
-    return repr(path if len(path) <= 80 else f"...{path[-77:]}")
 
 
 class _Walk:

@@ -27,6 +27,7 @@ from PIL import Image, ImageOps
 
 import tfdml.images._formats  # noqa: F401, with it Pillow reads HEIC
 from tfdml.images._pixels import PixelRangeError, to_rgb
+from tfdml.messages import cut, shortened
 from tfdml.pillow_limits import is_of_machine, own_limit
 
 WHITE = (255, 255, 255)
@@ -40,7 +41,7 @@ _BILINEAR = ResizeAlg.convolution(FilterType.bilinear)
 _MAY_BE_TURNED = (b"Exif\0", b"ns.adobe.com/xap")
 # What a path says that leads to no file: the machine is well.
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
-_LONGEST = 200
+_LONGEST = 250  # characters of a path in a message
 
 
 class UnreadableImageError(ValueError):
@@ -83,7 +84,7 @@ def read_image(
             permission, a broken disk, no file descriptors left.
         MemoryError: There is not enough memory.
     """
-    name = "image bytes" if isinstance(source, bytes) else str(source)
+    name = "image bytes" if isinstance(source, bytes) else cut(source, _LONGEST)
     data = source if isinstance(source, bytes) else _content(Path(source))
     try:
         pixels = _plain_jpeg(data, max_pixels)
@@ -110,7 +111,7 @@ def read_image(
     except Exception as error:  # Pillow's decoders raise whatever they meet
         if is_of_machine(error):
             raise _with_name(error, name) from error
-        reason = _one_line(error)
+        reason = f"{type(error).__name__}: {shortened(error)}"
     raise UnreadableImageError(f"{name}: cannot be read as an image ({reason}).")
 
 
@@ -128,7 +129,7 @@ def _content(file: Path) -> bytes:
     """Read a file; a pipe or a device would keep its reader for ever."""
     try:
         if not stat.S_ISREG(file.stat().st_mode):
-            raise UnreadableImageError(f"{file}: is not a regular file.")
+            raise UnreadableImageError(f"{cut(file, _LONGEST)}: is not a regular file.")
         return file.read_bytes()
     except OSError as error:
         if error.errno in _MISSING:
@@ -141,7 +142,9 @@ def _content(file: Path) -> bytes:
         if isinstance(error, UnreadableImageError):
             raise
         # No name of a file holds a NUL.
-        raise MissingImageError(f"{str(file)!r}: there is no such file.") from error
+        raise MissingImageError(
+            f"{cut(file, _LONGEST)}: there is no such file."
+        ) from error
 
 
 def _with_name(error: Exception, name: str) -> Exception:
@@ -151,12 +154,6 @@ def _with_name(error: Exception, name: str) -> Exception:
     if isinstance(error, OSError) and error.filename is None:
         return OSError(error.errno, error.strerror, name)
     return error
-
-
-def _one_line(error: Exception) -> str:
-    """Return the reason for a decoder's error, without what fills a screen."""
-    reason = f"{type(error).__name__}: {error}"
-    return reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}..."
 
 
 def _plain_jpeg(data: bytes, max_pixels: int | None) -> np.ndarray | None:

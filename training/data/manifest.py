@@ -15,7 +15,8 @@ from tqdm import tqdm
 
 from tfdml.files import written
 from tfdml.images import UnreadableImageError, read_image
-from training.data.data_set import DataSet
+from tfdml.text_files import TextError, decode, read_text, records_of
+from training.data.data_set import SPLITS, DataSet
 from training.data.label_array import (
     label_row_problems,
     read_label_array,
@@ -60,6 +61,9 @@ def read_manifest(
 ) -> DataSet:
     """Read a manifest, and report every problem except those inside the images.
 
+    Without a column `split` every image is in the training split; `states_splits` tells
+    whether there is one.
+
     Args:
         path: The CSV file.
         root: Folder that the paths are below; by default the folder of the manifest.
@@ -74,6 +78,17 @@ def read_manifest(
     if problems:
         raise ManifestError(path, sorted(problems))
     return _data_set(columns, rows, path, root)
+
+
+def states_splits(path: str | os.PathLike[str]) -> bool:
+    """Return whether a manifest has the column `split`.
+
+    Raises:
+        ValueError: It is no text, or no table.
+        OSError: It cannot be read.
+    """
+    _, columns = next(records_of(read_text(path)), (1, []))
+    return "split" in columns
 
 
 def check_manifest(
@@ -187,7 +202,8 @@ def _places(
 
 def _parse(path: Path, root: Path) -> tuple[list[str], list[Row], list[Problem]]:
     """Return the columns, the rows with as many cells, the problems."""
-    text, problems = _decode(path.read_bytes())
+    text, errors = decode(path.read_bytes())
+    problems = [Problem(error.line, error.text) for error in errors]
     records = _records(text, problems)
     line, columns = next(records, (1, []))
     problems += [Problem(line, text) for text in column_problems(columns)]
@@ -207,39 +223,12 @@ def _parse(path: Path, root: Path) -> tuple[list[str], list[Row], list[Problem]]
     return columns, rows, problems
 
 
-def _decode(data: bytes) -> tuple[str, list[Problem]]:
-    try:
-        return data.decode("utf-8-sig"), []
-    except UnicodeDecodeError:
-        problems = []
-        for line, part in enumerate(data.split(b"\n"), start=1):
-            try:
-                part.decode("utf-8-sig" if line == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                problems.append(
-                    Problem(
-                        line,
-                        f"not UTF-8 from byte {error.start + 1} of the line "
-                        f"(0x{part[error.start]:02x}); save the file as UTF-8",
-                    )
-                )
-        return data.decode("utf-8-sig", errors="replace"), problems
-
-
 def _records(text: str, problems: list[Problem]) -> Iterator[tuple[int, list[str]]]:
-    """Yield each record with the line that it begins in; empty lines are skipped."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    while True:
-        line = reader.line_num + 1
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            problems.append(Problem(line, f"no CSV from here on: {error}"))
-            return
-        if cells:
-            yield line, cells
+    """Yield each record with the line that it begins in, up to a problem."""
+    try:
+        yield from records_of(text)
+    except TextError as error:
+        problems.append(Problem(error.line, error.text))
 
 
 def _file(row: Row, root: Path) -> Path | None:
@@ -305,7 +294,7 @@ def _data_set(columns: list[str], rows: list[Row], path: Path, root: Path) -> Da
     return DataSet(
         images=tuple(root / row.cells["path"] for row in rows),
         labels=labels,
-        splits=np.array([row.cells["split"] for row in rows]),
+        splits=np.array([row.cells.get("split", SPLITS[0]) for row in rows]),
         class_names=class_names,
         roles=column("role"),
         categories=column("category"),

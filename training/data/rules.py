@@ -16,6 +16,8 @@ LABEL_ROW = "label_row"
 """Name of the column that says where a label is in the array beside the manifest."""
 _COLUMNS = ("path", "label", LABEL_ROW, "split", "role", "category", "sequence", *BOX)
 
+_MOST_LISTED = 200
+
 
 @dataclass(frozen=True, order=True)
 class Problem:
@@ -37,9 +39,8 @@ def column_problems(columns: list[str]) -> Iterator[str]:
     """Yield what is wrong with the names of the columns."""
     for name in sorted({name for name in columns if columns.count(name) > 1}):
         yield f"column {name!r} occurs {columns.count(name)} times"
-    for name in ("path", "split"):
-        if name not in columns:
-            yield f"column {name!r} is missing"
+    if "path" not in columns:
+        yield f"column 'path' is missing; there are {_listed(columns)}"
     numbers = [int(m[1]) for name in columns if (m := CONTINUOUS.fullmatch(name))]
     kinds = {
         "'label' (classes)": "label" in columns,
@@ -50,7 +51,10 @@ def column_problems(columns: list[str]) -> Iterator[str]:
     if len(there) > 1:
         yield f"column {' beside '.join(there)}: keep one kind"
     if not there:
-        yield "column 'label' (or 'label_0', 'label_1', ..., or 'label_row') is missing"
+        yield (
+            "column 'label' (or 'label_0', 'label_1', ..., or 'label_row') is missing; "
+            f"there are {_listed(columns)}"
+        )
     if sorted(set(numbers)) != list(range(len(set(numbers)))):
         yield "columns 'label_0', 'label_1', ... must be numbered without a gap"
     box = [name for name in BOX if name in columns]
@@ -62,6 +66,11 @@ def column_problems(columns: list[str]) -> Iterator[str]:
         near = difflib.get_close_matches(name.strip().lower(), _COLUMNS, 1, 0.75)
         if near:
             yield f"unknown column {name!r}: did you mean {near[0]!r}?"
+
+
+def _listed(columns: list[str]) -> str:
+    text = ", ".join(map(repr, columns)) or "none"
+    return text if len(text) <= _MOST_LISTED else f"{text[:_MOST_LISTED]}..."
 
 
 def row_problems(rows: list[Row], root: Path) -> Iterator[Problem]:

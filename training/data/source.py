@@ -8,7 +8,7 @@ import numpy as np
 
 from training.data.data_set import DataSet
 from training.data.folder import hash_order, read_folder, split_classes
-from training.data.manifest import read_manifest
+from training.data.manifest import read_manifest, states_splits
 from training.recipe.recipe import Data
 
 
@@ -33,8 +33,9 @@ def read_source(settings: Data) -> Source:
     """Find the images of a recipe and their labels; none is opened.
 
     A folder holds `class/image`, and its classes are split as the recipe says. A
-    manifest (a file whose name ends in `.csv`) says which split each image is in; where
-    it has no validation images, `validation_fraction` of its training classes
+    manifest (a file whose name ends in `.csv`) says which split each image is in;
+    without a column `split` its classes are split as those of a folder. Where it has no
+    validation images, `validation_fraction` of its training classes
     become it, chosen as from a folder; with continuous labels, of its training
     sequences, or of the images where no sequences are known.
 
@@ -69,6 +70,10 @@ def read_source(settings: Data) -> Source:
         own = np.where(data.sequences == "", source.names(data), data.sequences)
         data = dataclasses.replace(data, sequences=own)
         source = dataclasses.replace(source, data=data)
+    if not states_splits(path):
+        splits = _split(source, settings)
+        data = dataclasses.replace(data, splits=splits)
+        return dataclasses.replace(source, data=data)
     is_training = data.splits == "train"
     has_validation = (data.splits == "validation").any()
     if settings.validation_fraction and is_training.any() and not has_validation:
@@ -93,18 +98,50 @@ def _sequences(source: Source) -> np.ndarray:
     return np.array(source.names(source.data))
 
 
-def _chosen(names: list[str], data: DataSet, settings: Data) -> list[str]:
-    if not data.is_continuous:
-        return split_classes(
+def _split(source: Source, settings: Data) -> np.ndarray:
+    """Split the classes of a manifest that does not, or its sequences."""
+    data = source.data
+    groups = _sequences(source) if data.is_continuous else _classes(data)
+    names = np.unique(groups).tolist()
+    if data.is_continuous:
+        test = _first_sequences(names, "test_fraction", settings)
+        rest = [name for name in names if name not in set(test)]
+        validation = _first_sequences(rest, "validation_fraction", settings)
+    else:
+        parts = split_classes(
             names,
-            test_fraction=0.0,
+            test_fraction=settings.test_fraction,
             validation_fraction=settings.validation_fraction,
             seed=settings.split_seed,
-        )["validation"]
-    count = max(1, round(settings.validation_fraction * len(names)))
+        )
+        test, validation = parts["test"], parts["validation"]
+    return np.select(
+        [np.isin(groups, test), np.isin(groups, validation)],
+        ["test", "validation"],
+        "train",
+    )
+
+
+def _chosen(names: list[str], data: DataSet, settings: Data) -> list[str]:
+    if data.is_continuous:
+        return _first_sequences(names, "validation_fraction", settings)
+    return split_classes(
+        names,
+        test_fraction=0.0,
+        validation_fraction=settings.validation_fraction,
+        seed=settings.split_seed,
+    )["validation"]
+
+
+def _first_sequences(names: list[str], key: str, settings: Data) -> list[str]:
+    """Return a share of the sequences, at least one unless the share is 0."""
+    fraction = getattr(settings, key)
+    if not fraction:
+        return []
+    count = max(1, round(fraction * len(names)))
     if count >= len(names):
         raise ValueError(
-            "`validation_fraction` must leave a sequence to train on, of "
-            f"{len(names)}. Received: {settings.validation_fraction}."
+            f"`{key}` must leave a sequence to train on, of {len(names)}. "
+            f"Received: {fraction}."
         )
     return hash_order(names, settings.split_seed)[:count]

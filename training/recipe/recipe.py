@@ -7,10 +7,10 @@ import tomllib
 import typing
 from dataclasses import dataclass, field
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from tfdml.images import RandomView, View
+from tfdml.text_files import read_text
 from training.recipe.checks import RecipeError
 from training.recipe.fit_table import Fit
 from training.recipe.tables import (
@@ -91,11 +91,14 @@ def read_recipe(path: str | PathLike[str], *, images: str | None = None) -> Reci
             cannot be. The message names the key and the rule.
     """
     try:
-        tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        tables = tomllib.loads(read_text(path))
     except FileNotFoundError:
         raise RecipeError(f"There is no recipe at {path}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path} is not valid TOML: {error}.") from None
+    except tomllib.TOMLDecodeError as error:
+        hint = " Write paths with / in place of \\." if "\\" in str(error) else ""
+        raise RecipeError(f"{path} is not valid TOML: {error}.{hint}") from None
+    except ValueError as error:
+        raise RecipeError(str(error)) from None
     if images is not None:
         tables.setdefault("data", {})["images"] = images
     return recipe_of(tables, str(path))

@@ -57,7 +57,7 @@ class Thumbnails:
         return content
 
     def _make(self, file: Path) -> bytes:
-        image = Image.fromarray(read_image(file))
+        image = Image.fromarray(read_image(file, max_pixels=None))
         image.thumbnail((self._size, self._size), Image.Resampling.LANCZOS)
         content: bytes = simplejpeg.encode_jpeg(np.array(image), quality=_QUALITY)
         return content

@@ -14,22 +14,27 @@ import numpy as np
 from tqdm import tqdm
 
 from serving.client import Credentials, EndpointClient
+from serving.client.images import how_to_skip
 from serving.endpoint.models.saved_model import find_model_version, model_fingerprint
+from serving.search.gallery.choosing import choose_images
 from serving.search.gallery.editing import Addition, ExistsError, GalleryEditor
-from serving.search.gallery.embedding import check_row, embed_files, how_to_skip
+from serving.search.gallery.embedding import (
+    check_max_pixels,
+    check_row,
+    embed_files,
+)
 from serving.search.gallery.gallery import (
     CLASS,
     Gallery,
     class_of,
     load_gallery,
-    read_image_list,
 )
 from serving.search.gallery.image_search import ImageSearch
 from serving.search.gallery.model_check import client_of_index
 from serving.search.gallery.report import AddReport, RemoveReport
 from serving.search.gallery.uploads import check_upload
 from tfdml.export import SavedEmbedder
-from tfdml.images import UnreadableImageError, list_images
+from tfdml.images import UnreadableImageError
 from tfdml.index import ScannIndex
 
 Embedded = Iterator[tuple[str, np.ndarray | UnreadableImageError]]
@@ -45,6 +50,8 @@ def add_images(
     only: str | PathLike[str] | None = None,
     batch_size: int = 64,
     skip_unreadable: bool = False,
+    outside_links: bool = True,
+    max_pixels: int = 100_000_000,
     skip_existing: bool = False,
     progress: bool = True,
 ) -> AddReport:
@@ -68,8 +75,10 @@ def add_images(
         only: Text file with the paths of the images to add, one per line, relative to
             `images_folder`; by default all images.
         batch_size: Images per run of the model and per change of the index, at least 1.
-        skip_unreadable: Skip broken images and list them in the report. By default the
-            first one is an error.
+        skip_unreadable: Skip images that cannot be read and list them in the report.
+            By default the first one is an error.
+        outside_links: Take images that links lead to, outside of the folder.
+        max_pixels: Width times height above which an image cannot be read, at least 1.
         skip_existing: Skip images whose ids the index has. By default nothing is added
             if it has one of them.
         progress: Show a progress bar if the standard error is a terminal.
@@ -90,10 +99,13 @@ def add_images(
         raise ValueError(
             f"`batch_size` must be at least 1. Received: batch_size={batch_size}."
         )
+    check_max_pixels(max_pixels)
     if (model is None) == (endpoint is None):
         raise ValueError("Give either `model` or `endpoint`, not both.")
     root = Path(images_folder).resolve()
-    paths = list_images(root) if only is None else read_image_list(only, root)
+    paths, notes = choose_images(
+        root, only, skip_unreadable=skip_unreadable, outside_links=outside_links
+    )
     with contextlib.ExitStack() as stack:
         index, gallery = load_gallery(index_folder)
         stack.callback(index.close)
@@ -110,10 +122,12 @@ def add_images(
         embedded: Embedded
         check: Callable[[], None] = _nothing
         if model is not None:
-            embedded = _by_model(index, model, root, new, batch_size)
+            embedded = _by_model(index, model, root, new, batch_size, max_pixels)
         else:
             client = stack.enter_context(
-                EndpointClient(str(endpoint), credentials=credentials)
+                EndpointClient(
+                    str(endpoint), max_pixels=max_pixels, credentials=credentials
+                )
             )
             checked = client_of_index(client, ImageSearch(index, gallery, client))
             stack.callback(checked.close)
@@ -154,11 +168,12 @@ def add_images(
             images=index.count(),
             existing=len(existing),
             skipped=tuple(skipped),
+            notes=notes,
         )
 
 
 def remove_images(
-    index_folder: str | PathLike[str], ids: Sequence[str]
+    index_folder: str | PathLike[str], ids: Sequence[str], *, lines: Sequence[str] = ()
 ) -> RemoveReport:
     """Remove images from an index, all or none.
 
@@ -168,6 +183,8 @@ def remove_images(
     Args:
         index_folder: Folder that `index_images` wrote.
         ids: Their ids, without repetition.
+        lines: Further ids, as lines of a text file: where the index has no such id, the
+            spaces around it are dropped, and a line that begins with # is skipped.
 
     Returns:
         The report; as text it is a summary.
@@ -179,8 +196,14 @@ def remove_images(
     """
     index, _ = load_gallery(index_folder)
     with contextlib.closing(index), GalleryEditor(index) as editor:
+        ids = [*ids, *_ids_of_lines(index, lines)]
         editor.remove(ids)
         return RemoveReport(len(ids), index.count())
+
+
+def _ids_of_lines(index: ScannIndex, lines: Sequence[str]) -> list[str]:
+    known = [line if line in index else line.strip() for line in lines]
+    return [id_ for id_ in known if id_ in index or not id_.startswith("#")]
 
 
 def _nothing() -> None:
@@ -202,6 +225,7 @@ def _by_model(
     root: Path,
     paths: Sequence[str],
     batch_size: int,
+    max_pixels: int,
 ) -> Embedded:
     version = find_model_version(model)
     if model_fingerprint(version.folder) != index.model_fingerprint:
@@ -209,7 +233,8 @@ def _by_model(
             f"The index was built with another model than {version.folder}. Give that "
             "model, or build the index again."
         )
-    return embed_files(SavedEmbedder(version.folder), root, paths, batch_size)
+    embedder = SavedEmbedder(version.folder)
+    return embed_files(embedder, root, paths, batch_size, max_pixels)
 
 
 def _by_endpoint(

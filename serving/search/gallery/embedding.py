@@ -18,7 +18,11 @@ Decoded = list[np.ndarray | UnreadableImageError]
 
 
 def embed_files(
-    embedder: SavedEmbedder, root: Path, paths: Sequence[str], batch_size: int
+    embedder: SavedEmbedder,
+    root: Path,
+    paths: Sequence[str],
+    batch_size: int,
+    max_pixels: int,
 ) -> Iterator[tuple[str, np.ndarray | UnreadableImageError]]:
     """Embed files, which are read a few batches ahead.
 
@@ -27,6 +31,7 @@ def embed_files(
         root: Folder of the files.
         paths: Paths below it.
         batch_size: Images per run of the model, at least 1.
+        max_pixels: Width times height above which an image cannot be read.
 
     Yields:
         Each path, in order, with its embedding, float32 `[D]`, or the error if it
@@ -36,7 +41,7 @@ def embed_files(
         ValueError: The model returned an embedding whose length is not 1.
         OSError, MemoryError: The machine cannot read an image.
     """
-    for batch, decoded in _decoded(root, paths, embedder.view, batch_size):
+    for batch, decoded in _decoded(root, paths, embedder.view, batch_size, max_pixels):
         good = [item for item in decoded if isinstance(item, np.ndarray)]
         rows = iter(embedder.embed(np.stack(good)) if good else ())
         for path, item in zip(batch, decoded, strict=True):
@@ -49,13 +54,13 @@ def embed_files(
 
 
 def _decoded(
-    root: Path, paths: Sequence[str], view: View, batch_size: int
+    root: Path, paths: Sequence[str], view: View, batch_size: int, max_pixels: int
 ) -> Iterator[tuple[Sequence[str], Decoded]]:
     """Decode the batches in threads, a few ahead of the model."""
 
     def read(path: str) -> np.ndarray | UnreadableImageError:
         try:
-            return view.central(read_image(root / path))
+            return view.central(read_image(root / path, max_pixels=max_pixels))
         except UnreadableImageError as error:
             if not root.is_dir():  # a disk that was taken away, with all of them
                 raise NotADirectoryError(f"The folder {root} is gone.") from error
@@ -89,8 +94,9 @@ def check_row(row: np.ndarray, path: str) -> None:
         )
 
 
-def how_to_skip(error: UnreadableImageError) -> UnreadableImageError:
-    """Return the error with what to do about a broken image."""
-    return UnreadableImageError(
-        f"{error} Repair or remove it, or skip such files with `--skip-unreadable`."
-    )
+def check_max_pixels(max_pixels: int) -> None:
+    """Raise a `ValueError` unless a limit allows an image at all."""
+    if max_pixels < 1:
+        raise ValueError(
+            f"`max_pixels` must be at least 1. Received: max_pixels={max_pixels}."
+        )

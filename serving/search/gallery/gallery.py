@@ -11,11 +11,10 @@ An id is the path of an image below `root`. The attribute `class` is its class;
 `picture` is the name of its file in INDEX/pictures, if it is stored there.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from serving.search.gallery.stored_images import StoredImages
@@ -64,42 +63,6 @@ def class_attributes(paths: Sequence[str]) -> dict[str, list[str | None]]:
 def is_below(path: str) -> bool:
     """Return whether a path, with forward slashes, stays inside its folder."""
     return not path.startswith("/") and not {"", ".", ".."} & set(path.split("/"))
-
-
-def read_image_list(
-    only: str | PathLike[str], images_folder: str | PathLike[str]
-) -> list[str]:
-    """Read a list of images from a text file, in the order of its lines.
-
-    Args:
-        only: UTF-8 text file with one path below `images_folder` per line; empty lines
-            are skipped.
-        images_folder: Folder that the paths are below.
-
-    Returns:
-        The paths, with forward slashes.
-
-    Raises:
-        ValueError: A line leads out of the folder, names no file or is repeated, or
-            there is no line.
-    """
-    paths: dict[str, int] = {}
-    lines = Path(only).read_text(encoding="utf-8").splitlines()
-    for number, line in enumerate(lines, start=1):
-        path = PurePosixPath(line.strip()).as_posix()
-        if not line.strip():
-            continue
-        where = f"{os.fspath(only)}, line {number}: {path!r}"
-        if not is_below(path):
-            raise ValueError(f"{where} must be a path below the image folder.")
-        if path in paths:
-            raise ValueError(f"{where} is also in line {paths[path]}.")
-        if not (Path(images_folder) / path).is_file():
-            raise ValueError(f"{where} is not a file in {os.fspath(images_folder)!r}.")
-        paths[path] = number
-    if not paths:
-        raise ValueError(f"{os.fspath(only)} lists no image.")
-    return list(paths)
 
 
 def check_gallery_folder(index_folder: str | PathLike[str]) -> None:

@@ -132,9 +132,14 @@ class ImageSearch:
             FileNotFoundError: There is no such file.
             EndpointError: The endpoint did not answer.
         """
-        content = image if isinstance(image, bytes) else image.read_bytes()
+        # A file is the owner's, who allowed its size when it was indexed.
+        content, most = (
+            (image, self.max_pixels)
+            if isinstance(image, bytes)
+            else (image.read_bytes(), None)
+        )
         try:
-            pixels = read_image(content)
+            pixels = read_image(content, max_pixels=most)
         except UnreadableImageError as error:
             reason = str(error).removeprefix("image bytes: ")
             raise UnreadableImageError(f"This file {reason}") from error

@@ -5,6 +5,7 @@ A whole build is a build of one shard: `embed_shard` and `merge_shards` do what
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,20 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from serving.client.images import how_to_skip
 from serving.client.journal import digest_of_list
 from serving.endpoint.models.calibration import calibration_of_model
 from serving.endpoint.models.saved_model import find_model_version, model_fingerprint
-from serving.search.gallery.embedding import embed_files, how_to_skip
+from serving.search.gallery.choosing import choose_images
+from serving.search.gallery.embedding import (
+    check_max_pixels,
+    embed_files,
+)
 from serving.search.gallery.gallery import (
     CLASS,
     Gallery,
     check_gallery_folder,
     class_attributes,
-    read_image_list,
     save_gallery,
 )
 from serving.search.gallery.report import IndexReport, ShardReport, method_of, recall_of
@@ -34,7 +39,6 @@ from serving.search.gallery.shards import (
     save_shard,
 )
 from tfdml.export import SavedEmbedder
-from tfdml.images import list_images
 from tfdml.index import ScannIndex, check_ids
 
 
@@ -46,6 +50,8 @@ def index_images(
     only: str | PathLike[str] | None = None,
     batch_size: int = 64,
     skip_unreadable: bool = False,
+    outside_links: bool = True,
+    max_pixels: int = 100_000_000,
     target_recall: float | None = None,
     progress: bool = True,
 ) -> IndexReport:
@@ -63,8 +69,10 @@ def index_images(
         only: Text file with the paths of the images to index, one per line, relative to
             `images_folder`; by default all images.
         batch_size: Images per run of the model, at least 1.
-        skip_unreadable: Skip broken images and list them in the report. By default the
-            first one is an error.
+        skip_unreadable: Skip images that cannot be read and list them in the report.
+            By default the first one is an error.
+        outside_links: Take images that links lead to, outside of the folder.
+        max_pixels: Width times height above which an image cannot be read, at least 1.
         target_recall: See `ScannIndex.build`, also for the default.
         progress: Show a progress bar if the standard error is a terminal.
 
@@ -80,16 +88,19 @@ def index_images(
         LockedError: Another process changes the index in `index_folder`.
     """
     check_gallery_folder(index_folder)  # before hours of work
-    shard = _embed(
+    shard, notes = _embed(
         images_folder,
         model,
         Part(),
         only=only,
         batch_size=batch_size,
         skip_unreadable=skip_unreadable,
+        outside_links=outside_links,
+        max_pixels=max_pixels,
         progress=progress,
     )
-    return _build(index_folder, shard, target_recall)
+    report = _build(index_folder, shard, target_recall)
+    return replace(report, notes=notes)
 
 
 def embed_shard(
@@ -101,6 +112,8 @@ def embed_shard(
     only: str | PathLike[str] | None = None,
     batch_size: int = 64,
     skip_unreadable: bool = False,
+    outside_links: bool = True,
+    max_pixels: int = 100_000_000,
     progress: bool = True,
 ) -> ShardReport:
     """Embed one part of a folder of images and save it, to merge it with the others.
@@ -115,7 +128,9 @@ def embed_shard(
         part: Which part, such as `Part(2, 8)`: every 8th image, from the second.
         only: Text file with the paths of the images.
         batch_size: Images in one run of the model, at least 1.
-        skip_unreadable: Skip broken images and list them in the report.
+        skip_unreadable: Skip images that cannot be read and list them in the report.
+        outside_links: Take images that links lead to, outside of the folder.
+        max_pixels: Width times height above which an image cannot be read.
         progress: Show a progress bar.
 
     Returns:
@@ -126,18 +141,20 @@ def embed_shard(
             `index_images`; also if the folder holds something other than a shard.
     """
     check_shard_folder(shard_folder, part)  # before hours of work
-    shard = _embed(
+    shard, notes = _embed(
         images_folder,
         model,
         part,
         only=only,
         batch_size=batch_size,
         skip_unreadable=skip_unreadable,
+        outside_links=outside_links,
+        max_pixels=max_pixels,
         progress=progress,
     )
     save_shard(shard_folder, shard)
     reasons = tuple(shard.skipped.values())
-    return ShardReport(part, len(shard.paths), shard.job.images, reasons)
+    return ShardReport(part, len(shard.paths), shard.job.images, reasons, notes)
 
 
 def merge_shards(
@@ -175,15 +192,20 @@ def _embed(
     only: str | PathLike[str] | None,
     batch_size: int,
     skip_unreadable: bool,
+    outside_links: bool,
+    max_pixels: int,
     progress: bool,
-) -> Shard:
-    """Embed one part of the list of images."""
+) -> tuple[Shard, tuple[str, ...]]:
+    """Embed one part of the list of images; the notes are on the whole list."""
     if batch_size < 1:
         raise ValueError(
             f"`batch_size` must be at least 1. Received: batch_size={batch_size}."
         )
+    check_max_pixels(max_pixels)
     root = Path(images_folder).resolve()
-    paths = list_images(root) if only is None else read_image_list(only, root)
+    paths, notes = choose_images(
+        root, only, skip_unreadable=skip_unreadable, outside_links=outside_links
+    )
     check_ids(paths, name="paths")  # before hours of work
     version = find_model_version(model)
     job = Job(
@@ -208,7 +230,7 @@ def _embed(
         unit=" images",
         disable=None if progress else True,  # None: only in a terminal
     ) as bar:
-        embedded = embed_files(embedder, root, own, batch_size)
+        embedded = embed_files(embedder, root, own, batch_size, max_pixels)
         for position, (path, result) in zip(positions, embedded, strict=True):
             bar.update()
             if isinstance(result, np.ndarray):
@@ -218,7 +240,7 @@ def _embed(
                 skipped[position] = str(result)
             else:
                 raise how_to_skip(result)
-    return Shard(
+    shard = Shard(
         job,
         part,
         np.array(list(kept), dtype=np.int64),
@@ -226,6 +248,7 @@ def _embed(
         np.stack(rows) if rows else np.empty((0, 0), np.float32),
         skipped,
     )
+    return shard, notes
 
 
 def _build(

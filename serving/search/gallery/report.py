@@ -32,6 +32,7 @@ class IndexReport:
         method: How the index searches, see `tfdml.index.ScannSettings`.
         recall: Its measured recall; None if it was not measured.
         skipped: Why an image was skipped, one text per image.
+        notes: What was left out of the folder, or is odd in it, one text per kind.
     """
 
     gallery: Gallery
@@ -41,6 +42,7 @@ class IndexReport:
     method: str
     recall: float | None
     skipped: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         gallery = self.gallery
@@ -55,7 +57,7 @@ class IndexReport:
                 f"No match below a similarity of {known.threshold:.4f}, chosen in a "
                 f"gallery of {known.gallery}."
             )
-        return "\n".join(lines + _left_out(self.skipped))
+        return "\n".join([*lines, *self.notes, *_left_out(self.skipped)])
 
 
 @dataclass(frozen=True)
@@ -66,13 +68,14 @@ class ShardReport:
     embedded: int
     images: int
     skipped: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [
             f"Shard {self.part}: {self.embedded} of the {self.images} images embedded. "
             "Merge all shards with `python -m serving index merge`."
         ]
-        return "\n".join(lines + _left_out(self.skipped))
+        return "\n".join([*lines, *self.notes, *_left_out(self.skipped)])
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ class AddReport:
         images: Number of images in the index now.
         existing: How many were skipped because the index has their ids already.
         skipped: Why an image was skipped, one text per image.
+        notes: What was left out of the folder, or is odd in it, one text per kind.
     """
 
     added: int
@@ -93,6 +97,7 @@ class AddReport:
     images: int
     existing: int
     skipped: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"{self.added} images added; the index now has {self.images}."]
@@ -100,7 +105,7 @@ class AddReport:
             lines.append(f"{self.stored} of them were copied into its folder.")
         if self.existing:
             lines.append(f"{self.existing} images were already in the index.")
-        return "\n".join(lines + _left_out(self.skipped))
+        return "\n".join([*lines, *self.notes, *_left_out(self.skipped)])
 
 
 @dataclass(frozen=True)

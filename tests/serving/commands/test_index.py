@@ -77,8 +77,24 @@ def test_images_left_out_are_listed(built, tmp_path, run, run_json):
     assert code == 0
     assert "1 unreadable images skipped:" in out
     assert "broken.png" in out
-    (reason,) = run_json(*command, "--skip-unreadable")["skipped"]
+    (tmp_path / "images" / "red" / "IMG_1.CR2").touch()
+    document = run_json(*command, "--skip-unreadable")
+    (reason,), (note,) = document["skipped"], document["notes"]
     assert "broken.png" in reason
+    assert "1 file of formats that are not read (1 .cr2)" in note
+
+
+def test_images_larger_than_usual_are_indexed_where_that_is_allowed(
+    built, tmp_path, run, run_json
+):
+    write_image(tmp_path / "images" / "red" / "1.png", (255, 0, 0))
+    command = ["index", "build", tmp_path / "images", tmp_path / "a", *model_of(built)]
+    code, _, err = run(*command, "--max-pixels", "3")
+    assert code == 1
+    assert "1.png: an image may have at most 3 pixels" in err
+    assert "Allow more with `--max-pixels`" in err
+    assert run(*command, "--max-pixels", "0")[0] == 1
+    assert run_json(*command, "--max-pixels", "1000000")["images"] == 1
 
 
 # index add and remove
@@ -115,7 +131,8 @@ def test_images_that_are_there_are_added_only_with_skip_existing(
 
 def test_ids_to_remove_may_stand_in_a_file(folder, run_json):
     ids = folder / "ids.txt"
-    ids.write_bytes(b"\xef\xbb\xbfred/pale.png\r\n\r\nred/paler.png\r\n")
+    text = "# two shades of red\r\nred/pale.png\r\n\r\nred/paler.png \r\n"
+    ids.write_bytes(text.encode("utf-16"))
     document = run_json(
         "index", "remove", folder / "index", "blue/clear.png", "--from-file", ids
     )

@@ -12,7 +12,6 @@ from serving.search.gallery.gallery import (
     class_attributes,
     class_of,
     load_gallery,
-    read_image_list,
     save_gallery,
 )
 from serving.search.gallery.stored_images import StoredImages
@@ -46,27 +45,6 @@ def test_images_are_listed_sorted_with_the_first_folder_as_class(tmp_path):
     assert paths == ["a/two.jpg", "b/deep/er/one.PNG", "flat.webp"]
     assert [class_of(path) for path in paths] == ["a", "b", ""]
     assert class_attributes(paths) == {CLASS: ["a", "b", None]}
-
-
-@pytest.mark.parametrize(
-    ("lines", "reason"),
-    [
-        ("", "lists no image"),
-        (
-            "red/clear.png\n../secret.png",
-            r"line 2: '\.\./secret\.png' must be a path bel",
-        ),
-        ("/etc/secret.png", "line 1.*must be a path below"),
-        ("red/missing.png", "line 1.*is not a file"),
-        ("red", "line 1.*is not a file"),
-        ("red/clear.png\nred/pale.png\nred//clear.png", "line 3.*also in line 1"),
-    ],
-)
-def test_a_wrong_line_in_the_list_is_named(images, tmp_path, lines, reason):
-    only = tmp_path / "only.txt"
-    only.write_text(lines)
-    with pytest.raises(ValueError, match=reason):
-        read_image_list(only, images)
 
 
 # Saving

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.support.image_files import ENCODINGS, LINE_ENDS
 from training.__main__ import main
 from training.data.data_set import DataSet, halve_classes
 from training.data.manifest import (
     ManifestError,
     check_manifest,
     read_manifest,
+    states_splits,
     write_manifest,
 )
 
@@ -128,8 +130,8 @@ def test_numbers_that_are_none_are_listed(root):
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ("path,label", "column 'split' is missing"),
-        ("label,split", "column 'path' is missing"),
+        ("label,split", "column 'path' is missing; there are 'label', 'split'"),
+        ("image_id,class", "(or 'label_0', 'label_1', ..., or 'label_row') is missing"),
         (
             "path,split",
             "column 'label' (or 'label_0', 'label_1', ..., or 'label_row') is missing",
@@ -150,6 +152,30 @@ def test_wrong_columns_are_reported(root, columns, words):
     )
     found = problems(root, f"{columns}\n{cells}\n")
     assert any(line == 1 and words in text for line, text in found), found
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("end", LINE_ENDS)
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_manifest_is_read_as_editors_write_it(root, encoding, end, delimiter):
+    rows = (
+        ("path", "label", "note"),
+        ("deep/d.png", "Äpfel", ""),
+        ("a.png", "cat", "x"),
+    )
+    text = "".join(delimiter.join(row) + end for row in rows)
+    path = write(root, ENCODINGS[encoding](text))
+    assert check_manifest(path) == []
+    data = read_manifest(path)
+    assert data.images == (root / "deep/d.png", root / "a.png")
+    assert data.class_names == ("cat", "Äpfel")
+    assert not states_splits(path)
+    assert set(data.splits) == {"train"}
+
+
+def test_long_list_of_columns_is_cut(root):
+    found = problems(root, ",".join(f"column {i}" for i in range(500)) + "\n")
+    assert max(len(text) for _, text in found) < 500
 
 
 def test_other_encoding_is_reported_by_line(root):

@@ -51,6 +51,40 @@ def test_manifest_says_its_own_splits(root):
     assert splits(data) == expected
 
 
+def test_manifest_without_splits_is_split_as_a_folder(root):
+    path = root / "set.csv"
+    rows = [f"{name}/{i}.png;{name}" for name in "abcdef" for i in range(2)]
+    path.write_text("path;label\n" + "\n".join(rows) + "\n")
+    settings = {"test_fraction": 0.4, "validation_fraction": 0.3, "split_seed": 2}
+    found = read_source(Data(str(path), **settings)).data
+    expected = read_source(Data(str(root), **settings)).data
+    assert splits(found) == splits(expected)
+    everything = Data(str(path), test_fraction=0.0, validation_fraction=0.0)
+    assert set(read_source(everything).data.splits) == {"train"}
+
+
+def test_sequences_of_a_manifest_without_splits_stay_together(root):
+    path = root / "set.csv"
+    rows = [f"{name}/{i}.png,{i},{name}" for name in "abcdef" for i in range(2)]
+    path.write_text("path,label_0,sequence\n" + "\n".join(rows) + "\n")
+    data = read_source(
+        Data(str(path), test_fraction=0.34, validation_fraction=0.2)
+    ).data
+    of = dict(zip(data.sequences, data.splits, strict=True))
+    assert all(
+        of[name] == split
+        for name, split in zip(data.sequences, data.splits, strict=True)
+    )
+    ordered = hash_order(list("abcdef"), 0)
+    assert [of[name] for name in ordered] == [
+        *["test"] * 2,
+        "validation",
+        *["train"] * 3,
+    ]
+    with pytest.raises(ValueError, match="`test_fraction` must leave a sequence"):
+        read_source(Data(str(path), test_fraction=0.94, validation_fraction=0.05))
+
+
 def test_validation_comes_from_the_training_classes_alone(root):
     split_of = dict.fromkeys("abcde", "train") | {"f": "test"}
     settings = Data(manifest(root, split_of), validation_fraction=0.4)

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 
+from tests.support.image_files import ENCODINGS
 from training.recipe.recipe import RecipeError, read_recipe, recipe_of
 
 FOLDER = Path(__file__).parents[3] / "training" / "recipes"
@@ -21,6 +22,21 @@ def write(tmp_path):
         return path
 
     return write
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_recipe_is_read_as_editors_write_it(encoding, tmp_path):
+    path = tmp_path / "recipe.toml"
+    path.write_bytes(ENCODINGS[encoding]('[data]\r\nimages = "Äpfel"\r\n'))
+    assert read_recipe(path).data.images == "Äpfel"
+
+
+def test_recipe_that_is_no_toml_is_told(write, tmp_path):
+    with pytest.raises(RecipeError, match=r"not valid TOML.*Write paths with /"):
+        read_recipe(write('[data]\nimages = "C:\\photos"\n'))
+    (tmp_path / "latin.toml").write_bytes(b'[data]\nimages = "\xc4pfel"\n')
+    with pytest.raises(RecipeError, match=r"latin\.toml, line 2: not UTF-8"):
+        read_recipe(tmp_path / "latin.toml")
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
