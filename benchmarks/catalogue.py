@@ -17,7 +17,11 @@ from benchmarks.batches import (
     labels_of,
     random_rows,
 )
-from tfdml.layers import CenterRegularizer
+from tfdml.layers import (
+    CenterRegularizer,
+    as_embeddings_with_boundaries,
+    as_similarities,
+)
 from tfdml.models import CrossBatchMemory
 from tfdml.ops import cosine_similarities
 
@@ -112,7 +116,7 @@ def _on_proxies(
             similarities = cosine_similarities(x, proxies)
             if centers > 1:
                 similarities = ops.reshape(similarities, (-1, PROXIES, centers))
-            value = loss(labels, similarities)
+            value = loss(labels, as_similarities(similarities))
             if penalty is not None:
                 value += penalty(ops.reshape(proxies, (PROXIES, centers, dimension)))
             return value, ()
@@ -137,7 +141,8 @@ def _learned_margin(batch: int, dimension: int) -> Problem:
 
     def function(x: Any, boundaries: Any, labels: Any) -> tuple[Any, Any]:
         columns = ops.broadcast_to(boundaries, (batch, classes))
-        return loss(labels, ops.concatenate([x, columns], axis=1)), ()
+        outputs = ops.concatenate([x, columns], axis=1)
+        return loss(labels, as_embeddings_with_boundaries(outputs)), ()
 
     boundaries = np.full(classes, 1.2, "float32")
     return Problem(

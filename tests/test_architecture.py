@@ -20,6 +20,7 @@ FLOORS = {
         command_line pillow_limits model_version versioned_folder _fonts
         figure_style
         _embeddings _labels _tensors _wilson
+        _marks
         _batches _control_flow _exact_search
         _row_order
         images ops

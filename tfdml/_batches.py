@@ -1,11 +1,21 @@
 """Check the labels and embeddings of a batch; compare its labels with a gallery."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 from keras.src.backend import get_keras_mask  # not part of Keras' public API
+from numpy.typing import NDArray
 
+from tfdml._arrays import as_array
+from tfdml._labels import as_labels
 from tfdml._tensors import Tensor, same_labels
+
+_NUMBERS = (
+    "The labels (`y_true`) must be whole numbers, which every backend has: number "
+    "strings by `tfdml.batch_designs.encode_labels`."
+)
 
 
 def refuse_mask(y_pred: Tensor) -> None:
@@ -28,6 +38,9 @@ def checked_batch(
 ) -> tuple[Tensor, Tensor]:
     """Check a batch and return labels `[B]` and embeddings `[B, dimension]`.
 
+    An embedding whose label is no whole number becomes NaN, and so does the loss. (Out
+    of compiled code such a label is refused.)
+
     Args:
         labels: Labels `[B]` or `[B, 1]`; their type is kept.
         embeddings: Embeddings, converted to `dtype`.
@@ -48,6 +61,9 @@ def checked_batch(
             "A batch must have at least 2 rows, or there is no pair to compare. "
             "Received: 1 row."
         )
+    if "float" in keras.backend.standardize_dtype(labels.dtype):
+        known = ops.expand_dims(are_class_ids(labels), 1)
+        embeddings = ops.where(known, embeddings, float("nan"))
     return labels, embeddings
 
 
@@ -61,7 +77,8 @@ def checked_labels(labels: Tensor, rows: int | None) -> Tensor:
     Raises:
         ValueError: As the messages say.
     """
-    labels = ops.convert_to_tensor(labels)
+    given = labels if _is_tensor(labels) else _numbers(labels)
+    labels = ops.convert_to_tensor(given)
     if len(labels.shape) == 2 and labels.shape[1] == 1:
         labels = ops.squeeze(labels, axis=1)
     if len(labels.shape) != 1:
@@ -69,22 +86,71 @@ def checked_labels(labels: Tensor, rows: int | None) -> Tensor:
             "The labels (`y_true`) must be one class id per row, of shape [batch] or "
             f"[batch, 1], not one-hot. Received: shape={tuple(labels.shape)}."
         )
+    kind = keras.backend.standardize_dtype(labels.dtype)
+    if "int" not in kind and "float" not in kind and kind != "bool":
+        raise ValueError(f"{_NUMBERS} Received: dtype={kind}.")
     if None not in (labels.shape[0], rows) and labels.shape[0] != rows:
         raise ValueError(
             "The labels (`y_true`) and the embeddings (`y_pred`) must have equally "
             f"many rows. Received: {labels.shape[0]} labels and {rows} embeddings."
         )
-    if not is_traced(labels):
-        values = ops.convert_to_numpy(labels)
-        if np.issubdtype(values.dtype, np.floating):
-            fractions = values[values != np.floor(values)]
-            if len(fractions):
-                raise ValueError(
-                    "The labels (`y_true`) must be whole numbers, the ids of classes. "
-                    f"Received: {fractions[0]}. For continuous labels use a "
-                    "ContinuousLoss."
-                )
+    if isinstance(given, np.ndarray):
+        _refuse_cut(given, kind)
+    if "float" in kind and not is_traced(labels):
+        _refuse_fractions(ops.convert_to_numpy(labels))
     return labels
+
+
+def are_class_ids(labels: Tensor) -> Tensor:
+    """Return which labels are whole numbers, `[B]`: NaN is none, nor is 0.5."""
+    if "float" not in keras.backend.standardize_dtype(labels.dtype):
+        return ops.ones_like(labels, dtype="bool")
+    whole = ops.equal(labels, ops.floor(labels))
+    return ops.logical_and(whole, ops.isfinite(labels))
+
+
+def _is_tensor(labels: Any) -> bool:
+    if isinstance(labels, np.ndarray):
+        return False
+    return keras.backend.is_keras_tensor(labels) or bool(ops.is_tensor(labels))
+
+
+def _numbers(labels: Any) -> NDArray[Any]:
+    """Return labels that are no tensor as an array of numbers."""
+    array = as_array("y_true", labels)
+    if array.dtype.kind == "O" and array.ndim in (1, 2):
+        array = as_labels("y_true", labels)  # nullable columns, or mixed types
+    if array.dtype.kind not in "iufbV":
+        raise ValueError(f"{_NUMBERS} Received: dtype={array.dtype}.")
+    return array
+
+
+def _refuse_cut(given: NDArray[Any], kind: str) -> None:
+    """Refuse ids that the tensor's type cannot hold: two classes might become one."""
+    if given.dtype.kind not in "iu" or not given.size or "int" not in kind:
+        return
+    limits = np.iinfo(kind)
+    for extreme in (int(given.min()), int(given.max())):
+        if not limits.min <= extreme <= limits.max:
+            raise ValueError(
+                f"The labels (`y_true`) must fit {kind}, all that this backend holds "
+                f"here. Received: {extreme}. Number the classes by "
+                "`tfdml.batch_designs.encode_labels`, or set JAX_ENABLE_X64=1 for JAX."
+            )
+
+
+def _refuse_fractions(values: NDArray[Any]) -> None:
+    numbers = values.astype("float64")  # NumPy knows no bfloat16
+    wrong = numbers[~((numbers == np.floor(numbers)) & np.isfinite(numbers))]
+    if not wrong.size:
+        return
+    remedy = "For continuous labels use a ContinuousLoss."
+    if np.isnan(wrong[0]):
+        remedy = "A missing label is of no class: leave such rows out."
+    raise ValueError(
+        "The labels (`y_true`) must be whole numbers, the ids of classes. "
+        f"Received: {wrong[0]}. {remedy}"
+    )
 
 
 def gallery_masks(

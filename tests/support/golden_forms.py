@@ -5,7 +5,11 @@ from keras import ops
 
 from tests.support.golden_cases import rows_of_pairs
 from tfdml import losses
-from tfdml.layers import CenterRegularizer
+from tfdml.layers import (
+    CenterRegularizer,
+    as_embeddings_with_boundaries,
+    as_similarities,
+)
 from tfdml.ops import cosine_similarities, label_masks, squared_distances, unit_rows
 
 NORMALIZERS = {"all": "all", "nonempty": "with_negatives"}
@@ -157,7 +161,10 @@ def margin(case, dtype):
         return lambda X: loss(labels, X)
     loss = losses.LearnedMarginLoss(len(params["beta"]), nu=params["nu"], **options)
     boundaries = np.tile(np.array(params["beta"], dtype), (len(labels), 1))
-    return lambda X: loss(labels, ops.concatenate([X, boundaries], axis=1))
+    return lambda X: loss(
+        labels,
+        as_embeddings_with_boundaries(ops.concatenate([X, boundaries], axis=1)),
+    )
 
 
 def margin_of_drawn_triplets(case, dtype):
@@ -245,7 +252,9 @@ def proxy_anchor(case, dtype):
     }
     loss = made(losses.ProxyAnchorLoss, arguments, case["params"], dtype)
     labels = labels_of(case)
-    return lambda X, proxies: loss(labels, cosine_similarities(X, proxies))
+    return lambda X, proxies: loss(
+        labels, as_similarities(cosine_similarities(X, proxies))
+    )
 
 
 def proxy_nca(case, dtype):
@@ -260,8 +269,8 @@ def proxy_nca(case, dtype):
 
     def function(X, proxies):
         if params["normalize"]:
-            return loss(labels, cosine_similarities(X, proxies))
-        return loss(labels, -squared_distances(X, proxies) / 2)
+            return loss(labels, as_similarities(cosine_similarities(X, proxies)))
+        return loss(labels, as_similarities(-squared_distances(X, proxies) / 2))
 
     return function
 
@@ -275,7 +284,7 @@ def soft_triple(case, dtype):
 
     def function(X, centers):
         similarities = ops.einsum("bd,ckd->bck", unit_rows(X), unit_rows(centers))
-        return loss(labels, similarities) + penalty(centers)
+        return loss(labels, as_similarities(similarities)) + penalty(centers)
 
     return function
 

@@ -3,6 +3,7 @@
 from tfdml.layers._center_regularizer import CenterRegularizer
 from tfdml.layers._class_boundaries import ClassBoundaries
 from tfdml.layers._color_transform import ColorTransform
+from tfdml.layers._declared import as_embeddings_with_boundaries, as_similarities
 from tfdml.layers._gem_pooling import GeMPooling
 from tfdml.layers._l2_normalization import L2Normalization
 from tfdml.layers._proxies import Proxies
@@ -14,4 +15,6 @@ __all__ = [
     "GeMPooling",
     "L2Normalization",
     "Proxies",
+    "as_embeddings_with_boundaries",
+    "as_similarities",
 ]

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from tfdml._arguments import above_zero, whole
+from tfdml._marks import BOUNDARIES, mark
 from tfdml._tensors import Tensor
 
 
@@ -86,7 +87,8 @@ class ClassBoundaries(keras.layers.Layer):
         inputs = ops.cast(inputs, self.compute_dtype)
         boundaries = ops.cast(self.boundaries, self.compute_dtype)
         shape = (ops.shape(inputs)[0], self.num_classes)
-        return ops.concatenate([inputs, ops.broadcast_to(boundaries, shape)], axis=1)
+        columns = [inputs, ops.broadcast_to(boundaries, shape)]
+        return mark(ops.concatenate(columns, axis=1), BOUNDARIES)
 
     def compute_output_shape(self, input_shape: Sequence[int | None]) -> Any:
         """Return the shape of the output."""

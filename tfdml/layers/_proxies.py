@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from tfdml._arguments import above_zero, whole
+from tfdml._marks import PROXIES, mark
 from tfdml._tensors import Tensor
 from tfdml.ops import unit_rows
 
@@ -143,9 +144,10 @@ class Proxies(keras.layers.Layer):
         proxies = unit_rows(ops.cast(self.proxies, self.compute_dtype))
         flat = ops.reshape(proxies, (-1, proxies.shape[-1]))
         similarities = ops.matmul(embeddings, ops.transpose(flat))
-        if self.centers_per_class == 1:
-            return similarities
-        return ops.reshape(similarities, (-1, self.num_classes, self.centers_per_class))
+        if self.centers_per_class > 1:
+            shape = (-1, self.num_classes, self.centers_per_class)
+            similarities = ops.reshape(similarities, shape)
+        return mark(similarities, PROXIES)
 
     def compute_output_shape(self, input_shape: Sequence[int | None]) -> Any:
         """Return the shape of the similarities."""

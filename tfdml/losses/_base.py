@@ -10,6 +10,7 @@ from keras import ops
 
 from tfdml._batches import checked_batch, refuse_mask
 from tfdml._control_flow import without_autograph
+from tfdml._marks import refuse_marks
 from tfdml._registration import original
 from tfdml._tensors import Tensor
 from tfdml.ops import cosine_similarities, label_masks
@@ -103,7 +104,8 @@ class MetricLoss(keras.losses.Loss):
 
         Args:
             y_true: Integer labels `[B]` or `[B, 1]`. Labels of a float type must be
-                whole numbers; outside a compiled function this is checked.
+                whole numbers; inside a compiled function another one makes the loss of
+                its anchor NaN.
             y_pred: Embeddings `[B, dimension]`.
             sample_weight: Optional weight of each anchor, `[B]`.
 
@@ -111,8 +113,9 @@ class MetricLoss(keras.losses.Loss):
             Scalar, or `[B]` with `reduction=None`.
 
         Raises:
-            ValueError: The shapes do not fit, a label is not a whole number, or the
-                embeddings carry a mask.
+            ValueError: The shapes do not fit, a label is not a whole number, the
+                embeddings carry a mask, or `y_pred` is the output of a layer for
+                another kind of loss.
         """
         refuse_mask(y_pred)
         labels, embeddings = self.checked(y_true, y_pred)
@@ -130,6 +133,7 @@ class MetricLoss(keras.losses.Loss):
         A loss on other labels than class ids, or on other outputs than embeddings,
         overrides this.
         """
+        refuse_marks(y_pred)
         return checked_batch(y_true, y_pred, self.dtype)
 
     @abstractmethod

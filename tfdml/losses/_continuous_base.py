@@ -7,7 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from tfdml._arrays import as_array
 from tfdml._batches import is_traced
+from tfdml._marks import refuse_marks
 from tfdml._tensors import Tensor, same_labels
 from tfdml.losses._base import MetricLoss
 from tfdml.ops import squared_label_distance
@@ -47,7 +49,8 @@ class ContinuousLoss(MetricLoss):
                 "The embeddings (`y_pred`) must have the shape [batch, dimension]. "
                 f"Received: shape={tuple(embeddings.shape)}."
             )
-        labels = ops.convert_to_tensor(y_true)
+        refuse_marks(y_pred)
+        labels = ops.convert_to_tensor(_numbers(y_true))
         if len(labels.shape) == 0:
             raise ValueError(
                 "The labels (`y_true`) must have one row per embedding. "
@@ -91,6 +94,19 @@ class ContinuousLoss(MetricLoss):
         # Not `keras.backend.result_type`, which has no float64 on JAX.
         types = keras.backend.standardize_dtype(labels.dtype), self.dtype
         return "float64" if "float64" in types else "float32"
+
+
+def _numbers(labels: Any) -> Any:
+    """Return labels that are no tensors as an array of numbers."""
+    if keras.backend.is_keras_tensor(labels) or ops.is_tensor(labels):
+        return labels
+    array = as_array("y_true", labels)
+    if array.dtype.kind not in "iufbV":
+        raise ValueError(
+            "The labels (`y_true`) must be numbers, which have a distance. "
+            f"Received: dtype={array.dtype}."
+        )
+    return array
 
 
 def other_items(embeddings: Tensor) -> Tensor:

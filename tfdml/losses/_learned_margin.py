@@ -5,6 +5,8 @@ from typing import Any, Literal
 from keras import ops
 
 from tfdml._arguments import at_least_zero, one_of, whole
+from tfdml._batches import checked_batch
+from tfdml._marks import BOUNDARIES, require_mark
 from tfdml._tensors import Tensor, at_least_float32
 from tfdml.losses._base import MetricLoss
 from tfdml.losses._costs import scale_to_mean
@@ -69,6 +71,15 @@ class LearnedMarginLoss(MetricLoss):
         self.average: Literal["active", "valid"] = one_of(
             "average", average, ("active", "valid")
         )
+
+    def checked(self, y_true: Tensor, y_pred: Tensor) -> tuple[Tensor, Tensor]:
+        """Check labels and the layer's output. See `MetricLoss.checked`."""
+        remedy = (
+            "End the model with `ClassBoundaries(num_classes)`; a layer of your own "
+            "declares its output by `tfdml.layers.as_embeddings_with_boundaries`."
+        )
+        require_mark(type(self).__name__, y_pred, BOUNDARIES, remedy)
+        return checked_batch(y_true, y_pred, self.dtype)
 
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
         """Split the model's output and compare the embeddings, `[B]`."""

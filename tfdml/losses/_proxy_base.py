@@ -6,16 +6,26 @@ import keras
 from keras import ops
 
 from tfdml._batches import checked_labels, is_traced
+from tfdml._marks import PROXIES, require_mark
 from tfdml._tensors import Tensor
 from tfdml.losses._base import MetricLoss
 from tfdml.ops import masked_logsumexp
+
+_REMEDY = (
+    "End the model with `Proxies(num_classes)`; a layer of your own declares its "
+    "output by `tfdml.layers.as_similarities`."
+)
 
 
 class ProxyLoss(MetricLoss):
     """A loss over the similarities of embeddings with the proxies of all classes.
 
     The model ends in `tfdml.layers.Proxies`, and the loss takes its output as
-    `y_pred`. A subclass writes one pure method, `proxy_loss`.
+    `y_pred`. A tensor that no such layer made is refused, also in `fit`; a layer of
+    proxies of your own declares its output by `tfdml.layers.as_similarities`. Arrays
+    and lists, as `predict` gives, are taken at their word.
+
+    A subclass writes one pure method, `proxy_loss`.
 
     Labels are the indices of the proxies, 0 to C - 1. Another label, or one with a
     fraction, is a ValueError where labels are known; inside a compiled function, as in
@@ -25,6 +35,7 @@ class ProxyLoss(MetricLoss):
 
     def checked(self, y_true: Tensor, y_pred: Tensor) -> tuple[Tensor, Tensor]:
         """Check labels and similarities. See `MetricLoss.checked`."""
+        require_mark(type(self).__name__, y_pred, PROXIES, _REMEDY)
         similarities = ops.convert_to_tensor(y_pred, dtype=self.dtype)
         if len(similarities.shape) not in self._ranks or similarities.shape[1] is None:
             raise ValueError(

@@ -4,6 +4,7 @@ from keras import ops
 
 from tfdml._batches import checked_labels, gallery_masks
 from tfdml._control_flow import without_autograph
+from tfdml._marks import refuse_marks
 from tfdml._tensors import Tensor
 from tfdml.losses._base import PairLoss
 
@@ -99,6 +100,7 @@ def _checked_set(
     name: str, labels: Tensor, embeddings: Tensor, loss: PairLoss
 ) -> tuple[Tensor, Tensor]:
     """Check labels and embeddings as a loss does, but accept a single row."""
+    refuse_marks(embeddings)
     embeddings = ops.convert_to_tensor(embeddings, dtype=loss.dtype)
     if len(embeddings.shape) != 2:
         raise ValueError(

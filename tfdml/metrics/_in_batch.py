@@ -7,7 +7,8 @@ import keras
 from keras import ops
 
 from tfdml._arguments import whole
-from tfdml._batches import checked_batch, checked_labels, refuse_mask
+from tfdml._batches import are_class_ids, checked_batch, checked_labels, refuse_mask
+from tfdml._marks import refuse_marks
 from tfdml._tensors import Tensor, same_labels, wide
 from tfdml.losses import TopKPrecisionLoss
 from tfdml.ops import cosine_similarities, label_masks
@@ -47,6 +48,7 @@ class _BatchRetrieval(keras.metrics.Mean):
                 embeddings carry a mask.
         """
         refuse_mask(y_pred)
+        refuse_marks(y_pred)
         embeddings = ops.convert_to_tensor(y_pred, dtype=wide(self.dtype))
         if len(embeddings.shape) != 2:
             raise ValueError(
@@ -58,8 +60,11 @@ class _BatchRetrieval(keras.metrics.Mean):
         values = self._values(relevant, positives)
         # A comparison with a NaN ranks it somewhere.
         whole_rows = ops.all(ops.isfinite(embeddings), axis=1)
+        whole_rows = ops.logical_and(whole_rows, are_class_ids(labels))
         values = ops.where(whole_rows, values, float("nan"))
-        weights = ops.cast(positives > 0, self.dtype)
+        # What is not finite counts in any case: NaN times 0 may be left out.
+        counts = ops.logical_or(positives > 0, ops.logical_not(whole_rows))
+        weights = ops.cast(counts, self.dtype)
         if sample_weight is not None:
             weights = weights * self._checked_weight(sample_weight, labels.shape[0])
         super().update_state(values, sample_weight=weights)
@@ -315,6 +320,7 @@ class MisplacedPairs(keras.metrics.Mean):
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> None:
         """Add the anchors of a batch: labels `[B]` or `[B, 1]`, embeddings `[B, D]`."""
+        refuse_marks(y_pred)
         labels, embeddings = checked_batch(y_true, y_pred, self._loss.dtype)
         scores = cosine_similarities(embeddings, embeddings)
         counts = self._loss.misplaced_pairs(scores, *label_masks(labels))

@@ -7,7 +7,7 @@ from keras import ops
 
 from tests.support.autodiff import BACKEND, SEGMENT_ERROR, tensors, value_and_gradient
 from tests.support.loss_entry import rebuilt
-from tfdml.layers import Proxies
+from tfdml.layers import Proxies, as_similarities
 from tfdml.losses import (
     ArcFaceLoss,
     CosFaceLoss,
@@ -81,7 +81,7 @@ def test_arc_face_is_finite_where_embedding_equals_proxy(dtype, factor, compiled
     (fixed,) = tensors(proxies)
     loss = ArcFaceLoss(dtype=dtype)
     value, gradient = value_and_gradient(
-        lambda x: loss(np.arange(6), cosine_similarities(x, fixed)),
+        lambda x: loss(np.arange(6), as_similarities(cosine_similarities(x, fixed))),
         (factor * proxies).astype(dtype),
         compiled=compiled,
     )
