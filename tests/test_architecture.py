@@ -352,3 +352,17 @@ def test_bars_are_drawn_in_a_terminal_alone():
         and "disable" not in {keyword.arg for keyword in node.keywords}
     ]
     report(faults, "`tqdm` gets `disable=None`: no bar in a file or a pipe:")
+
+
+def test_messages_show_values_by_one_function():
+    """`{value!r}` in a message may be a megabyte, or color the terminal."""
+    faults = [
+        at(name, value.lineno)
+        for name, (_, tree) in sources().items()
+        if name.startswith("tfdml")
+        for raised in ast.walk(tree)
+        if isinstance(raised, ast.Raise)
+        for value in ast.walk(raised)
+        if isinstance(value, ast.FormattedValue) and value.conversion == ord("r")
+    ]
+    report(faults, "A message shows a value by `shown` of tfdml.messages, not by `!r`:")

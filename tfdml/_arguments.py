@@ -1,5 +1,6 @@
 """Checks of arguments: each returns the value, or names argument, rule and value."""
 
+import sys
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from tfdml.messages import shown
+
+_LARGEST = 2**128  # NumPy's seeds are below; Python does not write all larger numbers
 
 
 def above_zero(name: str, value: float) -> float:
@@ -36,13 +39,18 @@ def whole(name: str, value: int, least: int = 1) -> int:
 
     2.0 counts as 2, as in a config that went through JSON; True does not count as 1.
     """
-    if type(value) is int and value >= least:  # nearly always, and a search is short
+    # Nearly always, and a search is short.
+    if type(value) is int and least <= value < _LARGEST:
         return value
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not is_number or not _is_whole(value) or value < least:
         raise ValueError(
             f"`{name}` must be a whole number of at least {least}. "
             f"Received: {name}={shown(value)}."
+        )
+    if value >= _LARGEST:
+        raise ValueError(
+            f"`{name}` must be below 2**128. Received: {name}={shown(value)}."
         )
     return int(value)
 
@@ -72,6 +80,7 @@ def _is_whole(value: Any) -> bool:
 
 def _number(name: str, value: Any, rule: str, holds: Any) -> float:
     # A comparison with NaN is False, so that NaN is refused by every rule.
-    if not isinstance(value, Real) or isinstance(value, bool) or not holds(value):
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not holds(value) or abs(value) > sys.float_info.max:
         raise ValueError(f"`{name}` must be {rule}. Received: {name}={shown(value)}.")
     return float(value)

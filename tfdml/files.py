@@ -17,6 +17,8 @@ from pathlib import Path
 
 from filelock import lock_descriptor, unlock_descriptor
 
+from tfdml.messages import cut
+
 DISK_IS_FULL = frozenset(
     getattr(errno, name) for name in ("ENOSPC", "EDQUOT") if hasattr(errno, name)
 )
@@ -96,7 +98,7 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
             yield new
             _sync_all(new)
         if path.exists():
-            raise FileExistsError(f"`path` must not exist. Received: {path}.")
+            raise FileExistsError(f"`path` must not exist. Received: {cut(path)}.")
         new.rename(path)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
@@ -227,7 +229,7 @@ def _locked_handle(path: Path, wait: bool) -> int:
         handle = os.open(target, flags)
         try:
             if not lock_descriptor(handle, blocking=wait):
-                raise BlockingIOError(f"{path} is locked by another process.")
+                raise BlockingIOError(f"{cut(path)} is locked by another process.")
             # Whoever held the lock before may have removed or replaced the file.
             if os.path.samestat(os.fstat(handle), target.stat()):
                 return handle

@@ -6,7 +6,7 @@ from typing import Any
 LONGEST = 500
 """Characters of a whole message, at most."""
 
-_SHOWN = 120  # characters of a value in a message
+_SHOWN = 150  # characters of a value in a message
 _REASON = 200  # and of what another library says
 
 _repr = reprlib.Repr()
@@ -24,7 +24,7 @@ def shown(value: Any, most: int = _SHOWN) -> str:
     Example:
         >>> shown("shoe")
         "'shoe'"
-        >>> len(shown("x" * 10**6)) <= 120
+        >>> len(shown("x" * 10**6)) <= 150
         True
     """
     shape = getattr(value, "shape", None)

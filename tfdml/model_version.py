@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdml.files import whole_folder, written
+from tfdml.messages import cut, shortened, shown
 
 DESCRIBE = "describe"
 """Name of the signature."""
@@ -44,8 +45,8 @@ def write_whole(folder: str | PathLike[str], write: Callable[[Path], None]) -> N
     folder = Path(folder)
     if folder.exists():
         raise FileExistsError(
-            f"{folder} exists already; a version is never overwritten. Export to the "
-            "next number."
+            f"{cut(folder)} exists already; a version is never overwritten. Export to "
+            "the next number."
         )
     with whole_folder(folder) as unfinished:
         write(unfinished)
@@ -66,12 +67,15 @@ def parse_description(text: str | bytes) -> dict[str, Any]:
     try:
         members = json.loads(text)
     except ValueError as error:  # bad JSON, or bytes that are not text
-        raise ValueError(f"A model's description must be JSON: {error}.") from error
+        raise ValueError(
+            f"A model's description must be JSON: {shortened(error)}."
+        ) from error
     if not isinstance(members, dict) or members.get("format") != FORMAT:
         found = members.get("format") if isinstance(members, dict) else members
         raise ValueError(
             f"A model's description must have the format {FORMAT}. Received: "
-            f"{str(found)[:100]!r}. Read it with the tfdml that exported the model."
+            f"{shown(found)}. Read it with the tfdml that exported the "
+            "model."
         )
     return members
 
@@ -94,7 +98,7 @@ def read_description(folder: str | PathLike[str]) -> dict[str, Any] | None:
     try:
         return parse_description(file.read_bytes())
     except ValueError as error:
-        raise ValueError(f"{file} is damaged: {error}") from error
+        raise ValueError(f"{cut(file)} is damaged: {error}") from error
 
 
 def update_description(folder: str | PathLike[str], **members: Any) -> None:
@@ -111,7 +115,7 @@ def update_description(folder: str | PathLike[str], **members: Any) -> None:
     file = Path(folder) / DESCRIPTION_FILE
     description = read_description(folder)
     if description is None:
-        raise FileNotFoundError(f"There is no description of a model at {file}.")
+        raise FileNotFoundError(f"There is no description of a model at {cut(file)}.")
     with written(file) as new:
         new.write_text(description_text({**description, **members}), encoding="utf-8")
 

@@ -19,6 +19,7 @@ from tfdml.losses import (
     MetricLoss,
     SemiHardTripletLoss,
 )
+from tfdml.messages import shown
 from tfdml.ops import (
     cosine_similarities,
     euclidean_distances,
@@ -77,7 +78,7 @@ class _TripletLoss(_AddonsLoss):
             raise ValueError(
                 f"`distance_metric` must be one of {', '.join(_METRICS)}, or a "
                 "function of the embeddings [B, dimension] to their distances [B, B]. "
-                f"Received: distance_metric={distance_metric!r}."
+                f"Received: distance_metric={shown(distance_metric)}."
             )
         self.margin: float = at_least_zero("margin", margin)
         self.distance_metric: str | Callable[[Tensor], Tensor] = distance_metric

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml._arrays import as_array
+from tfdml.messages import shown
 
 OutputType = Literal["float32", "float16", "int8"]
 """Type of the embeddings that an exported model answers with."""
@@ -22,7 +23,7 @@ def check_output_type(output_dtype: str) -> None:
     if output_dtype not in get_args(OutputType):
         raise ValueError(
             f"`output_dtype` must be one of {get_args(OutputType)}. "
-            f"Received: output_dtype={output_dtype!r}."
+            f"Received: output_dtype={shown(output_dtype)}."
         )
 
 

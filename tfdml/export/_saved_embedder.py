@@ -5,6 +5,7 @@ from os import PathLike
 import numpy as np
 
 from tfdml.images import View
+from tfdml.messages import shortened, shown
 
 _SIGNATURE = "tensors"
 _INPUT = "images"
@@ -35,15 +36,15 @@ class SavedEmbedder:
             self._model = tf.saved_model.load(str(folder))
         except (OSError, RuntimeError, tf.errors.OpError) as error:
             raise ValueError(
-                f"The exported model in {str(folder)!r} cannot be loaded "
-                f"({type(error).__name__}: {error})."
+                f"The exported model in {shown(str(folder))} cannot be loaded "
+                f"({type(error).__name__}: {shortened(error)})."
             ) from error
         signature = self._model.signatures.get(_SIGNATURE)
         if signature is None:
             raise ValueError(
-                f"The exported model in {str(folder)!r} has no signature "
-                f"`{_SIGNATURE}`, only {sorted(self._model.signatures)}. Export it "
-                "again with `python -m serving export`."
+                f"The exported model in {shown(str(folder))} has no signature "
+                f"`{_SIGNATURE}`, only {shown(sorted(self._model.signatures))}. Export "
+                "it again with `python -m serving export`."
             )
         spec = signature.structured_input_signature[1].get(_INPUT)
         shape = None if spec is None else spec.shape.as_list()
@@ -57,9 +58,9 @@ class SavedEmbedder:
         ):
             raise ValueError(
                 f"Signature `{_SIGNATURE}` must take `{_INPUT}` (uint8 [batch, size, "
-                f"size, 3]) and return `{_OUTPUT}`. Received in {str(folder)!r}: "
-                f"{signature.structured_input_signature[1]} and "
-                f"{signature.structured_outputs}."
+                f"size, 3]) and return `{_OUTPUT}`. Received in {shown(str(folder))}: "
+                f"{shown(signature.structured_input_signature[1])} and "
+                f"{shown(signature.structured_outputs)}."
             )
         self.image_size: int = shape[1]
         self.view: View = View.of_signatures(self._model.signatures, shape[1])

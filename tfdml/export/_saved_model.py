@@ -16,6 +16,7 @@ from tfdml.export._compact import (
 from tfdml.export._description import new_description
 from tfdml.export._in_graph import training_form
 from tfdml.images import View
+from tfdml.messages import shown
 from tfdml.model_version import (
     DESCRIBE,
     DESCRIPTION_FILE,
@@ -87,7 +88,7 @@ def export_embedder(
     if len(shape) != 4 or shape[1] is None or shape[1] != shape[2] or shape[3] != 3:
         raise ValueError(
             "`embedder` must have one input of the shape [batch, size, size, 3]. "
-            f"Received: {shape}."
+            f"Received: {shown(shape)}."
         )
     if len(embedder.output_shape) != 2 or embedder.output_shape[1] is None:
         raise ValueError(

@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path, PurePosixPath
 
 from tfdml.images._formats import NOT_READ, is_image_name, why_not_taken
-from tfdml.messages import shown
+from tfdml.messages import cut, shown
 
 _NO_FILE = "that are not regular files (such as a pipe)"
 _NOWHERE = "that are links to nothing"
@@ -130,7 +130,7 @@ def find_images(
     if not root.is_dir():
         raise NotADirectoryError(
             "`images_folder` must be a folder with images. "
-            f"Received: images_folder={str(images_folder)!r}."
+            f"Received: images_folder={shown(str(images_folder))}."
         )
     walk = _Walk(root)
     found, left_out = walk.images(), walk.left_out
@@ -140,8 +140,8 @@ def find_images(
     wrong = [path for path in (*found, *left_out) if not _is_utf8(path)]
     if wrong and not skip_unreadable:
         raise ValueError(
-            f"The file name {wrong[0]!r} is not valid UTF-8; rename the file, or skip "
-            f"such files as unreadable ({len(wrong)} in all)."
+            f"The file name {shown(wrong[0])} is not valid UTF-8; rename the file, or "
+            f"skip such files as unreadable ({len(wrong)} in all)."
         )
     left_out |= dict.fromkeys(wrong, _NOT_UTF8)
     paths = tuple(sorted(set(found).difference(wrong)))
@@ -152,9 +152,9 @@ def find_images(
     )
     if not paths:
         raise ValueError(
-            f"There is no image in the folder {str(images_folder)!r}: no file whose "
-            "name ends in .jpg, .png, .webp or another ending that is read. "
-            + " ".join(listing.notes())[:250]
+            f"There is no image in the folder {shown(str(images_folder))}: no file "
+            "whose name ends in .jpg, .png, .webp or another ending that is read. "
+            + cut(" ".join(listing.notes()), 250)
         )
     return listing
 

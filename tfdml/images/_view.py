@@ -13,6 +13,7 @@ from typing import Self
 import numpy as np
 
 from tfdml.images._read import UnreadableImageError, resample, resize_image
+from tfdml.messages import shown
 
 LARGEST = 8192
 """Longest side of a view in pixels: above it some step runs out of memory."""
@@ -59,7 +60,7 @@ class View:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int):
                 raise TypeError(
-                    f"`{name}` must be a whole number. Received: {name}={value!r}."
+                    f"`{name}` must be a whole number. Received: {name}={shown(value)}."
                 )
             if value > LARGEST:
                 raise ValueError(
@@ -234,7 +235,7 @@ class RandomView:
         if self.crop not in _CROPS:
             raise ValueError(
                 f"`crop` must be one of {', '.join(map(repr, _CROPS))}. "
-                f"Received: crop={self.crop!r}."
+                f"Received: crop={shown(self.crop)}."
             )
         if self.crop == "position" and view.resize <= view.image_size:
             raise ValueError(

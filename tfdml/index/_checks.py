@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml._embeddings import as_embeddings
+from tfdml.messages import shown
 
 
 def own_embeddings(name: str, rows: ArrayLike, *, unit: bool) -> NDArray[np.float32]:
@@ -60,7 +61,7 @@ def check_embed(embed: object) -> None:
     """Check that `embed` is a function or None."""
     if embed is not None and not callable(embed):
         raise ValueError(
-            f"`embed` must be a function of images, or None. Received: {embed!r}."
+            f"`embed` must be a function of images, or None. Received: {shown(embed)}."
         )
 
 
@@ -68,7 +69,8 @@ def check_fingerprint(model_fingerprint: object) -> None:
     """Check that a fingerprint is a string."""
     if not isinstance(model_fingerprint, str):
         raise ValueError(
-            f"`model_fingerprint` must be a string. Received: {model_fingerprint!r}."
+            "`model_fingerprint` must be a string. Received: "
+            f"{shown(model_fingerprint)}."
         )
 
 

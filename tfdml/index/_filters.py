@@ -11,7 +11,6 @@ An item without the attribute fulfils no condition but `Not`. In JSON, `Range` i
 {"least": 10, "most": 50} and `Not` is {"not": "shoe"}; see `where_from_json`.
 """
 
-import reprlib
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml.index.rows import ColumnView, Scalar
+from tfdml.messages import shown
 
 
 def _is_number(value: object) -> bool:
@@ -51,19 +51,19 @@ class Range:
                 isinstance(limit, str) or (_is_number(limit) and limit == limit)
             ):
                 raise ValueError(
-                    f"`{name}` must be a number or a string. Received: {limit!r}."
+                    f"`{name}` must be a number or a string. Received: {shown(limit)}."
                 )
         if self.least is None or self.most is None:
             return
         if isinstance(self.least, str) != isinstance(self.most, str):
             raise ValueError(
                 "`least` and `most` must be of one kind. "
-                f"Received: {self.least!r} and {self.most!r}."
+                f"Received: {shown(self.least)} and {shown(self.most)}."
             )
         if self.least > self.most:  # type: ignore[operator]
             raise ValueError(
                 "`least` must be at most `most`. "
-                f"Received: least={self.least!r}, most={self.most!r}."
+                f"Received: least={shown(self.least)}, most={shown(self.most)}."
             )
 
 
@@ -95,8 +95,7 @@ def where_from_json(values: Any) -> Where:
     """
     if not isinstance(values, dict):
         raise ValueError(
-            "`where` must be an object of conditions. "
-            f"Received: {reprlib.repr(values)}."
+            f"`where` must be an object of conditions. Received: {shown(values)}."
         )
     return {name: _condition_from_json(name, value) for name, value in values.items()}
 
@@ -113,8 +112,8 @@ def _condition_from_json(name: str, value: Any) -> Any:
     if all(isinstance(item, str | int | float | bool) for item in items):
         return value
     raise ValueError(
-        f"`where[{name!r}]` must be a value, a list of values, an object with `least` "
-        f"or `most`, or an object with `not`. Received: {reprlib.repr(value)}."
+        f"`where[{shown(name)}]` must be a value, a list of values, an object with "
+        f"`least` or `most`, or an object with `not`. Received: {shown(value)}."
     )
 
 
@@ -131,13 +130,13 @@ def check_where(where: Where, kinds: Mapping[str, str]) -> None:
     if not isinstance(where, Mapping):
         raise ValueError(
             "`where` must be a dictionary from names of attributes to conditions. "
-            f"Received: {where!r}."
+            f"Received: {shown(where)}."
         )
     for name, condition in where.items():
         if name not in kinds:
             raise ValueError(
-                f"`where` must name attributes of the index, {sorted(kinds)}. "
-                f"Received: {name!r}."
+                f"`where` must name attributes of the index, {shown(sorted(kinds))}. "
+                f"Received: {shown(name)}."
             )
         if isinstance(condition, Not):
             condition = condition.condition
@@ -176,8 +175,8 @@ def _check_value(name: str, value: object, kind: str) -> None:
     }[kind]
     if not fits:
         raise ValueError(
-            f"`where[{name!r}]` must compare with {kind}s, the kind of the attribute. "
-            f"Received: {value!r}."
+            f"`where[{shown(name)}]` must compare with {kind}s, the kind of the "
+            f"attribute. Received: {shown(value)}."
         )
 
 

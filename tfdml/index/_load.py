@@ -8,6 +8,7 @@ from tfdml.index._interface import Embed
 from tfdml.index.local import ExactIndex
 from tfdml.index.milvus import MilvusIndex
 from tfdml.index.scann import ScannIndex
+from tfdml.messages import cut
 from tfdml.versioned_folder import IndexFileError, read_version
 
 LOCAL_CLASSES: dict[str, type[ExactIndex] | type[ScannIndex]] = {
@@ -38,8 +39,8 @@ def load_index(
     def kind(manifest: dict[str, Any]) -> _Loaded:
         if manifest["class"] not in classes:
             raise IndexFileError(
-                f"`folder` must hold one of {list(classes)}. Received: {folder}, "
-                f"which holds a {manifest['class']}. Use the tfdml that wrote it."
+                f"`folder` must hold one of {list(classes)}. Received: {cut(folder)}, "
+                f"which holds a {cut(manifest['class'])}. Use the tfdml that wrote it."
             )
         return classes[manifest["class"]]
 

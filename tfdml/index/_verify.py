@@ -14,6 +14,7 @@ from tfdml.index._load import LOCAL_CLASSES
 from tfdml.index.local import LocalIndex
 from tfdml.index.rows import Snapshot
 from tfdml.index.storage import LogError, has_whole_length, read_log
+from tfdml.messages import cut
 from tfdml.versioned_folder import (
     IndexFileError,
     check_file,
@@ -160,7 +161,7 @@ def _sizes(data: Path, files: dict[str, Any], problems: list[str]) -> Iterator[i
     for name, measured in files.items():
         try:
             if not isinstance(measured, dict):
-                raise IndexFileError(f"The manifest has no size of {data / name}.")
+                raise IndexFileError(f"The manifest has no size of {cut(data / name)}.")
             check_file(data / name, measured)
             yield int(measured["bytes"])
         except (IndexFileError, OSError) as error:

@@ -8,6 +8,7 @@ from keras import ops
 
 from tfdml._arguments import above_zero, one_of
 from tfdml._tensors import Tensor
+from tfdml.messages import shown
 
 
 @keras.saving.register_keras_serializable(package="tfdml")
@@ -59,7 +60,7 @@ class GeMPooling(keras.layers.Layer):
         super().__init__(dtype=dtype, **kwargs)
         self.initial_p: float = above_zero("p", p)
         if not 0.01 <= self.initial_p <= 1e4:
-            raise ValueError(f"`p` must be from 0.01 to 10000. Received: p={p!r}.")
+            raise ValueError(f"`p` must be from 0.01 to 10000. Received: p={shown(p)}.")
         self.negative: str = one_of("negative", negative, ("clip", "shift"))
 
     def build(self, input_shape: Sequence[int | None]) -> None:

@@ -4,6 +4,7 @@ import keras
 
 from tfdml._tensors import Tensor
 from tfdml.losses._base import MetricLoss
+from tfdml.messages import shown
 
 
 class AcrossReplicas(MetricLoss):
@@ -49,7 +50,7 @@ class AcrossReplicas(MetricLoss):
         if not isinstance(loss, MetricLoss):
             raise TypeError(
                 "`loss` must be a MetricLoss, as all losses of tfdml.losses are. "
-                f"Received: {loss!r}."
+                f"Received: {shown(loss)}."
             )
         super().__init__(reduction=loss.reduction, name=name, dtype=loss.dtype)
         self.loss = loss

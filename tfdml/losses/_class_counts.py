@@ -10,6 +10,7 @@ from tfdml._arrays import as_array
 from tfdml._batches import is_traced
 from tfdml._row_order import ranks
 from tfdml._tensors import Tensor
+from tfdml.messages import shown
 
 
 class ClassCounts:
@@ -52,7 +53,7 @@ class ClassCounts:
         if not len(numbers) or numbers.min() < 0 or not numbers.max():
             raise ValueError(
                 "`class_counts` must be at least 0, with images in some class. "
-                f"Received: {numbers.tolist()[:10]}."
+                f"Received: {shown(numbers.tolist())}."
             )
         self.labels = labels.astype("int64")
         self.numbers = numbers.astype("int64")

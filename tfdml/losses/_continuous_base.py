@@ -12,6 +12,7 @@ from tfdml._batches import is_traced
 from tfdml._marks import refuse_marks
 from tfdml._tensors import Tensor, same_labels
 from tfdml.losses._base import MetricLoss
+from tfdml.messages import shown
 from tfdml.ops import squared_label_distance
 
 
@@ -37,7 +38,7 @@ class ContinuousLoss(MetricLoss):
         if not callable(label_distance) and label_distance not in known:
             raise ValueError(
                 f"`label_distance` must be one of {known} or a function. "
-                f"Received: label_distance={label_distance!r}."
+                f"Received: label_distance={shown(label_distance)}."
             )
         self.label_distance = label_distance
 

@@ -8,6 +8,7 @@ from keras import ops
 
 from tfdml._tensors import Tensor
 from tfdml.losses._base import PairLoss
+from tfdml.messages import shown
 from tfdml.ops import masked_logsumexp
 
 
@@ -62,7 +63,7 @@ class PairWeightedLoss(PairLoss):
         if not callable(weight_function):
             raise TypeError(
                 "`weight_function` must be a function of scores, positives and "
-                f"negatives. Received: {weight_function!r}."
+                f"negatives. Received: {shown(weight_function)}."
             )
         self.weight_function = weight_function
         self.arguments: dict[str, Any] = dict(arguments or {})
@@ -85,7 +86,7 @@ def _registered(name: str) -> Callable[..., Tensor]:
         raise ValueError(
             "`weight_function` must be a function, or the name of one registered by "
             "`keras.saving.register_keras_serializable`, such as "
-            f"'tfdml>binlifted_weights'. Received: {name!r}."
+            f"'tfdml>binlifted_weights'. Received: {shown(name)}."
         )
     return function
 

@@ -11,6 +11,7 @@ from tfdml._control_flow import without_autograph
 from tfdml._tensors import Tensor
 from tfdml.losses._base import PairLoss
 from tfdml.losses._query_gallery import check_pairwise
+from tfdml.messages import shown
 from tfdml.ops import cosine_similarities, label_masks
 
 
@@ -118,4 +119,4 @@ def _gradient(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
             x = x.detach().requires_grad_()
             # Adding a zero connects a constant to x.
             return torch.autograd.grad(function(x) + 0 * x.sum(), x)[0]
-    raise RuntimeError(f"Keras cannot differentiate a function on {backend!r}.")
+    raise RuntimeError(f"Keras cannot differentiate a function on {shown(backend)}.")

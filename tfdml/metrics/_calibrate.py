@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml._arguments import whole
+from tfdml.messages import shown
 from tfdml.metrics._calibration import Calibration, Target
 from tfdml.metrics._intervals import wilson_interval
 from tfdml.metrics._task import RetrievalTask
@@ -102,7 +103,7 @@ def match_scores(
         rule = "`is_query`, `is_gallery` and `groups` must leave a query an item of"
         if task.class_count == 1:
             rule = "`labels` must hold two classes or more: no query has an item of"
-        raise ValueError(f"{rule} another class. Received: {task}.")
+        raise ValueError(f"{rule} another class. Received: {shown(task)}.")
     return MatchScores(
         queries=queries,
         similarity=scores[:, 0],
@@ -242,7 +243,7 @@ def check_target(
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not is_number or not (0 < value < 1 or (name == "precision" and value == 1)):
         rule = "above 0 and at most 1" if name == "precision" else "above 0 and below 1"
-        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}.")
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={shown(value)}.")
     return name, float(value)
 
 

@@ -7,6 +7,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self, get_args
 
+from tfdml.messages import cut, shortened, shown
+
 Target = Literal["precision", "false_positive_rate"]
 
 _RATES = ("target_value", "precision", "recall", "false_positive_rate", "low", "high")
@@ -86,7 +88,7 @@ class Calibration:
     def _refuse(self, name: str, rule: str) -> NoReturn:
         raise ValueError(
             f"`{name}` of a calibration must be {rule}. "
-            f"Received: {getattr(self, name)!r}."
+            f"Received: {shown(getattr(self, name))}."
         )
 
     def is_match(self, similarity: float) -> bool:
@@ -113,7 +115,7 @@ class Calibration:
         if not isinstance(values, dict):
             raise ValueError(
                 "A calibration must be an object of names and values. "
-                f"Received: {values!r}."
+                f"Received: {shown(values)}."
             )
         names = {field.name for field in fields(cls)}
         for words, unfit in (
@@ -121,7 +123,7 @@ class Calibration:
             ("must not have the value", values.keys() - names),
         ):
             if unfit:
-                raise ValueError(f"A calibration {words} `{min(unfit)}`.")
+                raise ValueError(f"A calibration {words} `{cut(min(unfit))}`.")
         return cls(**values)
 
     @classmethod
@@ -142,8 +144,8 @@ class Calibration:
             return cls.from_json(json.loads(Path(file).read_text("utf-8")))
         except ValueError as error:  # bad JSON and undecodable bytes too
             raise ValueError(
-                f"{file} holds no calibration: {error} Make it again with "
-                "`python -m training calibrate`."
+                f"{cut(file)} holds no calibration: {shortened(error)}. Make it again "
+                "with `python -m training calibrate`."
             ) from error
 
     def __str__(self) -> str:

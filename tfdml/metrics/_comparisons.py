@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tfdml._arguments import whole
 from tfdml._labels import as_labels, as_role, numbered
+from tfdml.messages import shown
 
 
 class Comparisons:
@@ -178,7 +179,7 @@ class Comparisons:
         if max(numbers) > allowed:
             raise ValueError(
                 f"`ks` must be from 1 to {allowed}, the number of items in the gallery "
-                f"less the query. Received: {numbers}."
+                f"less the query. Received: {shown(numbers)}."
             )
         return numbers
 
@@ -214,7 +215,9 @@ def checked_ks(ks: Sequence[int]) -> list[int]:
         ValueError: There is none, or one is not a whole number of at least 1.
     """
     if isinstance(ks, str) or not np.iterable(ks):
-        raise ValueError(f"`ks` must be a sequence of whole numbers. Received: {ks!r}.")
+        raise ValueError(
+            f"`ks` must be a sequence of whole numbers. Received: {shown(ks)}."
+        )
     numbers = [whole("ks", k) for k in ks]
     if not numbers:
         raise ValueError("`ks` must hold at least one number. Received: none.")

@@ -5,6 +5,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tfdml._arguments import whole
 from tfdml._arrays import as_array
+from tfdml.messages import shown
 
 
 def hubness(neighbors: ArrayLike, gallery: int) -> dict[str, float]:
@@ -86,7 +87,7 @@ def k_occurrences(neighbors: ArrayLike, gallery: int) -> NDArray[np.int64]:
         row = int(np.argmax(twice))
         raise ValueError(
             "`neighbors` must not hold an item twice in a row. "
-            f"Received: {found[row].tolist()} in row {row}."
+            f"Received: {shown(found[row].tolist())} in row {row}."
         )
     return np.bincount(found.ravel().astype("int64"), minlength=gallery)
 

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tfdml._arrays import as_array
 from tfdml._exact_search import Metric, PreparedGallery, leave_out, nearest_in
+from tfdml.messages import shown
 from tfdml.metrics._comparisons import checked_ks
 from tfdml.metrics._results import QueryResults
 from tfdml.metrics._task import RetrievalTask
@@ -151,7 +152,8 @@ def _checked_task(
     if groups is not None or embeddings.labels is not None or embeddings.has_roles:
         raise ValueError(
             "`embeddings` must be a task without classes and roles, and hold the "
-            f"`groups` itself. Received: a task of {embeddings}, groups={groups!r}."
+            f"`groups` itself. Received: a task of {shown(embeddings)}, "
+            f"groups={shown(groups)}."
         )
     return embeddings
 
@@ -168,7 +170,7 @@ def _finite_labels(labels: Any, count: int) -> NDArray[Any]:
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         row = int(np.argwhere(~np.isfinite(labels))[0][0])
         raise ValueError(
-            f"`labels` must be finite. Received: {labels[row]} in row {row}."
+            f"`labels` must be finite. Received: {shown(labels[row])} in row {row}."
         )
     return labels
 
@@ -188,7 +190,7 @@ def _checked_ks(ks: Sequence[int], task: RetrievalTask) -> list[int]:
     if max(numbers) > allowed:
         raise ValueError(
             f"`ks` must be from 1 to {allowed}, the items that every query is compared "
-            f"with. Received: {numbers}."
+            f"with. Received: {shown(numbers)}."
         )
     return numbers
 
@@ -223,8 +225,8 @@ def _distances(
     shape = (len(labels), len(others))
     if apart.shape != shape:
         raise ValueError(
-            f"`label_distance` must return the shape {list(shape)} for {shape[0]} and "
-            f"{shape[1]} labels. Received: {apart.shape}."
+            f"`label_distance` must return the shape {shown(list(shape))} for "
+            f"{shape[0]} and {shape[1]} labels. Received: {apart.shape}."
         )
     is_distance = (apart >= 0) & (apart < np.inf)
     if not is_distance.all():

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from tfdml._arrays import as_array
 from tfdml._embeddings import row_norms
 from tfdml._exact_search import leave_out
+from tfdml.messages import shown
 from tfdml.metrics._task import RetrievalTask
 
 STEP = 2.0**-20
@@ -147,7 +148,9 @@ def _unit_rows(task: RetrievalTask) -> NDArray[np.float64]:
 def _checked_thresholds(thresholds: ArrayLike) -> NDArray[np.float64]:
     array = as_array("thresholds", thresholds)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iuf"):
-        raise ValueError(f"`thresholds` must be numbers [T]. Received: {thresholds!r}.")
+        raise ValueError(
+            f"`thresholds` must be numbers [T]. Received: {shown(thresholds)}."
+        )
     unknown = np.flatnonzero(np.isnan(array))
     if unknown.size:
         raise ValueError(

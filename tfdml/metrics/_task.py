@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tfdml._embeddings import DIVERGED, as_embeddings
 from tfdml._exact_search import Metric, PreparedGallery, nearest_in
+from tfdml.messages import shown
 from tfdml.metrics._comparisons import Comparisons
 
 
@@ -112,7 +113,7 @@ class RetrievalTask(Comparisons):
             if value is not None:
                 raise ValueError(
                     f"`{name}` must not be given beside a `RetrievalTask`, which holds "
-                    f"it. Received: {name}={value!r}."
+                    f"it. Received: {name}={shown(value)}."
                 )
         return embeddings
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml._arrays import as_array
+from tfdml.messages import shown
 from tfdml.metrics._intervals import ratio_interval
 from tfdml.metrics._pair_counts import STEP, PairCounts, accepted_by_class, pair_counts
 from tfdml.metrics._task import RetrievalTask
@@ -265,7 +266,7 @@ def _checked_rates(false_accept_rates: Sequence[float]) -> list[float]:
     if rates.ndim != 1 or (rates.size and rates.dtype.kind not in "iuf"):
         raise ValueError(
             "`false_accept_rates` must be numbers in a sequence. "
-            f"Received: {false_accept_rates!r}."
+            f"Received: {shown(false_accept_rates)}."
         )
     return [float(rate) for rate in rates]
 

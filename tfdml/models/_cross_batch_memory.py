@@ -10,6 +10,7 @@ from tfdml._arguments import whole
 from tfdml._batches import checked_batch, gallery_masks
 from tfdml._tensors import Tensor
 from tfdml.losses import MetricLoss, PairLoss, check_pairwise
+from tfdml.messages import shown
 
 
 @keras.saving.register_keras_serializable(package="tfdml")
@@ -209,7 +210,7 @@ def _dimension(embedder: keras.Model) -> int:
     if not isinstance(shape, tuple) or len(shape) != 2 or shape[1] is None:
         raise ValueError(
             "`embedder` must be a built model with one output [batch, dimension] of "
-            f"known dimension. Received: {embedder!r} of output shape {shape}."
+            f"known dimension. Received: {shown(embedder)} of output shape {shape}."
         )
     return int(shape[1])
 

@@ -1,5 +1,6 @@
 """Build and load embedders, which map an image to a unit vector."""
 
+import difflib
 import inspect
 import zipfile
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from keras import layers
 
 from tfdml._arguments import fraction, one_of, whole
 from tfdml.layers import ColorTransform, GeMPooling, L2Normalization
+from tfdml.messages import cut, shortened, shown
 
 
 def _average_and_max(name: str) -> Callable[[keras.KerasTensor], keras.KerasTensor]:
@@ -19,6 +21,7 @@ def _average_and_max(name: str) -> Callable[[keras.KerasTensor], keras.KerasTens
     return lambda x: layers.Add(name=name)([average(x), largest(x)])
 
 
+_USUAL = ("EfficientNetV2B0", "MobileNetV3Small", "ResNet50")
 _POOL = {
     "average": layers.GlobalAveragePooling2D,
     "max": layers.GlobalMaxPooling2D,
@@ -85,7 +88,7 @@ def build_embedder(
         if weights is not None:
             raise ValueError(
                 "`weights` must be None with backbone='residual', which has no "
-                f"published weights. Received: weights={weights!r}."
+                f"published weights. Received: weights={shown(weights)}."
             )
         x = layers.Rescaling(1 / 127.5, offset=-1.0, name="preprocessing")(images)
         x = _residual_network(x, widths, blocks, stem_stride)
@@ -133,21 +136,22 @@ def load_embedder(path: str | PathLike[str]) -> keras.Model:
             return model
     raise ValueError(
         "`path` must hold an embedder, from (None, size, size, 3) to (None, "
-        f"dimension). Received: {str(path)!r}, from {shapes[0]} to {shapes[1]}."
+        f"dimension). Received: {shown(str(path))}, from {shown(shapes[0])} to "
+        f"{shown(shapes[1])}."
     )
 
 
 def _no_embedder(file: Path, reason: str) -> ValueError:
     return ValueError(
         "`path` must be a `.keras` file that `embedder.save` wrote. "
-        f"Received: {str(file)!r}, {reason}."
+        f"Received: {shown(str(file))}, {reason}."
     )
 
 
 def _gist(error: Exception) -> str:
     """Return the first sentence of the innermost error: Keras prints pages."""
     message = str(error).rpartition("Exception encountered: ")[2]
-    return " ".join(message.split()).split(". ")[0].removesuffix(".")
+    return cut(" ".join(message.split()).split(". ")[0].removesuffix("."), 200)
 
 
 def _residual_network(
@@ -202,9 +206,11 @@ def _application(
 ) -> tuple[keras.Layer, keras.Model]:
     known = sorted(n for n in vars(keras.applications) if n[:1].isupper())
     if name not in known:
+        near = difflib.get_close_matches(str(name)[:100], known, cutoff=0.5)
         raise ValueError(
-            "`backbone` must be 'residual' or a network of keras.applications: "
-            f"{', '.join(known)}. Received: {name!r}."
+            "`backbone` must be 'residual' or one of the networks of "
+            f"keras.applications, such as {', '.join(near or _USUAL)}. "
+            f"Received: {shown(name)}."
         )
     build = getattr(keras.applications, name)
     try:
@@ -213,9 +219,9 @@ def _application(
         raise
     except Exception as error:  # Keras raises this type when a download fails
         raise ValueError(
-            f"`weights` of {name} cannot be downloaded: {error}. Without internet give "
-            "the path of a .weights.h5 file, or leave `weights` out for random ones. "
-            f"Received: weights={weights!r}."
+            f"`weights` of {name} cannot be downloaded: {shortened(error)}. Without "
+            "internet give the path of a .weights.h5 file, or leave `weights` out for "
+            f"random ones. Received: weights={shown(weights)}."
         ) from error
     # Each `preprocess_input`, in the module of its network, is an affine map of colors,
     # determined by its values at black and at the three pure colors.

@@ -5,6 +5,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tfdml._arrays import as_array
 from tfdml._embeddings import as_embeddings
+from tfdml.messages import shown
 
 
 def check_k(k: int, allowed: int) -> None:
@@ -15,7 +16,7 @@ def check_k(k: int, allowed: int) -> None:
         ValueError: `k` is out of range.
     """
     if isinstance(k, bool) or not isinstance(k, int | np.integer):
-        raise TypeError(f"`k` must be an integer. Received: k={k!r}.")
+        raise TypeError(f"`k` must be an integer. Received: k={shown(k)}.")
     if not 1 <= k <= allowed:
         raise ValueError(
             f"`k` must be from 1 to {allowed}, the gallery rows that a query may "

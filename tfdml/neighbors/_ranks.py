@@ -16,6 +16,7 @@ from tfdml._exact_search import (
     check_ties,
     ranks_in,
 )
+from tfdml.messages import shown
 from tfdml.neighbors._checks import check_exclude, checked_queries
 
 
@@ -108,11 +109,11 @@ def _checked_positives(
     if len(ordered) < len(array) or ordered[0] < 0 or ordered[-1] >= gallery:
         raise ValueError(
             f"`positives` must be different gallery rows, from 0 to {gallery - 1}. "
-            f"Received: {array.tolist()} for query {query}."
+            f"Received: {shown(array.tolist())} for query {query}."
         )
     if np.isin(ordered, exclude).any():
         raise ValueError(
             "`positives` must not hold a row that `exclude` leaves out. Received: "
-            f"{array.tolist()} for query {query}."
+            f"{shown(array.tolist())} for query {query}."
         )
     return ordered.astype(np.int64)

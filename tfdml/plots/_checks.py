@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from tfdml.messages import shown
+
 
 def runs_of(argument: str, runs: Mapping[str, Any]) -> Mapping[str, Any]:
     """Check that a mapping by name of run holds at least one, and return it."""
@@ -15,7 +17,9 @@ def runs_of(argument: str, runs: Mapping[str, Any]) -> Mapping[str, Any]:
             f"Received: {type(runs).__name__}."
         )
     if not runs:
-        raise ValueError(f"`{argument}` must hold at least one run. Received: {runs}.")
+        raise ValueError(
+            f"`{argument}` must hold at least one run. Received: {shown(runs)}."
+        )
     return runs
 
 

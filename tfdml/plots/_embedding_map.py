@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from tfdml._arguments import above_zero, whole
 from tfdml._embeddings import as_embeddings, unit_or_zero
 from tfdml.figure_style import COLORS, legend_below, new_figure
+from tfdml.messages import shown
 
 _CELL = 0.28  # inches, the least side of an image: 34 pixels
 _WIDEST = 1.2  # inches, so that a lone image does not fill the page
@@ -147,7 +148,8 @@ def thin_out(
     if not np.isfinite(points).all():
         row = int(np.argwhere(~np.isfinite(points))[0][0])
         raise ValueError(
-            f"`places` must be finite. Received: {points[row]} in row {row}."
+            f"`places` must be finite. Received: {shown(points[row].tolist())} in row "
+            f"{row}."
         )
     points = points - points.min(axis=0)
     side = points.max() / across

@@ -10,6 +10,7 @@ from tfdml._fonts import drawable
 from tfdml._tensors import Tensor
 from tfdml.figure_style import COLORS, light_grid
 from tfdml.losses import PairLoss, weighted_pairs
+from tfdml.messages import shown
 
 _STYLES = ({"color": COLORS[0], "marker": "o"}, {"color": COLORS[1], "marker": "x"})
 
@@ -51,7 +52,9 @@ def plot_pair_weights(
         ValueError: There is no loss, or the losses refuse the batch.
     """
     if not losses:
-        raise ValueError(f"`losses` must hold at least one loss. Received: {losses}.")
+        raise ValueError(
+            f"`losses` must hold at least one loss. Received: {shown(losses)}."
+        )
     panels = []
     for loss in losses:
         pairs = weighted_pairs(loss, labels, embeddings)

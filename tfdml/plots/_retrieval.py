@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from tfdml._arguments import whole
 from tfdml.figure_style import draw_runs, legend_below, new_figure, plain_axes
+from tfdml.messages import shown
 from tfdml.plots._checks import numbers, runs_of
 
 _WIDTH, _HEIGHT = 7.0, 4.3
@@ -55,7 +56,9 @@ def plot_recall_at_k(first_ranks: Mapping[str, ArrayLike], *, most: int = 1000) 
         argument = f"first_ranks[{name!r}]"
         ranks[name] = np.sort(numbers(argument, values, low=1))
         if (ranks[name] % 1).any():
-            raise ValueError(f"`{argument}` must be integers. Received: {values}.")
+            raise ValueError(
+                f"`{argument}` must be integers. Received: {shown(values)}."
+            )
     last = min(most, max(10, *(int(row[-1]) for row in ranks.values())))
     ks = np.unique(np.geomspace(1, last, _POINTS).round())
     curves = {
@@ -195,7 +198,7 @@ def _pairs_of(
     for run, pair in runs_of(argument, curves).items():
         if len(pair) != 2:
             raise ValueError(
-                f"`{argument}[{run!r}]` must be a pair: {' and '.join(names)}. "
+                f"`{argument}[{shown(run)}]` must be a pair: {' and '.join(names)}. "
                 f"Received: {len(pair)} values."
             )
         x, y = (
@@ -204,14 +207,14 @@ def _pairs_of(
         )
         if len(x) != len(y):
             raise ValueError(
-                f"`{argument}[{run!r}]` must be as many {names[0]} as {names[1]}. "
+                f"`{argument}[{shown(run)}]` must be as many {names[0]} as {names[1]}. "
                 f"Received: {len(x)} and {len(y)}."
             )
         for name, row in zip(names, (x, y) if both_rise else (x,), strict=False):
             if (np.diff(row) < 0).any():
                 place = int(np.argmax(np.diff(row) < 0))
                 raise ValueError(
-                    f"`{argument}[{run!r}]`: {name} must not fall. Received: "
+                    f"`{argument}[{shown(run)}]`: {name} must not fall. Received: "
                     f"{row[place]} and then {row[place + 1]}."
                 )
         checked[run] = x, y

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from tfdml._fonts import set_text
 from tfdml.figure_style import draw_runs, legend_below, new_figure, plain_axes
+from tfdml.messages import shown
 from tfdml.plots._checks import numbers, runs_of
 
 _LOG_SPAN = 100
@@ -61,8 +62,8 @@ def plot_training(
     for run, history in runs_of("histories", histories).items():
         if metric not in history:
             raise ValueError(
-                f"`metric` must be in every history; that of {run!r} has "
-                f"{', '.join(history) or 'none'}. Received: metric={metric!r}."
+                f"`metric` must be in every history; that of {shown(run)} has "
+                f"{shown(list(history))}. Received: metric={shown(metric)}."
             )
         values[run] = history[metric]
     curves = _curves("histories", values, "x", x)
@@ -144,8 +145,8 @@ def _curves(
     runs_of(y_argument, values)
     if set(runs_of(x_argument, x)) != set(values):
         raise ValueError(
-            f"`{x_argument}` must have the runs of `{y_argument}`: {list(values)}. "
-            f"Received: {list(x)}."
+            f"`{x_argument}` must have the runs of `{y_argument}`: "
+            f"{shown(list(values))}. Received: {shown(list(x))}."
         )
     curves = {}
     for run, row in values.items():
@@ -153,12 +154,13 @@ def _curves(
         places = numbers(f"{x_argument}[{run!r}]", x[run], low=0)
         if len(places) != len(y):
             raise ValueError(
-                f"`{x_argument}[{run!r}]` must be as long as `{y_argument}[{run!r}]`: "
-                f"{len(y)}. Received: {len(places)}."
+                f"`{x_argument}[{shown(run)}]` must be as long as "
+                f"`{y_argument}[{shown(run)}]`: {len(y)}. Received: {len(places)}."
             )
         if (np.diff(places) < 0).any():
             raise ValueError(
-                f"`{x_argument}[{run!r}]` must not fall. Received: {places.tolist()}."
+                f"`{x_argument}[{shown(run)}]` must not fall. Received: "
+                f"{shown(places.tolist())}."
             )
         curves[run] = places, y
     return curves

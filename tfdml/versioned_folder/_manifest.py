@@ -3,10 +3,11 @@
 import hashlib
 import json
 import re
-import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from tfdml.messages import cut, shortened, shown
 
 MANIFEST = "manifest.json"
 NEW_MANIFEST = "manifest.json.new"
@@ -31,8 +32,8 @@ def check_class(manifest: Mapping[str, Any], folder: Path, name: str) -> None:
     """
     if manifest["class"] != name:
         raise IndexFileError(
-            f"`folder` must hold a {name}. Received: {folder}, which holds a "
-            f"{manifest['class']}. Use `load_index`."
+            f"`folder` must hold a {name}. Received: {cut(folder)}, which holds a "
+            f"{cut(manifest['class'])}. Use `load_index`."
         )
 
 
@@ -45,14 +46,15 @@ def check_notes(notes: object) -> None:
     """
     if not isinstance(notes, dict):
         raise TypeError(
-            "`notes` must be a dictionary of JSON values. "
-            f"Received: {reprlib.repr(notes)}."
+            f"`notes` must be a dictionary of JSON values. Received: {shown(notes)}."
         )
     try:
         _encoded(notes)
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"`notes` must hold JSON values. Received: {error}.") from error
+        raise kind(
+            f"`notes` must hold JSON values. Received: {shortened(error)}."
+        ) from error
     except RecursionError:
         raise ValueError("`notes` must not be nested so deeply.") from None
 
@@ -86,30 +88,35 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        raise IndexFileError(f"`folder` holds no index: {path} is missing.") from None
+        raise IndexFileError(
+            f"`folder` holds no index: {cut(path)} is missing."
+        ) from None
     except (ValueError, RecursionError) as error:
-        raise IndexFileError(f"{path} is damaged: it is not JSON.") from error
+        raise IndexFileError(f"{cut(path)} is damaged: it is not JSON.") from error
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
         raise IndexFileError(
-            f"`folder` holds no index: {path} describes another thing."
+            f"`folder` holds no index: {cut(path)} describes another thing."
         )
     version = manifest.get("format_version")
     if version != _VERSION:
         raise IndexFileError(
-            f"{path} has the format version {version!r}; this tfdml reads version "
-            f"{_VERSION}. Build the index again, or use the tfdml that wrote it."
+            f"{cut(path)} has the format version {shown(version)}; this tfdml reads "
+            f"version {_VERSION}. Build the index again, or use the tfdml that wrote "
+            "it."
         )
     try:
         is_whole = manifest.pop("sha256", None) == _digest(manifest)
     except ValueError:  # NaN, which is not JSON
         is_whole = False
     if not is_whole:
-        raise IndexFileError(f"{path} is damaged: it does not match its own SHA-256.")
+        raise IndexFileError(
+            f"{cut(path)} is damaged: it does not match its own SHA-256."
+        )
     data, files = manifest.get("data"), manifest.get("files")
     if not isinstance(data, str) or not isinstance(files, dict):
-        raise IndexFileError(f"{path} is damaged: it names no files.")
+        raise IndexFileError(f"{cut(path)} is damaged: it names no files.")
     if not DATA.fullmatch(data) or not all(map(_FILE.fullmatch, files)):
-        raise IndexFileError(f"{path} names files that an index does not have.")
+        raise IndexFileError(f"{cut(path)} names files that an index does not have.")
     return manifest
 
 
@@ -131,12 +138,13 @@ def check_file(path: Path, measured: dict[str, Any]) -> None:
     try:
         found = measure(path)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        raise IndexFileError(f"The index is damaged: {path} is missing.") from None
+        raise IndexFileError(f"The index is damaged: {cut(path)} is missing.") from None
     for rule in ("bytes", "sha256"):
         if found[rule] != measured.get(rule):
             raise IndexFileError(
-                f"The index is damaged: {path} must have {rule} {measured.get(rule)}. "
-                f"Received: {found[rule]}. Copy or build it again."
+                f"The index is damaged: {cut(path)} must have {rule} "
+                f"{shown(measured.get(rule))}. Received: {shown(found[rule])}. Copy or "
+                "build it again."
             )
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tfdml.files import Lock, locked, make_folder, naming, sync
+from tfdml.messages import cut, shortened
 from tfdml.versioned_folder._manifest import (
     DATA,
     MANIFEST,
@@ -61,8 +62,8 @@ def lock_log(path: Path) -> Lock:
         return Lock(path)
     except BlockingIOError:
         raise LockedError(
-            f"{path.parent} is being changed by another process, or by another index "
-            "of this one. Only one may write at a time; close that one first."
+            f"{cut(path.parent)} is being changed by another process, or by another "
+            "index of this one. Only one may write at a time; close that one first."
         ) from None
 
 
@@ -77,7 +78,7 @@ def check_destination(folder: str | os.PathLike[str]) -> None:
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
-        raise IndexFileError(f"`folder` must be a folder. Received: {folder}.")
+        raise IndexFileError(f"`folder` must be a folder. Received: {cut(folder)}.")
     if folder.exists():
         _refuse_foreign(folder)
 
@@ -204,8 +205,8 @@ def read_version(
             if isinstance(error, IndexFileError) or not isinstance(error, _UNFIT):
                 raise
             raise IndexFileError(
-                f"The index is damaged: the files in {folder} do not match each other "
-                f"({type(error).__name__}: {error}). Build it again."
+                f"The index is damaged: the files in {cut(folder)} do not match each "
+                f"other ({type(error).__name__}: {shortened(error)}). Build it again."
             ) from error
 
 
@@ -222,7 +223,7 @@ def _refuse_foreign(folder: Path) -> None:
         )
     if not known:
         raise IndexFileError(
-            f"`folder` must be empty or hold an index. Received: {folder}, which "
+            f"`folder` must be empty or hold an index. Received: {cut(folder)}, which "
             "holds other files. Save to another folder, or remove it."
         )
 

@@ -182,7 +182,10 @@ def test_failed_download_is_reported_with_the_remedy(monkeypatch):
             "`embedding_dimension` must be a whole number of at least 1",
         ),
         ({"pooling": "mean"}, "`pooling` must be one of .* Received: pooling='mean'"),
-        ({"backbone": "MobileNot"}, "keras.applications: .*MobileNet.*'MobileNot'"),
+        (
+            {"backbone": "MobileNot"},
+            "such as MobileNet, .*'MobileNot'",
+        ),
         ({"weights": "imagenet"}, "`weights` must be None with backbone='residual'"),
         ({"widths": ()}, "`widths` must have at least one stage"),
         ({"blocks": 0}, "`blocks` must be a whole number of at least 1"),

@@ -303,7 +303,7 @@ VALUES, X = training(runs=1)
         ),
         (
             lambda: plot_training({"a": {"loss": [1]}}, X, metric="m", x_label="x"),
-            "`metric` must be in every history; that of 'a' has loss.*metric='m'",
+            "`metric` must be in every history; that of 'a' has .'loss'.*metric='m'",
         ),
         (
             lambda: plot_convergence(VALUES, X, {"top-k": [1]}, metric="m"),

@@ -17,6 +17,7 @@ from tfdml.index.rows import (
     kind_of,
 )
 from tfdml.index.storage import Change, LogError
+from tfdml.messages import shown
 
 Attributes = Mapping[str, Sequence[Any]] | None
 
@@ -44,7 +45,7 @@ def addition(
     if there.any():
         raise ValueError(
             "`ids` must not be in the index already. "
-            f"Received: {checked[there][0].item()!r}. Use `update`."
+            f"Received: {shown(checked[there][0].item())}. Use `update`."
         )
     return Change(checked[:0], checked, embeddings, new)
 
@@ -103,7 +104,7 @@ def rows_there(table: Table, ids: NDArray[Any]) -> NDArray[np.int64]:
     rows = table.rows_of(ids)
     if (rows < 0).any():
         raise KeyError(
-            f"`ids` must be in the index. Received: {ids[rows < 0][0].item()!r}."
+            f"`ids` must be in the index. Received: {shown(ids[rows < 0][0].item())}."
         )
     return rows
 

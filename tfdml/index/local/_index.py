@@ -40,6 +40,7 @@ from tfdml.index.rows import (
     check_widths,
 )
 from tfdml.index.storage import Change, describe_table, read_table, write_table
+from tfdml.messages import shown
 from tfdml.versioned_folder import (
     IndexFileError,
     check_class,
@@ -348,8 +349,8 @@ class LocalIndex(Index):
         if model_fingerprint not in (None, built_from):
             raise IndexFileError(
                 "`model_fingerprint` must be that of the model which the index was "
-                f"built from, {built_from!r}. Received: {model_fingerprint!r}. "
-                "Build the index again with the new model."
+                f"built from, {shown(built_from)}. Received: "
+                f"{shown(model_fingerprint)}. Build the index again with the new model."
             )
         table = read_table(manifest, data, cls._read)
         index = cls(table, manifest["dimension"], manifest["metric"], built_from, embed)

@@ -13,6 +13,7 @@ from tfdml.index.storage import (
     read_log,
     start_of,
 )
+from tfdml.messages import cut
 from tfdml.versioned_folder import IndexFileError, log_of, saved_data, write_version
 
 Apply = Callable[[Change], None]
@@ -77,7 +78,7 @@ class SavedFolder:
             replay(self._changes_since(self._data))
         except FileNotFoundError as error:
             raise IndexFileError(
-                f"The index is damaged: {log_of(self._data)} is missing."
+                f"The index is damaged: {cut(log_of(self._data))} is missing."
             ) from error
         except LogError as error:
             raise IndexFileError(f"The index is damaged: {error}") from error
@@ -109,8 +110,8 @@ class SavedFolder:
             self._data, self._end = self._unsure
         if there.name != self._data.name:
             raise IndexFileError(
-                f"The index in {self.folder} was replaced by another process, or by "
-                "another index of this one, since it was loaded or saved. Load it "
+                f"The index in {cut(self.folder)} was replaced by another process, or "
+                "by another index of this one, since it was loaded or saved. Load it "
                 "again, or save to another folder."
             )
         self.lock(replay)
@@ -158,8 +159,8 @@ class SavedFolder:
 
     def _gone(self, remedy: str) -> IndexFileError:
         return IndexFileError(
-            f"The index in {self.folder} was replaced, moved or removed since it was "
-            f"loaded or saved. {remedy}"
+            f"The index in {cut(self.folder)} was replaced, moved or removed since it "
+            f"was loaded or saved. {remedy}"
         )
 
     def make(self, change: Change, apply: Apply, made: Callable[[], bool]) -> None:

@@ -9,6 +9,7 @@ from tfdml.index._interface import Metric
 from tfdml.index.milvus._connection import is_lite
 from tfdml.index.milvus._filters import ATTRIBUTES, ID, key_of, name_of
 from tfdml.index.rows import LONGEST_ID
+from tfdml.messages import cut, shown
 from tfdml.versioned_folder import IndexFileError
 
 EMBEDDING = "embedding"
@@ -128,8 +129,8 @@ def read_facts(client: Any, collection: str, place: str, timeout: float) -> Fact
     """
     if not client.has_collection(collection, timeout=timeout):
         raise IndexFileError(
-            f"`collection` must be in Milvus at {place}. Received: {collection!r}. "
-            "Use `build` to make it."
+            f"`collection` must be in Milvus at {cut(place)}. Received: "
+            f"{shown(collection)}. Use `build` to make it."
         )
     properties = _properties(client, collection, timeout)
     try:
@@ -138,25 +139,27 @@ def read_facts(client: Any, collection: str, place: str, timeout: float) -> Fact
     except (KeyError, ValueError, AttributeError):
         raise IndexFileError(
             "`collection` must be one that `MilvusIndex.build` has made. "
-            f"Received: {collection!r}, which lacks the property {_FACTS!r}."
+            f"Received: {shown(collection)}, which lacks the property {shown(_FACTS)}."
         ) from None
     if version != _FORMAT:
         raise IndexFileError(
-            f"`collection` must have the format {_FORMAT}. Received: {collection!r}, "
-            f"of the format {version!r}. Use the tfdml that built it."
+            f"`collection` must have the format {_FORMAT}. Received: "
+            f"{shown(collection)}, of the format {shown(version)}. Use the tfdml that "
+            "built it."
         )
     if properties.get(_STATE) != "ready":
         raise IndexFileError(
-            f"`collection` must be complete. Received: {collection!r}, whose `build` "
-            "is still running, or was killed: then drop it and build again."
+            f"`collection` must be complete. Received: {shown(collection)}, whose "
+            "`build` is still running, or was killed: then drop it and build again."
         )
     facts = Facts(**noted)
     index = client.describe_index(collection, EMBEDDING, timeout=timeout) or {}
     found = index.get("metric_type")
     if found != METRICS[facts.metric]:
         raise IndexFileError(
-            f"`collection` must have an index of the metric it was built with, "
-            f"{METRICS[facts.metric]}. Received: {collection!r}, of {found!r}."
+            "`collection` must have an index of the metric it was built with, "
+            f"{METRICS[facts.metric]}. Received: {shown(collection)}, of "
+            f"{shown(found)}."
         )
     return facts
 

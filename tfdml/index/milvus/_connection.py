@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from tfdml.messages import cut, shortened, shown
 from tfdml.versioned_folder import IndexFileError, LockedError
 
 _TOKEN = "MILVUS_TOKEN"  # noqa: S105
@@ -26,7 +27,7 @@ def check_collection(collection: str) -> None:
     if not isinstance(collection, str) or not _COLLECTION.fullmatch(collection):
         raise ValueError(
             "`collection` must be a word of up to 255 letters, digits and underscores "
-            f"that does not start with a digit. Received: {collection!r}."
+            f"that does not start with a digit. Received: {shown(collection)}."
         )
 
 
@@ -40,9 +41,9 @@ def check_is_there(uri: str) -> None:
     if is_path and not Path(uri).exists():
         raise IndexFileError(
             "`uri` must be where milvus-lite keeps the collection. Received: "
-            f"{place_of(uri)}, which does not exist. If it was moved, open its new "
-            "path with `MilvusIndex.connect`, and `save` to the folder of the index "
-            "again. `build` makes a new one."
+            f"{cut(place_of(uri))}, which does not exist. If it was moved, open its "
+            "new path with `MilvusIndex.connect`, and `save` to the folder of the "
+            "index again. `build` makes a new one."
         )
 
 
@@ -88,12 +89,13 @@ def connect(uri: str, token: str | None, database: str, timeout: float) -> Any:
     except pymilvus.MilvusException as error:
         if _is_path(uri):
             raise LockedError(
-                f"milvus-lite cannot open {place}. Another process may have it open, "
-                "and it serves one at a time: close that one, or run a Milvus server "
-                "for several."
+                f"milvus-lite cannot open {cut(place)}. Another process may have it "
+                "open, and it serves one at a time: close that one, or run a Milvus "
+                "server for several."
             ) from error
         raise ConnectionError(
-            f"Milvus at {place} does not answer, or refuses the token: {error}"
+            f"Milvus at {cut(place)} does not answer, or refuses the token: "
+            f"{shortened(error)}."
         ) from error
 
 
@@ -122,15 +124,15 @@ def _is_path(uri: str) -> bool:
 
 def _check_uri(uri: str) -> None:
     if not isinstance(uri, str) or not uri:
-        raise ValueError(f"`uri` must be an address or a path. Received: {uri!r}.")
+        raise ValueError(f"`uri` must be an address or a path. Received: {shown(uri)}.")
     if not _is_path(uri):
         return
     if not uri.endswith(".db"):
         raise ValueError(
             '`uri` must be an address, such as "http://host:19530", or a path for '
-            f'milvus-lite that ends with ".db". Received: {uri!r}.'
+            f'milvus-lite that ends with ".db". Received: {shown(uri)}.'
         )
     if not Path(uri).absolute().parent.is_dir():
         raise ValueError(
-            f"`uri` must be a path in an existing folder. Received: {uri!r}."
+            f"`uri` must be a path in an existing folder. Received: {shown(uri)}."
         )

@@ -22,6 +22,7 @@ from tfdml.index.milvus._rows import (
 from tfdml.index.milvus._search import nearest
 from tfdml.index.milvus._store import Store
 from tfdml.index.rows import Checked, Ids, Scalar, check_attributes, check_exclude
+from tfdml.messages import shown
 
 Attributes = Mapping[str, Sequence[Any]] | None
 
@@ -61,7 +62,7 @@ class Content:
             if there:
                 raise ValueError(
                     "`ids` must not be in the index already. "
-                    f"Received: {next(iter(there))!r}. Use `update`."
+                    f"Received: {shown(next(iter(there)))}. Use `update`."
                 )
             self._declare(new)
             self.store.add(rows)
@@ -173,4 +174,4 @@ class Content:
 def _check_there(ids: NDArray[Any], rows: Mapping[str | int, Any]) -> None:
     for name in ids.tolist():
         if name not in rows:
-            raise KeyError(f"`ids` must be in the index. Received: {name!r}.")
+            raise KeyError(f"`ids` must be in the index. Received: {shown(name)}.")

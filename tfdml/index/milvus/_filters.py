@@ -21,6 +21,7 @@ import numpy as np
 
 from tfdml.index._filters import Not, Range, Where, check_where
 from tfdml.index.rows import TYPES
+from tfdml.messages import shown
 
 ID = "id"
 ATTRIBUTES = "attributes"
@@ -187,6 +188,7 @@ def _literal(value: Any) -> str:
         value.encode()
     except UnicodeEncodeError:  # in a filter: ids have been checked
         raise ValueError(
-            f"`where` must hold valid Unicode, as Milvus requires. Received: {value!r}."
+            "`where` must hold valid Unicode, as Milvus requires. Received: "
+            f"{shown(value)}."
         ) from None
     return f'"{value.translate(_ESCAPES)}"'

@@ -24,6 +24,7 @@ from tfdml.index.milvus._connection import (
 )
 from tfdml.index.milvus._rows import Rows
 from tfdml.index.milvus._store import Store
+from tfdml.messages import cut, shown
 from tfdml.versioned_folder import IndexFileError
 
 Address = tuple[str, str | None, str]
@@ -66,7 +67,7 @@ def settings(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         pass
     raise ValueError(
         f"`{name}` must be a dictionary of Milvus' parameters by name, in JSON types. "
-        f"Received: {given!r}."
+        f"Received: {shown(given)}."
     )
 
 
@@ -82,7 +83,8 @@ def type_and_parameters(
     """
     if not isinstance(index_type, str) or not index_type:
         raise ValueError(
-            f"`index_type` must be Milvus' name of an index. Received: {index_type!r}."
+            "`index_type` must be Milvus' name of an index. Received: "
+            f"{shown(index_type)}."
         )
     if index_parameters is None:
         index_parameters = _INDEX_PARAMETERS.get(index_type, {})
@@ -104,9 +106,9 @@ def _check_saved(facts: Facts, manifest: Mapping[str, Any]) -> None:
     for name in ("dimension", "metric", "model_fingerprint"):
         if getattr(facts, name) != manifest[name]:
             raise IndexFileError(
-                f"The collection {manifest['collection']!r} is not the one that was "
-                f"saved: its {name} must be {manifest[name]!r}. "
-                f"Received: {getattr(facts, name)!r}."
+                f"The collection {shown(manifest['collection'])} is not the one that "
+                f"was saved: its {name} must be {shown(manifest[name])}. Received: "
+                f"{shown(getattr(facts, name))}."
             )
 
 
@@ -139,8 +141,9 @@ def build_store(
         _check_type(client, facts)
         if client.has_collection(collection, timeout=timeout):
             raise ValueError(
-                f"`collection` must be new. Received: {collection!r}, which is in "
-                f"Milvus at {place_of(address[0])} already. Use `connect`, or drop it."
+                f"`collection` must be new. Received: {shown(collection)}, which is in "
+                f"Milvus at {cut(place_of(address[0]))} already. Use `connect`, or "
+                "drop it."
             )
         store = Store(
             client,
@@ -161,8 +164,9 @@ def build_store(
             count = store.count(True, consistency="Strong")
             if count != len(rows.ids):
                 raise ConnectionError(
-                    f"Milvus at {place_of(address[0])} must hold the {len(rows.ids)} "
-                    f"items that were written. It holds {count}. Build again."
+                    f"Milvus at {cut(place_of(address[0]))} must hold the "
+                    f"{len(rows.ids)} items that were written. It holds {count}. Build "
+                    "again."
                 )
             finish(client, collection, timeout)
         except BaseException:
@@ -216,8 +220,8 @@ def open_store(
             if given not in (None, has):
                 raise IndexFileError(
                     f"`{name}` must be that of the model which the collection was "
-                    f"built from, {has!r}. Received: {given!r}. Build the collection "
-                    "again with the new model."
+                    f"built from, {shown(has)}. Received: {shown(given)}. Build the "
+                    "collection again with the new model."
                 )
         if saved is not None:
             _check_saved(facts, saved)
@@ -244,5 +248,5 @@ def _check_type(client: Any, facts: Facts) -> None:
         raise ValueError(
             f"`index_type` must be one of {', '.join(LITE_TYPES)} on milvus-lite, "
             "which accepts others silently and compares with every item. "
-            f"Received: {facts.index_type!r}."
+            f"Received: {shown(facts.index_type)}."
         )

@@ -19,6 +19,7 @@ from tfdml.index.rows import (
     check_attributes,
     check_ids,
 )
+from tfdml.messages import shown
 
 LONGEST_ATTRIBUTES = 65_535
 """Bytes of an item's attributes as JSON, which Milvus takes."""
@@ -142,8 +143,8 @@ def _checked_length(values: Mapping[str, Scalar]) -> int:
     for key, value in values.items():
         if value == SMALLEST and isinstance(value, int):
             raise ValueError(
-                f"`attributes[{name_of(key)!r}]` must be above -2**63, which "
-                f"cannot be queried in Milvus. Received: {value}."
+                f"`attributes[{shown(name_of(key))}]` must be above -2**63, which "
+                f"cannot be queried in Milvus. Received: {shown(value)}."
             )
     length = len(json.dumps(values, ensure_ascii=False).encode())
     if length > LONGEST_ATTRIBUTES:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tfdml.index.rows._column_view import TYPES, ColumnView, Scalar
 from tfdml.index.rows._growing_array import GrowingArray
 from tfdml.index.rows._ids import check_text
+from tfdml.messages import shown
 
 Checked = Mapping[str, tuple[str, list[Scalar | None]]]
 """Kind and values of attributes by name, as `check_attributes` returns them."""
@@ -55,14 +56,14 @@ def check_attributes(
         if not isinstance(name, str) or not name:
             raise ValueError(
                 f"`attributes` must have non-empty strings as names. "
-                f"Received: {name!r}."
+                f"Received: {shown(name)}."
             )
         check_text("A name in `attributes`", name)
         values = _listed(name, given)
         if len(values) != rows:
             raise ValueError(
-                f"`attributes[{name!r}]` must hold one value for each of the {rows} "
-                f"rows. Received: {len(values)} values."
+                f"`attributes[{shown(name)}]` must hold one value for each of the "
+                f"{rows} rows. Received: {len(values)} values."
             )
         kind = _kind(name, values, kinds.get(name), may_become)
         if kind is not None:
@@ -75,8 +76,8 @@ def _listed(name: str, given: Any) -> list[Any]:
     unordered = str | bytes | Mapping | set | frozenset
     if isinstance(values, unordered) or not isinstance(values, Iterable):
         raise ValueError(
-            f"`attributes[{name!r}]` must be a sequence with a value for each row. "
-            f"Received: {values!r}."
+            f"`attributes[{shown(name)}]` must be a sequence with a value for each "
+            f"row. Received: {shown(values)}."
         )
     return list(values)
 
@@ -93,7 +94,7 @@ def _kind(
         found = {"number"}
     if len(found) > 1:
         raise ValueError(
-            f"`attributes[{name!r}]` must hold values of one kind. "
+            f"`attributes[{shown(name)}]` must hold values of one kind. "
             f"Received: {' and '.join(sorted(found))}."
         )
     kind = found.pop() if found else known
@@ -101,12 +102,12 @@ def _kind(
         return kind
     if (known, kind) == ("integer", "number"):
         raise ValueError(
-            f"`attributes[{name!r}]` must hold integers, as in the index: they cannot "
-            "become floats, because some are beyond 2**53 or the index is in Milvus. "
-            "Received: floats. Use another name for floats."
+            f"`attributes[{shown(name)}]` must hold integers, as in the index: they "
+            "cannot become floats, because some are beyond 2**53 or the index is in "
+            "Milvus. Received: floats. Use another name for floats."
         )
     raise ValueError(
-        f"`attributes[{name!r}]` must hold values of the kind that the index has, "
+        f"`attributes[{shown(name)}]` must hold values of the kind that the index has, "
         f"{known}. Received: {kind}. Use another name for them."
     )
 
@@ -117,19 +118,21 @@ def _kind_of(name: str, value: object) -> str:
     if isinstance(value, int | np.integer):
         if -(2**63) <= int(value) < 2**63:
             return "integer"
-        raise ValueError(f"`attributes[{name!r}]` must fit int64. Received: {value}.")
+        raise ValueError(
+            f"`attributes[{shown(name)}]` must fit int64. Received: {shown(value)}."
+        )
     if isinstance(value, float | np.floating):
         if np.isfinite(value):
             return "number"
         raise ValueError(
-            f"`attributes[{name!r}]` must be finite; use None for a missing value. "
-            f"Received: {value}."
+            f"`attributes[{shown(name)}]` must be finite; use None for a missing "
+            f"value. Received: {shown(value)}."
         )
     if isinstance(value, str):
         check_text(f"`attributes[{name!r}]`", value)
         return "string"
     raise ValueError(
-        f"`attributes[{name!r}]` must hold strings, integers, floats, booleans or "
+        f"`attributes[{shown(name)}]` must hold strings, integers, floats, booleans or "
         f"None. Received: {type(value).__name__}."
     )
 
@@ -139,8 +142,8 @@ def _converted(name: str, kind: str, values: list[Any]) -> list[Scalar | None]:
     for value, new in zip(values, converted, strict=True):
         if kind == "number" and new != value:
             raise ValueError(
-                f"`attributes[{name!r}]` must hold integers that a float represents "
-                f"exactly, beside floats. Received: {value}."
+                f"`attributes[{shown(name)}]` must hold integers that a float "
+                f"represents exactly, beside floats. Received: {shown(value)}."
             )
     return converted
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml.index.rows._ids import Ids, check_ids
+from tfdml.messages import shown
 
 _ALIKE = 64  # a difference below this is not worth a search of its own
 
@@ -31,7 +32,7 @@ def check_exclude(
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise ValueError(
             f"`exclude` must be a sequence of ids, or one for each query. Received: "
-            f"{values!r}. Pass one id as [{values!r}]."
+            f"{shown(values)}. Pass one id as [{shown(values)}]."
         )
     values = list(values)
     nested = [

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfdml.messages import shown
+
 LONGEST_ID = 1_024
 """Characters: in arrays of strings, each takes as much memory as the longest."""
 
@@ -41,13 +43,13 @@ def check_ids(
     if kind is not None and kind_of(array) != kind:
         raise ValueError(
             f"`{name}` must be of the kind that the index has, {kind}s. "
-            f"Received: {values[0]!r}."
+            f"Received: {shown(values[0])}."
         )
     if not may_repeat and len(set(values)) != len(values):
         unique, counts = np.unique(array, return_counts=True)
         raise ValueError(
-            f"`{name}` must not repeat. Received: {unique[counts > 1][0].item()!r} "
-            f"{counts[counts > 1][0]} times."
+            f"`{name}` must not repeat. Received: "
+            f"{shown(unique[counts > 1][0].item())} {counts[counts > 1][0]} times."
         )
     return array
 
@@ -60,8 +62,8 @@ def _listed(ids: Any, name: str) -> list[Any]:
     values = ids.tolist() if isinstance(ids, np.ndarray) else ids
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise ValueError(
-            f"`{name}` must be a sequence of ids. Received: {values!r}. Pass one id as "
-            f"[{values!r}]."
+            f"`{name}` must be a sequence of ids. Received: {shown(values)}. Pass one "
+            f"id as [{shown(values)}]."
         )
     values = list(values)
     if any(isinstance(value, list | tuple | np.ndarray) for value in values):
@@ -114,13 +116,13 @@ def check_text(name: str, value: str) -> None:
     # NumPy drops NULs at the end: "a" and "a\0" would become the same.
     if "\0" in value:
         raise ValueError(
-            f"{name} must not contain the character NUL. Received: {value!r}."
+            f"{name} must not contain the character NUL. Received: {shown(value)}."
         )
     try:
         value.encode()
     except UnicodeEncodeError:
         raise ValueError(
-            f"{name} must be valid Unicode. Received: {value!r}, with half of a "
+            f"{name} must be valid Unicode. Received: {shown(value)}, with half of a "
             "surrogate pair, as in the name of a file that is not UTF-8."
         ) from None
 

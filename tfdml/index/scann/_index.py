@@ -18,6 +18,7 @@ from tfdml.index.rows import Ids
 from tfdml.index.scann._searcher import ScannSearcher
 from tfdml.index.scann._settings import ScannLimits, ScannSettings
 from tfdml.index.scann._tuning import searcher_for_target
+from tfdml.messages import shown
 
 _MOST_QUERIES = 2_000
 _QUERIES = "target_queries.npy"
@@ -215,7 +216,7 @@ def _checked_target(
     if not number or not 0 < value < 1:
         raise ValueError(
             "`target_recall` must be above 0 and below 1, or None. Received: "
-            f"target_recall={value!r}. To find all neighbors, use `ExactIndex`."
+            f"target_recall={shown(value)}. To find all neighbors, use `ExactIndex`."
         )
     seed = whole("seed", seed, least=0)
     if queries is None:

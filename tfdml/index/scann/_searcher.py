@@ -24,6 +24,7 @@ from tfdml.index.scann._settings import (
     choose_settings,
     tree_training,
 )
+from tfdml.messages import cut, shortened
 
 # Queries in a call from which on several threads answer them.
 _WORTH_THREADS = 16
@@ -163,7 +164,9 @@ class ScannSearcher:
             # Absolute paths, the default, would read the original's files in a copy.
             self._searcher.serialize(str(data), relative_path=True)
         except RuntimeError as error:
-            raise OSError(f"ScaNN cannot write to {data}: {error}") from error
+            raise OSError(
+                f"ScaNN cannot write to {cut(data)}: {shortened(error)}."
+            ) from error
 
     def nearest(
         self,
@@ -334,7 +337,7 @@ def _import_scann() -> Any:
         # for, ScaNN raises that TensorFlow's NotFoundError.
         raise ImportError(
             "`ScannIndex` needs ScaNN, which cannot be imported here "
-            f"({type(error).__name__}: {str(error)[:200]}). "
+            f"({type(error).__name__}: {shortened(error)}). "
             "Install it with: pip install 'tfdml[search]'. ScaNN works with one "
             "version of TensorFlow only, which that command installs too. "
             "`ExactIndex` needs neither."

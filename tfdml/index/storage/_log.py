@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from tfdml.files import naming
 from tfdml.index.rows import Checked, check_ids, kind_of
+from tfdml.messages import cut, shortened
 from tfdml.versioned_folder import LockedError, lock_log
 
 _START = "tfdml-changes 1 {}\n"
@@ -102,7 +103,7 @@ def read_log(path: Path, name: str, start: int = 0) -> Iterator[tuple[Change, in
     with path.open("rb", buffering=0) as file:
         first = _START.format(name).encode()
         if _read(file, 0, len(first)) != first:
-            raise LogError(f"{path} is damaged, or not of this index.")
+            raise LogError(f"{cut(path)} is damaged, or not of this index.")
         end = max(start, len(first))
         while True:
             payload = _read_payload(file, end, name)
@@ -111,10 +112,10 @@ def read_log(path: Path, name: str, start: int = 0) -> Iterator[tuple[Change, in
                 payload = _read_payload(file, end, name)
                 if payload is None:
                     raise LogError(
-                        f"{path} is damaged at byte {end}: the change there does not "
-                        "match its checksum. Restore the folder from a copy, or build "
-                        "the index again. Truncating the file there discards this "
-                        "change and all later ones."
+                        f"{cut(path)} is damaged at byte {end}: the change there does "
+                        "not match its checksum. Restore the folder from a copy, or "
+                        "build the index again. Truncating the file there discards "
+                        "this change and all later ones."
                     )
             if payload is None:
                 if _has_whole_length(file, end, name):
@@ -262,7 +263,7 @@ def _decoded(payload: bytearray, path: Path) -> Change:
     except (KeyError, TypeError, ValueError, struct.error) as error:
         # Its checksums match, so another program wrote it.
         raise LogError(
-            f"{path} holds a record that is not a change: {error}."
+            f"{cut(path)} holds a record that is not a change: {shortened(error)}."
         ) from error
 
 
@@ -308,8 +309,9 @@ class ChangeLog:
         """
         if self._process != os.getpid():
             raise LockedError(
-                f"{self.path.parent} is being changed by the process that this one was "
-                "forked from. Load the index again in the process that changes it."
+                f"{cut(self.path.parent)} is being changed by the process that this "
+                "one was forked from. Load the index again in the process that "
+                "changes it."
             )
         state = os.fstat(self._file.fileno())
         try:
@@ -317,9 +319,9 @@ class ChangeLog:
         except FileNotFoundError:
             is_there = False
         if not is_there or state.st_nlink == 0:
-            raise LogError(f"{self.path} was deleted, moved or replaced")
+            raise LogError(f"{cut(self.path)} was deleted, moved or replaced")
         if state.st_size != end:
-            raise LogError(f"{self.path} was written to by another process")
+            raise LogError(f"{cut(self.path)} was written to by another process")
 
     def append(self, change: Change, end: int) -> int:
         """Write a change after a place; when this returns, it is on the disk.

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tfdml.index._interface import Metric
 from tfdml.index.rows import Column, Columns, Snapshot, Table
+from tfdml.messages import cut, shown
 from tfdml.versioned_folder import IndexFileError
 
 # What is read of the manifest, here and by the index.
@@ -66,7 +67,8 @@ def read_table(manifest: dict[str, Any], data: Path, read: ReadSearcher) -> Tabl
     def array(name: str) -> NDArray[Any]:
         if f"{name}.npy" not in manifest["files"]:  # so nobody has checked it
             raise IndexFileError(
-                f"The index is damaged: its manifest does not name {data / name}.npy."
+                "The index is damaged: its manifest does not name "
+                f"{cut(data / name)}.npy."
             )
         loaded: NDArray[Any] = np.load(data / f"{name}.npy", allow_pickle=False)
         return loaded
@@ -86,7 +88,7 @@ def read_table(manifest: dict[str, Any], data: Path, read: ReadSearcher) -> Tabl
     columns = {}
     for number, (name, kind) in enumerate(manifest["attributes"]):
         if not isinstance(name, str):
-            raise TypeError(f"attribute {name!r} is not named by a string")
+            raise TypeError(f"attribute {shown(name)} is not named by a string")
         file = f"attribute_{number}"
         values, known = array(file), array(f"{file}_known")
         words: list[str] = []
@@ -102,14 +104,14 @@ def read_table(manifest: dict[str, Any], data: Path, read: ReadSearcher) -> Tabl
     for name, fit in fits.items():
         if not fit:
             raise IndexFileError(
-                f"The index is damaged: {data / name}.npy does not match the others. "
-                "Build it again."
+                f"The index is damaged: {cut(data / name)}.npy does not match the "
+                "others. Build it again."
             )
     count = int(np.count_nonzero(live))
     if manifest["count"] != count:
         raise IndexFileError(
-            f"The index is damaged: {data} must hold {manifest['count']} items. "
-            f"Received: {count}. Build it again."
+            f"The index is damaged: {cut(data)} must hold {shown(manifest['count'])} "
+            f"items. Received: {count}. Build it again."
         )
     attributes = Columns(columns)
     snapshot = Snapshot(
@@ -130,13 +132,14 @@ def _check_manifest(manifest: dict[str, Any], data: Path) -> None:
     for name, kind in _MANIFEST.items():
         if not isinstance(manifest.get(name), kind):
             raise IndexFileError(
-                f"The index is damaged: the manifest in {data.parent} must have a "
-                f"{kind.__name__} as {name!r}. Received: {manifest.get(name)!r}."
+                f"The index is damaged: the manifest in {cut(data.parent)} must have a "
+                f"{kind.__name__} as {shown(name)}. Received: "
+                f"{shown(manifest.get(name))}."
             )
     if manifest["metric"] not in get_args(Metric):
         raise IndexFileError(
-            f"The index is damaged: {data.parent} must have one of the metrics "
-            f"{', '.join(get_args(Metric))}. Received: {manifest['metric']!r}."
+            f"The index is damaged: {cut(data.parent)} must have one of the metrics "
+            f"{', '.join(get_args(Metric))}. Received: {shown(manifest['metric'])}."
         )
 
 
