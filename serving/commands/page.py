@@ -46,6 +46,13 @@ def _add_page(commands: Any) -> None:
         "--ssl-config-file", metavar="FILE", help="key and certificates, for HTTPS"
     )
     page.add_argument(
+        "--image-memory-bytes",
+        metavar="BYTES",
+        type=int,
+        help="memory for images while they are decoded; default: half of what the "
+        "container or machine leaves",
+    )
+    page.add_argument(
         "--log-format",
         choices=("text", "json"),
         default="text",
@@ -89,6 +96,7 @@ def _page(parsed: argparse.Namespace) -> None:
         allow_url=parsed.allow_url,
         access=access,
         tls=tls,
+        image_memory_bytes=parsed.image_memory_bytes,
     )
 
 

@@ -39,7 +39,7 @@ class ImageMemory:
     """
 
     def __init__(
-        self, most_bytes: int | None = None, *, option: str = "--image-memory"
+        self, most_bytes: int | None = None, *, option: str = "--image-memory-bytes"
     ) -> None:
         if most_bytes is not None and most_bytes < 1:
             raise ValueError(

@@ -8,6 +8,7 @@ docs/images.md has the table.
 import numpy as np
 from PIL import Image, TiffImagePlugin
 
+_STRIP = 2**20  # pixels that are converted at once
 _INVERTED = 0  # TIFF's PhotometricInterpretation, WhiteIsZero
 _SIGNED = 2  # TIFF's SampleFormat
 
@@ -28,11 +29,22 @@ def to_rgb(image: Image.Image, background: tuple[int, int, int]) -> np.ndarray:
         raise _unknown_range(image)
     if image.mode.startswith("I"):
         return _with_key(_repeated(_whole_numbers(image)), image, background)
-    if image.has_transparency_data:
-        canvas = Image.new("RGBA", image.size, (*background, 255))
-        canvas.alpha_composite(image.convert("RGBA"))
-        image = canvas
-    return np.array(image.convert("RGB"))
+    # In strips: each step would copy the whole image, of perhaps a gigabyte.
+    width, height = image.size
+    pixels = np.empty((height, width, 3), np.uint8)
+    rows = max(1, _STRIP // max(1, width))
+    for top in range(0, height, rows):
+        strip = image.crop((0, top, width, min(height, top + rows)))
+        pixels[top : top + rows] = np.asarray(_on_background(strip, background))
+    return pixels
+
+
+def _on_background(image: Image.Image, background: tuple[int, int, int]) -> Image.Image:
+    if not image.has_transparency_data:
+        return image.convert("RGB")
+    canvas = Image.new("RGBA", image.size, (*background, 255))
+    canvas.alpha_composite(image.convert("RGBA"))
+    return canvas.convert("RGB")
 
 
 def _unit_range(image: Image.Image) -> np.ndarray:

@@ -44,6 +44,7 @@ from serving.search.gallery.image_search import ImageSearch
 from serving.search.gallery.opening import open_search
 from serving.web.access import TokenAccess, is_loopback
 from serving.web.bounded_work import TIMEOUT_SECONDS
+from serving.web.image_memory import ImageMemory
 from serving.web.observer import RequestObserver
 from serving.web.sockets import open_socket, serve, url_of
 from serving.web.tls import SslConfig, ssl_context_for_uvicorn
@@ -77,6 +78,7 @@ def create_app(
     timeout_seconds: float = TIMEOUT_SECONDS,
     observer: RequestObserver | None = None,
     limits: Limits | None = None,
+    memory: ImageMemory | None = None,
 ) -> ASGIApp:
     """Create the application of the search page.
 
@@ -95,6 +97,8 @@ def create_app(
         timeout_seconds: How long a request waits for its result, above 0.
         observer: Logs the requests.
         limits: How much is done at once.
+        memory: Bounds the images that are decoded at one time; by default to half of
+            what this process may still use.
 
     Returns:
         An ASGI application.
@@ -119,7 +123,9 @@ def create_app(
         )
     if allow_url and fetcher is None:
         fetcher = Fetcher(max_bytes=max_upload_bytes)
+    memory = ImageMemory() if memory is None else memory
     for each in searches.values():
+        each.memory = memory
         each.listing.classes()  # slow the first time, for a large gallery
     editor = None
     if editable:
@@ -216,6 +222,7 @@ def run(
     allow_url: bool = False,
     access: TokenAccess | None = None,
     tls: SslConfig | None = None,
+    image_memory_bytes: int | None = None,
 ) -> None:
     """Serve the search page until the process is interrupted.
 
@@ -237,6 +244,8 @@ def run(
             fetched.
         access: Checks the bearer token of each request for the gallery.
         tls: Key and certificates; None for a port without TLS.
+        image_memory_bytes: Memory for images while they are decoded, at least 1; by
+            default half of what the process may use and does not use at the start.
 
     Raises:
         FileNotFoundError, ValueError: The index is missing, damaged or of another
@@ -281,6 +290,7 @@ def run(
             allow_url=allow_url,
             access=access,
             only_here=is_loopback(host) and tls is None,
+            memory=ImageMemory(image_memory_bytes),
         )
         print(
             f"Image search: {url_of(listener, is_secure=tls is not None)}", flush=True

@@ -27,8 +27,9 @@ class GalleryBrowsing:
         self._service = service
         self._replies = service.replies
         self._drawing = service.drawing
-        self._thumbnails = Thumbnails()
-        self._large = Thumbnails(size=1024, keep_bytes=16_000_000)
+        decoding = service.main.decoding  # all galleries share the memory
+        self._thumbnails = Thumbnails(decoding=decoding)
+        self._large = Thumbnails(size=1024, keep_bytes=16_000_000, decoding=decoding)
 
     async def stats(self, request: Request) -> Response:
         """Describe an index and its content."""

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from serving.client import EndpointError
+from serving.web.status import HTTP_STATUS, StatusError
 from tfdml.images import UnreadableImageError
 
 _log = logging.getLogger(__name__)
@@ -85,6 +86,15 @@ async def _endpoint_error(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": text}, 502)
 
 
+async def _status_error(request: Request, error: Exception) -> Response:
+    """Report too many images, or one that is too large, to be decoded."""
+    if not isinstance(error, StatusError):
+        raise TypeError(f"`error` must be a StatusError. Received: {error!r}.")
+    status = HTTP_STATUS.get(error.code, 500)
+    headers = {"retry-after": "1"} if status == 503 else None
+    return JSONResponse({"error": error.message}, status, headers)
+
+
 async def _unreadable(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": str(error)}, 400)
 
@@ -99,6 +109,7 @@ ERROR_HANDLERS: Mapping[
 ] = {
     HTTPException: _http_error,
     EndpointError: _endpoint_error,
+    StatusError: _status_error,
     UnreadableImageError: _unreadable,
     Exception: _internal_error,
 }

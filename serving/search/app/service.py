@@ -41,8 +41,8 @@ class Limits:
     """How much the service does at once.
 
     Args:
-        threads: Requests of one kind that run at once. A large image takes some
-            hundred megabytes while it is decoded.
+        threads: Requests of one kind that run at once. How much memory their images
+            take is bounded by `ImageSearch.memory`.
         waiting: How many more of them wait.
         fetched: Images that are fetched from addresses at once.
         piece_bytes: See `RequestReader`.

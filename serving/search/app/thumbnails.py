@@ -2,7 +2,8 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +23,19 @@ class Thumbnails:
     Args:
         size: Longest side in pixels; a smaller image keeps its size.
         keep_bytes: Total size of the thumbnails that are kept.
+        decoding: Bounds the memory of the images whose thumbnails are made.
     """
 
-    def __init__(self, *, size: int = 320, keep_bytes: int = 64_000_000) -> None:
+    def __init__(
+        self,
+        *,
+        size: int = 320,
+        keep_bytes: int = 64_000_000,
+        decoding: Callable[[Path], AbstractContextManager[None]] | None = None,
+    ) -> None:
         self._size = size
         self._keep_bytes = keep_bytes
+        self._decoding = decoding
         self._kept: OrderedDict[Hashable, bytes] = OrderedDict()
         self._kept_bytes = 0
         self._lock = threading.Lock()
@@ -57,7 +66,8 @@ class Thumbnails:
         return content
 
     def _make(self, file: Path) -> bytes:
-        image = Image.fromarray(read_image(file, max_pixels=None))
-        image.thumbnail((self._size, self._size), Image.Resampling.LANCZOS)
+        with nullcontext() if self._decoding is None else self._decoding(file):
+            image = Image.fromarray(read_image(file, max_pixels=None))
+            image.thumbnail((self._size, self._size), Image.Resampling.LANCZOS)
         content: bytes = simplejpeg.encode_jpeg(np.array(image), quality=_QUALITY)
         return content

@@ -1,7 +1,7 @@
 """Image search: the model embeds the query, the index finds its neighbors."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -15,7 +15,9 @@ from serving.search.gallery.items import Hit, Item
 from serving.search.gallery.listing import Listing
 from serving.search.gallery.query import Address, Embedding, File, Member, Query, Upload
 from serving.search.gallery.stored_images import StoredImages
-from serving.search.gallery.uploads import Crop, check_upload
+from serving.search.gallery.uploads import Crop, check_upload, memory_of
+from serving.web.bounded_work import TIMEOUT_SECONDS
+from serving.web.image_memory import ImageMemory
 from tfdml.images import UnreadableImageError, read_image
 from tfdml.index import ScannIndex
 
@@ -46,6 +48,7 @@ class ImageSearch:
 
     Attributes:
         listing: All images of the gallery, in order.
+        memory: Bounds the images that are decoded at one time; None for no bound.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class ImageSearch:
         self.client = client
         self.name = name
         self.max_pixels = max_pixels
+        self.memory: ImageMemory | None = None
         folder = index.stats().details["folder"]
         self.stored = None if folder is None else StoredImages(folder)
         self.listing = Listing(index, self.items)
@@ -138,15 +142,43 @@ class ImageSearch:
             if isinstance(image, bytes)
             else (image.read_bytes(), None)
         )
-        try:
-            pixels = read_image(content, max_pixels=most)
-        except UnreadableImageError as error:
-            reason = str(error).removeprefix("image bytes: ")
-            raise UnreadableImageError(f"This file {reason}") from error
-        if crop is not None:
-            pixels = crop.cut(pixels)
+        with self.decoding(image):
+            try:
+                pixels = read_image(content, max_pixels=most)
+            except UnreadableImageError as error:
+                reason = str(error).removeprefix("image bytes: ")
+                raise UnreadableImageError(f"This file {reason}") from error
+            if crop is not None:
+                pixels = crop.cut(pixels)
+            view = self.client.metadata().view
+            if view is None:
+                return self._embedded(pixels)
+            # What is left is small, so the endpoint may take its time.
+            pixels = view.reduced(pixels).copy()
+        return self._embedded(pixels)
+
+    def _embedded(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
         embedding: NDArray[np.float32] = self.client.embed([pixels])[0]
         return embedding
+
+    @contextlib.contextmanager
+    def decoding(self, image: bytes | Path) -> Iterator[None]:
+        """Hold the memory that an image takes while it is decoded; wait for it first.
+
+        Args:
+            image: Path of its file, or the encoded content.
+
+        Raises:
+            StatusError: It takes more than there is, or others took it for too long.
+        """
+        if self.memory is None:
+            yield
+            return
+        size = memory_of(image)
+        if not isinstance(image, bytes):  # the owner's; it takes all there is
+            size = min(size, self.memory.most_bytes)
+        with self.memory.hold(size, TIMEOUT_SECONDS):
+            yield
 
     # The gallery
 

@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -62,6 +63,9 @@ class RecordingClient:
 
     def __init__(self):
         self.images = []
+
+    def metadata(self):
+        return SimpleNamespace(view=None)
 
     def embed(self, images):
         self.images += images

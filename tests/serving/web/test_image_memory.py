@@ -71,7 +71,7 @@ def test_image_above_the_whole_budget_is_refused_at_once():
     assert refused.value.code == StatusCode.INVALID_ARGUMENT
     assert str(refused.value) == (
         "The image needs 101 MB of memory to be decoded; this service has 100 MB for "
-        "it (`--image-memory`). Send a smaller image."
+        "it (`--image-memory-bytes`). Send a smaller image."
     )
 
 
