@@ -86,8 +86,10 @@ def _combine(parsed: argparse.Namespace) -> None:
 
 def _run(parsed: argparse.Namespace) -> None:
     from serving.web.log import configure
+    from serving.web.sockets import exit_on_sigterm
 
     options = options_of(parsed)
+    exit_on_sigterm()
     # Not before the options are checked: TensorFlow takes seconds.
     from serving.endpoint.run import run
 

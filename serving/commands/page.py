@@ -72,6 +72,9 @@ def _add_demo(commands: Any) -> None:
 
 
 def _page(parsed: argparse.Namespace) -> None:
+    from serving.web.sockets import exit_on_sigterm
+
+    exit_on_sigterm()
     from serving.search.app.app import run
     from serving.web.access import TokenAccess
     from serving.web.log import configure

@@ -119,13 +119,24 @@ class ServerOptions:
             "limits and access", "width times height of an image; default: %(default)s"
         ),
     ] = 64_000_000
-    # As in TF Serving, waiting included. Over gRPC the client sets its own deadline.
+    # As in TF Serving, waiting included. Over gRPC the client may set a shorter one.
     timeout_seconds: Annotated[
         float,
         _Option(
             "limits and access", "for a prediction over REST; default: %(default)s"
         ),
     ] = 30.0
+    grpc_timeout_seconds: Annotated[
+        float,
+        _Option(
+            "limits and access",
+            "for a prediction over gRPC, beside the client's own; default: %(default)s",
+        ),
+    ] = 300.0
+    rest_api_enable_cors_support: Annotated[
+        bool,
+        _Option("limits and access", "let pages of any origin read REST replies"),
+    ] = False
     ssl_config_file: Annotated[
         File | None,
         _Option("limits and access", "key and certificates, for both ports", "FILE"),

@@ -86,14 +86,17 @@ class Predictor:
             servable, signature_name, dict(inputs), waiting, costs
         )
 
-    def close(self, seconds: float | None = None) -> None:
+    def close(self, seconds: float | None = None) -> bool:
         """Refuse further requests; those in the queue are run.
 
         Args:
             seconds: How long to wait for that, at least 0; None for as long as it
                 takes. See `BatchScheduler.close`.
+
+        Returns:
+            Whether nothing runs any more.
         """
-        self._scheduler.close(seconds)
+        return self._scheduler.close(seconds)
 
 
 def _together(costs: list[np.ndarray]) -> np.ndarray:

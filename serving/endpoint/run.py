@@ -2,7 +2,10 @@
 
 import contextlib
 import functools
+import logging
+import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -76,6 +79,10 @@ class Endpoint:
         if self.grpc_server is not None:
             self.grpc_server.drain(seconds)
 
+    def has_ended(self) -> bool:
+        """Return whether nothing was left to run when the endpoint stopped."""
+        return self._stop.has_ended
+
     def lines(self) -> list[str]:
         """Describe, line by line, what is served and where."""
         lines = []
@@ -107,6 +114,11 @@ def run(options: ServerOptions) -> None:
             tls=None if tls is None else ssl_context_for_uvicorn(tls),
             on_stop=endpoint.drain,
         )
+    if not endpoint.has_ended():
+        # Python would wait for the threads that still decode an image.
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(0)
 
 
 @contextlib.contextmanager
@@ -149,6 +161,7 @@ def opened(options: ServerOptions) -> Iterator[Endpoint]:
             predictor,
             max_body_bytes=options.max_body_bytes,
             timeout_seconds=options.timeout_seconds,
+            allow_cors=options.rest_api_enable_cors_support,
             access=access,
             observer=observer,
             metrics_path=metrics_path,
@@ -157,7 +170,7 @@ def opened(options: ServerOptions) -> Iterator[Endpoint]:
         # What has not ended by then is refused, and ends with the process.
         stop = _Stop(GRACE_SECONDS)
         stack.callback(lambda: watched.close(stop.seconds_left()))
-        stack.callback(lambda: predictor.close(stop.seconds_left()))
+        stack.callback(lambda: stop.end(predictor.close(stop.seconds_left())))
         watch = None
         seconds = options.model_config_file_poll_wait_seconds
         if options.model_config_file is not None and seconds > 0:
@@ -182,6 +195,7 @@ def opened(options: ServerOptions) -> Iterator[Endpoint]:
                     credentials=None if tls is None else grpc_credentials(tls),
                     max_message_bytes=options.grpc_message_bytes,
                     max_concurrent_calls=options.grpc_calls,
+                    timeout_seconds=options.grpc_timeout_seconds,
                 )
             )
             grpc_server.start()
@@ -227,13 +241,21 @@ def _read(read: Callable[[File], _T], file: File | None) -> _T | None:
 class _Stop:
     """The time that all parts of the server together have to stop.
 
+    Attributes:
+        has_ended: Whether their work has ended, once they have stopped.
+
     Args:
         seconds: From the first call of `seconds_left` on.
     """
 
     def __init__(self, seconds: float) -> None:
+        self.has_ended = False
         self._seconds = seconds
         self._until: float | None = None
+
+    def end(self, has_ended: bool) -> None:
+        """Note whether all work has ended."""
+        self.has_ended = has_ended
 
     def seconds_left(self) -> float:
         """Return what is left of it, at least 0."""

@@ -7,16 +7,23 @@ at once and not after the model has been loaded.
 import asyncio
 import contextlib
 import errno
+import logging
 import signal
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import Any, NoReturn
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from serving.web.timeouts import PromptH11Protocol
+from serving.web.http_connection import Notice, connection_of_server
+
+_HANDSHAKE_SECONDS = 10.0
+
+_log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 20.0
 """How long requests under way may take after SIGTERM."""
@@ -99,7 +106,51 @@ def serve(
         tls: Keys and certificates for HTTPS; None for HTTP.
         on_stop: Called at each signal; returns at once. For servers beside these.
     """
-    asyncio.run(_serve(applications, tls, on_stop))
+    with asyncio.Runner(loop_factory=_Loop) as runner:
+        runner.run(_serve(applications, tls, on_stop))
+
+
+def exit_on_sigterm() -> None:
+    """Let SIGTERM end this process from now on, until `serve` takes the signal over.
+
+    The first process of a container has no default action: without this, it could not
+    be stopped while it loads a model. It ends with code 143, as any other process.
+    """
+
+    def leave(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """Gives a client of TLS less time to shake hands than the 60 seconds of asyncio."""
+
+    async def create_server(self, *args: Any, **options: Any) -> asyncio.Server:
+        """Listen."""
+        if options.get("ssl") is not None:
+            options.setdefault("ssl_handshake_timeout", _HANDSHAKE_SECONDS)
+        return await super().create_server(*args, **options)
+
+
+def _tell_once_of_full_files(loop: asyncio.AbstractEventLoop) -> None:
+    """Log once a minute that no more files can be opened.
+
+    asyncio of Python 3.11 reports it for each connection that might wait, thousands of
+    times a second, with a traceback.
+    """
+    full = Notice()
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if "out of system resource" not in context.get("message", ""):
+            loop.default_exception_handler(context)
+        elif full.is_due(loop.time()):
+            _log.error(
+                "No connection can be accepted (%s). Raise the limit of open files.",
+                context.get("exception"),
+            )
+
+    loop.set_exception_handler(handle)
 
 
 async def _serve(
@@ -107,6 +158,7 @@ async def _serve(
     tls: ssl.SSLContext | None,
     on_stop: Callable[[], None],
 ) -> None:
+    _tell_once_of_full_files(asyncio.get_running_loop())
     servers = [
         _Server(
             uvicorn.Config(
@@ -116,7 +168,7 @@ async def _serve(
                 ssl_context_factory=None if tls is None else lambda *_: tls,
                 timeout_graceful_shutdown=int(GRACE_SECONDS),
                 ws="none",
-                http=PromptH11Protocol,
+                http=connection_of_server(),
             )
         )
         for application, _ in applications

@@ -47,14 +47,14 @@ def endpoint_here(**options):
     """
     from serving.endpoint.options import ServerOptions
     from serving.endpoint.run import opened
-    from serving.web.timeouts import PromptH11Protocol
+    from serving.web.http_connection import connection_of_server
     from serving.web.tls import ssl_context_for_uvicorn
 
     with opened(ServerOptions(port=0, grpc_port=0, **options)) as endpoint:
         tls = endpoint.tls and ssl_context_for_uvicorn(endpoint.tls)
         config = uvicorn.Config(
             endpoint.app,
-            http=PromptH11Protocol,
+            http=connection_of_server(),
             ws="none",
             access_log=False,
             log_config=None,

@@ -196,13 +196,16 @@ class BatchScheduler:
         """Return the memory for one batch, so that all threads can have one."""
         return self._memory.most_bytes // self._parameters.num_batch_threads
 
-    def close(self, seconds: float | None = None) -> None:
+    def close(self, seconds: float | None = None) -> bool:
         """Refuse further requests, run those in the queues and end the threads.
 
         Args:
             seconds: How long to wait for that, at least 0; then what is still in the
                 queues is refused, and what runs is left alone. None for as long as it
                 takes.
+
+        Returns:
+            Whether all threads have ended.
         """
         with self._changed:
             self._is_closed = True
@@ -218,6 +221,7 @@ class BatchScheduler:
         for piece in left:
             is_needed = piece.request.is_needed(piece.place)
             settle(piece, _stopped() if is_needed else None, self._limits)
+        return not any(worker.is_alive() for worker in self._workers)
 
     def _work(self) -> None:
         while (taken := self._next_batch()) is not None:

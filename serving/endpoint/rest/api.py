@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import numpy as np
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Router
@@ -55,6 +56,7 @@ def create_app(
     access: TokenAccess | None = None,
     observer: RequestObserver | None = None,
     metrics_path: str | None = None,
+    allow_cors: bool = False,
     look_seconds: float = 0.5,
     clock: Callable[[], float] = time.monotonic,
 ) -> ASGIApp:
@@ -68,6 +70,7 @@ def create_app(
         access: Checks the bearer token of each request; None lets everybody in.
         observer: Logs and counts the requests.
         metrics_path: Path of the metrics of the observer; None for no such path.
+        allow_cors: Whether pages of any origin may read the replies.
         look_seconds: How often it is checked that a client has not gone.
         clock: Returns the time in seconds, by which a prediction takes too long.
 
@@ -100,7 +103,16 @@ def create_app(
     )
     # A route would answer what it cannot match, such as a path with %0A, itself, and
     # not in JSON.
-    return Router(default=api, lifespan=api.lifespan, redirect_slashes=False)
+    router = Router(default=api, lifespan=api.lifespan, redirect_slashes=False)
+    if not allow_cors:
+        return router
+    return CORSMiddleware(
+        router,
+        allow_origins=["*"],
+        allow_methods=["GET", "POST"],
+        allow_headers=["*"],
+        expose_headers=["X-Request-Id", "X-Model-Fingerprint", "Retry-After"],
+    )
 
 
 @dataclass

@@ -19,6 +19,7 @@ from serving.endpoint.rpc.message import CallLimit
 from serving.endpoint.rpc.services import ServiceCore, add_services
 from serving.web.access import TokenAccess
 from serving.web.body import ARRIVAL_SECONDS
+from serving.web.http_connection import most_connections
 from serving.web.observer import RequestObserver
 from serving.web.sockets import GRACE_SECONDS, open_socket
 
@@ -57,6 +58,8 @@ class GrpcServer:
             of one request may take as much memory.
         max_concurrent_calls: Calls that are taken at one time, at least 1; most of
             them wait for their turn. Further ones get RESOURCE_EXHAUSTED.
+        timeout_seconds: How long a prediction may take, waiting included, above 0; the
+            client may set a shorter time.
         message_seconds: Time in which the message of a call must arrive, more than 0;
             else the call is ended.
         look_seconds: How often it is checked which messages are late.
@@ -81,6 +84,7 @@ class GrpcServer:
         credentials: grpc.ServerCredentials | None = None,
         max_message_bytes: int = ServerOptions.grpc_message_bytes,
         max_concurrent_calls: int = ServerOptions.grpc_calls,
+        timeout_seconds: float = ServerOptions.grpc_timeout_seconds,
         message_seconds: float = ARRIVAL_SECONDS,
         look_seconds: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
@@ -93,6 +97,11 @@ class GrpcServer:
                 raise ValueError(
                     f"`{name}` must be 1 to 2147483647. Received: {name}={value}."
                 )
+        if not timeout_seconds > 0:
+            raise ValueError(
+                "`timeout_seconds` must be above 0. Received: "
+                f"timeout_seconds={timeout_seconds}."
+            )
         if message_seconds <= 0:
             raise ValueError(
                 "`message_seconds` must be more than 0. Received: "
@@ -100,7 +109,9 @@ class GrpcServer:
             )
         self._predictions = CallGate(max_concurrent_calls)
         self._others = CallGate(_STATUS_CALLS)
-        self._core = ServiceCore(models, predictor, reload, max_message_bytes)
+        self._core = ServiceCore(
+            models, predictor, reload, max_message_bytes, timeout_seconds, clock
+        )
         limit = CallLimit(message_seconds, clock=clock)
         health_limit = CallLimit(
             min(message_seconds, _HEALTH_SECONDS), _HEALTH_CALLS, clock=clock
@@ -125,6 +136,10 @@ class GrpcServer:
                 ("grpc.keepalive_time_ms", 30_000),
                 ("grpc.keepalive_timeout_ms", 10_000),
                 ("grpc.max_concurrent_streams", 256),
+                # Connections that dribble or idle must not use up the open files.
+                ("grpc.max_allowed_incoming_connections", most_connections()),
+                ("grpc.max_connection_idle_ms", 300_000),
+                ("grpc.server_handshake_timeout_ms", 10_000),
                 # Else a second server would share the port, and the calls, in silence.
                 ("grpc.so_reuseport", 0),
             ],

@@ -4,8 +4,10 @@ Codes, texts and the order of the checks are those of TF Serving 2.20, so that a
 sees no difference. TensorFlow is imported when the services are made.
 """
 
+import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import grpc
@@ -36,6 +38,8 @@ class ServiceCore:
         predictor: Runs the predictions, of this and other protocols together.
         reload: Takes a `ModelServerConfig` and makes it what is served.
         max_unpacked_bytes: Memory that the tensors of one request may take.
+        timeout_seconds: How long a prediction may take, waiting included.
+        clock: Returns the time in seconds.
     """
 
     def __init__(
@@ -44,20 +48,25 @@ class ServiceCore:
         predictor: Predictor,
         reload: Callable[[Any], None],
         max_unpacked_bytes: int,
+        timeout_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._models = models
         self._predictor = predictor
         self._reload = reload
         self._max_unpacked_bytes = max_unpacked_bytes
+        self._timeout_seconds = timeout_seconds
+        self._clock = clock
 
     def predict(self, request: Any, call: Any, observed: Observed) -> Any:
         """Answer a `PredictRequest`."""
+        waiting = _Waiting(call, self._clock() + self._timeout_seconds, self._clock)
         with lease(self._models, request, observed) as servable:
             return predict(
                 servable,
                 request,
                 run=lambda key, inputs: _result(
-                    self._predictor.submit(servable, key, inputs, call), call
+                    self._predictor.submit(servable, key, inputs, waiting), waiting
                 ),
                 max_unpacked_bytes=self._max_unpacked_bytes,
             )
@@ -181,13 +190,34 @@ def add_services(
         )
 
 
+@dataclass(frozen=True)
+class _Waiting:
+    """Whether the client of a call still waits, for the queue."""
+
+    call: grpc.ServicerContext
+    until: float
+    clock: Callable[[], float]
+
+    def is_active(self) -> bool:
+        return bool(self.call.is_active())
+
+    def time_remaining(self) -> float:
+        """Return what is left of the client's time and of the server's."""
+        own: float | None = self.call.time_remaining()
+        left = self.until - self.clock()
+        return left if own is None else min(own, left)
+
+
 def _result(
-    future: Future[dict[str, np.ndarray]], call: grpc.ServicerContext
+    future: Future[dict[str, np.ndarray]], waiting: _Waiting
 ) -> dict[str, np.ndarray]:
     """Wait for the outputs; a call that ends before its turn waits no longer."""
-    if not call.add_callback(future.cancel):
+    if not waiting.call.add_callback(future.cancel):
         future.cancel()
     try:
-        return future.result()
+        return future.result(max(waiting.time_remaining(), 0.0))
     except CancelledError:
         refuse("Cancelled", StatusCode.CANCELLED)
+    except TimeoutError:
+        future.cancel()
+        refuse("Deadline Exceeded", StatusCode.DEADLINE_EXCEEDED)

@@ -324,18 +324,6 @@ def test_each_profile_has_one_model_server_behind_one_name():
 # The page.
 
 
-def test_page_compares_every_option_of_the_endpoint(capsys):
-    with pytest.raises(SystemExit):
-        _parser().parse_args(["run", "--help"])
-    options = set(re.findall(r"--[a-z-]+", capsys.readouterr().out)) - {"--help"}
-    page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
-    table = page.partition("\n## Options\n")[2].partition("\n## ")[0]
-    ours = [row.split("|")[1] for row in table.splitlines() if row.startswith("|")]
-    named = re.findall(r"--[a-z-]+[a-z]", " ".join(ours[2:]))
-    assert set(named) | {"--no-batching"} == options
-    assert "`--no-batching`" in table
-
-
 def test_commands_of_the_page_make_the_files_that_the_unit_names(tmp_path):
     """Its lines run in a folder; those that install, fetch or start are left out."""
     page = (ROOT / "docs" / "deployment.md").read_text("utf-8")

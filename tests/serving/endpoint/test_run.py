@@ -2,6 +2,7 @@
 
 import argparse
 import base64
+import contextlib
 import json
 import logging
 import os
@@ -13,6 +14,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import grpc
 import httpx
@@ -26,6 +28,7 @@ from tensorflow_serving.apis import (
 )
 
 import serving.__main__
+import serving.endpoint.run
 from serving.endpoint.batching.parameters import BatchingParameters
 from serving.endpoint.options import ServerOptions, add_options, options_of
 from serving.endpoint.run import batching_of, run
@@ -106,6 +109,24 @@ class TestStart:
     def test_missing_file_of_configuration_ends_the_start(self, option):
         with pytest.raises(FileNotFoundError, match="no-such-file"):
             run(ServerOptions("m", "x", port=0, **{option: "no-such-file"}))
+
+
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_process_does_not_wait_for_images_that_are_still_decoded(
+    has_ended, monkeypatch
+):
+    @contextlib.contextmanager
+    def opened(options):
+        nothing = {"tls": None, "app": None, "listener": None, "drain": None}
+        yield SimpleNamespace(lines=list, has_ended=lambda: has_ended, **nothing)
+
+    left = []
+    monkeypatch.setattr(serving.endpoint.run, "opened", opened)
+    monkeypatch.setattr(serving.endpoint.run, "serve", lambda *args, **options: None)
+    monkeypatch.setattr(os, "_exit", left.append)
+    monkeypatch.setattr(logging, "shutdown", lambda: None)
+    run(ServerOptions("m", "x"))
+    assert left == ([] if has_ended else [0])
 
 
 def from_command_line(*options):

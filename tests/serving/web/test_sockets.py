@@ -1,3 +1,4 @@
+import asyncio
 import contextlib
 import signal
 import socket
@@ -7,6 +8,7 @@ import textwrap
 
 import pytest
 
+from serving.web import sockets
 from serving.web.sockets import PortInUseError, open_socket, url_of
 
 
@@ -107,3 +109,43 @@ def test_signal_ends_all_servers_after_the_requests_under_way(number):
             assert process.wait(timeout=60) == 0, process.stderr.read()
         finally:
             process.kill()
+
+
+def test_process_that_starts_is_ended_by_sigterm():
+    script = (
+        "import time; from serving.web.sockets import exit_on_sigterm; "
+        "exit_on_sigterm(); print('starting', flush=True); time.sleep(600)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        try:
+            assert process.stdout.readline() == "starting\n"
+            process.terminate()
+            # Not the default action, which the first process of a container lacks.
+            assert process.wait(60) == 143
+        finally:
+            process.kill()
+
+
+def test_full_files_are_logged_once_a_minute(caplog):
+    async def fail_often():
+        loop = asyncio.get_running_loop()
+        sockets._tell_once_of_full_files(loop)
+        for _ in range(1000):
+            loop.call_exception_handler(
+                {
+                    "message": "socket.accept() out of system resource",
+                    "exception": OSError(24, "Too many open files"),
+                }
+            )
+        loop.call_exception_handler({"message": "something else"})
+
+    asyncio.run(fail_often())
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == [
+        "No connection can be accepted ([Errno 24] Too many open files). Raise the "
+        "limit of open files.",
+        "something else",
+    ]

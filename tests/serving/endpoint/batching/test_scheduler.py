@@ -370,7 +370,7 @@ class TestClose:
         short, long = submit(scheduler, stub, [1]), submit(scheduler, stub, [2] * 5)
         left = submit(scheduler, stub, [3])
         assert left.cancel()
-        scheduler.close(0.01)
+        assert not scheduler.close(0.01)
         for future in (short, long):
             with pytest.raises(StatusError, match="The server stops") as caught:
                 future.result(SECONDS)
@@ -378,5 +378,5 @@ class TestClose:
         assert not runs.done()
         stub.gate.set()
         assert answers([runs]) == [[1]]
-        scheduler.close()
+        assert scheduler.close()
         assert stub.sizes == []

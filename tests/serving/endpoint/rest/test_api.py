@@ -555,3 +555,45 @@ class TestBesideTheAnswer:
             assert [connection.get(path).status_code for path in paths] == [200] * 3
             rows = {"instances": [b64(png(0, 0, 0))]}
             assert predict(connection, rows).status_code == 200
+
+
+ORIGIN = {"Origin": "https://shop.example"}
+PREFLIGHT = ORIGIN | {
+    "Access-Control-Request-Method": "POST",
+    "Access-Control-Request-Headers": "authorization, content-type",
+}
+
+
+class TestPagesOfOtherOrigins:
+    """`--rest_api_enable_cors_support` of TF Serving."""
+
+    def test_they_are_let_in_where_this_is_wanted(self, prompt, tmp_path):
+        file = write_tokens(tmp_path / "tokens", "0123456789abcdef\n")
+        app = rest_app([prompt], allow_cors=True, access=TokenAccess(file))
+        path = "/v1/models/stub:predict"
+        with running(app) as url, httpx.Client(base_url=url, timeout=60) as connection:
+            # A browser asks without the token whether it may send it.
+            may = connection.options(path, headers=PREFLIGHT)
+            assert may.status_code == 200
+            assert may.headers["access-control-allow-origin"] == "*"
+            assert "POST" in may.headers["access-control-allow-methods"]
+            allowed = may.headers["access-control-allow-headers"].lower()
+            assert {"authorization", "content-type"} <= set(allowed.split(", "))
+            refused = connection.post(path, headers=ORIGIN)
+            assert error_of(refused, 401)
+            assert refused.headers["access-control-allow-origin"] == "*"
+            answer = connection.post(
+                path,
+                headers=ORIGIN | {"Authorization": "Bearer 0123456789abcdef"},
+                content=b'{"instances": [1]}',
+            )
+            assert answer.json() == {"predictions": [2.0]}
+            assert answer.headers["access-control-allow-origin"] == "*"
+            exposed = answer.headers["access-control-expose-headers"]
+            assert "X-Model-Fingerprint" in exposed
+
+    def test_they_are_kept_out_by_default(self, client):
+        may = client.options("/v1/models/example:predict", headers=PREFLIGHT)
+        assert error_of(may, 400).startswith("Malformed request: OPTIONS")
+        answer = client.get("/v1/models/example", headers=ORIGIN)
+        assert not [name for name in answer.headers if name.startswith("access-")]

@@ -121,6 +121,15 @@ class TestLimits:
                 assert code == "DEADLINE_EXCEEDED"
             slow.release.set()
 
+    def test_call_without_a_deadline_has_that_of_the_server(self, slow):
+        with running_grpc([slow], timeout_seconds=0.1) as stubs:
+            for deadline in (None, 60):
+                assert refusal(stubs.prediction.Predict, REQUEST, timeout=deadline) == (
+                    "DEADLINE_EXCEEDED",
+                    "Deadline Exceeded",
+                )
+            slow.release.set()
+
     def test_unexpected_failure_is_internal_and_the_server_goes_on(self, slow):
         def fail(inputs, signature_name):
             raise RuntimeError("the disk is gone")
@@ -138,6 +147,7 @@ class TestLimits:
         ("max_message_bytes", 2**31, "must be 1 to 2147483647"),
         ("max_concurrent_calls", 0, "must be 1 to 2147483647"),
         ("max_concurrent_calls", 2**31, "must be 1 to 2147483647"),
+        ("timeout_seconds", 0, "must be above 0"),
         ("message_seconds", 0, "must be more than 0"),
         ("message_seconds", -1.0, "must be more than 0"),
     )
