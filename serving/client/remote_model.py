@@ -10,7 +10,14 @@ import numpy as np
 from serving.client.images import ImageSource, read_pixels
 from serving.client.metadata import ModelMetadata, parse_metadata
 from serving.client.reply import Reply
-from serving.client.retries import EndpointError, Failure, Retries, Waits, ask
+from serving.client.retries import (
+    EndpointError,
+    Failure,
+    Retries,
+    Waits,
+    ask,
+    unexpected,
+)
 from serving.client.rows import rows_of, split
 from tfdml.images import encode_png
 from tfdml.model_version import parse_description
@@ -77,7 +84,7 @@ class RemoteModel:
         try:
             return parse_description(text)
         except ValueError as error:
-            raise self._wrong_reply(str(error)) from error
+            raise unexpected(self._url, str(error)) from error
 
     def prepare(self, image: ImageSource, waits: Waits) -> bytes:
         """Return an image in the form that is sent: a PNG, reduced to the view.
@@ -113,9 +120,10 @@ class RemoteModel:
         ]
         widths = {len(row) for part in rows for row in part}
         if len(widths) > 1 or model.dimension not in (None, *widths):
-            raise self._wrong_reply(
+            raise unexpected(
+                self._url,
                 f"embeddings of length {sorted(widths)}, the model says "
-                f"{model.dimension}"
+                f"{model.dimension}",
             )
         return np.concatenate(rows)
 
@@ -138,14 +146,14 @@ class RemoteModel:
         try:
             return rows_of(predictions)
         except ValueError as error:
-            raise self._wrong_reply(str(error)) from error
+            raise unexpected(self._url, str(error)) from error
 
     def _asked_metadata(self, waits: Waits) -> ModelMetadata:
         reply, received = self._ask(self.connection.metadata, waits)
         try:
             found = parse_metadata(reply)
         except ValueError as error:
-            raise self._wrong_reply(str(error)) from error
+            raise unexpected(self._url, str(error)) from error
         if received is None and found.is_described:
             try:
                 received = self._described_fingerprint(waits)
@@ -177,8 +185,3 @@ class RemoteModel:
 
     def _ask(self, attempt: Callable[[], Any], waits: Waits) -> Any:
         return ask(attempt, self._retries, wait=waits.wait)
-
-    def _wrong_reply(self, reason: str) -> EndpointError:
-        return EndpointError(
-            f"The embedding endpoint {self._url} gave an unexpected answer: {reason}."
-        )

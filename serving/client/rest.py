@@ -14,7 +14,7 @@ import httpx
 from serving.client.address import ModelAddress
 from serving.client.credentials import Credentials, refused_certificate
 from serving.client.reply import FINGERPRINT, Reply
-from serving.client.retries import EndpointError, Failure
+from serving.client.retries import EndpointError, Failure, unexpected
 from tfdml.model_version import DESCRIBE
 
 _MAY_PASS = (429, 503)
@@ -96,9 +96,10 @@ class RestConnection:
         reply, fingerprint = self._request("POST", ":predict", body)
         predictions = reply.get("predictions")
         if not isinstance(predictions, list) or len(predictions) != count:
-            raise self._unexpected(
+            raise unexpected(
+                self._url,
                 f"there must be {count} `predictions`, there are "
-                f"{len(predictions) if isinstance(predictions, list) else 'none'}"
+                f"{len(predictions) if isinstance(predictions, list) else 'none'}",
             )
         return Reply(predictions, fingerprint)
 
@@ -121,7 +122,7 @@ class RestConnection:
                 retry_after=_retry_after(response.headers.get("retry-after")),
             )
         if not isinstance(reply, dict):
-            raise self._unexpected("the reply is not a JSON object")
+            raise unexpected(self._url, "the reply is not a JSON object")
         return Reply(reply, response.headers.get(FINGERPRINT))
 
     def _send(self, method: str, suffix: str, body: object) -> httpx.Response:
@@ -168,11 +169,6 @@ class RestConnection:
             f"{self._timeout:g} seconds.",
             failure=Failure.LATE,
             may_pass=may_pass,
-        )
-
-    def _unexpected(self, reason: str) -> EndpointError:
-        return EndpointError(
-            f"The embedding endpoint {self._url} gave an unexpected answer: {reason}."
         )
 
 

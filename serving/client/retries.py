@@ -57,6 +57,13 @@ class EndpointError(RuntimeError):
         self.retry_after = retry_after
 
 
+def unexpected(url: str, reason: str) -> EndpointError:
+    """Return the error for an answer that is not what was asked for."""
+    return EndpointError(
+        f"The embedding endpoint {url} gave an unexpected answer: {reason}."
+    )
+
+
 @dataclass(frozen=True)
 class Retries:
     """Bounds on how often and how long a request is made again.

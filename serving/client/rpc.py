@@ -8,7 +8,7 @@ import grpc
 from serving.client.address import ModelAddress
 from serving.client.credentials import Credentials, refused_certificate
 from serving.client.reply import FINGERPRINT, Reply
-from serving.client.retries import EndpointError, Failure
+from serving.client.retries import EndpointError, Failure, unexpected
 from tfdml.model_version import DESCRIBE
 
 _SIGNATURE = "serving_default"
@@ -105,12 +105,13 @@ class GrpcConnection:
         outputs, fingerprint = self._predict(_SIGNATURE, input_name, encoded)
         for name, output in outputs.items():
             if not output.ndim or len(output) != len(encoded):
-                raise self._unexpected(
+                raise unexpected(
+                    self._url,
                     f"`{name}` must have {len(encoded)} rows, its shape is "
-                    f"{list(output.shape)}"
+                    f"{list(output.shape)}",
                 )
         if not outputs:
-            raise self._unexpected("it has no outputs")
+            raise unexpected(self._url, "it has no outputs")
         if len(outputs) == 1:
             return Reply(list(next(iter(outputs.values()))), fingerprint)
         rows = [
@@ -130,7 +131,7 @@ class GrpcConnection:
             for text in output.ravel():
                 if isinstance(text, bytes):
                     return text.decode("utf-8", "replace")
-        raise self._unexpected("its description is not text")
+        raise unexpected(self._url, "its description is not text")
 
     def _predict(
         self, signature: str, input_name: str, values: Sequence[bytes]
@@ -151,7 +152,8 @@ class GrpcConnection:
                 for name, output in response.outputs.items()
             }
         except (TypeError, ValueError) as error:
-            raise self._unexpected(f"its tensors cannot be read: {error}") from error
+            reason = f"its tensors cannot be read: {error}"
+            raise unexpected(self._url, reason) from error
         return Reply(outputs, fingerprint)
 
     def _call(self, method: Any, request: Any) -> Reply[Any]:
@@ -186,8 +188,3 @@ class GrpcConnection:
                 may_pass=code in _MAY_PASS and not is_too_large,
             ) from error
         return Reply(response, dict(call.trailing_metadata() or ()).get(FINGERPRINT))
-
-    def _unexpected(self, reason: str) -> EndpointError:
-        return EndpointError(
-            f"The embedding endpoint {self._url} gave an unexpected answer: {reason}."
-        )
