@@ -20,7 +20,7 @@ def photograph(height=150, width=210):
     return Image.fromarray(np.clip(noisy, 0, 255).astype("uint8"))
 
 
-def encoded(image, kind, **options):
+def encoded(image, kind="PNG", **options):
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
     return buffer.getvalue()

@@ -33,6 +33,7 @@ from tfdml.model_version import (
     update_description,
 )
 
+MAX_UPLOAD_BYTES = 200_000
 SIZE = 16
 DIMENSION = 12
 PURE = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
@@ -177,6 +178,11 @@ def encoded(color, kind="PNG", size=(30, 40)) -> bytes:
     buffer = io.BytesIO()
     Image.new("RGB", size, color).save(buffer, format=kind)
     return buffer.getvalue()
+
+
+def post(page: httpx.Client, content: bytes, **fields) -> httpx.Response:
+    """Search with an uploaded image."""
+    return page.post("/api/search", files={"image": ("query", content)}, data=fields)
 
 
 def error_of(response: httpx.Response, status: int) -> str:

@@ -29,33 +29,20 @@ from serving.web.sockets import PortInUseError
 from tests.support.running_server import running
 from tests.support.search_fixtures import (
     DIMENSION,
+    MAX_UPLOAD_BYTES,
     PURE,
     SHADES,
     encoded,
     endpoint_of,
     error_of,
     page_of,
+    post,
     serve_model,
     write_color_model,
     write_gallery_images,
     write_image,
 )
 from tfdml.index import ScannIndex
-
-MAX_UPLOAD_BYTES = 200_000
-
-
-@pytest.fixture(scope="module")
-def page(colors, colors_url):
-    with (
-        open_search(colors / "index", colors_url) as search,
-        page_of(search, max_upload_bytes=MAX_UPLOAD_BYTES) as client,
-    ):
-        yield client
-
-
-def post(page, content, **fields):
-    return page.post("/api/search", files={"image": ("query", content)}, data=fields)
 
 
 def ids_of(response):

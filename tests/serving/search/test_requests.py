@@ -5,24 +5,13 @@ import zlib
 
 import pytest
 
-from serving.search.gallery.opening import open_search
-from tests.support.search_fixtures import DIMENSION, encoded, error_of, page_of
-
-MAX_UPLOAD_BYTES = 200_000
-
-
-@pytest.fixture(scope="module")
-def page(colors, colors_url):
-    with (
-        open_search(colors / "index", colors_url) as search,
-        page_of(search, max_upload_bytes=MAX_UPLOAD_BYTES) as client,
-    ):
-        yield client
-
-
-def post(page, content, **fields):
-    return page.post("/api/search", files={"image": ("query", content)}, data=fields)
-
+from tests.support.search_fixtures import (
+    DIMENSION,
+    MAX_UPLOAD_BYTES,
+    encoded,
+    error_of,
+    post,
+)
 
 # Parameters
 

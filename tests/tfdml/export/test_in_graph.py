@@ -3,7 +3,6 @@
 import subprocess
 import sys
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,26 +15,14 @@ from tests.support.encoded_images import (
     encoded,
     photograph,
 )
-from tfdml.export import export_embedder
 from tfdml.export._in_graph import training_form
 from tfdml.images import View, encode_png, read_image
-from tfdml.models import build_embedder
 
 ANIMATED = encoded(
     photograph(), "WEBP", save_all=True, append_images=[photograph().rotate(180)]
 )
 BIT_FIELDS = bytearray(IMAGES["BMP of 32 bits"])
 BIT_FIELDS[30] = 3  # compression: the order of the channels is that of masks
-
-
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    keras.utils.set_random_seed(3)
-    folder = tmp_path_factory.mktemp("export")
-    embedder = build_embedder(SIZE, 8, widths=(8, 16), pooling="flatten")
-    embedder.save(folder / "embedder.keras")
-    export_embedder(embedder, folder / "model" / "1")
-    return folder, embedder, tf.saved_model.load(folder / "model" / "1")
 
 
 def assert_graph_reads_as_training_does(data, view):

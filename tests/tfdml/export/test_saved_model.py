@@ -27,19 +27,8 @@ from tests.support.search_fixtures import serve_model
 from tfdml.export import SavedEmbedder, export_embedder, read_description
 from tfdml.images import View, read_image
 from tfdml.model_version import update_description, write_whole
-from tfdml.models import build_embedder
 from training.data.data_set import DataSet
 from training.data.images import Images
-
-
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    keras.utils.set_random_seed(3)
-    folder = tmp_path_factory.mktemp("export")
-    embedder = build_embedder(SIZE, 8, widths=(8, 16), pooling="flatten")
-    embedder.save(folder / "embedder.keras")
-    export_embedder(embedder, folder / "model" / "1")
-    return folder, embedder, tf.saved_model.load(folder / "model" / "1")
 
 
 @pytest.fixture(scope="module")

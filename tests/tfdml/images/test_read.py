@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngImageFile
 
+from tests.support.encoded_images import encoded
 from tfdml.images import (
     UnreadableImageError,
     encode_png,
@@ -21,12 +22,6 @@ from tfdml.images import (
 from tfdml.images._read import resample
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
-
-
-def encoded(image, kind="PNG", **options):
-    buffer = io.BytesIO()
-    image.save(buffer, kind, **options)
-    return buffer.getvalue()
 
 
 def two_halves():
