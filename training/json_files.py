@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdml.files import written
+from tfdml.messages import cut, shortened
 
 
 def read_json(file: Path) -> Any:
@@ -17,7 +18,7 @@ def read_json(file: Path) -> Any:
     try:
         return json.loads(file.read_text("utf-8"))
     except ValueError as error:  # bad JSON, or bytes that are not text
-        raise ValueError(f"{file} is damaged: {error}.") from error
+        raise ValueError(f"{cut(file)} is damaged: {shortened(error)}.") from error
 
 
 def write_json(path: Path, value: Any) -> None:

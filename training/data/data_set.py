@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tfdml.images import read_image
+from tfdml.messages import shown
 from tfdml.metrics import Comparisons
 
 SPLITS = ("train", "validation", "test")
@@ -94,7 +95,7 @@ class DataSet:
         if shared:
             raise ValueError(
                 "Each class must be in one split. In two or more: "
-                f"{len(shared)}, such as {shared[0]!r}."
+                f"{len(shared)}, such as {shown(shared[0])}."
             )
 
     def __len__(self) -> int:
@@ -198,5 +199,5 @@ def _check_known(name: str, values: Iterable[str], known: tuple[str, ...]) -> No
     if unknown:
         raise ValueError(
             f"`{name}` must be one of {', '.join(map(repr, known))}. "
-            f"Received: {unknown[0]!r}."
+            f"Received: {shown(unknown[0])}."
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tfdml.images import list_images
+from tfdml.messages import cut, shown
 from training.data.data_set import SPLITS, DataSet
 
 
@@ -43,15 +44,15 @@ def read_folder(
     outside = [path for path in found if "/" not in path]
     if outside:
         raise ValueError(
-            f"Each image in {root} must be in the folder of its class, such as "
-            f"{root / 'cat'}/1.jpg. Received: {outside[0]} in no such folder."
+            f"Each image in {cut(root)} must be in the folder of its class, such as "
+            f"{cut(root / 'cat')}/1.jpg. Received: {cut(outside[0])} in no such folder."
         )
     names = [path.split("/", 1)[0] for path in found]
     class_names, labels = np.unique(names, return_inverse=True)
     if len(class_names) < 2:
         raise ValueError(
-            f"{root} must hold at least 2 classes, each a folder of images: there is "
-            f"nothing to tell apart. Received: only {str(class_names[0])!r}."
+            f"{cut(root)} must hold at least 2 classes, each a folder of images: there "
+            f"is nothing to tell apart. Received: only {shown(str(class_names[0]))}."
         )
     classes_of = split_classes(
         class_names.tolist(),

@@ -8,6 +8,7 @@ import numpy as np
 from tqdm import tqdm
 
 from tfdml.images import RandomView, UnreadableImageError, View
+from tfdml.messages import cut
 from training.data.data_set import DataSet
 from training.environment import cpu_cores
 from training.recipe.recipe import Recipe
@@ -210,7 +211,7 @@ class Images:
                 form = image
         except UnreadableImageError as error:  # which knows no name
             raise UnreadableImageError(
-                f"{self.data.images[position]}: {error}"
+                f"{cut(self.data.images[position])}: {error}"
             ) from None
         with self._lock:
             self._keep(position, form)

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from tfdml.files import sync, written
+from tfdml.messages import cut, shortened, shown
 from training.data.rules import LABEL_ROW, Problem, Row
 
 
@@ -25,12 +26,12 @@ def read_label_array(manifest: Path) -> np.ndarray:
         labels = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise ValueError(
-            f"{LABEL_ROW} needs the labels in {str(path)!r}: {error}"
+            f"{LABEL_ROW} needs the labels in {shown(str(path))}: {shortened(error)}."
         ) from error
     if not isinstance(labels, np.ndarray) or labels.ndim < 2:
-        raise ValueError(f"{path} must be an array of labels, [rows, ...].")
+        raise ValueError(f"{cut(path)} must be an array of labels, [rows, ...].")
     if labels.dtype.kind not in "fiu":
-        raise ValueError(f"{path} must hold numbers. Received: {labels.dtype}.")
+        raise ValueError(f"{cut(path)} must hold numbers. Received: {labels.dtype}.")
     return labels
 
 
@@ -58,7 +59,7 @@ def label_row_problems(rows: list[Row], manifest: Path) -> Iterator[Problem]:
             yield Problem(
                 row.line,
                 f"{LABEL_ROW} must be a row of {name}, 0 to {len(labels) - 1}. "
-                f"Received: {cell!r}",
+                f"Received: {shown(cell)}",
             )
         elif not np.isfinite(labels[int(cell)]).all():
-            yield Problem(row.line, f"row {cell} of {name} must be finite numbers")
+            yield Problem(row.line, f"row {cut(cell)} of {name} must be finite numbers")

@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from tfdml.files import written
 from tfdml.images import UnreadableImageError, read_image
+from tfdml.messages import LONGEST, cut, shown
 from tfdml.text_files import TextError, decode, read_text, records_of
 from training.data.data_set import SPLITS, DataSet
 from training.data.label_array import (
@@ -34,7 +35,7 @@ from training.data.rules import (
     row_problems,
 )
 
-_SHOWN = 10
+_LONGEST = 250  # characters of a problem
 
 
 class ManifestError(ValueError):
@@ -47,13 +48,15 @@ class ManifestError(ValueError):
 
     def __init__(self, path: Path, problems: list[Problem]) -> None:
         self.problems = problems
-        lines = [f"{path}:{p.line}: {p.text}" for p in problems[:_SHOWN]]
-        if len(problems) > _SHOWN:
-            lines.append(
-                f"and {len(problems) - _SHOWN} more; `python -m training check {path}` "
-                "lists all."
-            )
-        super().__init__("\n".join(lines))
+        file = cut(path)
+        lines = [cut(f"{file}:{p.line}: {p.text}", _LONGEST) for p in problems[:10]]
+        for count in range(len(lines), 0, -1):
+            rest = len(problems) - count
+            more = f"and {rest} more; `python -m training check {file}` lists all."
+            message = "\n".join([*lines[:count], *([more] if rest else [])])
+            if len(message) <= LONGEST:
+                break
+        super().__init__(message)
 
 
 def read_manifest(
@@ -245,7 +248,7 @@ def _missing_files(rows: list[Row], root: Path) -> list[Problem]:
     for row in rows:
         file = _file(row, root)
         if file is not None and not file.is_file():
-            problems.append(Problem(row.line, f"there is no file {str(file)!r}"))
+            problems.append(Problem(row.line, f"there is no file {shown(str(file))}"))
     return problems
 
 
@@ -265,7 +268,7 @@ def _box_outside(row: Row, width: int, height: int) -> Iterator[Problem]:
             yield Problem(
                 row.line,
                 f"the box reaches beyond the image of {width} x {height} pixels. "
-                f"Received: {values}",
+                f"Received: {shown(values)}",
             )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from tfdml.messages import cut, shown
 from training.data.data_set import ROLES, SPLITS
 
 BOX = ("x", "y", "width", "height")
@@ -38,7 +39,7 @@ class Row:
 def column_problems(columns: list[str]) -> Iterator[str]:
     """Yield what is wrong with the names of the columns."""
     for name in sorted({name for name in columns if columns.count(name) > 1}):
-        yield f"column {name!r} occurs {columns.count(name)} times"
+        yield f"column {shown(name)} occurs {columns.count(name)} times"
     if "path" not in columns:
         yield f"column 'path' is missing; there are {_listed(columns)}"
     numbers = [int(m[1]) for name in columns if (m := CONTINUOUS.fullmatch(name))]
@@ -63,14 +64,13 @@ def column_problems(columns: list[str]) -> Iterator[str]:
     for name in columns:
         if name in _COLUMNS or CONTINUOUS.fullmatch(name):
             continue
-        near = difflib.get_close_matches(name.strip().lower(), _COLUMNS, 1, 0.75)
+        near = difflib.get_close_matches(name[:40].strip().lower(), _COLUMNS, 1, 0.75)
         if near:
-            yield f"unknown column {name!r}: did you mean {near[0]!r}?"
+            yield f"unknown column {shown(name)}: did you mean {near[0]!r}?"
 
 
 def _listed(columns: list[str]) -> str:
-    text = ", ".join(map(repr, columns)) or "none"
-    return text if len(text) <= _MOST_LISTED else f"{text[:_MOST_LISTED]}..."
+    return cut(", ".join(map(shown, columns)) or "none", _MOST_LISTED)
 
 
 def row_problems(rows: list[Row], root: Path) -> Iterator[Problem]:
@@ -86,25 +86,25 @@ def _cell_problems(row: Row, root: Path) -> Iterator[str]:
     for name, value in cells.items():
         is_known = name in _COLUMNS or CONTINUOUS.fullmatch(name)
         if is_known and value != value.strip():
-            yield f"{name} {value!r} begins or ends with a space"
+            yield f"{name} {shown(value)} begins or ends with a space"
     path = cells.get("path", "").strip()
     if "path" in cells:
         if not path:
             yield "the path is empty"
         elif "\\" in path and not (root / path).exists():
-            yield f"path {path!r}: folders are separated by /, not by \\"
+            yield f"path {shown(path)}: folders are separated by /, not by \\"
         elif not is_below(path):
-            yield f"path {path!r} must be below the folder {str(root)!r}"
+            yield f"path {shown(path)} must be below the folder {shown(str(root))}"
     if "label" in cells and not cells["label"].strip():
         yield "the label is empty"
     for name, value in cells.items():
         if CONTINUOUS.fullmatch(name) and not _is_number(value):
-            yield f"{name} must be a finite number. Received: {value!r}"
+            yield f"{name} must be a finite number. Received: {shown(value)}"
     for name, known in (("split", SPLITS), ("role", ROLES)):
         value = cells.get(name, known[0]).strip()
         if value not in known:
             allowed = ", ".join(part or "empty" for part in known)
-            yield f"{name} must be one of {allowed}. Received: {value!r}"
+            yield f"{name} must be one of {allowed}. Received: {shown(value)}"
     yield from box_problems(cells)
 
 
@@ -116,11 +116,13 @@ def box_problems(cells: dict[str, str]) -> Iterator[str]:
     if not any(values):
         return
     if not all(re.fullmatch(r"-?[0-9]{1,9}", value) for value in values):
-        yield f"the box must be 4 whole numbers, or empty. Received: {values}"
+        yield f"the box must be 4 whole numbers, or empty. Received: {shown(values)}"
     elif int(values[2]) < 1 or int(values[3]) < 1:
-        yield f"the box must be at least 1 pixel wide and high. Received: {values}"
+        yield (
+            f"the box must be at least 1 pixel wide and high. Received: {shown(values)}"
+        )
     elif int(values[0]) < 0 or int(values[1]) < 0:
-        yield f"the box must begin inside the image. Received: {values}"
+        yield f"the box must begin inside the image. Received: {shown(values)}"
 
 
 def is_below(path: str) -> bool:
@@ -147,7 +149,7 @@ def _repeated_images(rows: list[Row]) -> Iterator[Problem]:
             *(row.cells.get(name, "").strip() for name in BOX),
         )
         if path and (line := first.setdefault(key, row.line)) != row.line:
-            yield Problem(row.line, f"image {path!r} is already in line {line}")
+            yield Problem(row.line, f"image {shown(path)} is already in line {line}")
 
 
 def _classes_in_two_splits(rows: list[Row]) -> Iterator[Problem]:
@@ -160,4 +162,6 @@ def _classes_in_two_splits(rows: list[Row]) -> Iterator[Problem]:
         if len(lines) > 1:
             where = ", ".join(f"{split} (line {line})" for split, line in lines.items())
             last = max(lines.values())
-            yield Problem(last, f"class {label!r} is in more than one split: {where}")
+            yield Problem(
+                last, f"class {shown(label)} is in more than one split: {where}"
+            )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tfdml.messages import cut, shortened, shown
 from tfdml.metrics import Difference, paired_difference
 from training.json_files import read_json
 from training.measure.query_files import NamedResults, read_queries
@@ -116,7 +117,7 @@ def _grouped(folders: Sequence[Path]) -> list[list[Path]]:
     seen: dict[str, Path] = {}
     for folder in folders:
         if not folder.is_dir():
-            raise ValueError(f"There is no run folder {str(folder)!r}.")
+            raise ValueError(f"There is no run folder {shown(str(folder))}.")
         file = folder / "recipe.json"
         key = whole = str(folder.resolve())
         if file.is_file():
@@ -128,12 +129,12 @@ def _grouped(folders: Sequence[Path]) -> list[list[Path]]:
                 key = json.dumps({**recipe, "fit": fit}, sort_keys=True)
             except (AttributeError, TypeError, KeyError) as error:
                 raise ValueError(
-                    f"{file} is not a recipe of a run ({error})."
+                    f"{file} is not a recipe of a run ({shortened(error)})."
                 ) from error
         if whole in seen:
             raise ValueError(
                 "`folders` must not hold two runs of one recipe and seed. Received: "
-                f"{str(seen[whole])!r} and {str(folder)!r}."
+                f"{shown(str(seen[whole]))} and {shown(str(folder))}."
             )
         seen[whole] = folder
         groups.setdefault(key, []).append(folder)
@@ -164,27 +165,28 @@ def _check_same_task(
 ) -> None:
     """Refuse results of other queries, other labels or another gallery."""
     remedy = "Evaluate them on the same images with `python -m training evaluate`."
-    both = f"{str(first_folder)!r} and {str(folder)!r}"
+    both = f"{shown(str(first_folder), 80)} and {shown(str(folder), 80)}"
     expected, received = (
         dict(zip(r.names.tolist(), r.results.classes.tolist(), strict=True))
         for r in (first, run)
     )
     if len(received) < len(run.names):
         raise ValueError(
-            f"Each query must have its own name. {str(folder)!r} has "
+            f"Each query must have its own name. {shown(str(folder))} has "
             f"{len(run.names)} queries of {len(received)} names."
         )
     if expected.keys() != received.keys():
         raise ValueError(
             f"All runs must have been measured with the same queries. {both} have "
             f"{len(expected)} and {len(received)}; in only one of them, for example: "
-            f"{min(expected.keys() ^ received.keys())!r}. {remedy}"
+            f"{shown(min(expected.keys() ^ received.keys()))}. {remedy}"
         )
     other = [name for name, label in expected.items() if received[name] != label]
     if other and first.results.first_ranks is not None:
         raise ValueError(
-            f"All runs must have been measured with the same labels. {other[0]!r} is "
-            f"{expected[other[0]]!r} and {received[other[0]]!r} in {both}. {remedy}"
+            f"All runs must have been measured with the same labels. {shown(other[0])} "
+            f"is {shown(expected[other[0]])} and {shown(received[other[0]])} in "
+            f"{both}. {remedy}"
         )
     if first.searched != run.searched:
         raise ValueError(
@@ -197,8 +199,9 @@ def _check_measured(metrics: Sequence[str], run: NamedResults, folder: Path) -> 
     missing = [name for name in metrics if name not in run.results.values]
     if missing:
         raise ValueError(
-            f"`metrics` must have been measured of every run. {str(folder)!r} has no "
-            f"{missing[0]!r}. Measure it with `python -m training evaluate {folder}`."
+            f"`metrics` must have been measured of every run. {shown(str(folder))} has "
+            f"no {shown(missing[0])}. Measure it with `python -m training evaluate "
+            f"{folder}`."
         )
 
 
@@ -214,8 +217,8 @@ def _chosen(
     for name in metrics:
         if name not in every:
             raise ValueError(
-                f"`metrics` must be some of {', '.join(sorted(every))}. "
-                f"Received: {name!r}."
+                f"`metrics` must be some of {cut(', '.join(sorted(every)))}. "
+                f"Received: {shown(name)}."
             )
     return tuple(metrics)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tfdml.messages import shown
 from tfdml.metrics import Difference
 from training.evaluation.compare import Comparison, results_folder
 from training.evaluation.figures import convergence, curves
@@ -66,8 +67,8 @@ def check_page_free(path: Path) -> None:
         return
     if path.is_dir() or _TITLE not in path.read_text("utf-8", errors="replace")[:4000]:
         raise FileExistsError(
-            f"{str(path)!r} is not a comparison, and is not replaced. Choose another "
-            "file with --out."
+            f"{shown(str(path))} is not a comparison, and is not replaced. Choose "
+            "another file with --out."
         )
 
 

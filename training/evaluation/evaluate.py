@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from tfdml.files import replace_folder
+from tfdml.messages import shown
 from tfdml.metrics import (
     Calibration,
     PairCounts,
@@ -111,17 +112,17 @@ def _check_free(folder: Path, overwrite: bool) -> None:
         return
     if not folder.is_dir():
         raise FileExistsError(
-            f"{str(folder)!r} is a file. Choose another folder with --out."
+            f"{shown(str(folder))} is a file. Choose another folder with --out."
         )
     if not (folder / "queries.npz").is_file() or (folder / "recipe.json").exists():
         raise FileExistsError(
-            f"{str(folder)!r} holds something other than an evaluation, and is not "
-            "replaced. Choose another folder with --out."
+            f"{shown(str(folder))} holds something other than an evaluation, and is "
+            "not replaced. Choose another folder with --out."
         )
     if not overwrite:
         raise FileExistsError(
-            f"{str(folder)!r} already holds an evaluation. Choose another folder with "
-            "--out, or replace it with --overwrite."
+            f"{shown(str(folder))} already holds an evaluation. Choose another folder "
+            "with --out, or replace it with --overwrite."
         )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from tfdml.images import View
+from tfdml.messages import cut, shortened, shown
 from tfdml.models import load_embedder
 from training.data.data_set import SPLITS
 from training.data.images import Images
@@ -86,7 +87,7 @@ def open_subject(
     """
     path = Path(model)
     if not path.exists():
-        raise FileNotFoundError(f"There is no {str(path)!r} to evaluate.")
+        raise FileNotFoundError(f"There is no {shown(str(path))} to evaluate.")
     if (path / "recipe.json").is_file():
         if run is not None:
             raise ValueError(
@@ -102,8 +103,8 @@ def open_subject(
         return _of_run(read_finished_run(own), opened, images, split)
     if images is None:
         raise ValueError(
-            f"{str(path)!r} is not a run folder, which would know its images: name a "
-            "folder or a manifest to evaluate on, or the run with `--run`."
+            f"{shown(str(path))} is not a run folder, which would know its images: "
+            "name a folder or a manifest to evaluate on, or the run with `--run`."
         )
     chosen, split_name, names = _read_split(images, split, opened.view)
     return _checked(opened, str(images), split_name, chosen, names)
@@ -134,7 +135,7 @@ def _open_model(path: Path, run: Path | None) -> _Model:
         view = read_recipe_of(run).view
         if view.image_size != embedder.input_shape[1]:
             raise ValueError(
-                f"{str(path)!r} must take the images of {run / 'recipe.json'}, of "
+                f"{shown(str(path))} must take the images of {run / 'recipe.json'}, of "
                 f"{view.image_size} pixels. Received: {embedder.input_shape[1]}."
             )
     return _Model(path.name, view, partial(embed, embedder))
@@ -146,8 +147,8 @@ def _open_exported(path: Path) -> _Model:
     if not (path / "saved_model.pb").is_file():
         if not versions:
             raise ValueError(
-                f"{str(path)!r} must be a run folder, a `.keras` or `.npy` file, or an "
-                "exported SavedModel (no saved_model.pb)."
+                f"{shown(str(path))} must be a run folder, a `.keras` or `.npy` file, "
+                "or an exported SavedModel (no saved_model.pb)."
             )
         folder = max(versions, key=lambda p: int(p.parent.name)).parent
     # Here, because this alone needs TensorFlow.
@@ -205,7 +206,7 @@ def _read_split(
 ) -> tuple[Split, str, list[str]]:
     """Read images that no recipe splits."""
     if not Path(images).exists():
-        raise FileNotFoundError(f"There are no images at {str(images)!r}.")
+        raise FileNotFoundError(f"There are no images at {shown(str(images))}.")
     source = read_source(Data(str(images), test_fraction=0.0, validation_fraction=0.0))
     of = source.data.splits
     if split is None:
@@ -213,7 +214,8 @@ def _read_split(
     known = [name for name in (*SPLITS, "all") if name == "all" or (of == name).any()]
     if split not in known:
         raise ValueError(
-            f"{str(images)!r} has no split {split!r}. There are: {', '.join(known)}."
+            f"{shown(str(images))} has no split {shown(split)}. There are: "
+            f"{cut(', '.join(known))}."
         )
     places = np.arange(len(of)) if split == "all" else np.flatnonzero(of == split)
     data = source.data.select(places)
@@ -228,10 +230,10 @@ def _checked(
     if not split.can_be_measured:
         queries, searched = split.data.is_query().sum(), split.data.is_gallery().sum()
         raise ValueError(
-            f"The {split_name} split of {images!r} must hold a query with something "
-            f"to find. Received: {queries} queries and {searched} images to search, of "
-            f"{len(split.data.class_names)} classes, none of which has both (an image "
-            "finds neither itself nor its own sequence)."
+            f"The {split_name} split of {shown(images)} must hold a query with "
+            f"something to find. Received: {queries} queries and {searched} images to "
+            f"search, of {len(split.data.class_names)} classes, none of which has both "
+            "(an image finds neither itself nor its own sequence)."
         )
     rows = partial(model.embed, split)
     return Subject(model.name, images, split_name, split, names, rows)
@@ -242,12 +244,12 @@ def _read_embeddings(path: Path, split: Split) -> np.ndarray:
         rows = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise ValueError(
-            f"{str(path)!r} must hold an array. Received: {error}"
+            f"{shown(str(path))} must hold an array. Received: {shortened(error)}."
         ) from error
     count = len(split.data)
     if rows.shape[:1] != (count,):
         raise ValueError(
-            f"{str(path)!r} must have one row for each of the {count} images. "
+            f"{shown(str(path))} must have one row for each of the {count} images. "
             f"Received: shape={rows.shape}."
         )
     return rows

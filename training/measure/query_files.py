@@ -9,6 +9,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from tfdml.messages import shortened, shown
 from tfdml.metrics import PairCounts, QueryResults, RankingCurve, roc_curve
 from training.data.data_set import DataSet
 from training.data.split import Split
@@ -66,8 +67,8 @@ def read_queries(folder: Path) -> NamedResults:
     path = folder / _FILE
     if not path.is_file():
         raise ValueError(
-            f"{str(folder)!r} holds no results of single queries (no {_FILE}). Write "
-            "them with `python -m training evaluate`."
+            f"{shown(str(folder))} holds no results of single queries (no {_FILE}). "
+            "Write them with `python -m training evaluate`."
         )
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
@@ -90,7 +91,9 @@ def read_queries(folder: Path) -> NamedResults:
                 str(arrays["searched"]),
             )
     except (*_DAMAGED, TypeError) as error:
-        raise ValueError(f"{str(path)!r} is damaged: {error}") from error
+        raise ValueError(
+            f"{shown(str(path))} is damaged: {shortened(error)}."
+        ) from error
 
 
 def _with_boxes(data: DataSet, names: Sequence[str]) -> list[str]:
@@ -136,4 +139,6 @@ def read_roc(folder: Path) -> tuple[np.ndarray, np.ndarray] | None:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return arrays["false"], arrays["true"]
     except _DAMAGED as error:
-        raise ValueError(f"{str(path)!r} is damaged: {error}") from error
+        raise ValueError(
+            f"{shown(str(path))} is damaged: {shortened(error)}."
+        ) from error

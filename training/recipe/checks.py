@@ -3,6 +3,8 @@
 import math
 from typing import Any
 
+from tfdml.messages import shown
+
 
 class RecipeError(ValueError):
     """A recipe has an unknown key or an invalid value."""
@@ -31,5 +33,5 @@ def check_word(table: Any, name: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         *others, last = (repr(choice) for choice in choices)
         raise RecipeError(
-            f"`{name}` must be {', '.join(others)} or {last}. Received: {value!r}."
+            f"`{name}` must be {', '.join(others)} or {last}. Received: {shown(value)}."
         )

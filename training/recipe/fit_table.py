@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass
 from typing import Self
 
+from tfdml.messages import shown
 from training.recipe.checks import RecipeError, check_range, check_word
 
 OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "rmsprop": "RMSprop", "sgd": "SGD"}
@@ -161,7 +162,7 @@ class Fit:
             if given != wanted:
                 rule = "be given" if wanted else "be left out"
                 raise RecipeError(
-                    f"`{name}` must {rule} with schedule = {self.schedule!r}. "
+                    f"`{name}` must {rule} with schedule = {shown(self.schedule)}. "
                     f"Received: {getattr(self, name)}."
                 )
         check_range(self, "decay_every", 0)
@@ -170,7 +171,7 @@ class Fit:
         if any(a >= b for a, b in zip((0, *at), (*at, self.steps), strict=True)):
             raise RecipeError(
                 "`decay_at` must increase, from at least 1 to below `steps`, "
-                f"{self.steps}. Received: {list(at)}."
+                f"{self.steps}. Received: {shown(list(at))}."
             )
 
     def _check_together(self) -> None:
@@ -187,7 +188,7 @@ class Fit:
         if self.momentum != 0.9 and self.optimizer != "sgd":
             raise RecipeError(
                 "`momentum` must be left out except with optimizer = 'sgd'. "
-                f"Received: {self.momentum} with {self.optimizer!r}."
+                f"Received: {self.momentum} with {shown(self.optimizer)}."
             )
         if self.head_only_steps % self.gradient_accumulation:
             raise RecipeError(

@@ -10,6 +10,7 @@ from os import PathLike
 from typing import Any
 
 from tfdml.images import RandomView, View
+from tfdml.messages import cut, shortened, shown
 from tfdml.text_files import read_text
 from training.recipe.checks import RecipeError
 from training.recipe.fit_table import Fit
@@ -93,10 +94,12 @@ def read_recipe(path: str | PathLike[str], *, images: str | None = None) -> Reci
     try:
         tables = tomllib.loads(read_text(path))
     except FileNotFoundError:
-        raise RecipeError(f"There is no recipe at {path}.") from None
+        raise RecipeError(f"There is no recipe at {cut(path)}.") from None
     except tomllib.TOMLDecodeError as error:
         hint = " Write paths with / in place of \\." if "\\" in str(error) else ""
-        raise RecipeError(f"{path} is not valid TOML: {error}.{hint}") from None
+        raise RecipeError(
+            f"{cut(path)} is not valid TOML: {shortened(error)}.{hint}"
+        ) from None
     except ValueError as error:
         raise RecipeError(str(error)) from None
     if images is not None:
@@ -120,15 +123,15 @@ def recipe_of(tables: dict[str, Any], name: str = "recipe") -> Recipe:
     sections = {f.name: f for f in dataclasses.fields(Recipe)}
     values = {}
     for section, table in with_current_names(tables).items():
-        _check_known(section, sections, f"{name}: ", "table")
+        _check_known(section, sections, f"{cut(name)}: ", "table")
         if not isinstance(table, dict):
             raise RecipeError(
-                f"{name}: `{section}` must be a table, written [{section}]."
+                f"{cut(name)}: `{section}` must be a table, written [{section}]."
             )
-        where = f"{name}: [{section}]: "
+        where = f"{cut(name)}: [{section}]: "
         values[section] = _read_table(where, sections[section].type, dict(table))
     if "data" not in values:
-        raise RecipeError(f"{name}: the table [data] with `images` is missing.")
+        raise RecipeError(f"{cut(name)}: the table [data] with `images` is missing.")
     return Recipe(**values)
 
 
@@ -224,9 +227,13 @@ def _check_known(
 ) -> None:
     if name in known:
         return
-    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-    hint = f" Did you mean `{near[0]}`?" if near else f" Known: {', '.join(known)}."
-    raise RecipeError(f"{where}there is no {kind} `{name}`.{hint}")
+    near = difflib.get_close_matches(str(name)[:40], known, n=1, cutoff=0.5)
+    hint = (
+        f" Did you mean `{near[0]}`?"
+        if near
+        else f" Known: {cut(', '.join(known), 250)}."
+    )
+    raise RecipeError(f"{where}there is no {kind} `{cut(name)}`.{hint}")
 
 
 def _convert(where: str, key: str, value: Any, kind: Any) -> Any:
@@ -242,6 +249,6 @@ def _convert(where: str, key: str, value: Any, kind: Any) -> Any:
         names = {bool: "true or false", int: "a whole number", float: "a number"}
         names |= {str: "a text in quotes", tuple: "a list"}
         raise RecipeError(
-            f"{where}`{key}` must be {names[expected]}. Received: {value!r}."
+            f"{where}`{key}` must be {names[expected]}. Received: {shown(value)}."
         )
     return value

@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from tfdml.messages import shown
 from training.recipe.checks import RecipeError, check_range, check_word
 
 
@@ -189,9 +190,9 @@ class Batches:
             name = table_field.name
             if name not in taken and getattr(self, name) != table_field.default:
                 raise RecipeError(
-                    f"`{name}` does not go with the design {self.design!r}, which "
+                    f"`{name}` does not go with the design {shown(self.design)}, which "
                     f"takes {', '.join(f'`{key}`' for key in DESIGNS[self.design])}. "
-                    f"Received: {getattr(self, name)!r}."
+                    f"Received: {shown(getattr(self, name))}."
                 )
         if self.design == "pairs" and self.batch_size % 2:
             raise RecipeError(

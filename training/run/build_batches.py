@@ -16,6 +16,7 @@ from tfdml.batch_designs import (
     ShuffledBatches,
 )
 from tfdml.losses import ContinuousLoss, MetricLoss, WeightedContrastiveLoss
+from tfdml.messages import shown
 from tfdml.ops import caption_distance, segmentation_distance
 from training.data.data_set import DataSet
 from training.recipe.recipe import Recipe, RecipeError
@@ -52,7 +53,7 @@ def build_design(recipe: Recipe, train: DataSet) -> BatchDesign:
         rule = '"neighbors"' if train.is_continuous else 'another than "neighbors"'
         raise RecipeError(
             f"[batches]: `design` must be {rule} for images with {kind}. "
-            f"Received: {about.design!r}."
+            f"Received: {shown(about.design)}."
         )
     arguments = {key: getattr(about, key) for key in DESIGNS[about.design]}
     if "classes_per_batch" in arguments:
@@ -118,7 +119,7 @@ def _of_design(recipe: Recipe, design: BatchDesign) -> dict[str, Any]:
     if not isinstance(design, GroupBatches):
         raise RecipeError(
             "[batches]: `importance_weights` must be false except with the designs "
-            f'"groups" and "pairs". Received: true with {recipe.batches.design!r}.'
+            f'"groups" and "pairs". Received: true with {shown(recipe.batches.design)}.'
         )
     try:
         design.importance_weights()

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from tfdml.images import View
+from tfdml.messages import shortened, shown
 from tfdml.models import load_embedder
 from training.data.images import Images, find_readable, open_images
 from training.data.source import Source, read_source
@@ -63,12 +64,12 @@ class FinishedRun:
         settings = self.recipe.data
         if images is not None:
             if not Path(images).exists():
-                raise FileNotFoundError(f"There are no images at {str(images)!r}.")
+                raise FileNotFoundError(f"There are no images at {shown(str(images))}.")
             settings = dataclasses.replace(settings, images=str(images))
         elif not Path(settings.images).exists():
             raise FileNotFoundError(
-                f"The images of the run are no longer in {settings.images!r}. Name the "
-                "folder or manifest where they are now as `images`."
+                f"The images of the run are no longer in {shown(settings.images)}. "
+                "Name the folder or manifest where they are now as `images`."
             )
         source = read_source(settings)
         data = source.data.of_split(split)
@@ -91,9 +92,10 @@ class FinishedRun:
         shared = trained.intersection(found)
         if shared:
             raise ValueError(
-                f"The {split} split of {images!r} must not hold what the run trained "
-                f"on. Received: {min(shared)!r} ({len(shared)} of {len(found)}). Give "
-                "the images of the run, or a manifest that states the splits."
+                f"The {split} split of {shown(images)} must not hold what the run "
+                f"trained on. Received: {shown(min(shared))} ({len(shared)} of "
+                f"{len(found)}). Give the images of the run, or a manifest that states "
+                "the splits."
             )
 
 
@@ -142,7 +144,7 @@ def read_recipe_of(folder: Path) -> Recipe:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(
             f"{folder / 'recipe.json'} is not a recipe that this version reads "
-            f"({type(error).__name__}: {error})."
+            f"({type(error).__name__}: {shortened(error)})."
         ) from error
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 
 from tfdml.files import remove_unfinished, replace_folder
+from tfdml.messages import cut
 from training.data.data_set import SPLITS
 from training.data.images import find_readable, open_images
 from training.data.source import Source, read_source
@@ -216,7 +217,9 @@ def _classes_of(splits: dict[str, Split]) -> dict[str, list[str]] | None:
 def _read_splits(recipe: Recipe) -> tuple[Source, dict[str, Split], list[str]]:
     source = read_source(recipe.data)
     if not (source.data.splits == "train").any():
-        raise ValueError(f'{recipe.data.images} has no image whose `split` is "train".')
+        raise ValueError(
+            f'{cut(recipe.data.images)} has no image whose `split` is "train".'
+        )
     images = open_images(recipe, source.data)
     readable, skipped = find_readable(
         images, skip_unreadable=recipe.data.skip_unreadable

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tfdml.messages import cut, shown
 from training.data.data_set import DataSet
 from training.json_files import read_json, write_json
 from training.recipe.recipe import Recipe, with_current_names
@@ -29,13 +30,13 @@ def check_free(run: Path, overwrite: bool) -> None:
     """
     if run.exists() and not overwrite:
         raise FileExistsError(
-            f"{run} already holds a run. Choose another folder with --run, or replace "
-            "it with --overwrite."
+            f"{cut(run)} already holds a run. Choose another folder with --run, or "
+            "replace it with --overwrite."
         )
     if run.exists() and not (run / "metrics.json").is_file():
         raise FileExistsError(
-            f"{run} does not hold a run (no metrics.json) and is not replaced. Choose "
-            "another folder with --run."
+            f"{cut(run)} does not hold a run (no metrics.json) and is not replaced. "
+            "Choose another folder with --run."
         )
 
 
@@ -57,16 +58,17 @@ def check_same_recipe(folder: Path, recipe: Recipe) -> None:
         return
     before = with_current_names(read_json(file))
     changes = [
-        f"{table}.{key} was {before.get(table, {}).get(key)!r} and is {value!r}"
+        f"{table}.{key} was {shown(before.get(table, {}).get(key), 80)} and is "
+        f"{shown(value, 80)}"
         for table, values in tables.items()
         for key, value in values.items()
         if before.get(table, {}).get(key) != value
     ]
     if changes:
         raise ValueError(
-            f"{folder} holds an interrupted run of another recipe: {changes[0]}. Give "
-            "that recipe to go on with it, another folder with --run, or --restart to "
-            "discard it."
+            f"{cut(folder)} holds an interrupted run of another recipe: {changes[0]}. "
+            "Give that recipe to go on with it, another folder with --run, or "
+            "--restart to discard it."
         )
 
 
@@ -93,13 +95,13 @@ def check_same_images(
         ):
             if left:
                 raise ValueError(
-                    f"The images are not those that the run in {folder} began with: "
-                    f"{min(left)} {word} ({len(left)} in all, {split}). Bring them "
-                    "back to go on, or start over with --restart."
+                    f"The images are not those that the run in {cut(folder)} began "
+                    f"with: {cut(min(left))} {word} ({len(left)} in all, {split}). "
+                    "Bring them back to go on, or start over with --restart."
                 )
         if before[split] != now or noted["digests"][split] != digests[split]:
             raise ValueError(
-                f"The images of the run in {folder} had another order, or other "
+                f"The images of the run in {cut(folder)} had another order, or other "
                 f"labels, roles, sequences or boxes ({split}). Bring these back to go "
                 "on, or start over with --restart."
             )

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tfdml.messages import shortened, shown
 from training.data.data_set import DataSet
 from training.data.releases.mat_files import known_form
 
@@ -78,7 +79,7 @@ def read_coco(
         place = int(np.flatnonzero(bad)[0])
         raise ValueError(
             f"{source} must give finite numbers, not all 0. Row {place} is of the "
-            f"caption {texts[place]!r}."
+            f"caption {shown(texts[place])}."
         )
     return DataSet(
         images=tuple(path for path, _, _ in found),
@@ -91,7 +92,9 @@ def _load_rows(path: Path) -> np.ndarray:
     try:
         rows = np.load(path, allow_pickle=False)
     except (EOFError, ValueError) as error:
-        raise ValueError(f"{path} must be a .npy file of floats: {error}") from error
+        raise ValueError(
+            f"{path} must be a .npy file of floats: {shortened(error)}."
+        ) from error
     if not isinstance(rows, np.ndarray):
         raise ValueError(f"{path} must be one .npy array, not an .npz archive.")
     return rows

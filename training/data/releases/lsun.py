@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from tfdml.messages import shown
 from training.data.data_set import DataSet
 from training.data.releases.mat_files import known_form, load_mat, text
 
@@ -102,7 +103,7 @@ def read_lsun(folder: str | os.PathLike[str], *, size: int = 32) -> DataSet:
         path = folder / f"{name}.mat"
         rooms = [room for room in load_mat(path).get(name, ()) if text(room, "image")]
         if not rooms:
-            raise ValueError(f"{path}: there is no list {name!r} of rooms in it.")
+            raise ValueError(f"{path}: there is no list {shown(name)} of rooms in it.")
         for room in tqdm(rooms, desc=name, unit="room", disable=None):
             with known_form(path):
                 label = _layout(room, folder / "layout_seg" / f"{room.image}.mat", size)

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tfdml.messages import shortened
+
 
 @contextmanager
 def known_form(path: Path) -> Iterator[None]:
@@ -20,7 +22,8 @@ def known_form(path: Path) -> Iterator[None]:
         yield
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         raise ValueError(
-            f"{path} has an unexpected form ({type(error).__name__}: {error})."
+            f"{path} has an unexpected form ({type(error).__name__}: "
+            f"{shortened(error)})."
         ) from error
 
 
@@ -50,7 +53,7 @@ def load_mat(path: Path) -> dict[str, Any]:
             zlib.error,
         ) as error:
             raise ValueError(
-                f"{path} is damaged or not a MATLAB file: {error}"
+                f"{path} is damaged or not a MATLAB file: {shortened(error)}."
             ) from error
     return {name: np.atleast_1d(value) for name, value in content.items()}
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from tfdml.messages import cut
 from training.data.data_set import DataSet
 from training.data.folder import split_classes
 from training.data.releases.mat_files import (
@@ -139,8 +140,8 @@ def _people(release: Any, path: Path) -> list[_Person]:
         for number in np.atleast_1d(apart[i]).reshape(-1):
             if not 1 <= int(number) <= len(rectangles):
                 raise ValueError(
-                    f"{path}: single_person of {name} must be 1 to {len(rectangles)}. "
-                    f"Received: {number}."
+                    f"{path}: single_person of {cut(name)} must be 1 to "
+                    f"{len(rectangles)}. Received: {number}."
                 )
             joints, about = _joints(rectangles[int(number) - 1])
             if joints is not None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tfdml.messages import cut, shown
 from training.data.data_set import DataSet, halve_classes
 from training.data.releases.mat_files import load_mat
 
@@ -143,7 +144,7 @@ def read_in_shop(folder: str | os.PathLike[str]) -> DataSet:
         if status not in ("train", "query", "gallery"):
             raise ValueError(
                 f"{path}: the status must be train, query or gallery. "
-                f"Received: {status!r} of {image}."
+                f"Received: {shown(status)} of {cut(image)}."
             )
     root = folder / "Img" if (folder / "Img" / "img").is_dir() else folder
     statuses = np.array([status for *_, status in rows])
@@ -174,11 +175,11 @@ def _rows(
         if expected != str(rows):
             raise ValueError(
                 f"{path}: the first line says how many images follow. Received: "
-                f"{expected!r} before {rows}. Is the file cut off?"
+                f"{shown(expected)} before {rows}. Is the file cut off?"
             )
     if header is not None:
         if lines[start : start + 1] == [] or lines[start].split() != header:
-            raise ValueError(f"{path}:{start + 1}: must be {' '.join(header)!r}.")
+            raise ValueError(f"{path}:{start + 1}: must be {shown(' '.join(header))}.")
         start += 1
     for number, line in enumerate(lines[start:], start=start + 1):
         cells = line.split(maxsplit=columns - 1)
@@ -186,7 +187,7 @@ def _rows(
             continue
         if len(cells) != columns:
             raise ValueError(
-                f"{path}:{number}: must have {columns} values. Received: {line!r}."
+                f"{path}:{number}: must have {columns} values. Received: {shown(line)}."
             )
         yield [cell.strip() for cell in cells]
 
@@ -198,7 +199,7 @@ def _check_same_ids(
     if differing:
         raise ValueError(
             f"{folder}: the lists must name the same images. Only in one of them: "
-            f"{len(differing)}, such as image {differing[0]}."
+            f"{len(differing)}, such as image {cut(differing[0])}."
         )
 
 

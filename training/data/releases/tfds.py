@@ -13,6 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 from tfdml.files import written
+from tfdml.messages import cut, shown
 from training.data.data_set import DataSet, halve_classes
 from training.data.manifest import write_manifest
 
@@ -97,7 +98,7 @@ def export_tfds(
         if wrong:
             raise ValueError(
                 "`own_splits` needs splits named train, validation (or val) and test. "
-                f"Received: {wrong[0]!r} in {name}."
+                f"Received: {shown(wrong[0])} in {name}."
             )
         split_of = np.array([_SPLITS[split] for split in splits])
     else:
@@ -129,7 +130,7 @@ def _key(features: Any, kind: type, what: str, supervised: tuple[str, ...]) -> s
         return found[0]
     raise ValueError(
         f"Name the {what} with `{what}_key`: {len(found)} features could be it "
-        f"({', '.join(found) or 'none'}) of {', '.join(features)}."
+        f"({cut(', '.join(found) or 'none')}) of {cut(', '.join(features))}."
     )
 
 
