@@ -21,6 +21,7 @@ FLOORS = {
         figure_style
         _embeddings _labels _tensors _wilson
         _marks
+        _embedding_part
         _batches _control_flow _exact_search
         _row_order
         images ops

@@ -46,6 +46,8 @@ class ClassBoundaries(keras.layers.Layer):
         boundaries of single images are left out.
     """
 
+    is_for_a_loss = True  # A model that ends in it ends in no embedding.
+
     def __init__(
         self,
         num_classes: int,

@@ -67,6 +67,8 @@ class Proxies(keras.layers.Layer):
         2020. Qian et al., SoftTriple Loss, ICCV 2019 (several centers).
     """
 
+    is_for_a_loss = True  # A model that ends in it ends in no embedding.
+
     def __init__(
         self,
         num_classes: int,

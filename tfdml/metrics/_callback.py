@@ -1,14 +1,16 @@
 """Measure retrieval at the end of each epoch of `fit`."""
 
 from collections.abc import Sequence
-from typing import get_args
+from typing import Any, get_args
 
 import keras
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from tfdml._arguments import one_of
-from tfdml._labels import as_labels, as_role
-from tfdml.metrics._comparisons import Comparisons
+from tfdml._arguments import one_of, whole
+from tfdml._labels import as_role
+from tfdml.metrics._comparisons import Comparisons, checked_ks
+from tfdml.metrics._held_out import HeldOutItems
 from tfdml.metrics._results import Average, WithoutPositive
 from tfdml.metrics._retrieval import retrieval_metrics
 from tfdml.neighbors import Metric
@@ -19,12 +21,17 @@ class RetrievalEvaluation(keras.callbacks.Callback):
 
     The metrics of `retrieval_metrics` go into the logs of the epoch under
     `prefix`, where `ModelCheckpoint`, `EarlyStopping` and the history find them: put
-    this callback before those. It searches the embeddings themselves, without an
-    index.
+    this callback before those, and give them `mode="max"`, as all these metrics are
+    better when higher and Keras cannot know that. It searches the embeddings
+    themselves, without an index.
 
     Args:
-        images: Anything that the model's `predict` takes, N items.
-        labels: Integer classes, `[N]`, none of them a class of the training set.
+        images: What the model's `predict` takes, N items: an array-like, a dict, tuple
+            or list of them for a model of several inputs, or a `tf.data.Dataset`, a
+            `keras.utils.PyDataset` or a `DataLoader` of batches, which must end.
+        labels: Classes `[N]`, integers or strings, none of them a class of the training
+            set. `None` for a data set of (x, y), whose y are the labels: it may come in
+            another order each time. A data set of x alone must keep its order.
         ks: The k of Precision@k and Recall@k.
         is_query: Bool array `[N]`: which items are searched with. `None`: all.
         is_gallery: Bool array `[N]`: which items are searched. `None`: all.
@@ -35,15 +42,18 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         without_positive: `"skip"` or `"zero"`, as in `retrieval_metrics`.
         batch_size: Batch size of `predict`.
         prefix: Put before the name of each metric.
-        embedder: Model that embeds the images. Defaults to the model that is trained;
-            with a proxy loss, give the part of it that ends in the embeddings.
+        embedder: Model that embeds the images. Defaults to the model that is trained,
+            without a last layer `Proxies` or `ClassBoundaries`. A model of several
+            outputs needs it.
 
     Attributes:
-        queries: The number of queries with a positive.
+        queries: The number of queries with a positive; 0 before a data set that holds
+            the labels has been read.
         queries_without_positive: The number of queries without one.
 
     Raises:
-        ValueError: As `retrieval_metrics`, for all but the embeddings.
+        ValueError: As `retrieval_metrics`; for all but the embeddings before training
+            begins.
 
     Example:
         `fit(..., callbacks=[RetrievalEvaluation(images, labels),
@@ -52,13 +62,13 @@ class RetrievalEvaluation(keras.callbacks.Callback):
 
     def __init__(
         self,
-        images: np.ndarray,
-        labels: np.ndarray,
+        images: Any,
+        labels: ArrayLike | None = None,
         *,
         ks: Sequence[int] = (1, 5),
-        is_query: np.ndarray | None = None,
-        is_gallery: np.ndarray | None = None,
-        groups: np.ndarray | None = None,
+        is_query: ArrayLike | None = None,
+        is_gallery: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
         metric: Metric = "cosine",
         average: Average = "micro",
         without_positive: WithoutPositive = "skip",
@@ -67,45 +77,45 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         embedder: keras.Model | None = None,
     ) -> None:
         super().__init__()
-        self._images = images
-        self._labels = as_labels("labels", labels)
-        count = len(self._labels)
-        if hasattr(images, "__len__") and len(images) != count:
-            raise ValueError(
-                f"`labels` must have one entry for each of the {len(images)} images. "
-                f"Received: {count}."
-            )
-        self._is_query = as_role("is_query", is_query, count)
-        self._is_gallery = as_role("is_gallery", is_gallery, count)
-        compared = Comparisons(
-            count,
-            self._labels,
-            is_query=self._is_query,
-            is_gallery=self._is_gallery,
-            groups=groups,
-        )
-        self._groups = compared.groups
-        self._ks = compared.checked_ks(ks)
-        self.queries = int(compared.has_positive.sum())
-        self.queries_without_positive = len(compared.queries) - self.queries
+        self._items = HeldOutItems(images, labels)
+        self._is_query, self._is_gallery = is_query, is_gallery
+        self._groups = groups
+        self._ks = checked_ks(ks)
+        self.queries = self.queries_without_positive = 0
+        if self._items.labels is not None:
+            compared = self._compared(self._items.labels)
+            self._ks = compared.checked_ks(ks)
+            self.queries = int(compared.has_positive.sum())
+            self.queries_without_positive = len(compared.queries) - self.queries
         self._metric = one_of("metric", metric, get_args(Metric))
         self._average = one_of("average", average, get_args(Average))
         self._without_positive = one_of(
             "without_positive", without_positive, get_args(WithoutPositive)
         )
-        self._batch_size = batch_size
+        self._batch_size = whole("batch_size", batch_size)
         self._prefix = prefix
         self._embedder = embedder
+        self._found: keras.Model | None = None
+        self._order: NDArray[Any] | None = None
+
+    def set_model(self, model: keras.Model) -> None:
+        """Forget what was found out about another model."""
+        super().set_model(model)
+        self._found = None
+
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
+        """Find the embedder, and refuse what cannot be measured before it trains."""
+        self._found = self._items.embedder_of(self._embedder or self.model)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Embed the held-out images and add the metrics to the logs."""
-        embedder = self._embedder or self.model
-        embeddings = embedder.predict(
-            self._images, batch_size=self._batch_size, verbose=0
-        )
+        if self._found is None:
+            self.on_train_begin()
+        embeddings, labels = self._items.embed(self._found, self._batch_size)
+        self._check_order(labels)
         measured = retrieval_metrics(
             embeddings,
-            self._labels,
+            labels,
             self._ks,
             is_query=self._is_query,
             is_gallery=self._is_gallery,
@@ -114,7 +124,36 @@ class RetrievalEvaluation(keras.callbacks.Callback):
             average=self._average,
             without_positive=self._without_positive,
         )
+        self.queries = int(measured["queries"])
+        self.queries_without_positive = int(measured["queries_without_positive"])
         if logs is not None:
             for name, value in measured.items():
                 if not name.startswith("queries"):
                     logs[self._prefix + name] = value
+
+    def _compared(self, labels: NDArray[Any]) -> Comparisons:
+        count = len(labels)
+        self._is_query = as_role("is_query", self._is_query, count)
+        self._is_gallery = as_role("is_gallery", self._is_gallery, count)
+        compared = Comparisons(
+            count,
+            labels,
+            is_query=self._is_query,
+            is_gallery=self._is_gallery,
+            groups=self._groups,
+        )
+        self._groups = compared.groups
+        return compared
+
+    def _check_order(self, labels: NDArray[Any]) -> None:
+        """Refuse roles and groups by place where the places change."""
+        by_place = (self._is_query, self._is_gallery, self._groups)
+        if all(role is None for role in by_place):
+            return
+        if self._order is not None and not np.array_equal(self._order, labels):
+            raise ValueError(
+                "`images` must come in one order with `is_query`, `is_gallery` or "
+                "`groups`, which name them by place: do not shuffle. Received: another "
+                "order of labels than in the epoch before."
+            )
+        self._order = labels
