@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a folder or a manifest (default: the images of the run)",
     )
     evaluate.add_argument(
-        "--run", help="the run that the model comes from, whose images are meant"
+        "--run", help="the run that the model comes from, to use its images"
     )
     evaluate.add_argument(
         "--split",

@@ -24,8 +24,6 @@ CHECKS = [
     checks.content_type_conformance,
     checks.response_schema_conformance,
 ]
-BUSY = {503, 504}
-"""Allowed of the service, but not with one request at a time."""
 
 
 async def resolve(host, port):

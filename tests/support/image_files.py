@@ -17,7 +17,7 @@ TAKEN_NAMES = (
 )  # fmt: skip
 
 _FORMAT = "of formats that are not read"
-_NAME = "not the name of one"
+_NAME = "without the suffix of one"
 _JPEG = b"\xff\xd8\xff\xe0"
 
 # Name, first bytes, and what is said of them; None for what is no image at all.

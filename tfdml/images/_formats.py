@@ -41,7 +41,7 @@ _BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"II*\0", b"MM\0*")
 
 HEIF_REMEDY = "HEIC is read where pillow-heif is installed (`pip install pillow-heif`)"
 NOT_READ = "of formats that are not read"
-WRONG_NAME = "that are images, but have not the name of one (rename them)"
+WRONG_NAME = "that are images without the suffix of one (rename them)"
 
 
 def is_image_name(name: str) -> bool:

@@ -95,7 +95,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise IndexFileError(f"{cut(path)} is damaged: it is not JSON.") from error
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
         raise IndexFileError(
-            f"`folder` holds no index: {cut(path)} describes another thing."
+            f"`folder` holds no index: {cut(path)} describes something else."
         )
     version = manifest.get("format_version")
     if version != _VERSION:

@@ -103,8 +103,8 @@ def open_subject(
         return _of_run(read_finished_run(own), opened, images, split)
     if images is None:
         raise ValueError(
-            f"{shown(str(path))} is not a run folder, which would know its images: "
-            "name a folder or a manifest to evaluate on, or the run with `--run`."
+            f"{shown(str(path))} is not a run folder, so its images are not known. "
+            "Name a folder or a manifest to evaluate on, or the run with `--run`."
         )
     chosen, split_name, names = _read_split(images, split, opened.view)
     return _checked(opened, str(images), split_name, chosen, names)

@@ -36,9 +36,9 @@ from serving.search.app.changes import GalleryChanges
 from serving.search.app.errors import ERROR_HANDLERS
 from serving.search.app.fetching import Fetcher
 from serving.search.app.guard import Guard, Watch
+from serving.search.app.page_files import SecurityHeaders, static_file
 from serving.search.app.requests import RequestReader
 from serving.search.app.service import Limits, SearchService
-from serving.search.app.web import SecurityHeaders, static_file
 from serving.search.gallery.editing import GalleryEditor
 from serving.search.gallery.image_search import ImageSearch
 from serving.search.gallery.opening import open_search

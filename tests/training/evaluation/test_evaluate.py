@@ -279,7 +279,7 @@ def test_missing_and_unsuitable_things_are_named(root, tmp_path):
         open_subject(tmp_path / "nowhere", root / "images")
     with pytest.raises(FileNotFoundError, match="There are no images at"):
         open_subject(root / "rows.npy", tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="is not a run folder, which would know"):
+    with pytest.raises(ValueError, match="is not a run folder, so its images"):
         open_subject(root / "rows.npy")
     with pytest.raises(ValueError, match=r"must be a run folder, a `.keras` or"):
         open_subject(tmp_path, root / "images")
