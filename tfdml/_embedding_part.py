@@ -39,7 +39,7 @@ def embedding_part(model: keras.Model, remedy: str) -> keras.Model:
     if _ends_for_a_loss(last):
         raise ValueError(
             "The model must end in the embeddings. Received: a model that ends in "
-            f"{last.name!r}, whose last layer is for a loss alone. {remedy}"
+            f"{shown(last.name)}, whose last layer is for a loss alone. {remedy}"
         )
     return model
 
