@@ -5,6 +5,7 @@ import contextlib
 import json
 import logging
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,6 +17,7 @@ _KEPT_FILES = 128
 _LEAST, _MOST = 16, 1024
 _TELL_SECONDS = 60.0
 _LONGEST_REASON = 200
+_QUOTED = re.compile(r"""[: (]*(bytearray\()?b['"].*""", re.DOTALL)
 
 _log = logging.getLogger(__name__)
 
@@ -102,7 +104,8 @@ class HttpConnection(PromptH11Protocol):
         super().handle_events()
         fault = self._reader.fault
         if fault is not None and not self.transport.is_closing():
-            reason = str(fault)[:_LONGEST_REASON]
+            # h11 quotes the line, which may hold a token.
+            reason = _QUOTED.sub("", str(fault))[:_LONGEST_REASON]
             _log.warning("%s sent a request that is not HTTP: %s", self._peer(), reason)
             self._refuse(
                 fault.error_status_hint, f"The request is not valid HTTP ({reason})."

@@ -92,7 +92,8 @@ def asked(client, request=GET):
     ("sent", "status", "reason"),
     [
         (b"no HTTP at all\r\n\r\n", b"400", "illegal request line"),
-        (b"GET / HTTP/1.1\r\nX\r\n\r\n", b"400", "illegal header line"),
+        (b"GET / HTTP/1.1\r\nsecret\r\n\r\n", b"400", "illegal header line"),
+        (GET[:-2] + b"X: secret\0\r\n\r\n", b"400", "illegal header line"),
         (b"GET / HTTP/1.1\r\n\r\n", b"400", "Missing mandatory Host"),
         (
             GET[:-2] + b"Transfer-Encoding: gzip\r\n\r\n",
@@ -127,6 +128,7 @@ def test_what_is_not_http_is_answered_in_json_and_logged_once(
     ]
     assert line.startswith(f"127.0.0.1:{port} sent a request that is not HTTP: ")
     assert reason.lower() in line.lower()
+    assert "secret" not in message + line
 
 
 def test_broken_body_ends_the_request_under_way(caplog):
