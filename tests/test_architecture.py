@@ -29,7 +29,7 @@ FLOORS = {
         batch_designs index
         losses
         models metrics
-        tfa plots export
+        tfa plots export run_calibration
     """,
     "tfdml.index": """
         rows

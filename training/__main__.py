@@ -148,11 +148,8 @@ def _fit(parsed: argparse.Namespace) -> None:
 
 
 def _calibrate(parsed: argparse.Namespace) -> None:
-    from training.evaluation.calibrate import (
-        CALIBRATION,
-        NoThresholdError,
-        calibrate_run,
-    )
+    from tfdml.run_calibration import CALIBRATION
+    from training.evaluation.calibrate import NoThresholdError, calibrate_run
 
     try:
         found = calibrate_run(

@@ -6,7 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from serving.endpoint.models.calibration import calibration_of_run, save_calibration
+from serving.endpoint.models.calibration import save_calibration
 from serving.endpoint.models.saved_model import is_version, model_fingerprint
 from serving.endpoint.models.servable import Servable
 from serving.endpoint.warm_up import warm_up, write_warm_up_requests
@@ -21,6 +21,7 @@ from tfdml.export import OutputType
 from tfdml.images import View, list_images
 from tfdml.metrics import Calibration
 from tfdml.model_version import update_description
+from tfdml.run_calibration import read_calibration
 
 MOST_IMAGES = 64
 """Most images in the warm-up requests of a version."""
@@ -84,8 +85,8 @@ def export_run(
     Raises:
         FileExistsError: The version exists.
         UnreadableImageError: An image in `warm_up_images` is broken.
-        ValueError: There is no embedder, or an argument or file is not as it should
-            be.
+        ValueError: There is no embedder, its calibration is that of another one, or an
+            argument or file is not as it should be.
     """
     destination = Path(destination)
     check_destination(destination)
@@ -100,7 +101,7 @@ def export_run(
     from tfdml.export import export_embedder
     from tfdml.models import load_embedder
 
-    calibration = calibration_of_run(source)
+    calibration = read_calibration(source)
     embedder = load_embedder(source)
     view = view_of_run(source.parent, embedder.input_shape[1])
     warnings: list[str] = []

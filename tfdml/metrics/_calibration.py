@@ -13,6 +13,7 @@ Target = Literal["precision", "false_positive_rate"]
 
 _RATES = ("target_value", "precision", "recall", "false_positive_rate", "low", "high")
 _COUNTS = ("queries", "answered", "gallery")
+_NAMES_EMBEDDER = "embedder_sha256"  # see `tfdml.run_calibration`
 _MOST_COSINE = 1 + 1e-3  # float32 rounds the cosine of equal rows to a bit above 1
 
 
@@ -141,7 +142,10 @@ class Calibration:
             ValueError: The file is damaged; the message names it and the fault.
         """
         try:
-            return cls.from_json(json.loads(Path(file).read_text("utf-8")))
+            values = json.loads(Path(file).read_text("utf-8"))
+            if isinstance(values, dict):
+                values.pop(_NAMES_EMBEDDER, None)
+            return cls.from_json(values)
         except ValueError as error:  # bad JSON and undecodable bytes too
             raise ValueError(
                 f"{cut(file)} holds no calibration: {shortened(error)}. Make it again "

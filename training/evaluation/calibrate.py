@@ -11,12 +11,10 @@ from tfdml.metrics import (
     check_target,
     match_scores,
 )
+from tfdml.run_calibration import write_calibration
 from training.data.split import Split
-from training.json_files import write_json
 from training.measure.embed import embed
 from training.run.finished_run import read_finished_run
-
-CALIBRATION = "calibration.json"
 
 
 class NoThresholdError(ValueError):
@@ -100,7 +98,7 @@ def calibrate_run(
         )
     except ValueError as error:
         raise NoThresholdError(str(error)) from error
-    write_json(finished.folder / CALIBRATION, found.to_json())
+    write_calibration(finished.folder / "embedder.keras", found)
     return found
 
 

@@ -12,7 +12,6 @@ import numpy as np
 from tfdml.files import replace_folder
 from tfdml.messages import shown
 from tfdml.metrics import (
-    Calibration,
     PairCounts,
     QueryResults,
     RetrievalTask,
@@ -25,8 +24,8 @@ from tfdml.metrics import (
     query_metrics,
     verification_metrics,
 )
+from tfdml.run_calibration import read_calibration
 from training.environment import environment
-from training.evaluation.calibrate import CALIBRATION
 from training.evaluation.evaluation_page import write_evaluation_report
 from training.evaluation.figures import Drawn
 from training.evaluation.subject import Subject
@@ -269,6 +268,7 @@ def _occurrences(subject: Subject, task: RetrievalTask) -> np.ndarray | None:
 
 def _threshold(subject: Subject) -> float | None:
     """Return the similarity threshold of the run's search, if it has one."""
-    if subject.run is None or not (subject.run.folder / CALIBRATION).is_file():
+    if subject.run is None:
         return None
-    return Calibration.read(subject.run.folder / CALIBRATION).threshold
+    calibration = read_calibration(subject.run.folder / "embedder.keras")
+    return None if calibration is None else calibration.threshold

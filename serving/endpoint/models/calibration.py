@@ -18,26 +18,6 @@ _NAME = "calibration.json"
 _FOLDER = "assets.extra"
 
 
-def calibration_of_run(embedder: str | PathLike[str]) -> Calibration | None:
-    """Read the calibration of a run's embedder.
-
-    Args:
-        embedder: The `.keras` file. Only `embedder.keras` was calibrated, and not
-            `last.keras` beside it.
-
-    Returns:
-        The calibration, or None where the run was not calibrated.
-
-    Raises:
-        ValueError: The file is damaged.
-    """
-    source = Path(embedder)
-    file = source.parent / _NAME
-    if source.name != "embedder.keras" or not file.is_file():
-        return None
-    return Calibration.read(file)
-
-
 def save_calibration(
     model_folder: str | PathLike[str], calibration: Calibration
 ) -> None:

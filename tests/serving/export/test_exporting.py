@@ -28,6 +28,7 @@ from tests.support.search_fixtures import calibration_at, serve_model
 from tests.support.small_images import write_shapes
 from tfdml.export import SavedEmbedder, read_description
 from tfdml.images import UnreadableImageError, View, read_image
+from tfdml.run_calibration import write_calibration
 
 pytestmark = pytest.mark.slow
 
@@ -237,6 +238,16 @@ def test_description_tells_where_the_model_comes_from(exported):
     assert len(description["source"]["sha256"]) == 64
     assert description["calibration"] == calibration_at(0.75).to_json()
     assert str(exported) not in json.dumps(description)
+
+
+def test_threshold_of_another_embedder_is_not_exported(embedder, tmp_path):
+    run = write_run(tmp_path / "run", embedder)
+    write_calibration(run / "embedder.keras", calibration_at(0.75))
+    with (run / "embedder.keras").open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(ValueError, match=r"chosen for another embedder\.keras"):
+        export_run(run, tmp_path / "models/shapes/1")
+    assert not (tmp_path / "models").exists()
 
 
 def test_clients_ask_the_server_for_the_description(exported):
