@@ -1,4 +1,4 @@
-"""What the commands of the benchmarks share: options, the machine, records."""
+"""Share what the commands of the benchmarks need: options, the machine, records."""
 
 import argparse
 import datetime

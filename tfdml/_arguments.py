@@ -1,4 +1,4 @@
-"""Checks of arguments: each returns the value, or names argument, rule and value."""
+"""Check arguments: return the value, or name argument, rule and value."""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How the applications run a command: exit codes, and what is printed of an error."""
+"""Run a command of an application: exit codes, and what is printed of an error."""
 
 import argparse
 import os

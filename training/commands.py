@@ -1,4 +1,4 @@
-"""The commands of `python -m training` that build and check data sets."""
+"""Run the commands of `python -m training` that build and check data sets."""
 
 import argparse
 import dataclasses

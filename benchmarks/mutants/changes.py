@@ -1,4 +1,4 @@
-"""The mutants of a source: one changed expression each, found again when code moves."""
+"""Find the mutants of a source: one changed expression each, known when code moves."""
 
 import ast
 import collections

@@ -1,4 +1,4 @@
-"""Which tests run for a module: those of the files that import it most directly."""
+"""Choose the tests of a module: those of the files that import it most directly."""
 
 import ast
 import collections

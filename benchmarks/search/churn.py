@@ -17,7 +17,7 @@ from benchmarks.search.sets import SETS, draw, scaled
 from benchmarks.session import machine, use_threads, write
 
 _SET = "clustered"
-_TOLD = ("items", "dimension", "searchers", "target")
+_REPORTED = ("items", "dimension", "searchers", "target")
 _BLOCK = 10_000
 
 
@@ -97,7 +97,7 @@ def churn(options: argparse.Namespace, about: dict[str, Any]) -> dict[str, Any]:
     single = np.percentile(tally.single_ms or [np.nan], [50, 95])
     return {
         "benchmark": "search_churn",
-        **{name: getattr(options, name) for name in _TOLD},
+        **{name: getattr(options, name) for name in _REPORTED},
         "logged": options.folder is not None,
         "build_seconds": build_seconds,
         "changing_seconds": churning.changing_seconds,

@@ -1,4 +1,4 @@
-"""The page in Chromium: time from a drop to the hits, and bytes that are loaded."""
+"""Measure the page in Chromium: time from a drop to the hits, and bytes loaded."""
 
 import argparse
 import math

@@ -1,4 +1,4 @@
-"""One engine in a process of its own, which builds, and measures what it is asked.
+"""Run one engine in a process of its own, which builds and measures as asked.
 
     python -m benchmarks.search.worker ENGINE FOLDER THREADS LIKE
 

@@ -1,4 +1,4 @@
-"""The requests of the soak test, good and bad, each with the answer it must get."""
+"""List the requests of the soak test, good and bad, each with its expected answer."""
 
 import gzip
 import json

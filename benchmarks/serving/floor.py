@@ -1,4 +1,4 @@
-"""The floor under the endpoint: the SavedModel called directly, in its own process.
+"""Measure the floor: the SavedModel called directly, in its own process.
 
     python -m benchmarks.serving.floor VERSION_FOLDER IMAGE...
 

@@ -1,4 +1,4 @@
-"""A load generator: one prepared request, asked again and again by many clients.
+"""Generate load: one prepared request, asked again and again by many clients.
 
     python -m benchmarks.serving.load grpc 127.0.0.1:8500 PATH BODY_FILE
 

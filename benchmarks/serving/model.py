@@ -1,4 +1,4 @@
-"""What the benchmarks of the endpoint serve and send: models, images, answers."""
+"""Make what the benchmarks of the endpoint serve and send: models, images, answers."""
 
 import tempfile
 from collections.abc import Sequence

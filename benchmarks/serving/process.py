@@ -1,4 +1,4 @@
-"""The endpoint as a process of its own that is measured: start, memory, CPU, stop."""
+"""Run the endpoint as a process that is measured: start, memory, CPU, stop."""
 
 import contextlib
 import os

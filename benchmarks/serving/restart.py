@@ -1,4 +1,4 @@
-"""The process is killed and started again: time until it answers."""
+"""Kill the process and start it again: time until it answers."""
 
 import argparse
 import http.client

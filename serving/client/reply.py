@@ -1,4 +1,4 @@
-"""What an endpoint answers, and which model it says has answered."""
+"""Hold what an endpoint answers, and which model it says has answered."""
 
 from typing import Generic, NamedTuple, TypeVar
 

@@ -1,4 +1,4 @@
-"""Weights that undo what a batch design favors, and balance positives and negatives.
+"""Compute weights that undo what a batch design favors, or balance the pairs.
 
 All pairs of a data set would be compared alike; a batch design draws some pairs more
 often than others. NumPy only. Every weight of a pair is a product of one number of

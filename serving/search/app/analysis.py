@@ -1,4 +1,4 @@
-"""The views of a whole gallery: near-duplicates, and the map."""
+"""Answer the calls about a whole gallery: near-duplicates, and the map."""
 
 import threading
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The calls of the search service that show the gallery, each a handler of HTTP."""
+"""Answer the calls of the search service that show the gallery."""
 
 import hashlib
 import random

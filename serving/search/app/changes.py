@@ -1,4 +1,4 @@
-"""The calls of the search service that change the gallery."""
+"""Answer the calls of the search service that change the gallery."""
 
 import hashlib
 import logging

@@ -1,4 +1,4 @@
-"""The errors that a client of the search service receives."""
+"""Define the errors that a client of the search service receives."""
 
 import contextlib
 import logging

@@ -1,4 +1,4 @@
-"""The calls of the search service that search, each a handler of HTTP.
+"""Answer the calls of the search service that search.
 
 Images are named by their ids; no path of a request reaches the file system.
 """

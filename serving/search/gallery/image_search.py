@@ -1,4 +1,4 @@
-"""Image search: the model embeds the query, the index finds its neighbors."""
+"""Search images: the model embeds the query, the index finds its neighbors."""
 
 import contextlib
 from collections.abc import Iterator, Sequence

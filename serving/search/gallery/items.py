@@ -1,4 +1,4 @@
-"""The images of a gallery, and the hits of a search."""
+"""Describe the images of a gallery, and the hits of a search."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

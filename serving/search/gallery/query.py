@@ -1,4 +1,4 @@
-"""What a search asks for, from the request or command line down to the index."""
+"""Describe what a search asks for, from the request or command line to the index."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

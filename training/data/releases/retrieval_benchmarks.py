@@ -1,4 +1,4 @@
-"""The retrieval benchmarks of the papers, read from the files of their releases.
+"""Read the retrieval benchmarks of the papers from the files of their releases.
 
 Each function takes the folder that the release unpacks to and returns the papers'
 class-disjoint split: the first half of the classes trains, the second half tests

@@ -1,4 +1,4 @@
-"""Any set of TensorFlow Datasets with an image and a label, written out as files.
+"""Write any set of TensorFlow Datasets with an image and a label as files.
 
 The encoded images are copied as they are, never decoded, so that memory stays small
 and nothing is compressed twice. Needs `pip install tensorflow-datasets`.
