@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 
-from serving.web.memory_limit import default_image_bytes
+from serving.web.memory_limit import default_image_bytes, give_back_large_blocks
 from serving.web.status import StatusCode, StatusError
 
 _MEGABYTE = 10**6
@@ -17,6 +17,9 @@ _MEGABYTE = 10**6
 
 class ImageMemory:
     """A budget of bytes for images that are being decoded; those beyond it wait.
+
+    The first one also has the process give freed memory back to the system at once:
+    what threads keep would not be free for others.
 
     Whoever came first is first, so that small images cannot keep a large one out. Any
     number of threads may use it.
@@ -45,6 +48,7 @@ class ImageMemory:
             raise ValueError(
                 f"`most_bytes` must be at least 1. Received: most_bytes={most_bytes}."
             )
+        give_back_large_blocks()
         self.most_bytes = default_image_bytes() if most_bytes is None else most_bytes
         self._option = option
         self._changed = threading.Condition()
