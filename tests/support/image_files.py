@@ -16,7 +16,7 @@ TAKEN_NAMES = (
     "x.gif", "x.jp2", "x.pgm", "x.pfm", "x.ico", "x.tga", "x.psd", "x.avif",
 )  # fmt: skip
 
-_FORMAT = "of formats that are not read"
+_FORMAT = "this format is not read"
 _NAME = "without the suffix of one"
 _JPEG = b"\xff\xd8\xff\xe0"
 

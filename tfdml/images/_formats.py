@@ -39,9 +39,9 @@ _OTHERS = frozenset((
 # What the first bytes of an image are.
 _BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"II*\0", b"MM\0*")
 
-HEIF_REMEDY = "HEIC is read where pillow-heif is installed (`pip install pillow-heif`)"
-NOT_READ = "of formats that are not read"
-WRONG_NAME = "that are images without the suffix of one (rename them)"
+HEIF_REMEDY = "HEIC needs pillow-heif (`pip install pillow-heif`)"
+NOT_READ = "this format is not read"
+WRONG_NAME = "this is an image without the suffix of one (rename it)"
 
 
 def is_image_name(name: str) -> bool:

@@ -9,11 +9,11 @@ from pathlib import Path, PurePosixPath
 from tfdml.images._formats import NOT_READ, is_image_name, why_not_taken
 from tfdml.messages import cut, shown
 
-_NO_FILE = "that are not regular files (such as a pipe)"
-_NOWHERE = "that are links to nothing"
-_TWICE = "that are links to a folder that is listed already"
-_NOT_UTF8 = "whose names are not UTF-8"
-_OUTSIDE = "that links lead to outside of the folder"
+_NO_FILE = "it is not a regular file"
+_NOWHERE = "the link leads nowhere"
+_TWICE = "the link leads to a folder that is listed already"
+_NOT_UTF8 = "the name is not UTF-8"
+_OUTSIDE = "a link leads outside of the folder"
 
 # Folders of other tools above the folders of classes.
 _SPLITS = frozenset((
@@ -57,11 +57,10 @@ class FoundImages:
             paths = [path for path, own in self.left_out.items() if own == reason]
             kinds = f" ({_endings(paths)})" if reason == NOT_READ else ""
             files = "file" if count == 1 else "files"
-            if reason[0].islower():
-                text = f"{count} {files} {reason}{kinds}"
-            else:
-                text = f"{count} {files}: {reason}"
-            lines.append(f"Left out: {text}, such as {shown(paths[0])}.")
+            lines.append(
+                f"Left out, as {reason}: {count} {files}{kinds}, such as "
+                f"{shown(paths[0])}."
+            )
         if self.outside:
             lines.append(
                 f"{len(self.outside)} of {len(self.paths)} images are outside of the "

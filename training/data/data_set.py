@@ -159,16 +159,30 @@ class DataSet:
             groups=self.sequences,
         ).has_positive
 
-    def read(self, index: int) -> np.ndarray:
+    def name_of(self, index: int) -> str:
+        """Return what an image is called in messages."""
+        source = self.images[index]
+        return str(source) if isinstance(source, Path) else f"image {index}"
+
+    def read(self, index: int, *, max_pixels: int | None = 100_000_000) -> np.ndarray:
         """Read one image, cut to its box, as uint8 `[height, width, 3]`.
+
+        Args:
+            index: Its position.
+            max_pixels: Width times height above which a file is not read; None for no
+                limit.
 
         Raises:
             UnreadableImageError: The file is broken.
             ValueError: The box reaches beyond the image.
         """
         source = self.images[index]
-        name = str(source) if isinstance(source, Path) else f"image {index}"
-        image = source if isinstance(source, np.ndarray) else read_image(source)
+        name = self.name_of(index)
+        image = (
+            source
+            if isinstance(source, np.ndarray)
+            else read_image(source, max_pixels=max_pixels)
+        )
         if self.boxes is None or self.boxes[index, 2] == 0:
             return image
         x, y, width, height = (int(value) for value in self.boxes[index])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tfdml.images import list_images
+from tfdml.images import FoundImages, find_images
 from tfdml.messages import cut, shown
 from training.data.data_set import SPLITS, DataSet
 
@@ -15,6 +15,7 @@ from training.data.data_set import SPLITS, DataSet
 def read_folder(
     root: str | PathLike[str],
     *,
+    found: FoundImages | None = None,
     test_fraction: float = 0.0,
     validation_fraction: float = 0.0,
     seed: int = 0,
@@ -27,6 +28,7 @@ def read_folder(
 
     Args:
         root: The folder.
+        found: The images in it, where they have been listed.
         test_fraction: Share of the classes for testing, as for `split_classes`.
         validation_fraction: Share of the classes for validation.
         seed: Another seed gives another split.
@@ -36,23 +38,36 @@ def read_folder(
 
     Raises:
         NotADirectoryError: There is no such folder.
-        ValueError: It holds no image, an image in no class, fewer than 2 classes, or
-            too few for the splits.
+        ValueError: It holds no image, an image in no class, folders named as splits in
+            place of classes, fewer than 2 classes, or too few for the splits.
     """
     root = Path(root)
-    found = list_images(root)
-    outside = [path for path in found if "/" not in path]
+    found = find_images(root) if found is None else found
+    outside = [path for path in found.paths if "/" not in path]
     if outside:
         raise ValueError(
             f"Each image in {cut(root)} must be in the folder of its class, such as "
             f"{cut(root / 'cat')}/1.jpg. Received: {cut(outside[0])} in no such folder."
         )
-    names = [path.split("/", 1)[0] for path in found]
+    if splits := found.split_folders:
+        first = cut(root / splits[0], 150)
+        raise ValueError(
+            f"The folders in {cut(root, 150)} must be classes. Received: "
+            f"{', '.join(splits)}, which are the names of splits. Name one of them, "
+            f"such as {first}, if the folders in it are the classes: a run splits them "
+            "itself. To keep these splits write a manifest with the column `split`."
+        )
+    names = [path.split("/", 1)[0] for path in found.paths]
     class_names, labels = np.unique(names, return_inverse=True)
     if len(class_names) < 2:
+        inside = {path.rsplit("/", 1)[0] for path in found.nested}
+        only = str(class_names[0])
+        below = cut(root / only, 150)
+        hint = f" Name the folder of classes, such as {below}."
         raise ValueError(
-            f"{cut(root)} must hold at least 2 classes, each a folder of images: there "
-            f"is nothing to tell apart. Received: only {shown(str(class_names[0]))}."
+            f"{cut(root)} must hold at least 2 classes, each a folder of images: "
+            f"there is nothing to tell apart. Received: only {shown(only)}."
+            + (hint if len(inside) > 1 else "")
         )
     classes_of = split_classes(
         class_names.tolist(),
@@ -62,7 +77,7 @@ def read_folder(
     )
     split_of = {name: split for split in SPLITS for name in classes_of[split]}
     return DataSet(
-        images=tuple(root / path for path in found),
+        images=tuple(root / path for path in found.paths),
         labels=labels.astype("int64"),
         splits=np.array([split_of[name] for name in names]),
         class_names=tuple(class_names.tolist()),

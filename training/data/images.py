@@ -9,6 +9,7 @@ from tqdm import tqdm
 
 from tfdml.images import RandomView, UnreadableImageError, View
 from tfdml.messages import cut
+from training.data.contents import content_of, shared_images
 from training.data.data_set import DataSet
 from training.environment import cpu_cores
 from training.recipe.recipe import Recipe
@@ -32,6 +33,8 @@ class Images:
             most 1.
         seed: Seed of the random crops, at least 0.
         cache_bytes: Most bytes of images to keep; 0 keeps none.
+        max_pixels: Width times height above which a file cannot be read; None for no
+            limit.
         threads: Threads that read; by default one a CPU core.
 
     Raises:
@@ -47,6 +50,7 @@ class Images:
         min_scale: float = 0.16,
         seed: int = 0,
         cache_bytes: int = 2**30,
+        max_pixels: int | None = None,
         threads: int | None = None,
     ) -> None:
         least = {"seed": (seed, 0), "cache_bytes": (cache_bytes, 0)}
@@ -62,6 +66,7 @@ class Images:
         self._random_view = RandomView(view, crop, min_scale)
         self._seed = seed
         self._cache_bytes = cache_bytes
+        self._max_pixels = max_pixels
         self._threads = threads or cpu_cores()
         # As glibc grows used to blocks of this size, it keeps freed memory for the next
         # image. Otherwise each image gets fresh pages, which doubles the time.
@@ -70,10 +75,16 @@ class Images:
         self._lock = threading.Lock()
         self._kept: dict[int, np.ndarray] = {}
         self._kept_bytes = 0
+        self._contents: dict[int, str] = {}
 
     def __len__(self) -> int:
         """Return the number of images."""
         return len(self.data)
+
+    @property
+    def contents(self) -> dict[int, str]:
+        """Digests of the images that `check` could read, by position."""
+        return dict(sorted(self._contents.items()))
 
     @property
     def kept_bytes(self) -> int:
@@ -145,7 +156,7 @@ class Images:
 
         def reason(position: int) -> str | None:
             try:
-                self._form(position)
+                self._contents[position] = content_of(self._form(position))
             except UnreadableImageError as error:
                 if skip_unreadable:
                     return str(error)
@@ -201,7 +212,7 @@ class Images:
         form = self._kept.get(position)
         if form is not None:
             return form
-        image = self.data.read(position)
+        image = self.data.read(position, max_pixels=self._max_pixels)
         try:
             if self._crop == "none":
                 form = self.view.central(image)
@@ -241,13 +252,14 @@ def open_images(recipe: Recipe, data: DataSet) -> Images:
         min_scale=about.min_scale,
         seed=recipe.fit.seed,
         cache_bytes=about.cache_megabytes * 2**20,
+        max_pixels=about.max_pixels,
     )
 
 
 def find_readable(
     images: Images, *, skip_unreadable: bool
 ) -> tuple[np.ndarray, list[str]]:
-    """Read every image once, and print which files are broken.
+    """Read every image once; print what is broken, and what is in several classes.
 
     Args:
         images: The images.
@@ -264,5 +276,7 @@ def find_readable(
     skipped = [message for _, message in failures]
     if skipped:
         print(f"Skipped {len(skipped)} unreadable files:", *skipped, sep="\n  ")
+    if shared := shared_images(images.data, images.contents):
+        print(shared)
     broken = [position for position, _ in failures]
     return np.delete(np.arange(len(images)), broken), skipped

@@ -254,7 +254,7 @@ def _missing_files(rows: list[Row], root: Path) -> list[Problem]:
 
 def _size_or_error(file: Path) -> tuple[int, int] | str:
     try:
-        height, width = read_image(file).shape[:2]
+        height, width = read_image(file, max_pixels=None).shape[:2]
     except UnreadableImageError as error:
         return str(error)
     return width, height

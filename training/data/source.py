@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tfdml.images import find_images
+from tfdml.messages import shown
 from training.data.data_set import DataSet
 from training.data.folder import hash_order, read_folder, split_classes
 from training.data.manifest import read_manifest, states_splits
@@ -19,10 +21,12 @@ class Source:
     Args:
         data: Images with labels and splits.
         root: The folder that all images are below.
+        notes: What was left out of a folder, or is odd in it, a line for each kind.
     """
 
     data: DataSet
     root: Path
+    notes: tuple[str, ...] = ()
 
     def names(self, data: DataSet) -> list[str]:
         """Return the path of each image below `root`, with `/`."""
@@ -51,13 +55,21 @@ def read_source(settings: Data) -> Source:
     """
     path = Path(settings.images)
     if path.suffix.lower() != ".csv":
+        if not path.is_dir():
+            raise NotADirectoryError(
+                "`images` must be a folder of classes or a manifest, a file that ends "
+                f"in .csv. Received: {shown(str(path))}, which is neither."
+            )
+        found = find_images(path, skip_unreadable=settings.skip_unreadable)
         data = read_folder(
             path,
+            found=found,
             test_fraction=settings.test_fraction,
             validation_fraction=settings.validation_fraction,
             seed=settings.split_seed,
         )
-        return Source(data, path)
+        notes = [*found.notes(), *([found.nested_note()] if found.nested else [])]
+        return Source(data, path, tuple(notes))
     data = read_manifest(path)
     if data.is_continuous and data.roles is not None and (data.roles != "").any():
         raise ValueError(

@@ -28,6 +28,12 @@ class Split:
     label_distance: Callable[[Any, Any], Any] | None = None
 
     @property
+    def contents(self) -> list[str]:
+        """Digests of the images, which have been read once."""
+        contents = self.images.contents
+        return [contents[position] for position in self.positions.tolist()]
+
+    @property
     def can_be_measured(self) -> bool:
         """Whether a query has something to find."""
         return bool(self.data.has_positive().any())

@@ -208,6 +208,8 @@ def _read_split(
     if not Path(images).exists():
         raise FileNotFoundError(f"There are no images at {shown(str(images))}.")
     source = read_source(Data(str(images), test_fraction=0.0, validation_fraction=0.0))
+    for note in source.notes:
+        print(note)
     of = source.data.splits
     if split is None:
         split = "test" if (of == "test").any() else "all"

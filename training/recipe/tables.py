@@ -120,7 +120,7 @@ class Images:
     the center is cut out. In training, `crop` = "position" cuts out a random place of
     it instead, "resized" a random region of at least `min_scale` of its area and of any
     shape between 3:4 and 4:3. Decoded images are kept in memory up to
-    `cache_megabytes`.
+    `cache_megabytes`. An image of more than `max_pixels` pixels cannot be read.
     """
 
     resize: int = 0
@@ -128,10 +128,12 @@ class Images:
     crop: str = "none"
     min_scale: float = 0.16
     cache_megabytes: int = 2048
+    max_pixels: int = 100_000_000
 
     def __post_init__(self) -> None:
         """Check what `tfdml.images.View` and `RandomView` do not."""
         check_range(self, "cache_megabytes", 0)
+        check_range(self, "max_pixels", 1)
 
 
 DESIGNS = {

@@ -72,6 +72,8 @@ class FinishedRun:
                 "Name the folder or manifest where they are now as `images`."
             )
         source = read_source(settings)
+        for note in source.notes:
+            print(note)
         data = source.data.of_split(split)
         self._check_not_trained(split, source, settings.images)
         viewed = open_images(self.recipe, data) if view is None else Images(data, view)

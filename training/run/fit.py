@@ -42,6 +42,7 @@ from training.run.run_folder import (
     check_free,
     check_same_images,
     check_same_recipe,
+    drop_unbegun,
     kept,
 )
 from training.run.searches import write_searches
@@ -107,7 +108,11 @@ def fit(
             shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(exist_ok=True)
         remove_unfinished(unfinished)
-        results = _fit_into(unfinished, recipe, callbacks)
+        try:
+            results = _fit_into(unfinished, recipe, callbacks)
+        except BaseException:
+            drop_unbegun(unfinished)
+            raise
         replace_folder(unfinished, run, run.with_name(f"{run.name}.replaced"))
         # Only now: until the run is in its place, it can be finished again from these.
         for name in UNFINISHED:
@@ -123,7 +128,12 @@ def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, A
     embedder = build_embedder_of(recipe)
     source, splits, skipped = _read_splits(recipe)
     names = {name: source.names(split.data) for name, split in splits.items()}
-    check_same_images(folder, names, {n: split.data for n, split in splits.items()})
+    check_same_images(
+        folder,
+        names,
+        {name: split.data for name, split in splits.items()},
+        {name: split.contents for name, split in splits.items()},
+    )
     if settings.patience and not splits["validation"].can_be_measured:
         raise ValueError(
             "[fit]: `patience` must be 0 where no validation image has a positive. "
@@ -216,6 +226,8 @@ def _classes_of(splits: dict[str, Split]) -> dict[str, list[str]] | None:
 
 def _read_splits(recipe: Recipe) -> tuple[Source, dict[str, Split], list[str]]:
     source = read_source(recipe.data)
+    for note in source.notes:
+        print(note)
     if not (source.data.splits == "train").any():
         raise ValueError(
             f'{cut(recipe.data.images)} has no image whose `split` is "train".'

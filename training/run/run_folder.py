@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tfdml.messages import cut, shown
 from training.data.data_set import DataSet
 from training.json_files import read_json, write_json
 from training.recipe.recipe import Recipe, with_current_names
+from training.recipe.tables import Data
 
 STATE = "state.npz"
 _BEFORE = "before.json"
@@ -40,6 +42,12 @@ def check_free(run: Path, overwrite: bool) -> None:
         )
 
 
+def drop_unbegun(folder: Path) -> None:
+    """Remove an unfinished run that came no further than its recipe."""
+    if {path.name for path in folder.iterdir()} <= {"recipe.json"}:
+        shutil.rmtree(folder)
+
+
 def kept(folder: Path, measured: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Return what a run that is taken up has measured already."""
     path = folder / _BEFORE
@@ -57,13 +65,16 @@ def check_same_recipe(folder: Path, recipe: Recipe) -> None:
         write_json(file, tables)
         return
     before = with_current_names(read_json(file))
-    changes = [
-        f"{table}.{key} was {shown(before.get(table, {}).get(key), 80)} and is "
-        f"{shown(value, 80)}"
-        for table, values in tables.items()
-        for key, value in values.items()
-        if before.get(table, {}).get(key) != value
-    ]
+    # A key that is newer than the run had no other value than its default.
+    defaults = dataclasses.asdict(Recipe(Data(recipe.data.images)))
+    changes = []
+    for table, values in tables.items():
+        old = json.loads(json.dumps(defaults[table])) | before.get(table, {})
+        changes += [
+            f"{table}.{key} was {shown(old.get(key), 80)} and is {shown(value, 80)}"
+            for key, value in values.items()
+            if old.get(key) != value
+        ]
     if changes:
         raise ValueError(
             f"{cut(folder)} holds an interrupted run of another recipe: {changes[0]}. "
@@ -73,18 +84,27 @@ def check_same_recipe(folder: Path, recipe: Recipe) -> None:
 
 
 def check_same_images(
-    folder: Path, names: dict[str, list[str]], data: dict[str, DataSet]
+    folder: Path,
+    names: dict[str, list[str]],
+    data: dict[str, DataSet],
+    contents: dict[str, list[str]],
 ) -> None:
     """Note the images of a new run; of an interrupted one, they must be the same.
 
+    Args:
+        folder: The unfinished run.
+        names: The path of each image, by split.
+        data: The images, by split.
+        contents: The digest of each image, by split.
+
     Raises:
-        ValueError: An image is missing or new, or they have another order, other
-            labels, roles, sequences or boxes.
+        ValueError: An image is missing or new or shows something else, or they have
+            another order, other labels, roles, sequences or boxes.
     """
     file = folder / _IMAGES
     digests = {split: _digest(images) for split, images in data.items()}
     if not (folder / STATE).exists():
-        write_json(file, {"names": names, "digests": digests})
+        write_json(file, {"names": names, "digests": digests, "contents": contents})
         return
     noted = read_json(file)
     before = noted["names"]
@@ -104,6 +124,16 @@ def check_same_images(
                 f"The images of the run in {cut(folder)} had another order, or other "
                 f"labels, roles, sequences or boxes ({split}). Bring these back to go "
                 "on, or start over with --restart."
+            )
+        if "contents" not in noted:
+            continue  # a run of an earlier version
+        pairs = zip(now, noted["contents"][split], contents[split], strict=True)
+        if others := [name for name, old, new in pairs if old != new]:
+            raise ValueError(
+                f"The images are not those that the run in {cut(folder)} began with: "
+                f"{cut(others[0])} shows something else ({len(others)} in all, "
+                f"{split}). Bring the old ones back to go on, or start over with "
+                "--restart."
             )
 
 

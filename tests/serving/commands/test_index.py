@@ -81,7 +81,7 @@ def test_images_left_out_are_listed(built, tmp_path, run, run_json):
     document = run_json(*command, "--skip-unreadable")
     (reason,), (note,) = document["skipped"], document["notes"]
     assert "broken.png" in reason
-    assert "1 file of formats that are not read (1 .cr2)" in note
+    assert "this format is not read: 1 file (1 .cr2)" in note
 
 
 def test_images_larger_than_usual_are_indexed_where_that_is_allowed(

@@ -129,4 +129,4 @@ def test_what_links_bring_from_outside_is_told_or_left_out(images, tmp_path):
         images, None, skip_unreadable=False, outside_links=False
     )
     assert found == ["red/clear.png", "red/pale.png"]
-    assert "Left out: 1 file that links lead to outside of the folder" in notes[0]
+    assert "Left out, as a link leads outside of the folder: 1 file," in notes[0]

@@ -31,7 +31,7 @@ def test_linked_folders_are_followed_but_not_in_circles(tmp_path):
     found = find_images(images)
     assert found.paths == found.outside == ("linked/one.png",)
     assert found.left_out == {
-        "linked/back": "that are links to a folder that is listed already"
+        "linked/back": "the link leads to a folder that is listed already"
     }
 
 
@@ -66,7 +66,7 @@ def test_a_file_name_that_is_no_text_is_refused(tmp_path):
     write(tmp_path, "good.png")
     found = find_images(tmp_path, skip_unreadable=True)
     assert found.paths == ("good.png",)
-    assert found.left_out == {"bad\udcff.png": "whose names are not UTF-8"}
+    assert found.left_out == {"bad\udcff.png": "the name is not UTF-8"}
     assert r"'bad\udcff.png'" in found.notes()[0]
 
 
@@ -90,14 +90,14 @@ def test_what_looks_like_an_image_is_named(name, content, reason, tmp_path):
         return
     assert list(found.left_out) == [f"cat/{name}", f"dog/{name}"]
     (note,) = found.notes()
-    assert note.startswith("Left out: 2 files")
+    assert "2 files" in note
     assert reason in note
     assert name in note
 
 
 def test_folder_of_nothing_but_other_images_says_so(tmp_path):
     write(tmp_path, "cat/IMG_0001.CR3")
-    with pytest.raises(ValueError, match=r"no image.*1 file .*not read.*IMG_0001\.CR3"):
+    with pytest.raises(ValueError, match=r"no image.*not read: 1 file.*IMG_0001\.CR3"):
         list_images(tmp_path)
 
 
@@ -114,7 +114,7 @@ def test_photographs_of_telephones_are_read_or_named(tmp_path, monkeypatch):
     found = find_images(tmp_path)
     assert found.paths == ("1.png",)
     (note,) = found.notes()
-    assert "1 file: HEIC is read where pillow-heif is installed" in note
+    assert "HEIC needs pillow-heif (`pip install pillow-heif`): 1 file," in note
     assert "IMG_0001.HEIC" in note
 
 
@@ -126,7 +126,7 @@ def test_pipe_is_left_out(tmp_path):
     found = find_images(tmp_path)
     assert found.paths == ("1.png",)
     assert list(found.left_out) == ["2.png", "4.png"]
-    assert "2 files that are not regular files" in found.notes()[0]
+    assert "it is not a regular file: 2 files" in found.notes()[0]
 
 
 def test_links_to_nothing_are_images_to_read_or_left_out(tmp_path):
@@ -135,7 +135,7 @@ def test_links_to_nothing_are_images_to_read_or_left_out(tmp_path):
     (tmp_path / "dog").symlink_to("/nowhere/dog")
     found = find_images(tmp_path)
     assert found.paths == ("cat/1.png", "cat/2.png")
-    assert found.left_out == {"dog": "that are links to nothing"}
+    assert found.left_out == {"dog": "the link leads nowhere"}
 
 
 def test_folder_is_listed_once_under_its_own_name(tmp_path):

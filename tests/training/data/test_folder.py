@@ -55,6 +55,34 @@ def test_folder_with_one_class_is_refused(tmp_path):
         read_folder(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("paths", "words"),
+    [
+        (
+            ["train/cat/1.png", "train/dog/1.png", "val/cat/1.png"],
+            r"train, val, which are the names of splits.*such as .*/train, if",
+        ),
+        (["Train/1.png", "TEST/1.png"], "TEST, Train, which are the names of splits"),
+        (["train/cat/1.png", "train/dog/1.png"], "Received: train, which"),
+        (
+            ["photos/cat/1.png", "photos/dog/1.png"],
+            r"only 'photos'\. Name the folder of classes, such as .*/photos\.",
+        ),
+        (["query/1.png", "gallery/1.png"], "gallery, query, which are the names"),
+    ],
+)
+def test_folders_of_splits_are_no_classes(paths, words, tmp_path):
+    write(tmp_path, *paths)
+    with pytest.raises(ValueError, match=words) as raised:
+        read_folder(tmp_path)
+    assert len(str(raised.value)) <= 500
+
+
+def test_class_may_have_the_name_of_a_split(tmp_path):
+    write(tmp_path, "cat/1.png", "test/1.png")
+    assert read_folder(tmp_path).class_names == ("cat", "test")
+
+
 NAMES = [f"class {i}" for i in range(40)]
 
 

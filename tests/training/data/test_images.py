@@ -1,5 +1,6 @@
 """Images of a data set: the right ones, the same ones again, and no broken ones."""
 
+import dataclasses
 import json
 import threading
 
@@ -11,7 +12,7 @@ from benchmarks import reading
 from tests.tfdml.images.test_view import photograph
 from tfdml.images import RandomView, UnreadableImageError, View, read_image
 from training.data.data_set import DataSet
-from training.data.images import Images
+from training.data.images import Images, find_readable
 
 VIEW = View(20, resize=24)
 CROPS = ("none", "position", "resized")
@@ -89,9 +90,9 @@ def count_reads(images, monkeypatch):
     read: list[int] = []
     original = DataSet.read
 
-    def counted(self, index):
+    def counted(self, index, **options):
         read.append(index)
-        return original(self, index)
+        return original(self, index, **options)
 
     monkeypatch.setattr(DataSet, "read", counted)
     return read
@@ -203,6 +204,31 @@ def test_broken_files_are_listed_when_asked(files):
     found = Images(data_set(files), VIEW).check(skip_unreadable=True)
     assert [position for position, _ in found] == [1, 4]
     assert "1.png: cannot be read" in found[0][1]
+
+
+def test_same_image_in_two_classes_is_reported(files, capsys):
+    files[4].write_bytes(files[1].read_bytes())
+    names = tuple("abcdef")
+    splits = np.full(6, "train")
+    data = DataSet(files, np.arange(6), splits, names)
+    for crop in ("none", "resized"):
+        images = Images(data, VIEW, crop=crop)
+        find_readable(images, skip_unreadable=False)
+        said = capsys.readouterr().out
+        assert "1 image is in more than one class, pixel by pixel" in said
+        assert "1.png" in said
+        assert "4.jpg" in said
+        contents = images.contents
+        assert [p for p in contents if contents[p] == contents[1]] == [1, 4]
+    same = dataclasses.replace(data, labels=np.zeros(6, int))
+    find_readable(Images(same, VIEW), skip_unreadable=False)
+    assert not capsys.readouterr().out
+
+
+def test_large_images_are_read_where_they_are_allowed(files):
+    with pytest.raises(UnreadableImageError, match="at most 9 pixels, as `max_pixels`"):
+        Images(data_set(files), VIEW, max_pixels=9).check()
+    assert not Images(data_set(files), VIEW).check()
 
 
 def test_file_that_vanished_is_named(files):

@@ -1,5 +1,7 @@
 """What a recipe's `[data]` names, as a data set."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -41,6 +43,38 @@ def test_folder_is_split_as_the_recipe_says(root):
     )
     assert splits(source.data) == {name: tuple(c) for name, c in parts.items()}
     assert source.names(source.data)[:2] == ["a/0.png", "a/1.png"]
+
+
+def test_what_a_folder_leaves_out_is_noted(root):
+    (root / "a" / "IMG_0001.CR2").touch()
+    (root / "b" / "c").mkdir()
+    (root / "b" / "0.png").rename(root / "b" / "c" / "0.png")
+    (root / "g").symlink_to("/nowhere")
+    notes = read_source(Data(str(root))).notes
+    assert [note.partition(", such")[0] for note in notes] == [
+        "Left out, as this format is not read: 1 file (1 .cr2)",
+        "Left out, as the link leads nowhere: 1 file",
+        "1 of 12 images are in folders inside of others",
+    ]
+    assert "'b/c/0.png'" in notes[-1]
+    path = manifest(root, dict.fromkeys("cdef", "train"))
+    assert not read_source(Data(path)).notes
+
+
+@pytest.mark.parametrize("name", ["nowhere", "set.tsv"])
+def test_neither_folder_nor_manifest_is_refused(root, name):
+    (root / "set.tsv").touch()
+    with pytest.raises(NotADirectoryError, match=r"`images` must be a folder of .*csv"):
+        read_source(Data(str(root / name)))
+
+
+def test_name_that_is_no_text_is_left_out_where_that_is_asked_for(root):
+    Path(f"{root}/a/bad\udcff.png").touch()
+    with pytest.raises(ValueError, match="not valid UTF-8"):
+        read_source(Data(str(root)))
+    source = read_source(Data(str(root), skip_unreadable=True))
+    assert len(source.data) == 12
+    assert "not UTF-8" in source.notes[0]
 
 
 def test_manifest_says_its_own_splits(root):

@@ -179,6 +179,19 @@ def test_vanished_image_is_named(folder, unfinished, tmp_path, capsys):
     assert (tmp_path / "run.unfinished/state.npz").exists()
 
 
+def test_replaced_image_is_named(folder, unfinished, tmp_path, capsys):
+    shutil.copytree(unfinished, tmp_path / "run.unfinished")
+    image, other = sorted((folder / "images").glob("*/*"))[:2]
+    content = image.read_bytes()
+    image.write_bytes(other.read_bytes())
+    try:
+        assert fit(folder / "recipe.toml", tmp_path / "run") == 1
+    finally:
+        image.write_bytes(content)
+    message = capsys.readouterr().err
+    assert f"{image.parent.name}/{image.name} shows something else (1 in all" in message
+
+
 def test_full_disk_loses_nothing(folder, whole, tmp_path, monkeypatch, capsys):
     written = []
 
@@ -298,7 +311,7 @@ def test_image_that_vanishes_in_a_run_is_named_and_the_run_goes_on(
     hidden.rename(image)
     message = capsys.readouterr().err
     assert message.count("\n") < 40
-    assert f"No such file or directory: '{image}'" in message
+    assert f"{image}: there is no such file" in message
     assert fit(tmp_path / "recipe.toml", tmp_path / "run") == 0
     assert_same_run(tmp_path / "run", whole)
 
