@@ -47,8 +47,8 @@ def give_back_large_blocks() -> None:
     """Let the system have freed memory again at once, in blocks of 1 MiB and more.
 
     The C library of Linux raises the size from which it does so with each block that is
-    freed, to 32 MiB. Below, each thread keeps what it has freed: a quarter of a gigabyte
-    after a large image, which then no other thread can use. Other systems are left as
+    freed, to 32 MiB. Below, each thread keeps what it has freed: after a large image a
+    quarter of a gigabyte, which no other thread can use then. Other systems are left as
     they are.
     """
     if sys.platform != "linux":
