@@ -1,6 +1,5 @@
 import asyncio
 import base64
-import io
 import json
 
 import numpy as np
@@ -12,6 +11,7 @@ from starlette.routing import Route
 
 from serving.client import EndpointClient, EndpointError
 from tests.support.answering_model import METADATA
+from tests.support.random_pixels import png, random_pixels
 from tests.support.running_endpoint import endpoint_here
 from tests.support.running_server import running
 from tests.support.search_fixtures import (
@@ -24,17 +24,6 @@ from tests.support.search_fixtures import (
 from tfdml.images import UnreadableImageError, View, read_image, resize_image
 
 URL = "http://127.0.0.1:1/v1/models/colors"
-
-
-def png(pixels, **save_options):
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, format="PNG", **save_options)
-    return buffer.getvalue()
-
-
-def random_pixels(seed, height=SIZE, width=SIZE):
-    shape = (height, width, 3)
-    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
 
 
 # With the real endpoint

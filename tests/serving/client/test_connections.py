@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from serving.client import EndpointClient, EndpointError, Retries
-from tests.serving.client.test_client import png, random_pixels
 from tests.support.answering_model import METADATA
 from tests.support.closed_port import closed_port
+from tests.support.random_pixels import png, random_pixels
 
 QUICK = Retries(first_wait=0.001, longest_wait=0.002)
 

@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 
 from serving.client import Credentials, EndpointClient, EndpointError, Retries
-from tests.serving.client.test_client import png, random_pixels
 from tests.support.answering_model import PROTOCOLS, Refusal, answering
 from tests.support.closed_port import closed_port
+from tests.support.random_pixels import png, random_pixels
 
 QUICK = Retries(first_wait=0.001, longest_wait=0.002)
 ANSWER = {"embedding": [[1.0, 0.0]]}

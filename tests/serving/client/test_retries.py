@@ -11,8 +11,8 @@ import pytest
 from serving.client import Credentials, EndpointClient, EndpointError, Retries
 from serving.client.embed_images import PATIENCE
 from serving.client.retries import Waits, ask
-from tests.serving.client.test_client import png, random_pixels
 from tests.support.answering_model import Refusal, answering
+from tests.support.random_pixels import png, random_pixels
 
 QUICK = Retries(first_wait=0.001, longest_wait=0.002)
 

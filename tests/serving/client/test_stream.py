@@ -10,7 +10,7 @@ import pytest
 
 from serving.client import EndpointClient, EndpointError, Retries
 from serving.client.stream import in_order
-from tests.serving.client.test_client import png, random_pixels
+from tests.support.random_pixels import png, random_pixels
 from tests.support.search_fixtures import (
     DIMENSION,
     SHADES,

@@ -5,8 +5,8 @@ import pytest
 import trustme
 
 from serving.client import Credentials, EndpointClient, EndpointError, Retries
-from tests.serving.client.test_client import png, random_pixels
 from tests.support.answering_model import PROTOCOLS, answering
+from tests.support.random_pixels import png, random_pixels
 
 ANSWER = {"embedding": [[1.0, 0.0]]}
 NEVER = Retries(count=0)
