@@ -8,7 +8,6 @@ allows) before it is sent: the exported graph cannot see an EXIF orientation.
 
 import contextlib
 import functools
-import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -25,7 +24,7 @@ from serving.client.images import (
     check_is_list,
 )
 from serving.client.metadata import ModelMetadata
-from serving.client.remote_model import Connection, RemoteModel
+from serving.client.remote_model import Begun, Connection, RemoteModel
 from serving.client.rest import RestConnection
 from serving.client.retries import EndpointError, Failure, Retries, Waits
 from serving.client.stream import in_order
@@ -162,6 +161,14 @@ class EndpointClient:
         """
         return self._model.metadata(self._waits)
 
+    def check(self) -> None:
+        """Ask the endpoint whether it serves the model now.
+
+        Raises:
+            EndpointError: It does not, or serves one with another fingerprint.
+        """
+        self._model.check(self._waits)
+
     def description(self) -> dict[str, Any] | None:
         """Return the description that the model has of itself, see docs/export.md.
 
@@ -256,7 +263,7 @@ class EndpointClient:
                 self._embed_readable,
                 batch_size=batch_size,
                 waits=waits,
-                begun=_Begun(self._model),
+                begun=Begun(self._model),
                 is_lenient=on_unreadable is not None,
             ),
             images,
@@ -348,7 +355,7 @@ class EndpointClient:
         *,
         batch_size: int,
         waits: Waits,
-        begun: "_Begun",
+        begun: Begun,
         is_lenient: bool,
     ) -> list[tuple[ImageSource, np.ndarray | Unreadable]]:
         """Embed a batch; an image that cannot be read has the reason in its place.
@@ -374,21 +381,6 @@ class EndpointClient:
             (image, next(rows) if result is None else result)
             for image, result in zip(images, results, strict=False)
         ]
-
-
-class _Begun:
-    """Knows the model with which a stream began, once a thread has asked for it."""
-
-    def __init__(self, model: RemoteModel) -> None:
-        self._remote = model
-        self._lock = threading.Lock()
-        self._model: ModelMetadata | None = None
-
-    def model(self, waits: Waits) -> ModelMetadata:
-        with self._lock:
-            if self._model is None:
-                self._model = self._remote.metadata(waits)
-            return self._model
 
 
 def _check_at_least_1(name: str, value: int) -> None:

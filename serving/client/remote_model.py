@@ -78,6 +78,12 @@ class RemoteModel:
                 self._metadata = found
             return self._metadata
 
+    def check(self, waits: Waits) -> None:
+        """Ask again whether the model is served, and is the one that it must be."""
+        self._check_fingerprint(
+            self._asked_metadata(waits).fingerprint, self._fingerprint
+        )
+
     def description(self, waits: Waits) -> dict[str, Any]:
         """Return the description that the model has of itself."""
         text = self._ask(self.connection.describe, waits)
@@ -185,3 +191,19 @@ class RemoteModel:
 
     def _ask(self, attempt: Callable[[], Any], waits: Waits) -> Any:
         return ask(attempt, self._retries, wait=waits.wait)
+
+
+class Begun:
+    """Knows the model with which a stream began, once a thread has asked for it."""
+
+    def __init__(self, model: RemoteModel) -> None:
+        self._remote = model
+        self._lock = threading.Lock()
+        self._model: ModelMetadata | None = None
+
+    def model(self, waits: Waits) -> ModelMetadata:
+        """Return the model; the first call asks for it."""
+        with self._lock:
+            if self._model is None:
+                self._model = self._remote.metadata(waits)
+            return self._model

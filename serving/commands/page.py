@@ -45,6 +45,14 @@ def _add_page(commands: Any) -> None:
     access.add_argument(
         "--ssl-config-file", metavar="FILE", help="key and certificates, for HTTPS"
     )
+    access.add_argument(
+        "--allowed-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="name under which a proxy or the network offers the page (may be given "
+        "more than once)",
+    )
     page.add_argument(
         "--image-memory-bytes",
         metavar="BYTES",
@@ -100,6 +108,7 @@ def _page(parsed: argparse.Namespace) -> None:
         access=access,
         tls=tls,
         image_memory_bytes=parsed.image_memory_bytes,
+        allowed_hosts=parsed.allowed_host,
     )
 
 

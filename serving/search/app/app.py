@@ -13,12 +13,13 @@
     GET    /api/map                 a map of the gallery
     GET    /api/openapi.yaml        all of this in detail
     GET    /images, /pictures       an image, as a thumbnail and larger
+    GET    /healthz, /readyz        whether the service runs, and can search
 
 Every error is `{"error": "a sentence"}`.
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 
@@ -35,7 +36,8 @@ from serving.search.app.browsing import GalleryBrowsing
 from serving.search.app.changes import GalleryChanges
 from serving.search.app.errors import ERROR_HANDLERS
 from serving.search.app.fetching import Fetcher
-from serving.search.app.guard import Guard, Watch
+from serving.search.app.guard import Guard, Watch, check_host_name
+from serving.search.app.health import Health
 from serving.search.app.page_files import SecurityHeaders, static_file
 from serving.search.app.requests import RequestReader
 from serving.search.app.service import Limits, SearchService
@@ -53,6 +55,7 @@ MAX_UPLOAD_BYTES = 20_000_000
 
 _STATIC = Path(__file__).parents[1] / "static"
 _DESCRIPTION = "/api/openapi.yaml"
+_LIVE, _READY = "/healthz", "/readyz"
 _MEDIA_TYPES = {
     ".html": "text/html",
     ".css": "text/css",
@@ -74,6 +77,7 @@ def create_app(
     fetcher: Fetcher | None = None,
     access: TokenAccess | None = None,
     only_here: bool = False,
+    allowed_hosts: Iterable[str] = (),
     max_upload_bytes: int = MAX_UPLOAD_BYTES,
     timeout_seconds: float = TIMEOUT_SECONDS,
     observer: RequestObserver | None = None,
@@ -93,6 +97,7 @@ def create_app(
             everyone.
         only_here: Whether the service is only for this machine, without TLS. Then,
             without `access`, requests for names of other machines are refused.
+        allowed_hosts: Names of hosts under which the service is offered besides.
         max_upload_bytes: Size above which an uploaded file is refused, at least 1.
         timeout_seconds: How long a request waits for its result, above 0.
         observer: Logs the requests.
@@ -141,11 +146,13 @@ def create_app(
     changes = GalleryChanges(service, reader, editor)
     browsing = GalleryBrowsing(service)
     analysis = GalleryAnalysis(service)
+    health = Health(list(searches.values()))
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
         service.close()
+        health.close()
         await to_thread.run_sync(analysis.close)
         if editor is not None:
             await to_thread.run_sync(editor.close)
@@ -168,6 +175,8 @@ def create_app(
         "map": ("GET", "/api/map", analysis.map),
         "thumbnail": ("GET", "/images", browsing.thumbnail),
         "picture": ("GET", "/pictures", browsing.image),
+        "live": ("GET", _LIVE, health.live),
+        "ready": ("GET", _READY, health.ready),
     }
     routes = [
         *(
@@ -183,7 +192,15 @@ def create_app(
         exception_handlers=ERROR_HANDLERS,
     )
     app.router.redirect_slashes = False  # so that 404 is JSON
-    guard = Guard(app, access, public=files, costly=_COSTLY, only_here=only_here)
+    guard = Guard(
+        app,
+        access,
+        public=(*files, _LIVE, _READY),
+        costly=_COSTLY,
+        reading=("/api/search",),
+        only_here=only_here,
+        allowed_hosts=map(check_host_name, allowed_hosts),
+    )
     names = {(method, path): name for name, (method, path, _) in calls.items()}
     return Watch(SecurityHeaders(guard), observer or RequestObserver(), names)
 
@@ -223,6 +240,7 @@ def run(
     access: TokenAccess | None = None,
     tls: SslConfig | None = None,
     image_memory_bytes: int | None = None,
+    allowed_hosts: Iterable[str] = (),
 ) -> None:
     """Serve the search page until the process is interrupted.
 
@@ -246,6 +264,7 @@ def run(
         tls: Key and certificates; None for a port without TLS.
         image_memory_bytes: Memory for images while they are decoded, at least 1; by
             default half of what the process may use and does not use at the start.
+        allowed_hosts: Names under which a proxy, or the network, offers the page.
 
     Raises:
         FileNotFoundError, ValueError: The index is missing, damaged or of another
@@ -290,6 +309,7 @@ def run(
             allow_url=allow_url,
             access=access,
             only_here=is_loopback(host) and tls is None,
+            allowed_hosts=allowed_hosts,
             memory=ImageMemory(image_memory_bytes),
         )
         print(

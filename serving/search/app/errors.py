@@ -9,13 +9,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from serving.client import EndpointError
+from serving.client import EndpointError, Failure
 from serving.web.status import HTTP_STATUS, StatusError
 from tfdml.images import UnreadableImageError
 
 _log = logging.getLogger(__name__)
 
 _BUSY = (429, 503, "UNAVAILABLE", "RESOURCE_EXHAUSTED")
+_GONE = (404, "NOT_FOUND")
+_NOT_ADMITTED = (401, 403, "UNAUTHENTICATED", "PERMISSION_DENIED")
 
 
 def refuse(text: str) -> NoReturn:
@@ -71,19 +73,54 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
 
-async def _endpoint_error(request: Request, error: Exception) -> Response:
-    """Report an endpoint that is busy, or that did not answer as it should.
+def explained(error: EndpointError) -> HTTPException:
+    """Explain what is wrong with the endpoint, and that it is not the image.
 
     Its address and what it said are only for the log.
     """
+    how = "This is not about your image. See the log of the search service."
+    again = {"retry-after": "1"}
+    if error.failure is Failure.OTHER_MODEL:
+        return HTTPException(
+            503,
+            "The endpoint serves another model than the one that built this gallery: "
+            "its hits would be wrong. Serve that model, or build the index again. "
+            f"{how}",
+        )
+    if error.failure is Failure.LATE:
+        return HTTPException(
+            504, f"The model did not answer in time. Try again in a moment. {how}"
+        )
+    if error.status in _BUSY and error.failure is Failure.REFUSED:
+        return HTTPException(
+            503, f"The model cannot answer now. Try again in a moment. {how}", again
+        )
+    if error.failure is Failure.UNREACHABLE:
+        return HTTPException(
+            503, f"The endpoint of the model cannot be reached. {how}", again
+        )
+    if error.status in _GONE:
+        return HTTPException(
+            503,
+            "The endpoint does not serve the version of the model that built this "
+            f"gallery. Serve it, or build the index again with another version. {how}",
+        )
+    if error.status in _NOT_ADMITTED:
+        return HTTPException(
+            502, f"The endpoint of the model does not admit this service. {how}"
+        )
+    return HTTPException(
+        502,
+        "The model returned no embedding for this image. See the log of the search "
+        "service.",
+    )
+
+
+async def _endpoint_error(request: Request, error: Exception) -> Response:
+    if not isinstance(error, EndpointError):
+        raise TypeError(f"`error` must be an EndpointError. Received: {error!r}.")
     _log.warning("%s", error)
-    status = getattr(error, "status", None)
-    how = "See the log of the search service."
-    if status in _BUSY:
-        text = f"The model cannot answer now. Try again in a moment. {how}"
-        return JSONResponse({"error": text}, 503, {"retry-after": "1"})
-    text = f"The model returned no embedding for this image. {how}"
-    return JSONResponse({"error": text}, 502)
+    return await _http_error(request, explained(error))
 
 
 async def _status_error(request: Request, error: Exception) -> Response:

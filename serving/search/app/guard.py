@@ -25,6 +25,7 @@ from serving.web.status import HTTP_STATUS, StatusCode, StatusError
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _PORT = re.compile(r":[0-9]*\Z")
+_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?")
 _CODES = {int(status): code for code, status in HTTP_STATUS.items()} | {
     400: StatusCode.INVALID_ARGUMENT,
     405: StatusCode.UNIMPLEMENTED,
@@ -96,8 +97,11 @@ class Guard:
         access: Checks the token; None admits everyone.
         public: Paths that need no token.
         costly: Paths that pages of strangers may not even read.
+        reading: Paths whose requests with a body change nothing.
         only_here: Whether the service is only for this machine, without TLS. Then,
             without tokens, `Host` must name this machine.
+        allowed_hosts: Names under which a proxy or the network offers the service, in
+            lower case and without a port: they count as names of this machine.
     """
 
     def __init__(
@@ -107,12 +111,16 @@ class Guard:
         *,
         public: Iterable[str] = (),
         costly: Iterable[str] = (),
+        reading: Iterable[str] = (),
         only_here: bool = False,
+        allowed_hosts: Iterable[str] = (),
     ) -> None:
         self._app = app
         self._access = access
         self._public = frozenset(public)
         self._costly = frozenset(costly)
+        self._reading = frozenset(reading)
+        self._allowed_hosts = frozenset(allowed_hosts)
         self._only_here = only_here
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,58 +141,95 @@ class Guard:
                 return _error(401, error.message, {"www-authenticate": "Bearer"})
         is_open = self._access is None
         # Whatever the scheme: a header of the request may set it.
-        if is_open and self._only_here and not _is_own_name(headers):
+        if is_open and self._only_here and not self._is_own_name(headers):
             return _not_here(headers)
         if scope["method"] in _SAFE and scope["path"] not in self._costly:
             return None
-        if not _is_same_origin(headers):
-            return _error(403, "Only the page of this service may send this request.")
-        if scope["method"] in _SAFE:
+        if not self._is_same_origin(headers):
+            return _foreign(headers)
+        # What may be read under any name may be searched under any.
+        if scope["method"] in _SAFE or scope["path"] in self._reading:
             return None
         # A stranger has no certificate for its name here.
         is_open = is_open and scope["scheme"] == "http"
-        if is_open and _is_browser(headers) and not _is_own_name(headers):
+        if is_open and _is_browser(headers) and not self._is_own_name(headers):
             return _not_here(headers)
         return None
+
+    def _is_same_origin(self, headers: Headers) -> bool:
+        """Return whether a request comes from the page of this service, or no page."""
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return False
+        origin = headers.get("origin")
+        if origin is None:
+            return True
+        try:
+            # Without the scheme: a proxy in front may use another one.
+            parts = urlsplit(origin)
+            own = headers.get("host", "").lower()
+            # A proxy may pass on its own `Host`; a browser tells the page's name.
+            return (
+                parts.netloc.lower() == own != ""
+                or (parts.hostname or "") in self._allowed_hosts
+            )
+        except ValueError:
+            return False
+
+    def _is_own_name(self, headers: Headers) -> bool:
+        host = _PORT.sub("", headers.get("host", "")).strip("[]").lower()
+        if not host:  # every browser sends one
+            return True
+        if host in self._allowed_hosts:
+            return True
+        if host == "localhost" or host.endswith(".localhost"):
+            return True
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        return True
+
+
+def check_host_name(name: str) -> str:
+    """Check the name of a host, as `allowed_hosts` takes it.
+
+    Returns:
+        The name, in lower case.
+
+    Raises:
+        ValueError: It has a scheme, a port or a path, or is empty.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            "`allowed_hosts` must be names of hosts without scheme, port and path, "
+            f"such as images.example.com. Received: {name[:100]!r}."
+        )
+    return name.lower()
 
 
 def _is_browser(headers: Headers) -> bool:
     return "origin" in headers or "sec-fetch-site" in headers
 
 
-def _is_same_origin(headers: Headers) -> bool:
-    """Return whether a request comes from the page of this service, or no page."""
-    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-        return False
-    origin = headers.get("origin")
-    if origin is None:
-        return True
-    try:
-        # Without the scheme: a proxy in front may use another one.
-        return urlsplit(origin).netloc.lower() == headers.get("host", "").lower() != ""
-    except ValueError:
-        return False
-
-
-def _is_own_name(headers: Headers) -> bool:
-    host = _PORT.sub("", headers.get("host", "")).strip("[]").lower()
-    if not host:  # every browser sends one
-        return True
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
 def _not_here(headers: Headers) -> Response:
+    host = headers.get("host", "")[:100]
     return _error(
         403,
-        "Without a token, the host must be the address of this machine, such as "
-        "127.0.0.1 or localhost. Start the service with `--token-file` to use other "
-        f"names. Received: host={headers.get('host', '')[:100]!r}.",
+        "Without a token, the host must be an address of this machine, such as "
+        "127.0.0.1 or localhost. Behind a proxy, or to use another name, start the "
+        "service with `--allowed-host NAME`, or with `--token-file`. "
+        f"Received: host={host!r}.",
+    )
+
+
+def _foreign(headers: Headers) -> Response:
+    origin, host = (headers.get(name, "")[:100] for name in ("origin", "host"))
+    return _error(
+        403,
+        "Only the page of this service may send this request. If this is its page, the "
+        "proxy before the service changes `Host`: let it pass the name on (nginx: "
+        "proxy_set_header Host $http_host), or start the service with `--allowed-host "
+        f"NAME`. Received: origin={origin!r}, host={host!r}.",
     )
 
 

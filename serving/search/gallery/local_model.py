@@ -71,6 +71,9 @@ class LocalModel:
             input_name="images",
         )
 
+    def check(self) -> None:
+        """Check nothing: in this process, the model stays the same."""
+
     def close(self) -> None:
         """Release the model."""
         self._embedder = None

@@ -109,6 +109,8 @@ class CheckedClient:
         """
         if self._probes.images:
             self.embed([])
+        else:
+            self.client.check()
 
     def close(self) -> None:
         """Close the connections."""

@@ -491,9 +491,12 @@ def test_an_endpoint_that_went_down_is_reported_and_where_it_was_is_logged(
     with serve_model(colors / "models" / "colors") as url:
         search = open_search(colors / "index", url)
     with search, page_of(search) as client:
-        text = error_of(post(client, encoded((1, 2, 3))), 502)
-        assert text.startswith("The model returned no embedding for this image.")
+        text = error_of(post(client, encoded((1, 2, 3))), 503)
+        assert text.startswith("The endpoint of the model cannot be reached.")
+        assert "not about your image" in text
         assert "127.0.0.1" not in text
+        assert client.get("/healthz").json() == {"status": "ok"}
+        assert error_of(client.get("/readyz"), 503) == text
         assert f"{url}/versions/1 cannot be reached" in caplog.text
         # What needs no embedding goes on.
         assert client.get("/api/similar", params={"id": "red/pale.png"}).is_success
@@ -523,7 +526,7 @@ def test_an_endpoint_that_is_busy_is_reported_from_one_that_is_down(colors):
 
 
 def test_an_endpoint_that_went_over_to_another_version_is_reported(
-    colors, tmp_path, caplog
+    colors, tmp_path, caplog, monkeypatch
 ):
     write_color_model(tmp_path / "colors" / "2")
     versions = [endpoint_of(colors / "models" / "colors")]
@@ -537,9 +540,12 @@ def test_an_endpoint_that_went_over_to_another_version_is_reported(
         page_of(search) as client,
     ):
         assert post(client, encoded((1, 2, 3))).status_code == 200
+        assert client.get("/readyz").json() == {"status": "ok"}
+        monkeypatch.setattr("serving.search.app.health._FRESH_SECONDS", 0.0)
         versions.append(endpoint_of(tmp_path / "colors"))
-        text = error_of(post(client, encoded((1, 2, 3))), 502)
-    assert text.startswith("The model returned no embedding for this image.")
+        text = error_of(post(client, encoded((1, 2, 3))), 503)
+        assert error_of(client.get("/readyz"), 503) == text
+    assert text.startswith("The endpoint does not serve the version of the model")
     assert "Servable not found for request: Specific(colors, 1)" in caplog.text
 
 

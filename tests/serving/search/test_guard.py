@@ -15,7 +15,7 @@ import httpx
 import pytest
 import trustme
 
-from serving.search.app.app import run
+from serving.search.app.app import create_app, run
 from serving.search.app.service import Limits
 from serving.search.gallery.opening import open_search
 from serving.web.access import TokenAccess
@@ -95,9 +95,6 @@ def test_with_a_token_the_gallery_is_for_those_who_show_it(search, tmp_path):
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
         {"Sec-Fetch-Site": "same-site", "Origin": "{own}"},
-        # A name that was made to lead here.
-        {"Host": "evil.test", "Origin": "http://evil.test"},
-        {"Host": "evil.test:8000", "Sec-Fetch-Site": "same-origin"},
     ],
 )
 def test_no_page_of_strangers_changes_the_gallery(search, headers):
@@ -144,6 +141,66 @@ def test_a_service_for_this_machine_answers_to_its_names_alone(search):
         # Which the page of a stranger may send, too.
         forwarded = {"Host": "evil.test", "X-Forwarded-Proto": "https"}
         assert error_of(page.get("/api/info", headers=forwarded), 403)
+
+
+def test_a_service_for_others_is_searched_under_any_name_and_not_changed(search):
+    with page_of(search, editable=True) as page:
+        named = {
+            "Host": "box.lan:8000",
+            "Origin": "http://box.lan:8000",
+            "Sec-Fetch-Site": "same-origin",
+        }
+        files = {"image": ("x", encoded((1, 2, 3)))}
+        assert page.post("/api/search", files=files, headers=named).is_success
+        text = error_of(page.post("/api/images", files=files, headers=named), 403)
+        assert "`--allowed-host NAME`" in text
+        assert error_of(delete(page, named), 403)
+
+
+# As nginx makes them: `proxy_pass` alone, `Host $host`, and `Host $http_host`.
+PROXIED = [
+    {"Host": "127.0.0.1:8000", "Origin": "https://images.test"},
+    {"Host": "images.test", "Origin": "https://images.test:8443"},
+    {"Host": "images.test:8443", "Origin": "https://images.test:8443"},
+]
+
+
+@pytest.mark.parametrize("headers", PROXIED)
+def test_page_behind_a_proxy_is_searched_and_changed_under_an_allowed_name(
+    search, headers
+):
+    headers = {**headers, "Sec-Fetch-Site": "same-origin"}
+    files = {"image": ("x", encoded((1, 2, 3)))}
+    options = {"only_here": True, "editable": True, "allowed_hosts": ["Images.test"]}
+    with page_of(search, **options) as page:
+        for path in ("/", "/api/info", "/api/duplicates"):
+            assert page.get(path, headers=headers).status_code == 200
+        assert page.post("/api/search", files=files, headers=headers).is_success
+        assert page.post("/api/images", files=files, headers=headers).is_success
+        evil = {**headers, "Origin": "https://evil.test"}
+        assert error_of(page.post("/api/search", files=files, headers=evil), 403)
+
+
+def test_refused_page_behind_a_proxy_learns_what_to_do(search):
+    files = {"image": ("x", encoded((1, 2, 3)))}
+    with page_of(search, only_here=True) as page:
+        text = error_of(page.post("/api/search", files=files, headers=PROXIED[0]), 403)
+        assert "proxy_set_header Host $http_host" in text
+        assert "Received: origin='https://images.test', host='127.0.0.1:8000'" in text
+        assert "`--allowed-host" in error_of(page.get("/", headers=PROXIED[1]), 403)
+
+
+@pytest.mark.parametrize("name", ["", "http://a.test", "a.test:80", "a.test/x", "*"])
+def test_allowed_host_is_a_name_alone(search, name):
+    with pytest.raises(ValueError, match="`allowed_hosts` must be names of hosts"):
+        create_app(search, allowed_hosts=[name])
+
+
+def test_health_needs_no_token(search, tmp_path):
+    access = TokenAccess(write_tokens(tmp_path / "tokens", TOKEN))
+    with page_of(search, access=access) as page:
+        for path in ("/healthz", "/readyz"):
+            assert page.get(path).json() == {"status": "ok"}
 
 
 def test_a_service_for_others_or_with_a_token_is_read_under_any_name(search, tmp_path):
