@@ -19,7 +19,7 @@ from tests.support.search_fixtures import calibration_at, write_gallery_images
 from tfdml.images import list_images
 from tfdml.index import IndexFileError, LockedError, ScannIndex
 
-PROJECT = Path(__file__).parents[3]
+PROJECT = Path(__file__).parents[4]
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ import os, sys
 from pathlib import Path
 sys.path.insert(0, {str(PROJECT)!r})
 import numpy as np
-from tests.serving.search.test_gallery import small_gallery, save_gallery
+from tests.serving.search.gallery.test_gallery import small_gallery, save_gallery
 index, gallery = small_gallery(Path({str(tmp_path)!r}), 3)
 def killed(*arguments, **options):
     os._exit(9)

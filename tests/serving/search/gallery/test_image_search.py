@@ -23,7 +23,7 @@ from tests.support.search_fixtures import (
 from tests.support.token_files import write_tokens
 from tfdml.index import ScannIndex
 
-PROJECT = Path(__file__).parents[3]
+PROJECT = Path(__file__).parents[4]
 
 
 def test_a_model_of_another_version_is_refused(colors, tmp_path):
