@@ -74,7 +74,8 @@ class SavedEmbedder:
             images: uint8 `[batch, size, size, 3]`, each from `view.central`.
 
         Returns:
-            float32 `[batch, dimension]`, rows of length 1.
+            float32 `[batch, dimension]`, as the model returns them: rows of length 1
+            from a model that `export_embedder` wrote.
         """
         outputs = self._signature(**{_INPUT: self._constant(images)})
         return outputs[_OUTPUT].numpy().astype(np.float32, copy=False)

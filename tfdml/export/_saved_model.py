@@ -6,7 +6,9 @@ from os import PathLike
 from pathlib import Path
 
 import keras
+import numpy as np
 
+from tfdml._embedding_part import check_outputs, embedding_part
 from tfdml.export._compact import (
     OutputType,
     check_output_type,
@@ -25,6 +27,7 @@ from tfdml.model_version import (
     description_text,
     write_whole,
 )
+from tfdml.ops import unit_rows
 
 
 def export_embedder(
@@ -62,7 +65,9 @@ def export_embedder(
     The folder appears when it is complete.
 
     Args:
-        embedder: Model with one input `[batch, size, size, 3]`, RGB of 0 to 255.
+        embedder: Model with one input `[batch, size, size, 3]`, RGB of 0 to 255. Its
+            rows are scaled to length 1, and a last layer `Proxies` or
+            `ClassBoundaries` is left out.
         folder: Where the SavedModel goes; it must not exist.
         view: What the embedder saw of its training images; by default they were
             squashed.
@@ -74,7 +79,8 @@ def export_embedder(
     Raises:
         FileExistsError: `folder` exists.
         ValueError: The embedder's input is not a square RGB image of a fixed size
-            or its output not one embedding per image, `view` is of another size, or
+            or its output not one embedding per image (it has several outputs, or ends
+            in a layer of proxies of your own), `view` is of another size, or
             there is no such type.
         RuntimeError: Keras does not run on TensorFlow.
     """
@@ -84,17 +90,8 @@ def export_embedder(
             f"Python starts. Received: {keras.backend.backend()}. (A .keras file may "
             "come from any backend.)"
         )
+    embedder = _checked_embedder(embedder)
     shape = embedder.input_shape
-    if len(shape) != 4 or shape[1] is None or shape[1] != shape[2] or shape[3] != 3:
-        raise ValueError(
-            "`embedder` must have one input of the shape [batch, size, size, 3]. "
-            f"Received: {shown(shape)}."
-        )
-    if len(embedder.output_shape) != 2 or embedder.output_shape[1] is None:
-        raise ValueError(
-            "`embedder` must have one output of the shape [batch, dimension]. "
-            f"Received: {embedder.output_shape}."
-        )
     checked_view = View(shape[1]) if view is None else view
     if checked_view.image_size != shape[1]:
         raise ValueError(
@@ -109,6 +106,37 @@ def export_embedder(
             complete(unfinished)
 
     write_whole(folder, write)
+
+
+def _checked_embedder(embedder: keras.Model) -> keras.Model:
+    """Check a model and return the part of it that ends in the embeddings."""
+    if not isinstance(embedder, keras.Model):
+        raise ValueError(
+            "`embedder` must be a Keras model; `tfdml.models.load_embedder` reads one "
+            f"from a file. Received: {shown(embedder)}."
+        )
+    remedy = "Give the model that ends in the embeddings."
+    shape = getattr(embedder, "input_shape", None)
+    match shape:
+        case (_, int(height), int(width), 3) if height == width:
+            pass
+        case _:
+            raise ValueError(
+                "`embedder` must have one input of the shape [batch, size, size, 3]. "
+                f"Received: {shown(shape)}."
+            )
+    part = embedding_part(embedder, remedy)
+    shape = getattr(part, "output_shape", None)
+    match shape:
+        case (_, int()):
+            pass
+        case _:
+            raise ValueError(
+                "`embedder` must have one output of the shape [batch, dimension]. "
+                f"Received: {shown(shape)}."
+            )
+    check_outputs(part, np.zeros((1, height, width, 3), "float32"), remedy)
+    return part
 
 
 def _write(
@@ -134,8 +162,9 @@ def _write(
         return tf.cond(
             tf.equal(tf.shape(pixels)[0], 0),
             lambda: tf.zeros([0, dimension]),
-            # float32 also from a network of mixed precision
-            lambda: tf.cast(embedder(pixels, training=False), tf.float32),
+            # float32 also from a network of mixed precision. A loss that scales the
+            # rows itself may have trained a network whose rows have other lengths.
+            lambda: unit_rows(tf.cast(embedder(pixels, training=False), tf.float32)),
         )
 
     def embed_bytes(image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -12,6 +12,7 @@ import numpy as np
 from keras import layers
 
 from tfdml._arguments import fraction, one_of, whole
+from tfdml._embedding_part import embedding_part
 from tfdml.layers import ColorTransform, GeMPooling, L2Normalization
 from tfdml.messages import cut, shortened, shown
 
@@ -110,7 +111,8 @@ def load_embedder(path: str | PathLike[str]) -> keras.Model:
         path: `.keras` file that `embedder.save` wrote.
 
     Returns:
-        The model, not compiled, from `[batch, size, size, 3]` to `[batch, dimension]`.
+        The model, not compiled, from `[batch, size, size, 3]` to `[batch, dimension]`,
+        without a last layer `Proxies` or `ClassBoundaries`.
 
     Raises:
         ValueError: The file does not exist, Keras cannot load it, or the model has
@@ -129,6 +131,8 @@ def load_embedder(path: str | PathLike[str]) -> keras.Model:
     except Exception as error:  # Keras lets through what zipfile, json and h5py raise
         reason = f"which Keras cannot load ({type(error).__name__}: {_gist(error)})"
         raise _no_embedder(file, reason) from error
+    if len(getattr(model, "outputs", None) or ()) == 1:
+        model = embedding_part(model, "Save the model that ends in the embeddings.")
     # A model that was never built has no shapes.
     shapes = [getattr(model, f"{end}_shape", None) for end in ("input", "output")]
     match shapes:

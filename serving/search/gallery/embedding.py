@@ -10,6 +10,7 @@ import numpy as np
 
 from tfdml.export import SavedEmbedder
 from tfdml.images import UnreadableImageError, View, read_image
+from tfdml.messages import shown
 
 _BATCHES_AHEAD = 2
 _LENGTH_TOLERANCE = 1e-3
@@ -89,8 +90,10 @@ def check_row(row: np.ndarray, path: str) -> None:
     # A NaN is in no range, so it is refused as well.
     if not abs(length - 1) <= _LENGTH_TOLERANCE:
         raise ValueError(
-            "The model must return embeddings of length 1. Received: length "
-            f"{length:g} for the image {path!r}."
+            "The model must return embeddings of length 1: end it in "
+            "`tfdml.layers.L2Normalization`, or export it by "
+            "`tfdml.export.export_embedder`, which scales them. Received: length "
+            f"{length:g} for the image {shown(path)}."
         )
 
 

@@ -26,6 +26,7 @@ from tests.support.encoded_images import (
 from tests.support.search_fixtures import serve_model
 from tfdml.export import SavedEmbedder, export_embedder, read_description
 from tfdml.images import View, read_image
+from tfdml.layers import ClassBoundaries, Proxies, as_similarities
 from tfdml.model_version import update_description, write_whole
 from training.data.data_set import DataSet
 from training.data.images import Images
@@ -174,6 +175,56 @@ def test_embedder_without_one_embedding_a_image_is_refused(tmp_path):
         export_embedder(model, tmp_path / "1")
 
 
+def exported_rows(model, folder):
+    """Return the embeddings of three images by a model, and by its export."""
+    export_embedder(model, folder)
+    images = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3)).astype("uint8")
+    call = tf.saved_model.load(folder).signatures["tensors"]
+    rows = call(images=tf.constant(images))["embedding"].numpy()
+    return images.astype("float32"), rows
+
+
+@pytest.mark.parametrize("last", [None, Proxies(5), Proxies(5, 3), ClassBoundaries(5)])
+def test_exported_rows_are_unit_vectors_whatever_the_model_ends_in(last, tmp_path):
+    layers = [keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(4)]
+    embedder = keras.Sequential(layers)
+    model = keras.Sequential([*layers, last]) if last else embedder
+    images, rows = exported_rows(model, tmp_path / "1")
+    embeddings = embedder.predict(images, verbose=0)
+    expected = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    np.testing.assert_allclose(rows, expected, atol=1e-6)
+
+
+def test_row_of_zeros_stays_one(tmp_path):
+    inputs = keras.Input((8, 8, 3))
+    model = keras.Model(inputs, 0.0 * keras.layers.Flatten()(inputs))
+    assert not exported_rows(model, tmp_path / "1")[1].any()
+
+
+class _Own(keras.layers.Dense):
+    def call(self, inputs):
+        return as_similarities(super().call(inputs))
+
+
+def _without_one_embedding():
+    images = keras.Input((8, 8, 3))
+    rows = keras.layers.Flatten()(images)
+    return {
+        "2 outputs": keras.Model(images, [rows, rows + 1]),
+        "similarities with proxies": keras.Model(images, _Own(4)(rows)),
+        "'embedder.keras'": "embedder.keras",
+        "Received: None": keras.Sequential([keras.layers.Flatten()]),
+    }
+
+
+@pytest.mark.parametrize("received", _without_one_embedding())
+def test_model_that_is_no_embedder_is_refused(received, tmp_path):
+    model = _without_one_embedding()[received]
+    with pytest.raises(ValueError, match=f"must .*{received}"):
+        export_embedder(model, tmp_path / "1")
+    assert not (tmp_path / "1").exists()
+
+
 @pytest.mark.parametrize("rows", [0, 1, 3, 33])
 def test_any_number_of_rows_is_embedded(exported, rows):
     _, embedder, model = exported
@@ -255,7 +306,7 @@ def test_description_tells_what_the_model_does(flat, tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("{", "must be JSON"), ("[]", "format 1"), ('{"format": 2}', "format 1.*'2'")],
+    [("{", "must be JSON"), ("[]", "format 1"), ('{"format": 2}', "format 1.*2")],
 )
 def test_damaged_description_is_named(tmp_path, text, reason):
     (tmp_path / "assets").mkdir()

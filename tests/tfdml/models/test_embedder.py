@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+from tfdml.layers import ClassBoundaries, Proxies
 from tfdml.models import build_embedder, load_embedder
 
 pytestmark = pytest.mark.backend
@@ -42,6 +43,16 @@ def test_saved_embedder_gives_the_same_embeddings(tmp_path):
     np.testing.assert_array_equal(
         loaded.predict(IMAGES, verbose=0), embedder.predict(IMAGES, verbose=0)
     )
+
+
+@pytest.mark.parametrize("last", [Proxies(5), Proxies(5, 3), ClassBoundaries(5)])
+def test_model_saved_with_proxies_is_loaded_without_them(tmp_path, last):
+    embedder = build_embedder(8, 4, widths=(4,))
+    keras.Sequential([embedder, last]).save(tmp_path / "trained.keras")
+    loaded = load_embedder(tmp_path / "trained.keras")
+    images = np.random.default_rng(0).uniform(0, 255, (3, 8, 8, 3)).astype("float32")
+    expected = embedder.predict(images, verbose=0)
+    np.testing.assert_allclose(loaded.predict(images, verbose=0), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
