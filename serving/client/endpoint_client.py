@@ -28,7 +28,7 @@ from serving.client.remote_model import Begun, Connection, RemoteModel
 from serving.client.rest import RestConnection
 from serving.client.retries import EndpointError, Failure, Retries, Waits
 from serving.client.stream import in_order
-from tfdml.images import UnreadableImageError, list_images
+from tfdml.images import UnreadableImageError, find_images
 
 
 class EndpointClient:
@@ -304,7 +304,8 @@ class EndpointClient:
         from tqdm import tqdm
 
         root = Path(folder)
-        paths = list_images(root)
+        listing = find_images(root, skip_unreadable=skip_unreadable)
+        paths = listing.paths
         dimension = self.metadata().dimension
         skipped: dict[str, str] = {}
         rows: dict[str, np.ndarray] = {}
@@ -332,7 +333,8 @@ class EndpointClient:
             if rows
             else np.zeros((0, dimension or 0), np.float32)
         )
-        return FolderEmbeddings(tuple(rows), embeddings, skipped)
+        notes = tuple(listing.notes())
+        return FolderEmbeddings(tuple(rows), embeddings, skipped, notes)
 
     def _flattened(
         self,

@@ -20,11 +20,14 @@ class FolderEmbeddings:
         paths: The images, below the folder, sorted.
         embeddings: float32 `[len(paths), dimension]`.
         skipped: Why an image was left out, by its path.
+        notes: What looks like an image and is not one to read, or what links lead to
+            outside of the folder.
     """
 
     paths: tuple[str, ...]
     embeddings: np.ndarray
     skipped: dict[str, str]
+    notes: tuple[str, ...] = ()
 
 
 def read_pixels(image: ImageSource, max_pixels: int) -> NDArray[np.uint8]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from serving.endpoint.models.servable import DEFAULT_SIGNATURE, Servable
 from serving.web.status import StatusError
-from tfdml.images import UnreadableImageError, View, encode_png, list_images, read_image
+from tfdml.images import UnreadableImageError, View, encode_png, find_images, read_image
 from tfdml.text_files import read_text, records_of
 
 MOST_ROWS = 32
@@ -46,7 +46,7 @@ def training_images(run: str | PathLike[str]) -> list[Path]:
         trained = _trained(Path(run))
         return [
             images / path
-            for path in list_images(images)
+            for path in find_images(images, skip_unreadable=True).paths
             if path.partition("/")[0] in trained
         ]
     except (OSError, ValueError, KeyError, TypeError):

@@ -4,6 +4,7 @@ Names of files, kinds of pixels, and files of them that other programs write.
 """
 
 import io
+import os
 import struct
 import zlib
 
@@ -222,3 +223,42 @@ ENCODINGS = {
     "UTF-32 with a mark": lambda text: text.encode("utf-32"),
 }
 LINE_ENDS = ("\n", "\r\n", "\r")
+
+
+def _gif_cut_short(file):
+    buffer = io.BytesIO()
+    Image.effect_noise((64, 64), 9).save(buffer, "GIF")
+    file.write_bytes(buffer.getvalue()[:400])
+
+
+# Files in the place of an image that cannot be read, and what is said of each. Every
+# door that reads images refuses them by name, or skips and lists them.
+UNREADABLE = {
+    "empty": (lambda file: file.touch(), "no image format"),
+    "text": (lambda file: file.write_text("<html>"), "no image format"),
+    "cut short": (_gif_cut_short, "cannot be read as an image"),
+    "floats to 255": (
+        lambda file: file.write_bytes(UNKNOWN_RANGE["floats to 255"][0]),
+        "Received: 0 to 255",
+    ),
+    "link to nothing": (lambda file: file.symlink_to("/nowhere/1.png"), "no such file"),
+    "link to itself": (lambda file: file.symlink_to(file), "no such file"),
+    "too large": (
+        lambda file: Image.new("1", (5000, 3000)).save(file, "PNG"),
+        "at most 10000000 pixels, as `max_pixels`",
+    ),
+}
+MAX_PIXELS = 10_000_000
+"""The limit by which the last one is too large."""
+
+# What is never read, whatever its name, and never waited for.
+NO_FILES = {
+    "pipe": os.mkfifo,
+    "link to a pipe": lambda file: _link_to_pipe(file),
+    "folder": os.mkdir,
+}
+
+
+def _link_to_pipe(file):
+    os.mkfifo(file.with_name(".pipe"))
+    file.symlink_to(".pipe")

@@ -12,6 +12,7 @@ from serving.__main__ import main
 from serving.client import Credentials, EndpointClient, EndpointError, Retries
 from serving.client.embed_images import embed_images
 from serving.client.journal import Journal
+from tests.support.image_files import MAX_PIXELS, NO_FILES, UNREADABLE
 from tests.support.search_fixtures import (
     DIMENSION,
     PURE,
@@ -113,6 +114,23 @@ def test_unreadable_files_can_be_left_out_and_are_listed(images, file, endpoint_
         assert list(data["paths"]) == PATHS
         assert list(data["skipped_paths"]) == ["green/notes.png"]
         assert "no image format" in data["skipped_reasons"][0]
+
+
+def test_whatever_cannot_be_read_is_named_or_skipped(images, file, endpoint_url):
+    for number, (make, _) in enumerate(UNREADABLE.values()):
+        make(images / "green" / f"{number}.png")
+    for name, make in NO_FILES.items():
+        make(images / "red" / f"{name}.png")
+    (images / "x.svg").touch()
+    settings = {"max_pixels": MAX_PIXELS}
+    with pytest.raises(UnreadableImageError, match=r"green/0\.png.*--skip-unreadable"):
+        embed(images, file, endpoint_url, **settings)
+    report = embed(images, file, endpoint_url, skip_unreadable=True, **settings)
+    assert report.count == 9
+    for number, (_, why) in enumerate(UNREADABLE.values()):
+        assert why in report.skipped[f"green/{number}.png"]
+    assert "this format is not read: 1 file (1 .svg)" in str(report)
+    assert "not a regular file: 2 files" in str(report)
 
 
 def test_folder_of_nothing_readable_is_refused(tmp_path, file, endpoint_url):

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from training.data.folder import read_folder, split_classes
@@ -81,6 +83,46 @@ def test_folders_of_splits_are_no_classes(paths, words, tmp_path):
 def test_class_may_have_the_name_of_a_split(tmp_path):
     write(tmp_path, "cat/1.png", "test/1.png")
     assert read_folder(tmp_path).class_names == ("cat", "test")
+
+
+words = st.sampled_from(["cat", "dog", "train", "Test", "val", "a b", "\u732b"])
+layouts = st.lists(
+    st.builds(
+        lambda folders, number: "/".join([*folders, f"{number}.png"]),
+        st.lists(words, max_size=3),
+        st.integers(0, 3),
+    ),
+    min_size=1,
+    max_size=12,
+    unique=True,
+)
+
+
+@given(paths=layouts)
+@settings(max_examples=80, deadline=None)
+def test_any_layout_is_read_by_its_first_folders_or_refused(paths, tmp_path_factory):
+    root = tmp_path_factory.mktemp("layout")
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).touch()
+    first = {path.partition("/")[0] for path in paths}
+    if any("/" not in path for path in paths):
+        words = "must be in the folder of its class"
+    elif {name.lower() for name in first} <= {"train", "test", "val"}:
+        words = "which are the names of splits"
+    elif len(first) < 2:
+        words = "must hold at least 2 classes"
+    else:
+        data = read_folder(root)
+        assert set(data.class_names) == first
+        for image, label in zip(data.images, data.labels, strict=True):
+            below = image.relative_to(root).as_posix()
+            assert below.startswith(f"{data.class_names[label]}/")
+        assert len(data) == len(paths)
+        return
+    with pytest.raises(ValueError, match=words) as raised:
+        read_folder(root)
+    assert len(str(raised.value)) <= 500
 
 
 NAMES = [f"class {i}" for i in range(40)]

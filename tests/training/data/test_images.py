@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from benchmarks import reading
+from tests.support.image_files import MAX_PIXELS, UNREADABLE
 from tests.tfdml.images.test_view import photograph
 from tfdml.images import RandomView, UnreadableImageError, View, read_image
 from training.data.data_set import DataSet
@@ -229,6 +230,21 @@ def test_large_images_are_read_where_they_are_allowed(files):
     with pytest.raises(UnreadableImageError, match="at most 9 pixels, as `max_pixels`"):
         Images(data_set(files), VIEW, max_pixels=9).check()
     assert not Images(data_set(files), VIEW).check()
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_whatever_cannot_be_read_is_named_or_skipped(kind, files, capsys):
+    make, why = UNREADABLE[kind]
+    files[3].unlink()
+    make(files[3])
+    images = Images(data_set(files), VIEW, max_pixels=MAX_PIXELS)
+    with pytest.raises(UnreadableImageError, match=r"3\.png"):
+        images.check()
+    readable, (reason,) = find_readable(images, skip_unreadable=True)
+    assert readable.tolist() == [0, 1, 2, 4, 5]
+    assert "3.png" in reason
+    assert why in reason
+    assert reason in capsys.readouterr().out
 
 
 def test_file_that_vanished_is_named(files):

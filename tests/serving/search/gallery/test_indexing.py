@@ -12,6 +12,7 @@ from serving.search.gallery.editing import GalleryEditor
 from serving.search.gallery.gallery import load_gallery
 from serving.search.gallery.indexing import index_images, merge_shards
 from serving.search.gallery.stored_images import StoredImages
+from tests.support.image_files import MAX_PIXELS, NO_FILES, UNREADABLE
 from tests.support.search_fixtures import (
     DIMENSION,
     PURE,
@@ -113,17 +114,24 @@ def test_broken_images_are_skipped_when_asked_and_listed(images, model, tmp_path
 
 def test_whatever_cannot_be_read_is_skipped_when_asked(images, model, tmp_path):
     """And what the machine cannot do is not."""
-    folder = images / "green"
-    (folder / "nowhere.png").symlink_to("/nowhere/1.png")
-    (folder / "loop.png").symlink_to("loop.png")
-    (folder / "empty.png").touch()
-    with pytest.raises(UnreadableImageError, match=r"empty\.png"):
-        index_images(images, tmp_path / "index", model)
-    report = index_images(images, tmp_path / "index", model, skip_unreadable=True)
+    for number, (make, _) in enumerate(UNREADABLE.values()):
+        make(images / "green" / f"{number}.png")
+    for name, make in NO_FILES.items():
+        make(images / "red" / f"{name}.png")
+    settings = {"max_pixels": MAX_PIXELS}
+    with pytest.raises(UnreadableImageError, match=r"green/0\.png.*--skip-unreadable"):
+        index_images(images, tmp_path / "index", model, **settings)
+    report = index_images(
+        images, tmp_path / "index", model, skip_unreadable=True, **settings
+    )
     assert report.images == 9
-    assert [reason.partition(": ")[0] for reason in report.skipped] == [
-        str(folder / name) for name in ("empty.png", "loop.png", "nowhere.png")
-    ]
+    assert len(report.skipped) == len(UNREADABLE)
+    for number, (_, why) in enumerate(UNREADABLE.values()):
+        assert f"green/{number}.png" in report.skipped[number]
+        assert why in report.skipped[number]
+        assert len(report.skipped[number]) <= 500
+    (note,) = report.notes
+    assert "not a regular file: 2 files" in note
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.EACCES])
