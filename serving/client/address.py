@@ -7,6 +7,7 @@ from urllib.parse import unquote
 import httpx
 
 from serving.web.access import is_loopback
+from tfdml.messages import shown
 
 _VERSION = re.compile(r"(/versions/[0-9]+|/labels/\w+)$")
 _CHOICE = r"(?:/versions/(?P<version>[0-9]{1,18})|/labels/(?P<label>\w+))?"
@@ -98,5 +99,5 @@ def _no_address(url: str) -> ValueError:
         "`url` must be the address of a model, such as "
         "http://127.0.0.1:8501/v1/models/emoji, "
         "http://127.0.0.1:8501/v1/models/emoji/versions/1 or "
-        f"grpc://127.0.0.1:8500/emoji. Received: url={url!r}."
+        f"grpc://127.0.0.1:8500/emoji. Received: url={shown(url)}."
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 from serving.client.address import ModelAddress
 from serving.client.retries import EndpointError
+from tfdml.messages import shortened, shown
 from tfdml.text_files import decode
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
@@ -78,8 +79,8 @@ class Credentials:
         if (self.certificate_file is None) != (self.key_file is None):
             raise ValueError(
                 "`certificate_file` and `key_file` must be given together. Received: "
-                f"certificate_file={self.certificate_file!r}, "
-                f"key_file={self.key_file!r}."
+                f"certificate_file={shown(self.certificate_file)}, "
+                f"key_file={shown(self.key_file)}."
             )
 
     def check(self, address: ModelAddress) -> None:
@@ -95,7 +96,7 @@ class Credentials:
                 raise ValueError(
                     f"`{name}` needs an encrypted connection: an address that begins "
                     "with https:// or grpcs://. "
-                    f"Received: {name}={str(file)!r}, url={address.url!r}."
+                    f"Received: {name}={shown(str(file))}, url={shown(address.url)}."
                 )
 
     @property
@@ -123,7 +124,7 @@ class Credentials:
         except (ssl.SSLError, UnicodeDecodeError) as error:
             raise ValueError(
                 "Certificates and keys must be in PEM, and the key that of the "
-                f"certificate ({error}). Received: {self}."
+                f"certificate ({shortened(error)}). Received: {self}."
             ) from error
         return context
 

@@ -23,6 +23,7 @@ from serving.client.images import how_to_skip
 from serving.client.journal import Journal, digest_of_list
 from tfdml.files import remove_unfinished, written
 from tfdml.images import UnreadableImageError, find_images
+from tfdml.messages import shown
 
 PATIENCE = Retries(count=60, seconds=120.0)
 """A long run outlasts the restart of an endpoint."""
@@ -152,8 +153,8 @@ def embed_images(
             skipped = journal.skipped
             if len(skipped) == len(paths):
                 raise UnreadableImageError(
-                    f"None of the {len(paths)} images in {str(root)!r} can be read. "
-                    f"The first: {next(iter(skipped.values()))}"
+                    f"None of the {len(paths)} images in {shown(str(root))} can be "
+                    f"read. The first: {next(iter(skipped.values()))}"
                 )
             _write(file, journal, metadata)
             partial.unlink()

@@ -29,6 +29,7 @@ from serving.client.rest import RestConnection
 from serving.client.retries import EndpointError, Failure, Retries, Waits
 from serving.client.stream import in_order
 from tfdml.images import UnreadableImageError, find_images
+from tfdml.messages import shown
 
 
 class EndpointClient:
@@ -90,8 +91,7 @@ class EndpointClient:
         _check_at_least_1("batch_size", batch_size)
         if gzip_requests and address.is_grpc:
             raise ValueError(
-                "`gzip_requests` is for REST: gRPC sends images as they are, which "
-                f"no compression makes smaller. Received: url={url!r}."
+                f"`gzip_requests` is for REST alone. Received: url={shown(url)}."
             )
         self._timeout = timeout
         self._batch_size = batch_size

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml.files import Lock
+from tfdml.messages import cut, shown
 
 
 def digest_of_list(paths: Iterable[str]) -> str:
@@ -124,7 +125,7 @@ class Journal:
 
     def _read(self, job: str, remedy: str) -> None:
         def refusal(reason: str) -> ValueError:
-            return ValueError(f"{self._path} {reason}. {remedy}")
+            return ValueError(f"{cut(self._path)} {reason}. {remedy}")
 
         self._file.seek(0)
         first = self._file.readline()
@@ -147,14 +148,14 @@ class Journal:
             except (IndexError, KeyError, TypeError, ValueError) as error:
                 raise refusal("is damaged") from error
             if changed is not None:
-                raise refusal(f"has {changed!r}, which has changed since then")
+                raise refusal(f"has {shown(changed)}, which has changed since then")
         self._file.truncate(end)
 
     def _take(self, entry: dict[str, Any]) -> str | None:
         """Take an entry; returns its image if that has changed."""
         place = len(self._rows)
         if entry["path"] != self._paths[place]:
-            raise ValueError(f"{entry['path']!r} is not image {place}")
+            raise ValueError(f"{shown(entry['path'])} is not image {place}")
         if "embedding" in entry:
             content = base64.b64decode(entry["embedding"], validate=True)
             self._rows.append(np.frombuffer(content, np.float32))

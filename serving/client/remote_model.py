@@ -20,6 +20,7 @@ from serving.client.retries import (
 )
 from serving.client.rows import rows_of, split
 from tfdml.images import encode_png
+from tfdml.messages import shown
 from tfdml.model_version import parse_description
 
 
@@ -128,7 +129,7 @@ class RemoteModel:
         if len(widths) > 1 or model.dimension not in (None, *widths):
             raise unexpected(
                 self._url,
-                f"embeddings of length {sorted(widths)}, the model says "
+                f"embeddings of length {shown(sorted(widths))}, the model says "
                 f"{model.dimension}",
             )
         return np.concatenate(rows)

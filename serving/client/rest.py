@@ -15,6 +15,7 @@ from serving.client.address import ModelAddress
 from serving.client.credentials import Credentials, refused_certificate
 from serving.client.reply import FINGERPRINT, Reply
 from serving.client.retries import EndpointError, Failure, unexpected
+from tfdml.messages import cut, shortened
 from tfdml.model_version import DESCRIBE
 
 _MAY_PASS = (429, 503)
@@ -115,7 +116,7 @@ class RestConnection:
             stated = reply.get("error") if isinstance(reply, dict) else None
             raise EndpointError(
                 f"The embedding endpoint {self._url} refused the request with status "
-                f"{response.status_code}: {stated or response.reason_phrase}",
+                f"{response.status_code}: {cut(stated or response.reason_phrase, 300)}",
                 failure=Failure.REFUSED,
                 status=response.status_code,
                 may_pass=response.status_code in _MAY_PASS,
@@ -156,8 +157,9 @@ class RestConnection:
             if refused is not None:
                 raise refused_certificate(self._url, refused) from error
             raise EndpointError(
-                f"The embedding endpoint {self._url} cannot be reached ({error}). "
-                "Is it running? `python -m serving run` starts one.",
+                f"The embedding endpoint {self._url} cannot be reached "
+                f"({shortened(error)}). Is it running? `python -m serving run` starts "
+                "one.",
                 failure=Failure.UNREACHABLE,
                 may_pass=isinstance(error, _NOT_CONNECTED) and not has_answered,
             ) from error

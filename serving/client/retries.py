@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
+from tfdml.messages import bounded
+
 T = TypeVar("T")
 
 # Uncertain on purpose, so that clients that failed together do not return together;
@@ -50,7 +52,7 @@ class EndpointError(RuntimeError):
         may_pass: bool = False,
         retry_after: float | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(bounded(message))
         self.failure = failure
         self.status = status
         self.may_pass = may_pass

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.client.metadata import OUTPUT
+from tfdml.messages import shortened
 
 _REQUEST_BYTES = 16_000_000
 
@@ -52,7 +53,7 @@ def rows_of(predictions: Sequence[Any]) -> NDArray[np.float32]:
     try:
         rows = np.asarray(predictions, dtype=np.float32)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"rows of numbers are expected: {error}") from error
+        raise ValueError(f"rows of numbers are expected: {shortened(error)}") from error
     if rows.ndim != 2 or not rows.shape[1] or not np.isfinite(rows).all():
         raise ValueError("an embedding must be a row of finite numbers")
     if not rows.any(axis=1).all():

@@ -9,6 +9,7 @@ from serving.client.address import ModelAddress
 from serving.client.credentials import Credentials, refused_certificate
 from serving.client.reply import FINGERPRINT, Reply
 from serving.client.retries import EndpointError, Failure, unexpected
+from tfdml.messages import cut
 from tfdml.model_version import DESCRIBE
 
 _SIGNATURE = "serving_default"
@@ -173,11 +174,13 @@ class GrpcConnection:
             elif is_down:
                 failure = Failure.UNREACHABLE
                 message = (
-                    f"cannot be reached or is not ready ({details}). Is it running? "
-                    "`python -m serving run` starts one."
+                    f"cannot be reached or is not ready ({cut(details, 300)}). Is it "
+                    "running? `python -m serving run` starts one."
                 )
             else:
-                message = f"refused the request with status {code.name}: {details}"
+                message = (
+                    f"refused the request with status {code.name}: {cut(details, 300)}"
+                )
             is_too_large = code == grpc.StatusCode.RESOURCE_EXHAUSTED and any(
                 words in details for words in _TOO_LARGE
             )

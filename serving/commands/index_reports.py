@@ -15,6 +15,7 @@ from serving.commands.tables import (
     progress_bar,
     table,
 )
+from tfdml.messages import shortened
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -243,7 +244,7 @@ def _layout(index: "ScannIndex", limit: int) -> "MapLayout":
     except ImportError as error:
         raise RuntimeError(
             "A map needs scikit-learn and Matplotlib: pip install "
-            f"'.[evaluation]' ({error})."
+            f"'.[evaluation]' ({shortened(error)})."
         ) from error
 
 

@@ -15,6 +15,7 @@ from serving.commands.tables import (
     progress_bar,
     table,
 )
+from tfdml.messages import shortened, shown
 
 if TYPE_CHECKING:
     from serving.search.gallery.image_search import ImageSearch
@@ -65,7 +66,7 @@ def _no_folder(name: str) -> str:
     """Refuse a folder: `search INDEX` was once the search page."""
     if Path(name).is_dir():
         raise argparse.ArgumentTypeError(
-            f"{name!r} is a folder, not an image. The search page of an index is "
+            f"{shown(name)} is a folder, not an image. The search page of an index is "
             "served by `python -m serving page INDEX --endpoint URL`"
         )
     return name
@@ -130,7 +131,7 @@ def _where(text: str | None) -> "Where | None":
     except ValueError as error:
         raise ValueError(
             '--where must be JSON, such as {"class": "shoe"}. '
-            f"Received: {text!r} ({error})."
+            f"Received: {shown(text)} ({shortened(error)})."
         ) from error
     return where_from_json(values)
 
@@ -145,7 +146,7 @@ def _crop(text: str | None) -> "Crop | None":
     except ValueError:
         raise ValueError(
             "--crop must be X,Y,WIDTH,HEIGHT in fractions of the image, such as "
-            f"0.25,0.25,0.5,0.5. Received: {text!r}."
+            f"0.25,0.25,0.5,0.5. Received: {shown(text)}."
         ) from None
     return Crop.of(numbers)
 

@@ -14,6 +14,7 @@ from serving.endpoint.models.servable import Servable
 from serving.endpoint.predict import predict
 from serving.web.status import StatusError
 from tfdml.files import written
+from tfdml.messages import shortened, shown
 
 _MOST_RECORDS = 1000  # as many as TF Serving accepts
 _MAX_UNPACKED_BYTES = 2**31
@@ -59,7 +60,7 @@ def write_warm_up_requests(
     if not Path(version_folder).is_dir():
         raise FileNotFoundError(
             "`version_folder` must be the folder of a version. Received: "
-            f"version_folder={str(version_folder)!r}."
+            f"version_folder={shown(str(version_folder))}."
         )
     file = _warm_up_file(version_folder)
     file.parent.mkdir(exist_ok=True)
@@ -90,8 +91,9 @@ def warm_up(servable: Servable, version_folder: str | PathLike[str]) -> int:
             predict(servable, request, max_unpacked_bytes=_MAX_UNPACKED_BYTES)
         except StatusError as error:
             raise ValueError(
-                f"Warm-up record {count} in {str(_warm_up_file(version_folder))!r} "
-                f"failed ({error.code.name}: {error.message})."
+                f"Warm-up record {count} in "
+                f"{shown(str(_warm_up_file(version_folder)))} failed "
+                f"({error.code.name}: {error.message})."
             ) from error
     return count
 
@@ -118,14 +120,14 @@ def _requests(version_folder: str | PathLike[str]) -> Iterator[Any]:
             log = prediction_log_pb2.PredictionLog.FromString(record)
         except DecodeError as error:
             raise ValueError(
-                f"Warm-up record {number} in {str(file)!r} must be a `PredictionLog` "
-                f"({error})."
+                f"Warm-up record {number} in {shown(str(file))} must be a "
+                f"`PredictionLog` ({shortened(error)})."
             ) from error
         kind = log.WhichOneof("log_type")
         if kind != "predict_log":
             raise ValueError(
-                f"Warm-up record {number} in {str(file)!r} must be a `predict_log`. "
-                f"Received: {kind or 'an empty record'}."
+                f"Warm-up record {number} in {shown(str(file))} must be a "
+                f"`predict_log`. Received: {kind or 'an empty record'}."
             )
         yield log.predict_log.request
 
@@ -137,5 +139,5 @@ def _records(file: Path) -> Iterator[bytes]:
         yield from tf.data.TFRecordDataset(str(file)).as_numpy_iterator()
     except tf.errors.OpError as error:
         raise ValueError(
-            f"{str(file)!r} must be a TFRecord file ({error.message})."
+            f"{shown(str(file))} must be a TFRecord file ({error.message})."
         ) from error

@@ -24,6 +24,7 @@ from serving.export.warm_up_images import synthetic_image
 from serving.search.gallery.gallery import Gallery, load_gallery
 from tfdml.images import View
 from tfdml.index import ScannIndex, ScannSettings
+from tfdml.messages import shown
 from tfdml.model_version import (
     DESCRIBE,
     DESCRIPTION_FILE,
@@ -120,8 +121,8 @@ def combine(
     fingerprint = model_fingerprint(version.folder)
     if index.model_fingerprint != fingerprint:
         raise ValueError(
-            f"The index in {str(index_folder)!r} was built with another model than "
-            f"{version.folder}. Build it again with that version."
+            f"The index in {shown(str(index_folder))} was built with another model "
+            f"than {version.folder}. Build it again with that version."
         )
     if not 1 <= neighbors <= len(index):
         raise ValueError(

@@ -19,6 +19,7 @@ from serving.export.warm_up_images import (
 )
 from tfdml.export import OutputType
 from tfdml.images import View, list_images
+from tfdml.messages import shown
 from tfdml.metrics import Calibration
 from tfdml.model_version import update_description
 from tfdml.run_calibration import read_calibration
@@ -191,7 +192,7 @@ def _check_count(images: str | PathLike[str] | None, count: int) -> None:
     if images is not None and not count:
         raise ValueError(
             "`warm_up_count` must be at least 1 with `warm_up_images`. "
-            f"Received: warm_up_images={str(images)!r}, warm_up_count=0."
+            f"Received: warm_up_images={shown(str(images))}, warm_up_count=0."
         )
 
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from tfdml.images import View
+from tfdml.messages import shortened
 
 
 def view_of_run(folder: Path, image_size: int | None) -> View | None:
@@ -32,5 +33,5 @@ def view_of_run(folder: Path, image_size: int | None) -> View | None:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(
             f"{file} does not say what the embedder sees of an image "
-            f"({type(error).__name__}: {error})."
+            f"({type(error).__name__}: {shortened(error)})."
         ) from error

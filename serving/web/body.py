@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from tfdml.messages import shortened, shown
+
 _GZIP = 16 + zlib.MAX_WBITS
 _PIECE_BYTES = 2**20  # a few milliseconds of decompression
 _DISCARD_SECONDS = 10
@@ -63,7 +65,7 @@ class BodyReader:
             raise HTTPException(
                 415,
                 "Content-Encoding must be gzip or identity. "
-                f"Received: {encoding[:100]!r}.",
+                f"Received: {shown(encoding)}.",
             )
         inflater = zlib.decompressobj(_GZIP) if encoding == "gzip" else None
         stream = request.stream()
@@ -119,7 +121,7 @@ def _inflate(inflater: "zlib._Decompress", chunk: bytes) -> tuple[bytes, bytes]:
         inflated = inflater.decompress(chunk, _PIECE_BYTES)
     except zlib.error as error:
         raise HTTPException(
-            400, f"The request body is not gzip data ({error})."
+            400, f"The request body is not gzip data ({shortened(error)})."
         ) from None
     if inflater.unused_data:
         raise HTTPException(400, "Something follows the gzip data of the request body.")

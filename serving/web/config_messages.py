@@ -17,6 +17,8 @@ from google.protobuf import (
     wrappers_pb2,
 )
 
+from tfdml.messages import shortened
+
 _INT64 = ".google.protobuf.Int64Value"
 _BOOL = ".google.protobuf.BoolValue"
 _STRING = ".google.protobuf.StringValue"
@@ -92,7 +94,7 @@ def parse_text_message(content: bytes, file: str | PathLike[str], kind: Any) -> 
     except (UnicodeDecodeError, text_format.ParseError) as error:
         raise ValueError(
             f"{file} must hold a `{kind.DESCRIPTOR.full_name}` in the text format of "
-            f"protocol buffers ({error})."
+            f"protocol buffers ({shortened(error)})."
         ) from error
 
 

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
 from serving.web.status import StatusCode
+from tfdml.messages import shown
 
 _ID = re.compile("[A-Za-z0-9._-]{1,128}")
 _PLAIN = re.compile(r"[^\s\"\\=]+")
@@ -137,7 +138,7 @@ class LogFormatter(logging.Formatter):
         if log_format not in ("text", "json"):
             raise ValueError(
                 '`log_format` must be "text" or "json". '
-                f"Received: log_format={log_format!r}."
+                f"Received: log_format={shown(log_format)}."
             )
         self._write = _text_line if log_format == "text" else _json_line
 

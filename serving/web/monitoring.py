@@ -15,6 +15,7 @@ from prometheus_client.metrics_core import Metric
 
 from serving.web.config_messages import message_class, read_text_message
 from serving.web.status import StatusCode
+from tfdml.messages import shown
 
 METRICS_PATH = "/monitoring/prometheus/metrics"
 """Where the metrics are served unless the configuration names another path."""
@@ -47,13 +48,13 @@ def read_monitoring_config(file: str | PathLike[str]) -> str | None:
     if not path.startswith("/") or quote(path, "/%:@!$&'()*+,;=~") != path:
         raise ValueError(
             f'`path` in {file} must begin with "/" and have only the characters of the '
-            f"path of an address. Received: path={path!r}."
+            f"path of an address. Received: path={shown(path)}."
         )
     # TF Serving compares the paths of its models without regard to case.
     if re.match("/v1(/|$)", path, re.I):
         raise ValueError(
             f"`path` in {file} must not be below /v1, where the models answer. "
-            f"Received: path={path!r}."
+            f"Received: path={shown(path)}."
         )
     return path
 
@@ -136,7 +137,7 @@ class Monitoring:
         if entrypoint not in _ENTRYPOINTS:
             raise ValueError(
                 '`entrypoint` must be "REST" or "GRPC". '
-                f"Received: entrypoint={entrypoint!r}."
+                f"Received: entrypoint={shown(entrypoint)}."
             )
         if model_name is None:
             return

@@ -20,6 +20,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from serving.web.http_connection import Notice, connection_of_server
+from tfdml.messages import shown
 
 _HANDSHAKE_SECONDS = 10.0
 
@@ -59,7 +60,7 @@ def open_socket(host: str, port: int, option: str = "--port") -> socket.socket:
     except socket.gaierror as error:
         raise OSError(
             "`host` must be a name or address of this machine, such as 127.0.0.1 "
-            f"({error.strerror}). Received: host={host!r}."
+            f"({error.strerror}). Received: host={shown(host)}."
         ) from error
     family, kind, protocol, _, address = found[0]
     listener = socket.socket(family, kind, protocol)

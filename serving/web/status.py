@@ -4,6 +4,8 @@ import enum
 from http import HTTPStatus
 from typing import NoReturn
 
+from tfdml.messages import bounded
+
 
 class StatusCode(enum.IntEnum):
     """The status codes of TensorFlow and gRPC, by their common numbers."""
@@ -36,9 +38,9 @@ class StatusError(Exception):
     """A request that cannot be answered, with the code and text for the client."""
 
     def __init__(self, code: StatusCode, message: str) -> None:
-        super().__init__(message)
         self.code = code
-        self.message = message
+        self.message = bounded(message)
+        super().__init__(self.message)
 
 
 def refuse(message: str, code: StatusCode = StatusCode.INVALID_ARGUMENT) -> NoReturn:

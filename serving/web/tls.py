@@ -18,6 +18,7 @@ from os import PathLike
 from typing import Any
 
 from serving.web.config_messages import message_class, read_text_message
+from tfdml.messages import cut, shortened
 
 _log = logging.getLogger(__name__)
 
@@ -128,7 +129,7 @@ def _check(config: SslConfig, file: str | PathLike[str]) -> None:
     if key.public_key() != certificates[0].public_key():
         raise ValueError(
             f"`server_key` in {file} must be the key of the first certificate in "
-            f"`server_cert`, which is {_name(certificates[0])}."
+            f"`server_cert`, which is {cut(_name(certificates[0]))}."
         )
     for certificate in certificates:
         _check_dates(certificate, file)
@@ -162,7 +163,7 @@ def _certificates(pem: bytes, name: str, file: str | PathLike[str]) -> list[Any]
     except ValueError as error:
         raise ValueError(
             f"`{name}` in {file} must be the PEM text of one or more certificates "
-            f"({error})."
+            f"({shortened(error)})."
         ) from error
 
 
@@ -171,9 +172,9 @@ def _check_dates(certificate: Any, file: str | PathLike[str]) -> None:
     now = datetime.now(UTC)
     if not begin <= now <= end:
         raise ValueError(
-            f"The certificate {_name(certificate)} in {file} must be valid now. It is "
-            f"valid from {begin:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S} UTC; it "
-            f"is {now:%Y-%m-%d %H:%M:%S} UTC."
+            f"The certificate {cut(_name(certificate))} in {file} must be valid now. "
+            f"It is valid from {begin:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S} "
+            f"UTC; it is {now:%Y-%m-%d %H:%M:%S} UTC."
         )
 
 

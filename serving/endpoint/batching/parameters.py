@@ -7,6 +7,7 @@ from os import PathLike
 from typing import Any
 
 from serving.web.config_messages import message_class, read_text_message
+from tfdml.messages import cut, shown
 
 _MOST_UNBATCHED = 256
 
@@ -114,7 +115,7 @@ def read_batching_parameters(file: str | PathLike[str]) -> BatchingParameters:
     try:
         return BatchingParameters(**values)
     except ValueError as error:
-        raise ValueError(f"{file}: {error}") from error
+        raise ValueError(f"{cut(file)}: {error}") from error
 
 
 def _check_at_least(parameters: BatchingParameters, name: str, least: int) -> None:
@@ -133,10 +134,11 @@ def _check_allowed_sizes(sizes: tuple[int, ...], max_batch_size: int) -> None:
     ):
         raise ValueError(
             "`allowed_batch_sizes` must be at least 1 and ascending, each once. "
-            f"Received: allowed_batch_sizes={list(sizes)}."
+            f"Received: allowed_batch_sizes={shown(list(sizes))}."
         )
     if sizes[-1] != max_batch_size:
         raise ValueError(
             "The last of `allowed_batch_sizes` must equal `max_batch_size`. Received: "
-            f"allowed_batch_sizes={list(sizes)}, max_batch_size={max_batch_size}."
+            f"allowed_batch_sizes={shown(list(sizes))}, "
+            f"max_batch_size={max_batch_size}."
         )

@@ -13,6 +13,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from tfdml.messages import cut, shown
+
 _PLATFORM = "tensorflow"
 _LARGEST_VERSION = 2**63 - 1
 
@@ -104,7 +106,7 @@ class ModelConfig:
         if not re.fullmatch("[^/:]+", self.name):
             raise ValueError(
                 "The `name` of a model must have at least one character and neither "
-                f"'/' nor ':'. Received: name={self.name!r}."
+                f"'/' nor ':'. Received: name={shown(self.name)}."
             )
         if not self.base_path.is_absolute():
             raise ValueError(
@@ -115,7 +117,7 @@ class ModelConfig:
             if not re.fullmatch(r"\w+", label):
                 raise ValueError(
                     f"A label of model {self.name} must be made of letters, digits and "
-                    f"'_'. Received: {label!r}."
+                    f"'_'. Received: {shown(label)}."
                 )
         _check_versions(f"version_labels of model {self.name}", self.labels.values())
 
@@ -161,7 +163,7 @@ def parse_model_configs(content: bytes, file: str | PathLike[str]) -> list[Model
     try:
         return model_configs_of(message)
     except ValueError as error:
-        raise ValueError(f"{file}: {error}") from error
+        raise ValueError(f"{cut(file)}: {error}") from error
 
 
 def model_configs_of(message: Any) -> list[ModelConfig]:

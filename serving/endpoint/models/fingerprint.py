@@ -5,6 +5,7 @@ from pathlib import Path
 from serving.endpoint.models.saved_model import has_graph, model_fingerprint
 from serving.endpoint.models.servable import MAP_FN_AT_ONCE, Servable
 from serving.web.status import StatusCode, StatusError
+from tfdml.messages import shown
 from tfdml.model_version import DESCRIPTION_FILE, IMAGES_AT_ONCE, read_description
 
 
@@ -48,7 +49,8 @@ def load_checked(name: str, version: int, folder: Path) -> Servable:
             name,
             version,
             f"the graph and weights in {folder} must have the fingerprint "
-            f"{exported!r} that {DESCRIPTION_FILE} names. Received: {found!r}.",
+            f"{shown(exported)} that {DESCRIPTION_FILE} names. Received: "
+            f"{shown(found)}.",
         )
     at_once = _at_once(description is not None)
     return Servable(name, version, folder, fingerprint=found, images_at_once=at_once)
@@ -61,6 +63,7 @@ def _at_once(is_ours: bool) -> int:
 def _changed(name: str, version: int, reason: str) -> StatusError:
     return StatusError(
         StatusCode.DATA_LOSS,
-        f"Version {version} of model {name!r} has changed since its export: {reason} "
-        "Copy it again, or start with --no-fingerprint-check if the change was meant.",
+        f"Version {version} of model {shown(name)} has changed since its export: "
+        f"{reason} Copy it again, or start with --no-fingerprint-check if the change "
+        "was meant.",
     )

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
+from tfdml.messages import shown
+
 _GRAPH = "saved_model.pb"
 _MOST_DIGITS = 19
 _FIRST_TOO_LARGE = 2**63  # versions are signed integers of 64 bits
@@ -47,8 +49,8 @@ def find_model_version(model: str | PathLike[str]) -> ModelVersion:
     if not versions:
         raise FileNotFoundError(
             "`model` must hold an exported model in a numbered folder, such as "
-            f"models/emoji with models/emoji/1/{_GRAPH} inside; "
-            f"`python -m serving export` writes one. Received: model={str(model)!r}."
+            f"models/emoji with models/emoji/1/{_GRAPH} inside; `python -m serving "
+            f"export` writes one. Received: model={shown(str(model))}."
         )
     latest = max(versions)
     return ModelVersion(base.name, latest, versions[latest])
@@ -129,7 +131,7 @@ def model_fingerprint(folder: str | PathLike[str]) -> str:
     if not graph.is_file():
         raise FileNotFoundError(
             f"`folder` must hold a SavedModel ({_GRAPH}). "
-            f"Received: folder={str(folder)!r}."
+            f"Received: folder={shown(str(folder))}."
         )
     variables = sorted(path for path in root.glob("variables/**/*") if path.is_file())
     digest = hashlib.sha256()

@@ -7,6 +7,8 @@ loads a model that `python -m serving combine` wrote calls this first. Neither K
 
 from typing import Any
 
+from tfdml.messages import shortened
+
 _NAMESPACE = "Scann>"
 
 
@@ -40,7 +42,7 @@ def import_scann_operators() -> Any:
         # ScaNN raises that TensorFlow's NotFoundError.
         raise RuntimeError(
             "a model that searches needs ScaNN's TensorFlow operators, which cannot be "
-            f"loaded here ({type(error).__name__}: {str(error)[:200]}). Install them "
+            f"loaded here ({type(error).__name__}: {shortened(error)}). Install them "
             "with: pip install 'tfdml[search]'. Of TensorFlow Serving, use a build "
             "that has them, such as google/tf-serving-scann"
         ) from error

@@ -15,6 +15,7 @@ import numpy as np
 
 from serving.endpoint.models.scann_operators import register_scann_operators
 from serving.web.status import StatusCode, StatusError, refuse
+from tfdml.messages import bounded, cut, shown
 
 DEFAULT_SIGNATURE = "serving_default"
 
@@ -27,7 +28,6 @@ KIND_OF_METHOD = {"classify": "classification", "regress": "regression"}
 MAP_FN_AT_ONCE = 10
 """How many elements `tf.map_fn` handles at one time where a graph does not say it."""
 
-_LONGEST_MESSAGE = 1000
 
 _TYPE_NAMES = {"float16": "half", "float32": "float", "float64": "double"}
 
@@ -89,7 +89,7 @@ class Servable:
         if not re.fullmatch("[^/:]+", name):
             raise ValueError(
                 "`name` must have at least one character and neither '/' nor ':'. "
-                f"Received: name={name!r}."
+                f"Received: name={shown(name)}."
             )
         import tensorflow as tf
 
@@ -102,10 +102,10 @@ class Servable:
             # Kept, because a signature alone does not hold its variables alive.
             self._model = tf.saved_model.load(str(folder), tags=["serve"])
         except Exception as error:  # the loader raises whatever it stumbles over
-            reason = f"{type(error).__name__}: {readable_error(str(error))}"
+            reason = cut(f"{type(error).__name__}: {readable_error(str(error))}", 200)
             raise ValueError(
-                f"Version {version} of model {name!r} cannot be loaded from "
-                f"{str(folder)!r} ({reason}). "
+                f"Version {version} of model {shown(name)} cannot be loaded from "
+                f"{shown(str(folder))} ({reason}). "
                 "Export it again, or remove this version."
             ) from error
         self.signatures = {
@@ -115,8 +115,8 @@ class Servable:
         }
         if not self.signatures:
             raise ValueError(
-                f"Version {version} of model {name!r} in {str(folder)!r} has no "
-                "signature to call. Export it with `python -m serving export`."
+                f"Version {version} of model {shown(name)} in {shown(str(folder))} has "
+                "no signature to call. Export it with `python -m serving export`."
             )
 
     def signature(self, name: str) -> Signature:
@@ -223,7 +223,7 @@ def readable_error(message: str) -> str:
         message: The text of the error.
 
     Returns:
-        The sentence, at most 1000 characters and three dots.
+        The sentence, at most 500 characters.
     """
     message = re.sub(r"\s*\[Op:[^\]]*\](?: name: \S*)?\s*$", "", message)
     message = re.sub(r"^Graph execution error:\s*", "", message)
@@ -238,9 +238,7 @@ def readable_error(message: str) -> str:
     several = r"\d+ root error\(s\) found\.\n\s*\(0\) \w+:\s*(.*?)\n\s*\(1\) .*"
     if first := re.fullmatch(several, message, re.DOTALL):
         message = first[1]
-    if len(message) > _LONGEST_MESSAGE:
-        message = message[:_LONGEST_MESSAGE] + "..."
-    return message
+    return bounded(message)
 
 
 def _braces(names: Iterable[str]) -> str:

@@ -37,6 +37,7 @@ from serving.web.body import ARRIVAL_SECONDS, BodyReader
 from serving.web.log import request_id
 from serving.web.observer import Observed, RequestObserver
 from serving.web.status import HTTP_STATUS, STATUS_CODE, StatusCode, StatusError, refuse
+from tfdml.messages import bounded, shortened
 
 _MUCH = 128 * 2**10  # bytes of JSON that take a few milliseconds
 _COMPRESSED_FROM = 32 * 2**10
@@ -194,7 +195,7 @@ class _RestApi:
             if error.code.is_failure:
                 _log.error("%s: %s", error.code.name, error.message)
         except HTTPException as error:
-            status, message = error.status_code, error.detail
+            status, message = error.status_code, bounded(error.detail)
             observed.status = STATUS_CODE.get(status, StatusCode.INVALID_ARGUMENT)
         except ClientDisconnect:
             observed.status = StatusCode.CANCELLED
@@ -203,7 +204,7 @@ class _RestApi:
             _log.exception("A request failed.")
             observed.status = StatusCode.INTERNAL
             status = HTTPStatus.INTERNAL_SERVER_ERROR
-            message = f"{type(error).__name__}: {str(error)[:500]}"
+            message = f"{type(error).__name__}: {shortened(error)}"
         response = _json(encode_error(message), status)
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
             response.headers["Retry-After"] = "1"

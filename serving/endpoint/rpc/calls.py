@@ -15,7 +15,6 @@ from serving.web.log import request_id
 from serving.web.observer import Observed, RequestObserver
 from serving.web.status import StatusCode, StatusError
 
-_LONGEST_DETAILS = 1000
 """Details travel in a header, and clients refuse headers of more than 8 KiB."""
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -119,7 +118,4 @@ def method_handler(service: str, method: Method, rules: CallRules) -> Any:
 
 
 def _abort(call: grpc.ServicerContext, error: StatusError) -> None:
-    details = error.message
-    if len(details) > _LONGEST_DETAILS:
-        details = details[:_LONGEST_DETAILS] + "..."
-    call.abort(_CODES[error.code], details)
+    call.abort(_CODES[error.code], error.message)

@@ -22,6 +22,7 @@ from serving.web.body import ARRIVAL_SECONDS
 from serving.web.http_connection import most_connections
 from serving.web.observer import RequestObserver
 from serving.web.sockets import GRACE_SECONDS, open_socket
+from tfdml.messages import shortened
 
 _STATUS_CALLS = 24
 _HEALTH_CALLS = 24
@@ -160,7 +161,9 @@ class GrpcServer:
                     f"{where}:{port}", self._credentials
                 )
         except RuntimeError as error:
-            raise OSError(f"Cannot listen on {where}:{port} ({error}).") from error
+            raise OSError(
+                f"Cannot listen on {where}:{port} ({shortened(error)})."
+            ) from error
         return f"{where}:{bound}"
 
     def start(self) -> None:

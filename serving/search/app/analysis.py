@@ -14,6 +14,7 @@ from serving.search.app.service import SearchService
 from serving.search.gallery.image_search import ImageSearch
 from serving.web.bounded_work import BoundedWork
 from tfdml.index import ScannIndex, SearchResult, Where, near_duplicates
+from tfdml.messages import shown
 
 if TYPE_CHECKING:
     from serving.search.gallery.map import GalleryMap
@@ -190,6 +191,6 @@ def _threshold(text: str | None) -> float:
         raise HTTPException(
             400,
             f"`threshold` must be a number from {_LEAST_THRESHOLD:g} to 1: below it, "
-            f"nearly all images would count as alike. Received: {text!r:.60}.",
+            f"nearly all images would count as alike. Received: {shown(text)}.",
         )
     return threshold

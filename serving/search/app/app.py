@@ -50,6 +50,7 @@ from serving.web.image_memory import ImageMemory
 from serving.web.observer import RequestObserver
 from serving.web.sockets import open_socket, serve, url_of
 from serving.web.tls import SslConfig, ssl_context_for_uvicorn
+from tfdml.messages import shown
 
 MAX_UPLOAD_BYTES = 20_000_000
 
@@ -124,7 +125,7 @@ def create_app(
     if compare is not None and len(searches) < 2:
         raise ValueError(
             "`search` and `compare` must have different names. "
-            f"Received: {search.name!r} twice."
+            f"Received: {shown(search.name)} twice."
         )
     if allow_url and fetcher is None:
         fetcher = Fetcher(max_bytes=max_upload_bytes)
@@ -276,8 +277,9 @@ def run(
     has_guard = access is not None or (tls is not None and tls.client_verify)
     if editable and not is_loopback(host) and not has_guard:
         raise ValueError(
-            "`editable` needs a token (`--token-file`) if other machines can reach the "
-            f"page: without one, they could all change it. Received: host={host!r}."
+            "`editable` needs a token (`--token-file`) if other machines can reach "
+            "the page: without one, they could all change it. Received: "
+            f"host={shown(host)}."
         )
     if compare is None and (compare_endpoint or compare_images):
         raise ValueError(

@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from serving.client import EndpointError, Failure
 from serving.web.status import HTTP_STATUS, StatusError
 from tfdml.images import UnreadableImageError
+from tfdml.messages import bounded, shown
 
 _log = logging.getLogger(__name__)
 
@@ -27,12 +28,12 @@ def refuse(text: str) -> NoReturn:
 
 def missing(id_: str) -> HTTPException:
     """Create the error for an id that the gallery does not have."""
-    return HTTPException(404, f"There is no image {id_[:100]!r} in the gallery.")
+    return HTTPException(404, f"There is no image {shown(id_)} in the gallery.")
 
 
 def exists(id_: str) -> HTTPException:
     """Create the error for an id that the gallery has already."""
-    return HTTPException(409, f"The gallery already has an image {id_[:100]!r}.")
+    return HTTPException(409, f"The gallery already has an image {shown(id_)}.")
 
 
 def too_large(max_upload_bytes: int) -> HTTPException:
@@ -51,9 +52,9 @@ def errors_of_image(id_: str) -> Iterator[None]:
     except KeyError as error:
         raise missing(id_) from error
     except FileNotFoundError as error:
-        raise HTTPException(404, f"The file of {id_!r} is gone.") from error
+        raise HTTPException(404, f"The file of {shown(id_)} is gone.") from error
     except UnreadableImageError as error:
-        raise HTTPException(404, f"The file of {id_!r} is broken.") from error
+        raise HTTPException(404, f"The file of {shown(id_)} is broken.") from error
 
 
 @contextlib.contextmanager
@@ -69,8 +70,10 @@ def errors_of_values() -> Iterator[None]:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
-        raise TypeError(f"`error` must be an HTTPException. Received: {error!r}.")
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+        raise TypeError(f"`error` must be an HTTPException. Received: {shown(error)}.")
+    return JSONResponse(
+        {"error": bounded(error.detail)}, error.status_code, error.headers
+    )
 
 
 def explained(error: EndpointError) -> HTTPException:
@@ -126,14 +129,14 @@ async def _endpoint_error(request: Request, error: Exception) -> Response:
 async def _status_error(request: Request, error: Exception) -> Response:
     """Report too many images, or one that is too large, to be decoded."""
     if not isinstance(error, StatusError):
-        raise TypeError(f"`error` must be a StatusError. Received: {error!r}.")
+        raise TypeError(f"`error` must be a StatusError. Received: {shown(error)}.")
     status = HTTP_STATUS.get(error.code, 500)
     headers = {"retry-after": "1"} if status == 503 else None
     return JSONResponse({"error": error.message}, status, headers)
 
 
 async def _unreadable(request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": str(error)}, 400)
+    return JSONResponse({"error": bounded(str(error))}, 400)
 
 
 async def _internal_error(request: Request, error: Exception) -> Response:

@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Callable, Container, Sequence
 
 import httpx
 
+from tfdml.messages import cut, shortened, shown
+
 _REDIRECTS = 3
 _LONGEST_URL = 2_000
 
@@ -215,12 +217,12 @@ def _parsed(url: str) -> tuple[httpx.URL, str]:
             raise httpx.InvalidURL("its port is above 65535")
     except (httpx.InvalidURL, UnicodeError, ValueError) as error:
         raise FetchError(
-            f"`url` must be an address: {str(error)[:200]}.", is_refused=True
+            f"`url` must be an address: {shortened(error)}.", is_refused=True
         ) from error
     if target.scheme not in ("http", "https") or not host or target.userinfo:
         raise FetchError(
             "`url` must begin with http:// or https:// and a host, without a password. "
-            f"Received: {url[:100]!r}.",
+            f"Received: {shown(url)}.",
             is_refused=True,
         )
     return target, host.strip("[]")
@@ -228,5 +230,6 @@ def _parsed(url: str) -> tuple[httpx.URL, str]:
 
 def _failed(reason: str) -> FetchError:
     return FetchError(
-        f"The image at `url` could not be fetched: {reason[:200]}.", is_refused=False
+        f"The image at `url` could not be fetched: {cut(reason, 200)}.",
+        is_refused=False,
     )

@@ -15,6 +15,7 @@ from serving.search.gallery.query import Address, Embedding, Member, Query, Uplo
 from serving.search.gallery.stored_images import STORED_IMAGE
 from serving.search.gallery.uploads import Crop
 from tfdml.index import Where, where_from_json
+from tfdml.messages import shown
 
 MAX_K = 100
 DEFAULT_K = 24
@@ -109,7 +110,7 @@ def whole_number(text: str, name: str, least: int, most: int | None = None) -> i
         if least <= number and (most is None or number <= most):
             return number
     limits = f"of at least {least}" if most is None else f"from {least} to {most}"
-    refuse(f"`{name}` must be a whole number {limits}. Received: {name}={text[:40]!r}.")
+    refuse(f"`{name}` must be a whole number {limits}. Received: {name}={shown(text)}.")
 
 
 def check_name(name: str, value: str) -> None:
@@ -143,14 +144,16 @@ def attributes_of(text: str) -> dict[str, Scalar]:
     for name, value in values.items():
         check_name("attributes", name)
         if name in (CLASS, STORED_IMAGE):
-            refuse(f"`attributes` must not have {name!r}, which has its own meaning.")
+            refuse(
+                f"`attributes` must not have {shown(name)}, which has its own meaning."
+            )
         if not isinstance(value, str | int | float | bool):
             refuse(
-                f"`attributes[{name!r}]` must be a string, a number or a boolean. "
+                f"`attributes[{shown(name)}]` must be a string, a number or a boolean. "
                 f"Received: {type(value).__name__}."
             )
         if isinstance(value, str) and "\0" in value:
-            refuse(f"`attributes[{name!r}]` must not contain the character NUL.")
+            refuse(f"`attributes[{shown(name)}]` must not contain the character NUL.")
     return values
 
 
@@ -158,7 +161,7 @@ def _where(values: Any) -> Where:
     try:
         return where_from_json(values)
     except ValueError as error:
-        refuse(str(error)[:500])
+        refuse(str(error))
 
 
 def _exclude(value: Any) -> list[str]:

@@ -27,6 +27,7 @@ from serving.search.gallery.gallery import CLASS
 from serving.search.gallery.query import Query, Upload
 from serving.web.body import ARRIVAL_SECONDS, BodyReader
 from serving.web.bounded_work import TIMEOUT_SECONDS, BoundedWork
+from tfdml.messages import shown
 
 _FORM_OVERHEAD = 64 * 1024  # boundaries, headers and small fields around an upload
 _BODIES = 4  # of the largest size that are held at once
@@ -169,7 +170,7 @@ class RequestReader:
             raise too_long("The body")
         unknown = set(values) - SOURCES - OPTIONS
         if unknown:
-            refuse(f"The body must not have {min(unknown)[:100]!r}.")
+            refuse(f"The body must not have {shown(min(unknown))}.")
         given = sorted(set(values) & SOURCES)
         if len(given) != 1:
             refuse(
@@ -205,7 +206,7 @@ def _fields(form: FormData, names: set[str] | frozenset[str]) -> dict[str, str]:
         if name not in names or not isinstance(value, str) or name in values:
             refuse(
                 f"The form may have the fields {', '.join(sorted(names))}, each once. "
-                f"Received: {name[:40]!r}."
+                f"Received: {shown(name)}."
             )
         values[name] = value
     return values

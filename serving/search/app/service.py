@@ -34,6 +34,7 @@ from serving.search.gallery.query import (
 from serving.search.gallery.stored_images import STORED_IMAGE
 from serving.web.bounded_work import TIMEOUT_SECONDS, BoundedWork, Room
 from tfdml.index import Where
+from tfdml.messages import shown
 
 
 @dataclass(frozen=True)
@@ -208,8 +209,8 @@ class SearchService:
         if name not in self._searches:
             raise HTTPException(
                 404,
-                f"There is no index {name[:40]!r}, only "
-                f"{', '.join(map(repr, self._searches))}.",
+                f"There is no index {shown(name)}, only "
+                f"{', '.join(map(shown, self._searches))}.",
             )
         return self._searches[name]
 
@@ -244,5 +245,5 @@ def check_names(search: ImageSearch, where: Where | None) -> None:
     if unknown:
         refuse(
             f"`where` must name attributes of the index, {sorted(names)}. "
-            f"Received: {unknown[0][:100]!r}."
+            f"Received: {shown(unknown[0])}."
         )

@@ -12,6 +12,8 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
+from tfdml.messages import shortened
+
 LONGEST_JSON = 1_000_000
 """The most bytes of JSON that are parsed."""
 
@@ -57,7 +59,7 @@ def read_json(name: str, text: bytes | bytearray) -> Any:
         for value in _strings(values):
             value.encode()
     except (ValueError, RecursionError) as error:  # UnicodeError is a ValueError
-        raise HTTPException(400, f"{name} must be JSON: {str(error)[:200]}.") from error
+        raise HTTPException(400, f"{name} must be JSON: {shortened(error)}.") from error
     return values
 
 

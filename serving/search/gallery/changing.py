@@ -36,6 +36,7 @@ from serving.search.gallery.uploads import check_upload
 from tfdml.export import SavedEmbedder
 from tfdml.images import UnreadableImageError
 from tfdml.index import ScannIndex
+from tfdml.messages import shown
 
 Embedded = Iterator[tuple[str, np.ndarray | UnreadableImageError]]
 
@@ -116,7 +117,7 @@ def add_images(
         if existing and not skip_existing:
             raise ExistsError(
                 f"The index already has {len(existing)} of the {len(paths)} images, "
-                f"such as {ids[existing[0]]!r}. Skip them with `--skip-existing`."
+                f"such as {shown(ids[existing[0]])}. Skip them with `--skip-existing`."
             )
         new = [path for path in paths if ids[path] not in index]
         embedded: Embedded

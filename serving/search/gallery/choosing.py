@@ -90,7 +90,7 @@ def read_image_list(
             raise ValueError(f"{where} is also in line {paths[path]}.")
         if not (is_there or skip_unreadable):
             hint = " Separate folders by /, not by \\." if "\\" in path else ""
-            raise ValueError(f"{where} is not a file in {str(root)!r}.{hint}")
+            raise ValueError(f"{where} is not a file in {shown(str(root))}.{hint}")
         paths[path] = number
     if not paths:
         raise ValueError(f"{os.fspath(only)} lists no image.")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from serving.search.gallery.stored_images import STORED_IMAGE, StoredImages
 from tfdml.index import ScannIndex
+from tfdml.messages import shown
 
 _log = logging.getLogger(__name__)
 
@@ -124,7 +125,7 @@ class GalleryEditor:
             for addition in additions:
                 if addition.id in self._index:
                     raise ExistsError(
-                        f"The gallery already has an image {addition.id!r}."
+                        f"The gallery already has an image {shown(addition.id)}."
                     )
             stored: list[str | None] = []
             try:

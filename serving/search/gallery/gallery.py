@@ -19,6 +19,7 @@ from typing import Any
 
 from serving.search.gallery.stored_images import StoredImages
 from tfdml.index import ScannIndex
+from tfdml.messages import shortened, shown
 from tfdml.metrics import Calibration
 from tfdml.versioned_folder import check_destination, check_unlocked
 
@@ -79,14 +80,14 @@ def check_gallery_folder(index_folder: str | PathLike[str]) -> None:
     folder = Path(index_folder)
     if _is_format_1(folder):
         raise ValueError(
-            f"{str(folder)!r} holds a gallery of format 1. Build into another folder, "
-            "or remove that one."
+            f"{shown(str(folder))} holds a gallery of format 1. Build into another "
+            "folder, or remove that one."
         )
     check_destination(folder)
     added = StoredImages(folder)
     if count := len(added.names()):
         raise ValueError(
-            f"{str(added.folder)!r} holds {count} images that were added to the "
+            f"{shown(str(added.folder))} holds {count} images that were added to the "
             "index, and a new build would lose them. Build into another folder, or "
             "move them to the folder of images first."
         )
@@ -135,27 +136,27 @@ def load_gallery(
     folder = Path(index_folder)
     if _is_format_1(folder):
         raise ValueError(
-            f"{str(folder)!r} holds a gallery of format 1, this version reads format "
-            f"{_FORMAT}. {_BUILD_AGAIN}, into another folder."
+            f"{shown(str(folder))} holds a gallery of format 1, this version reads "
+            f"format {_FORMAT}. {_BUILD_AGAIN}, into another folder."
         )
     if not (folder / "manifest.json").is_file():
         raise FileNotFoundError(
-            f"There is no gallery in {str(index_folder)!r}. Build it with "
+            f"There is no gallery in {shown(str(index_folder))}. Build it with "
             "`python -m serving index build`."
         )
     index = ScannIndex.load(folder, model_fingerprint=model_fingerprint)
     if _NOTE not in index.notes:
         raise FileNotFoundError(
-            f"There is no gallery in {str(index_folder)!r}, only an index, which does "
-            "not tell where its images are. Build one with "
-            "`python -m serving index build`."
+            f"There is no gallery in {shown(str(index_folder))}, only an index, which "
+            "does not tell where its images are. Build one with `python -m serving "
+            "index build`."
         )
     try:
         gallery = _parse_gallery(index.notes[_NOTE])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(
-            f"The gallery in {str(index_folder)!r} is damaged "
-            f"({type(error).__name__}: {error}). {_BUILD_AGAIN}."
+            f"The gallery in {shown(str(index_folder))} is damaged "
+            f"({type(error).__name__}: {shortened(error)}). {_BUILD_AGAIN}."
         ) from error
     return index, gallery
 
@@ -167,10 +168,11 @@ def _is_format_1(folder: Path) -> bool:
 def _parse_gallery(values: dict[str, Any]) -> Gallery:
     if values["format"] != _FORMAT:
         raise ValueError(
-            f"it has format {values['format']!r}, this version reads format {_FORMAT}"
+            f"it has format {shown(values['format'])}, this version reads format "
+            f"{_FORMAT}"
         )
     if not isinstance(values["root"], str):
-        raise TypeError(f"`root` must be a string, not {values['root']!r}")
+        raise TypeError(f"`root` must be a string, not {shown(values['root'])}")
     known = values["calibration"]
     return Gallery(
         root=Path(values["root"]),

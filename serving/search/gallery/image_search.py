@@ -20,6 +20,7 @@ from serving.web.bounded_work import TIMEOUT_SECONDS
 from serving.web.image_memory import ImageMemory
 from tfdml.images import UnreadableImageError, read_image
 from tfdml.index import ScannIndex
+from tfdml.messages import shown
 
 
 class _Client(Protocol):
@@ -111,7 +112,9 @@ class ImageSearch:
             case File(image):
                 embedding = self.embed(image, query.crop)
             case Address(url):
-                raise ValueError(f"`query` must be fetched first. Received: {url!r}.")
+                raise ValueError(
+                    f"`query` must be fetched first. Received: {shown(url)}."
+                )
         exclude: list[str] | None = sorted(left_out) or None
         rows = np.asarray(embedding)[np.newaxis]
         found = self.index.search(rows, query.k, where=query.where, exclude=exclude)
@@ -215,4 +218,4 @@ class ImageSearch:
             # A ValueError comes from an index that somebody else made.
             with contextlib.suppress(ValueError):
                 return self.stored.path(item.stored)
-        raise FileNotFoundError(f"The image {item.id!r} has no file.")
+        raise FileNotFoundError(f"The image {shown(item.id)} has no file.")

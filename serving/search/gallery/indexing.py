@@ -40,6 +40,7 @@ from serving.search.gallery.shards import (
 )
 from tfdml.export import SavedEmbedder
 from tfdml.index import ScannIndex, check_ids
+from tfdml.messages import shown
 
 
 def index_images(
@@ -258,7 +259,7 @@ def _build(
     job, reasons = shard.job, tuple(shard.skipped.values())
     if not shard.paths:
         raise ValueError(
-            f"None of the {job.images} images in {job.root!r} can be read. "
+            f"None of the {job.images} images in {shown(job.root)} can be read. "
             f"The first: {reasons[0]}"
         )
     gallery = Gallery(

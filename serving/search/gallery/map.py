@@ -27,6 +27,7 @@ from serving.search.gallery.map_layout import (
 )
 from tfdml.files import written
 from tfdml.index import Index
+from tfdml.messages import shortened, shown
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ class GalleryMap:
         if not math.isfinite(rest_seconds):
             raise ValueError(
                 "`rest_seconds` must be finite. "
-                f"Received: rest_seconds={rest_seconds!r}."
+                f"Received: rest_seconds={shown(rest_seconds)}."
             )
         self._limit, self._seed = limit, seed
         self._rest_seconds = rest_seconds
@@ -112,7 +113,9 @@ class GalleryMap:
                 return self._layout
             if self._failed is not None and self._failed[0] == sample.state:
                 error = self._failed[1]
-                raise MapError(f"The map could not be computed: {error}") from error
+                raise MapError(
+                    f"The map could not be computed: {shortened(error)}."
+                ) from error
             if self._layout is None or time.monotonic() >= self._rests_until:
                 self._thread = threading.Thread(
                     target=self._compute, args=(sample,), name="gallery map"

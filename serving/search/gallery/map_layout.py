@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml.index import Index, Items
+from tfdml.messages import shortened, shown
 from tfdml.metrics import cluster
 from tfdml.plots import embedding_map
 
@@ -71,14 +72,16 @@ class MapLayout:
         """
         try:
             if (values["format"], values["method"]) != (_FORMAT, _METHOD):
-                raise ValueError(f"a map of format {values['format']!r}")
+                raise ValueError(f"a map of format {shown(values['format'])}")
             points = tuple(MapPoint(**point) for point in values["points"])
             for point in points:
                 if not (0 <= point.x <= 1 and 0 <= point.y <= 1):
                     raise ValueError(f"a point at {point.x}, {point.y}")
             return cls(points, int(values["of"]), str(values["state"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"This is not a map of a gallery: {error}.") from error
+            raise ValueError(
+                f"This is not a map of a gallery: {shortened(error)}."
+            ) from error
 
 
 class Sample(NamedTuple):
@@ -125,7 +128,7 @@ def check_whole(name: str, value: int, least: int) -> None:
     if type(value) is not int or value < least:
         raise ValueError(
             f"`{name}` must be a whole number of at least {least}. "
-            f"Received: {name}={value!r}."
+            f"Received: {name}={shown(value)}."
         )
 
 

@@ -22,6 +22,7 @@ from serving.client import (
 from serving.search.gallery.image_search import ImageSearch
 from serving.search.gallery.items import Item
 from tfdml.images import read_image
+from tfdml.messages import shown
 
 _PROBES = 5
 _MOST_DIFFERENCE = 0.01
@@ -160,14 +161,14 @@ def _checked(
             if needed not in (served.fingerprint, _embedder_of(own)):
                 raise MismatchError(
                     f"The index was built with version {stored.model_version} of model "
-                    f"{stored.model_name!r} with the fingerprint {needed[:16]}, "
+                    f"{shown(stored.model_name)} with the fingerprint {needed[:16]}, "
                     f"{client.url} serves version {version} with the fingerprint "
                     f"{served.fingerprint[:16]}. {_remedy(stored, served)}"
                 )
         elif version != stored.model_version:
             raise MismatchError(
                 f"The index was built with version {stored.model_version} of model "
-                f"{stored.model_name!r}, {client.url} serves version {version}. "
+                f"{shown(stored.model_name)}, {client.url} serves version {version}. "
                 f"{_remedy(stored, served)}"
             )
     except BaseException:
@@ -203,8 +204,8 @@ def _checked_probes(client: EndpointClient, search: ImageSearch) -> Probes:
     there = {id_: file for id_, file in files.items() if file.is_file()}
     if files and not there:
         raise FileNotFoundError(
-            f"The images of the gallery are not in {str(search.gallery.root)!r}. Name "
-            "the folder where they are now with `--images`."
+            f"The images of the gallery are not in {shown(str(search.gallery.root))}. "
+            "Name the folder where they are now with `--images`."
         )
     if not there:
         return Probes([], np.zeros((0, search.index.dimension), np.float32))

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml.index import IndexFileError
+from tfdml.messages import cut, shortened, shown
 from tfdml.metrics import Calibration
 from tfdml.versioned_folder import check_destination, read_version, write_version
 
@@ -45,7 +46,7 @@ class Part:
         """Read "2/8"."""
         if not re.fullmatch(r"[0-9]{1,9}/[0-9]{1,9}", text):
             raise ValueError(
-                f"A shard must be NUMBER/COUNT, such as 2/8. Received: {text!r}."
+                f"A shard must be NUMBER/COUNT, such as 2/8. Received: {shown(text)}."
             )
         number, count = text.split("/")
         return cls(int(number), int(count))
@@ -192,9 +193,9 @@ def read_shards(folders: Sequence[str | PathLike[str]]) -> Shard:
     missing = [str(Part(n, count)) for n in range(1, count + 1) if n not in shards]
     if missing:
         raise ValueError(
-            f"{len(missing)} of the {count} shards are missing: {', '.join(missing)}. "
-            "Create them with `python -m serving index build ... --shard "
-            f"{missing[0]}`, and merge them too."
+            f"{len(missing)} of the {count} shards are missing: "
+            f"{cut(', '.join(missing))}. Create them with `python -m serving index "
+            f"build ... --shard {missing[0]}`, and merge them too."
         )
     return _together([shard for _, shard in shards.values()])
 
@@ -202,7 +203,7 @@ def read_shards(folders: Sequence[str | PathLike[str]]) -> Shard:
 def _read_shard(folder: Path) -> Shard:
     def read(manifest: dict[str, Any], data: Path) -> Shard:
         if manifest["class"] != _CLASS:
-            raise IndexFileError(f"it holds a {manifest['class']}")
+            raise IndexFileError(f"it holds a {cut(manifest['class'])}")
         return Shard(
             _job(manifest["job"]),
             Part(**manifest["part"]),
@@ -217,8 +218,8 @@ def _read_shard(folder: Path) -> Shard:
         return read_version(folder, read)
     except (KeyError, TypeError, ValueError) as error:  # IndexFileError is one
         raise ValueError(
-            f"{folder} is not a shard that can be merged: {error}. Create it again "
-            "with `python -m serving index build ... --shard NUMBER/COUNT`."
+            f"{folder} is not a shard that can be merged: {shortened(error)}. Create "
+            "it again with `python -m serving index build ... --shard NUMBER/COUNT`."
         ) from error
 
 
@@ -245,8 +246,8 @@ def _check_same_job(folder: Path, shard: Shard, other: Path, known: Shard) -> No
         if mine != its:
             raise ValueError(
                 f"{folder} and {other} do not belong together: `{field.name}` is "
-                f"{mine!r} and {its!r}. Embed all shards of one index with the same "
-                "model, from the same list of the same folder of images."
+                f"{shown(mine)} and {shown(its)}. Embed all shards of one index with "
+                "the same model, from the same list of the same folder of images."
             )
 
 

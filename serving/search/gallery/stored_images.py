@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 
 from tfdml.files import make_folder, remove_unfinished, sync, written
+from tfdml.messages import shown
 
 STORED_IMAGE = "picture"
 """Name of the attribute that holds the name of a stored image; saved indexes use it."""
@@ -61,7 +62,7 @@ class StoredImages:
         if not _NAME.fullmatch(name):
             raise ValueError(
                 "`name` must be the SHA-256 of an image and a suffix. "
-                f"Received: {name!r}."
+                f"Received: {shown(name)}."
             )
         return self.folder / name
 
