@@ -151,6 +151,8 @@ def _calibrate(parsed: argparse.Namespace) -> None:
     from tfdml.run_calibration import CALIBRATION
     from training.evaluation.calibrate import NoThresholdError, calibrate_run
 
+    from training.reports.threshold import calibration_text
+
     try:
         found = calibrate_run(
             parsed.run,
@@ -164,7 +166,7 @@ def _calibrate(parsed: argparse.Namespace) -> None:
             raise
         print(f"No threshold was chosen. {error}")
         return
-    print(found)
+    print(calibration_text(found))
     written = Path(parsed.run) / CALIBRATION
     print(f"Written to {written}. Export and index again to use it.")
 

@@ -37,6 +37,42 @@ class MatchScores:
     negative_similarity: NDArray[np.float32]
     gallery: int
 
+    def rates_at(self, threshold: float) -> dict[str, float]:
+        """Count what a search with a threshold would answer.
+
+        Args:
+            threshold: The least cosine similarity of an answer.
+
+        Returns:
+            The counts `queries`, `queries_with_positive`, `answered`, `correct` (the
+            answers that are a positive) and `false_positives` (the queries that would
+            be answered if their class were not in the gallery), and the shares of
+            `calibrate`: `recall`, `false_positive_rate` and `precision`, which is
+            missing where no query is answered.
+
+        Example:
+            >>> rows = [[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]]
+            >>> scores = match_scores(rows, ["cat", "cat", "dog"])
+            >>> rates = scores.rates_at(0.7)
+            >>> rates["answered"], rates["precision"], rates["recall"]
+            (2, 1.0, 1.0)
+        """
+        # In float32 the threshold could be rounded onto a similarity that it refuses.
+        answers = self.similarity.astype(np.float64) >= threshold
+        false = int((self.negative_similarity.astype(np.float64) >= threshold).sum())
+        answered, correct = int(answers.sum()), int((answers & self.is_positive).sum())
+        with_positive = int(self.has_positive.sum())
+        rates: dict[str, float] = {
+            "queries": len(answers),
+            "queries_with_positive": with_positive,
+            "answered": answered,
+            "correct": correct,
+            "false_positives": false,
+            "recall": correct / with_positive,
+            "false_positive_rate": false / len(answers),
+        }
+        return rates | ({"precision": correct / answered} if answered else {})
+
 
 def match_scores(
     embeddings: ArrayLike | RetrievalTask,
@@ -191,24 +227,22 @@ def calibrate(
         threshold = _for_precision(scores, wanted, least)
     else:
         threshold = _for_false_positives(scores, wanted)
-    # In float32 the threshold could be rounded onto a similarity that it refuses.
-    answers = scores.similarity.astype(np.float64) >= threshold
-    false = int((scores.negative_similarity.astype(np.float64) >= threshold).sum())
-    answered, correct = int(answers.sum()), int((answers & scores.is_positive).sum())
-    queries = len(answers)
-    counts = (correct, answered) if target == "precision" else (false, queries)
-    low, high = wilson_interval(*counts)
+    found = scores.rates_at(threshold)
+    of, among = "false_positives", "queries"
+    if target == "precision":
+        of, among = "correct", "answered"
+    low, high = wilson_interval(int(found[of]), int(found[among]))
     return Calibration(
         threshold=threshold,
         target=target,
         target_value=wanted,
-        precision=correct / answered,
-        recall=correct / int(scores.has_positive.sum()),
-        false_positive_rate=false / queries,
+        precision=found["precision"],
+        recall=found["recall"],
+        false_positive_rate=found["false_positive_rate"],
         low=low,
         high=high,
-        queries=queries,
-        answered=answered,
+        queries=int(found["queries"]),
+        answered=int(found["answered"]),
         gallery=scores.gallery,
     )
 

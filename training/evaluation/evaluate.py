@@ -20,6 +20,7 @@ from tfdml.metrics import (
     clustering_metrics,
     hubness_of_occurrences,
     k_occurrences,
+    match_scores,
     pair_counts,
     query_metrics,
     verification_metrics,
@@ -163,6 +164,14 @@ def _evaluate_into(
         pairs, verification = _verification(task)
         results |= verification
         clock.note("verification")
+        if threshold is not None and pairs is not None:
+            scores = match_scores(task)
+            results["at_threshold"] = {
+                "threshold": threshold,
+                "gallery": scores.gallery,
+                **scores.rates_at(threshold),
+            }
+            clock.note("threshold")
     occurrences = _occurrences(subject, task)
     if occurrences is not None:
         results["hubness"] = {"k": HUB_K, **hubness_of_occurrences(occurrences)}

@@ -8,6 +8,7 @@ from typing import Any
 from training.evaluation.figures import Drawn, figures
 from training.reports.page import Section, Table, environment_section, write_page
 from training.reports.text import metric_text, metric_title
+from training.reports.threshold import threshold_rows, threshold_warning
 
 _K = re.compile(r"_at_[0-9]+$")
 _CHOSEN = ("precision_at_1", "r_precision", "map_at_r", "mean_average_precision")
@@ -31,6 +32,7 @@ def write_evaluation_report(
         _superclasses(results),
         _clusters(results),
         _verification(results),
+        _at_threshold(results),
         _categories(results),
         Section("Figures", figures=figures(drawn)),
         environment_section(results["environment"]),
@@ -165,6 +167,18 @@ def _verification(results: Mapping[str, Any]) -> Section | None:
         f"Area under the ROC curve of all pairs: {auc:.2f}%.",
         [Table(head, rows)] if rows else (),
     )
+
+
+def _at_threshold(results: Mapping[str, Any]) -> Section | None:
+    at = results.get("at_threshold")
+    if not at:
+        return None
+    note = (
+        f"What a search answers where a similarity of {at['threshold']:.4f} or more is "
+        f"a match, as `calibrate` chose. {threshold_warning(at)}"
+    )
+    rows = [[name, text] for name, text in threshold_rows(at)]
+    return Section("Threshold", note.rstrip(), [Table([], rows)])
 
 
 def _categories(results: Mapping[str, Any]) -> Section | None:

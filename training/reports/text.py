@@ -6,6 +6,7 @@ from typing import Any
 
 from training.data.split import Split
 from training.recipe.recipe import Recipe
+from training.reports.threshold import threshold_rows, threshold_warning
 
 _FURTHER = ("r_precision", "mean_average_precision", "mean_reciprocal_rank", "roc_auc")
 _TITLES = {
@@ -128,6 +129,11 @@ def evaluation_summary(results: dict[str, Any]) -> str:
         lines.append(
             f"{trained:,} classes share the name of a class that the run trained on."
         )
+    if at := results.get("at_threshold"):
+        lines.append(f"At the run's threshold, a similarity of {at['threshold']:.4f}:")
+        lines += [f"  {name:<21}{text}" for name, text in threshold_rows(at)]
+        if warning := threshold_warning(at):
+            lines.append(f"warning: {warning}")
     return "\n".join(lines)
 
 

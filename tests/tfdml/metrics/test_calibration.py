@@ -73,6 +73,32 @@ def test_scores_equal_the_definition(spread, roles, grouped):
     assert received.gallery == len(gallery)
 
 
+@pytest.mark.parametrize("threshold", [-1.0, 0.3, 0.9, 1.1])
+def test_rates_at_a_threshold_are_counted(threshold):
+    rows, labels = clustered(4, classes=40)
+    everyone = np.arange(len(rows))
+    scores = match_scores(rows, labels)
+    best, right, positive, negative = naive_scores(
+        rows, labels, everyone, everyone, everyone
+    )
+    answered = sum(best >= threshold)
+    correct = sum((best >= threshold) & right)
+    expected = {
+        "queries": len(rows),
+        "queries_with_positive": sum(positive),
+        "answered": answered,
+        "correct": correct,
+        "false_positives": sum(negative >= threshold),
+        "recall": correct / sum(positive),
+        "false_positive_rate": sum(negative >= threshold) / len(rows),
+    }
+    if answered:
+        expected["precision"] = correct / answered
+    received = scores.rates_at(threshold)
+    assert received == pytest.approx(expected)
+    assert json.loads(json.dumps(received)) == received
+
+
 @pytest.mark.parametrize("first", [1, 2, 500])
 def test_number_of_first_neighbors_changes_nothing(first):
     rows, labels = clustered(3)
