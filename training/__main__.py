@@ -150,7 +150,6 @@ def _fit(parsed: argparse.Namespace) -> None:
 def _calibrate(parsed: argparse.Namespace) -> None:
     from tfdml.run_calibration import CALIBRATION
     from training.evaluation.calibrate import NoThresholdError, calibrate_run
-
     from training.reports.threshold import calibration_text
 
     try:

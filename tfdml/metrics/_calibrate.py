@@ -139,7 +139,7 @@ def match_scores(
         rule = "`is_query`, `is_gallery` and `groups` must leave a query an item of"
         if task.class_count == 1:
             rule = "`labels` must hold two classes or more: no query has an item of"
-        raise ValueError(f"{rule} another class. Received: {shown(task)}.")
+        raise ValueError(f"{rule} another class. Received: {task}.")
     return MatchScores(
         queries=queries,
         similarity=scores[:, 0],

@@ -152,7 +152,7 @@ def _checked_task(
     if groups is not None or embeddings.labels is not None or embeddings.has_roles:
         raise ValueError(
             "`embeddings` must be a task without classes and roles, and hold the "
-            f"`groups` itself. Received: a task of {shown(embeddings)}, "
+            f"`groups` itself. Received: a task of {embeddings}, "
             f"groups={shown(groups)}."
         )
     return embeddings
@@ -170,7 +170,7 @@ def _finite_labels(labels: Any, count: int) -> NDArray[Any]:
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         row = int(np.argwhere(~np.isfinite(labels))[0][0])
         raise ValueError(
-            f"`labels` must be finite. Received: {shown(labels[row])} in row {row}."
+            f"`labels` must be finite. Received: {shown(labels[row].tolist())} in row {row}."
         )
     return labels
 

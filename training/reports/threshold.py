@@ -81,9 +81,9 @@ def threshold_warning(rates: Mapping[str, Any]) -> str:
     if rates["recall"] >= _LEAST_RECALL:
         return ""
     return (
-        f"Only {100 * rates['recall']:.1f}% of the queries with a positive are answered "
-        'correctly; most others get "No match". Calibrate with a lower --precision or '
-        "a higher --false-positive-rate, or train a better model: longer, on more "
-        "images, or from trained weights. Without calibration.json in the run, an "
-        "exported model always answers."
+        f"Only {100 * rates['recall']:.1f}% of the queries with a positive are "
+        'answered correctly; most others get "No match". Calibrate with a lower '
+        "--precision or a higher --false-positive-rate, or train a better model: "
+        "longer, on more images, or from trained weights. Without calibration.json in "
+        "the run, an exported model always answers."
     )

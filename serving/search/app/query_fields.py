@@ -110,7 +110,9 @@ def whole_number(text: str, name: str, least: int, most: int | None = None) -> i
         if least <= number and (most is None or number <= most):
             return number
     limits = f"of at least {least}" if most is None else f"from {least} to {most}"
-    refuse(f"`{name}` must be a whole number {limits}. Received: {name}={shown(text)}.")
+    refuse(
+        f"`{name}` must be a whole number {limits}. Received: {name}={shown(text, 40)}."
+    )
 
 
 def check_name(name: str, value: str) -> None:

@@ -13,6 +13,7 @@ from tfdml.metrics import Calibration, calibrate, match_scores
 from tfdml.models import load_embedder
 from training.__main__ import main
 from training.recipe.recipe import read_recipe
+from training.reports.threshold import calibration_text
 from training.run.finished_run import read_finished_run
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
@@ -186,7 +187,8 @@ def test_threshold_is_that_of_the_validation_images(folders, run, target, capsys
         str(run / "calibration.json"),
         "Export and index again to use it.",
     )
-    assert capsys.readouterr().out == f"{found}\nWritten to {written}. {what_next}\n"
+    printed = capsys.readouterr().out
+    assert printed == f"{calibration_text(found)}\nWritten to {written}. {what_next}\n"
 
 
 def test_training_images_make_the_gallery_larger(folders, run):
@@ -310,3 +312,19 @@ def test_images_of_the_querys_own_sequence_are_left_out(folders, run):
     assert found.threshold == pytest.approx(expected.threshold, abs=1e-5)
     apart = calibrate(validation_scores(folders), false_positive_rate=0.5)
     assert found.recall < apart.recall
+
+
+def test_evaluation_says_what_the_threshold_means_on_test(run, capsys):
+    assert main(["calibrate", str(run), "--precision", "0.4"]) == 0
+    threshold = json.loads((run / "calibration.json").read_text())["threshold"]
+    assert main(["evaluate", str(run), "--overwrite"]) == 0
+    printed = capsys.readouterr().out
+    assert f"At the run's threshold, a similarity of {threshold:.4f}:" in printed
+    results = json.loads((run / "evaluation/metrics.json").read_text())
+    at = results["at_threshold"]
+    assert at["threshold"] == threshold
+    assert at["queries"] == results["queries"]
+    assert at["gallery"] == results["gallery"]
+    recall = f"{100 * at['recall']:.1f}% of the queries with a positive"
+    assert recall in printed
+    assert recall in (run / "evaluation/report.html").read_text("utf-8")

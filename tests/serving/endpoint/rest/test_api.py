@@ -30,6 +30,7 @@ from tests.support.refuses import refusals, refuses
 from tests.support.running_server import running
 from tests.support.served import predictor, rest_app
 from tests.support.token_files import write_tokens
+from tfdml.messages import bounded
 
 STUB = "/v1/models/stub:predict"
 
@@ -159,7 +160,7 @@ class TestModels:
             (
                 f"/v1/models/example/versions/{'9' * 5000}",
                 400,
-                f"Failed to convert version: {'9' * 5000} to numeric.",
+                bounded(f"Failed to convert version: {'9' * 5000} to numeric."),
             ),
             *(
                 (path, 404, "Not found. Models answer at /v1/models/NAME.")
