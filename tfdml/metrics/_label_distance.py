@@ -170,7 +170,8 @@ def _finite_labels(labels: Any, count: int) -> NDArray[Any]:
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         row = int(np.argwhere(~np.isfinite(labels))[0][0])
         raise ValueError(
-            f"`labels` must be finite. Received: {shown(labels[row].tolist())} in row {row}."
+            "`labels` must be finite. Received: "
+            f"{shown(labels[row].tolist())} in row {row}."
         )
     return labels
 

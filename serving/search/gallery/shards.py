@@ -218,8 +218,9 @@ def _read_shard(folder: Path) -> Shard:
         return read_version(folder, read)
     except (KeyError, TypeError, ValueError) as error:  # IndexFileError is one
         raise ValueError(
-            f"{folder} is not a shard that can be merged: {shortened(error, 300)}. Create "
-            "it again with `python -m serving index build ... --shard NUMBER/COUNT`."
+            f"{folder} is not a shard that can be merged: {shortened(error, 300)}. "
+            "Create it again with `python -m serving index build ... --shard "
+            "NUMBER/COUNT`."
         ) from error
 
 
