@@ -121,7 +121,7 @@ def explained(error: EndpointError) -> HTTPException:
 
 async def _endpoint_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, EndpointError):
-        raise TypeError(f"`error` must be an EndpointError. Received: {error!r}.")
+        raise TypeError(f"`error` must be an EndpointError. Received: {shown(error)}.")
     _log.warning("%s", error)
     return await _http_error(request, explained(error))
 

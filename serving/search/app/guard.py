@@ -22,6 +22,7 @@ from serving.web.access import TokenAccess
 from serving.web.log import request_id
 from serving.web.observer import RequestObserver
 from serving.web.status import HTTP_STATUS, StatusCode, StatusError
+from tfdml.messages import shown
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _PORT = re.compile(r":[0-9]*\Z")
@@ -202,7 +203,7 @@ def check_host_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ValueError(
             "`allowed_hosts` must be names of hosts without scheme, port and path, "
-            f"such as images.example.com. Received: {name[:100]!r}."
+            f"such as images.example.com. Received: {shown(name[:100])}."
         )
     return name.lower()
 
@@ -218,7 +219,7 @@ def _not_here(headers: Headers) -> Response:
         "Without a token, the host must be an address of this machine, such as "
         "127.0.0.1 or localhost. Behind a proxy, or to use another name, start the "
         "service with `--allowed-host NAME`, or with `--token-file`. "
-        f"Received: host={host!r}.",
+        f"Received: host={shown(host)}.",
     )
 
 
@@ -229,7 +230,7 @@ def _foreign(headers: Headers) -> Response:
         "Only the page of this service may send this request. If this is its page, the "
         "proxy before the service changes `Host`: let it pass the name on (nginx: "
         "proxy_set_header Host $http_host), or start the service with `--allowed-host "
-        f"NAME`. Received: origin={origin!r}, host={host!r}.",
+        f"NAME`. Received: origin={shown(origin)}, host={shown(host)}.",
     )
 
 
