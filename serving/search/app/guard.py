@@ -203,7 +203,7 @@ def check_host_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ValueError(
             "`allowed_hosts` must be names of hosts without scheme, port and path, "
-            f"such as images.example.com. Received: {shown(name[:100])}."
+            f"such as images.example.com. Received: {shown(name)}."
         )
     return name.lower()
 
@@ -230,7 +230,7 @@ def _foreign(headers: Headers) -> Response:
         "Only the page of this service may send this request. If this is its page, the "
         "proxy before the service changes `Host`: let it pass the name on (nginx: "
         "proxy_set_header Host $http_host), or start the service with `--allowed-host "
-        f"NAME`. Received: origin={shown(origin)}, host={shown(host)}.",
+        f"NAME`. Received: origin={shown(origin, 60)}, host={shown(host, 60)}.",
     )
 
 
