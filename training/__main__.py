@@ -81,6 +81,9 @@ def _parser() -> argparse.ArgumentParser:
         help="a folder or a manifest (default: the images of the run)",
     )
     evaluate.add_argument(
+        "--root", help="folder of the images of a manifest (default: its own)"
+    )
+    evaluate.add_argument(
         "--run", help="the run that the model comes from, to use its images"
     )
     evaluate.add_argument(
@@ -175,7 +178,9 @@ def _evaluate(parsed: argparse.Namespace) -> None:
     from training.evaluation.subject import open_subject
     from training.reports.text import evaluation_summary
 
-    subject = open_subject(parsed.model, parsed.images, parsed.split, parsed.run)
+    subject = open_subject(
+        parsed.model, parsed.images, parsed.split, parsed.run, parsed.root
+    )
     out = parsed.out or default_folder(parsed.model, subject)
     results = evaluate(
         subject,

@@ -40,9 +40,10 @@ def training_images(run: str | PathLike[str]) -> list[Path]:
         recipe = json.loads((Path(run) / "recipe.json").read_text("utf-8"))
         images = Path(recipe["data"]["images"])
         if images.suffix.lower() == ".csv":
+            root = Path(recipe["data"].get("root") or images.parent)
             rows = _training_rows(images, Path(run))
             # Two boxes of one image are two rows.
-            return list(dict.fromkeys(images.parent / row["path"] for row in rows))
+            return list(dict.fromkeys(root / row["path"] for row in rows))
         trained = _trained(Path(run))
         return [
             images / path

@@ -70,13 +70,14 @@ def read_source(settings: Data) -> Source:
         )
         notes = [*found.notes(), *([found.nested_note()] if found.nested else [])]
         return Source(data, path, tuple(notes))
-    data = read_manifest(path)
+    root = Path(settings.root) if settings.root else path.parent
+    data = read_manifest(path, root=root)
     if data.is_continuous and data.roles is not None and (data.roles != "").any():
         raise ValueError(
             f"{path}: `role` goes with classes; with continuous labels every image is "
             "query and gallery. Leave the column out."
         )
-    source = Source(data, path.parent)
+    source = Source(data, root)
     if data.sequences is not None:
         # An image of no sequence is one by itself.
         own = np.where(data.sequences == "", source.names(data), data.sequences)

@@ -60,6 +60,7 @@ def open_subject(
     images: str | PathLike[str] | None = None,
     split: str | None = None,
     run: str | PathLike[str] | None = None,
+    root: str | PathLike[str] | None = None,
 ) -> Subject:
     """Open what `python -m training evaluate MODEL [IMAGES]` names.
 
@@ -77,6 +78,8 @@ def open_subject(
             images have moved.
         run: The run that `model` comes from, whose images and splits are meant. Known
             for a run folder and for a file in one.
+        root: Folder that the paths in a manifest are below, by default that of the
+            manifest; to be left out with a run, whose recipe says it.
 
     Returns:
         The subject; its files exist, none is read yet.
@@ -88,6 +91,13 @@ def open_subject(
     path = Path(model)
     if not path.exists():
         raise FileNotFoundError(f"There is no {shown(str(path))} to evaluate.")
+    own = path.parent if path.suffix == ".keras" else None
+    is_run = (path / "recipe.json").is_file() or (own and is_finished_run(own))
+    if root is not None and (is_run or run is not None):
+        raise ValueError(
+            "`root` must be left out with a run, whose recipe says it. Received: "
+            f"{shown(str(root))}."
+        )
     if (path / "recipe.json").is_file():
         if run is not None:
             raise ValueError(
@@ -95,7 +105,6 @@ def open_subject(
             )
         finished = read_finished_run(path)
         return _of_run(finished, _model_of(finished), images, split, is_model=True)
-    own = path.parent if path.suffix == ".keras" else None
     opened = _open_model(path, own)
     if run is not None:
         return _of_run(read_finished_run(run), opened, images, split)
@@ -106,7 +115,7 @@ def open_subject(
             f"{shown(str(path))} is not a run folder, so its images are not known. "
             "Name a folder or a manifest to evaluate on, or the run with `--run`."
         )
-    chosen, split_name, names = _read_split(images, split, opened.view)
+    chosen, split_name, names = _read_split(images, split, opened.view, root=root)
     return _checked(opened, str(images), split_name, chosen, names)
 
 
@@ -203,11 +212,18 @@ def _read_split(
     split: str | None,
     view: View,
     recipe: Recipe | None = None,
+    root: str | PathLike[str] | None = None,
 ) -> tuple[Split, str, list[str]]:
     """Read images that no recipe splits."""
     if not Path(images).exists():
         raise FileNotFoundError(f"There are no images at {shown(str(images))}.")
-    source = read_source(Data(str(images), test_fraction=0.0, validation_fraction=0.0))
+    settings = Data(
+        str(images),
+        test_fraction=0.0,
+        validation_fraction=0.0,
+        root="" if root is None else str(root),
+    )
+    source = read_source(settings)
     for note in source.notes:
         print(note)
     of = source.data.splits

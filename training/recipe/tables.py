@@ -14,7 +14,8 @@ class Data:
     """`[data]`: where the images are and how their classes are split.
 
     `images` is a folder `class/image`, or a manifest, a file that ends in `.csv`
-    (docs/data-sets.md). A manifest says itself which images test and validate; where
+    (docs/data-sets.md). The paths in a manifest are below `root`, by default the folder
+    of the manifest. A manifest says itself which images test and validate; where
     it has no validation images, `validation_fraction` of its training classes do.
 
     Classes are ordered by the SHA-256 of "split_seed/class". The first `test_fraction`
@@ -27,12 +28,18 @@ class Data:
     validation_fraction: float = 0.05
     split_seed: int = 0
     skip_unreadable: bool = False
+    root: str = ""
 
     def __post_init__(self) -> None:
         """Check the values."""
         if not self.images:
             raise RecipeError(
                 "`images` must name a folder or a manifest. Received: ''."
+            )
+        if self.root and not self.images.lower().endswith(".csv"):
+            raise RecipeError(
+                "`root` must be left out with a folder of images: it is for the paths "
+                f"in a manifest. Received: {shown(self.root)}."
             )
         check_range(self, "test_fraction", 0, 1)
         check_range(self, "validation_fraction", 0, 1)

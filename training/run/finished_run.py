@@ -65,7 +65,9 @@ class FinishedRun:
         if images is not None:
             if not Path(images).exists():
                 raise FileNotFoundError(f"There are no images at {shown(str(images))}.")
-            settings = dataclasses.replace(settings, images=str(images))
+            is_same = Path(images).resolve() == Path(settings.images).resolve()
+            root = settings.root if is_same else ""
+            settings = dataclasses.replace(settings, images=str(images), root=root)
         elif not Path(settings.images).exists():
             raise FileNotFoundError(
                 f"The images of the run are no longer in {shown(settings.images)}. "

@@ -8,7 +8,7 @@ from PIL import Image
 
 from training.data.folder import hash_order, split_classes
 from training.data.source import read_source
-from training.recipe.recipe import Data
+from training.recipe.recipe import Data, RecipeError
 
 
 @pytest.fixture
@@ -59,6 +59,16 @@ def test_what_a_folder_leaves_out_is_noted(root):
     assert "'b/c/0.png'" in notes[-1]
     path = manifest(root, dict.fromkeys("cdef", "train"))
     assert not read_source(Data(path)).notes
+
+
+def test_images_of_a_manifest_may_be_elsewhere(root, tmp_path_factory):
+    path = tmp_path_factory.mktemp("lists") / "set.csv"
+    path.write_text("path,label,split\na/0.png,a,train\nb/1.png,b,test\n")
+    source = read_source(Data(str(path), validation_fraction=0.0, root=str(root)))
+    assert source.data.images == (root / "a/0.png", root / "b/1.png")
+    assert source.names(source.data) == ["a/0.png", "b/1.png"]
+    with pytest.raises(RecipeError, match="`root` must be left out with a folder"):
+        Data(str(root), root=str(root))
 
 
 @pytest.mark.parametrize("name", ["nowhere", "set.tsv"])
