@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from serving.search.gallery.query import Query
     from serving.search.gallery.uploads import Crop
     from tfdml.index import Where
+    from tfdml.metrics import Calibration
 
 
 def add_search(commands: Any) -> None:
@@ -87,14 +88,11 @@ def _search(parsed: argparse.Namespace) -> None:
                 results.append((name, _nearest(search, name, query)))
                 bar.update()
         known = search.gallery.calibration
-    threshold = None if known is None else known.threshold
     if parsed.json:
-        found = [_to_json(name, hits, threshold) for name, hits in results]
+        found = [_to_json(name, hits, known) for name, hits in results]
         print_json({"index": parsed.index, "k": parsed.k, "results": found})
     else:
-        print_text(
-            "\n\n".join(_to_text(name, hits, threshold) for name, hits in results)
-        )
+        print_text("\n\n".join(_to_text(name, hits, known) for name, hits in results))
 
 
 def _open(parsed: argparse.Namespace) -> "ImageSearch":
@@ -152,7 +150,7 @@ def _crop(text: str | None) -> "Crop | None":
 
 
 def _to_json(
-    name: str, hits: "Sequence[Hit]", threshold: float | None
+    name: str, hits: "Sequence[Hit]", known: "Calibration | None"
 ) -> dict[str, Any]:
     from serving.search.gallery.gallery import CLASS
     from serving.search.gallery.stored_images import STORED_IMAGE
@@ -172,22 +170,29 @@ def _to_json(
         for hit in hits
     ]
     reply: dict[str, Any] = {"query": name, "hits": found}
-    if threshold is not None:
-        reply |= {"match": _is_match(hits), "threshold": threshold}
+    if known is not None:
+        reply |= {
+            "match": _is_match(hits),
+            "threshold": known.threshold,
+            "recall_at_threshold": known.recall,
+        }
     return reply
 
 
-def _to_text(name: str, hits: "Sequence[Hit]", threshold: float | None) -> str:
+def _to_text(name: str, hits: "Sequence[Hit]", known: "Calibration | None") -> str:
     title = "standard input" if name == "-" else printable(name)
-    if threshold is not None and not _is_match(hits):
-        title += f": no match (below a similarity of {threshold:.4f})"
+    if known is not None and not _is_match(hits):
+        title += (
+            f": no match (below a similarity of {known.threshold:.4f}, at which "
+            f"{known.recall:.0%} of the queries that have a match get it)"
+        )
     if not hits:
         return f"{title}\nNo image is left to find."
     headers = ["similarity", "class", "id"]
     rows: list[list[Any]] = [
         [hit.similarity, hit.item.class_name, hit.item.id] for hit in hits
     ]
-    if threshold is not None:
+    if known is not None:
         headers.insert(1, "match")
         for row, hit in zip(rows, hits, strict=True):
             row.insert(1, hit.is_match)

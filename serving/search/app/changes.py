@@ -11,7 +11,7 @@ from serving.search.app.errors import exists, missing, refuse
 from serving.search.app.requests import NewImage, RequestReader
 from serving.search.app.service import SearchService
 from serving.search.gallery.editing import Addition, ExistsError, GalleryEditor
-from serving.search.gallery.gallery import CLASS
+from serving.search.gallery.gallery import CLASS, is_below
 from serving.search.gallery.items import Item
 from serving.search.gallery.uploads import check_upload
 from tfdml.files import DISK_IS_FULL
@@ -109,7 +109,8 @@ class GalleryChanges:
 def _id_of(new: NewImage, suffix: str) -> str:
     """Return the id of an image that was sent without one: its class and content."""
     name = f"{hashlib.sha256(new.content).hexdigest()[:16]}.{suffix}"
-    return f"{new.attributes[CLASS]}/{name}" if CLASS in new.attributes else name
+    id_ = f"{new.attributes[CLASS]}/{name}" if CLASS in new.attributes else name
+    return id_ if is_below(id_.replace("\\", "/")) else name
 
 
 def _failed(error: Exception) -> HTTPException:

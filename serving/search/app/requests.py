@@ -23,7 +23,7 @@ from serving.search.app.query_fields import (
     source_of,
 )
 from serving.search.app.strict_json import json_object, too_long
-from serving.search.gallery.gallery import CLASS
+from serving.search.gallery.gallery import CLASS, is_below
 from serving.search.gallery.query import Query, Upload
 from serving.web.body import ARRIVAL_SECONDS, BodyReader
 from serving.web.bounded_work import TIMEOUT_SECONDS, BoundedWork
@@ -108,6 +108,11 @@ class RequestReader:
         id_ = values.get("id", "")
         if id_:
             check_name("id", id_)
+            if not is_below(id_.replace("\\", "/")):
+                refuse(
+                    "`id` must be a path below the gallery, such as shoe/17.jpg. "
+                    f"Received: {id_[:100]!r}."
+                )
         text = values.get("attributes", "")
         attributes = await self._parsing.run(lambda: attributes_of(text))
         if name := values.get("class", ""):

@@ -2,6 +2,9 @@
 
 export const byId = (id) => document.getElementById(id);
 export const number = new Intl.NumberFormat("en");
+const percent = new Intl.NumberFormat("en", { style: "percent" });
+// A share in words, such as: 16%.
+export const share = (value) => percent.format(value);
 
 export function element(name, className, ...children) {
   const made = document.createElement(name);

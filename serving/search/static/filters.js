@@ -39,7 +39,10 @@ function control(place, name, chosen, onChange) {
   const field = isShort ? choice(values, chosen) : entry(values, chosen, `${place}-${name}-list`);
   const id = `${place}-${name}`;
   field.querySelector("select, input").id = id;
-  field.addEventListener("change", (event) => onChange(event.target.value.trim()));
+  // A value of the gallery may have spaces at its ends; one that is typed has not.
+  const isKnown = (value) => isShort || values.some(([other]) => other === value);
+  field.addEventListener("change", ({ target: { value } }) =>
+    onChange(isKnown(value) ? value : value.trim()));
   const label = element("label", "muted", name[0].toUpperCase() + name.slice(1));
   label.htmlFor = id;
   return element("span", "control", label, field);

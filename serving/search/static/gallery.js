@@ -1,6 +1,6 @@
 // The service's description of its galleries, and the facts in the footer.
 
-import { byId, element, number, plural } from "./elements.js";
+import { byId, element, number, plural, share } from "./elements.js";
 import { ask } from "./server.js";
 
 const COUNTS = [12, 24, 48, 100];
@@ -50,7 +50,10 @@ function factsOf(index) {
     ["Embedding", plural(index.dimension, "dimension")],
   ];
   if (index.calibration) {
-    facts.push(["Match", `similarity of at least ${index.calibration.threshold.toFixed(3)}`]);
+    const { threshold, precision, recall } = index.calibration;
+    facts.push(["Match", `similarity of at least ${threshold.toFixed(3)}: `
+      + `${share(recall)} of the queries that have a match get it, `
+      + `${share(precision)} of the answers are correct`]);
   }
   return facts;
 }

@@ -1,8 +1,9 @@
 // The cards of the nearest images, and their summary in a sentence.
 
 import { linkToSimilar, tile } from "./cards.js";
-import { element, fileName, number, plural, title } from "./elements.js";
+import { element, fileName, number, plural, share, title } from "./elements.js";
 import { whereInWords } from "./filters.js";
+import { gallery } from "./gallery.js";
 
 // The fewest digits, at least 3, that show each hit that is not a match below the threshold.
 function digitsOf({ hits, threshold }) {
@@ -53,6 +54,14 @@ function hitCard(hit, reply, digits, { others, links }) {
   return element("li", "", card);
 }
 
+// How much "no match" says: with a weak model, most images that have a match get none.
+function recallInWords({ index }) {
+  const known = gallery.info.indexes.find(({ name }) => name === index)?.calibration;
+  if (!known) return "";
+  return ` At this similarity, ${share(known.recall)} of the queries that have a match get it,`
+    + " so yours may have one all the same.";
+}
+
 // Cards in order; with a calibration, a line divides matches from the rest.
 //
 // `others`: ids and ranks in the other column, to mark hits in both.
@@ -68,7 +77,8 @@ export function hitList(reply, { others, links }) {
     : element("li", "divider no-match",
       element("strong", "", "No image is similar enough."),
       ` A match needs a similarity of ${threshold.toFixed(digits)}; the nearest `
-      + `image has ${hits[0].similarity.toFixed(digits)}. The nearest images are:`);
+      + `image has ${hits[0].similarity.toFixed(digits)}.${recallInWords(reply)} `
+      + "The nearest images are:");
   return [...cards.slice(0, first), divider, ...cards.slice(first)];
 }
 

@@ -44,11 +44,15 @@ function addressesOf(id) {
   };
 }
 
-// Four fractions: left, top, width, height. Anything else is the whole image.
+// Four fractions: left, top, width, height. Without any, the whole image.
 function readCrop(text) {
-  const numbers = (text ?? "").split(",").map(Number);
-  return numbers.length === 4 && numbers.every(Number.isFinite)
-    ? { left: numbers[0], top: numbers[1], width: numbers[2], height: numbers[3] } : null;
+  if (!text) return null;
+  const numbers = text.split(",").map(Number);
+  if (numbers.length !== 4 || !numbers.every(Number.isFinite)) {
+    throw new Error("The region in the address (crop) must be four numbers: left, top, "
+      + `width and height, each from 0 to 1. It is “${text.slice(0, 40)}”.`);
+  }
+  return { left: numbers[0], top: numbers[1], width: numbers[2], height: numbers[3] };
 }
 
 export function cropText(crop) {

@@ -41,14 +41,17 @@ export function addressOf(view, argument = "", options = {}) {
   return `#${path}${given.size ? `?${given}` : ""}`;
 }
 
-// The filter in a route; an unreadable one matches everything.
+// The filter in a route. An unreadable one is an error: without it, more would be shown.
 export function whereOf(route) {
+  const text = route.options.where || "{}";
   try {
-    const where = JSON.parse(route.options.where ?? "{}");
-    return where !== null && typeof where === "object" ? where : {};
+    const where = JSON.parse(text);
+    if (where !== null && typeof where === "object") return where;
   } catch {
-    return {};
+    // Reported below.
   }
+  throw new Error("The filter in the address (where) must be a JSON object, such as "
+    + `{"class": "shoe"}. It is “${text.slice(0, 40)}”.`);
 }
 
 export function go(address) {

@@ -156,9 +156,12 @@ def test_calibrated_search_says_whether_there_is_a_match(
     (result,) = run_json(*command)["results"]
     assert result["match"] is is_match
     assert result["threshold"] == 0.9
+    assert result["recall_at_threshold"] == 0.8
     assert [hit["match"] for hit in result["hits"]] == (cosines >= 0.9).tolist()
     _, out, _ = run(*command)
     assert ("no match" in out.splitlines()[0]) is not is_match
+    meaning = "at which 80% of the queries that have a match get it"
+    assert (meaning in out.splitlines()[0]) is not is_match
     words = ["yes" if cosine >= 0.9 else "no" for cosine in cosines]
     assert [row[1] for row in lines_of_table(out)] == words
 

@@ -153,6 +153,22 @@ def test_an_attribute_of_another_kind_is_refused(page, folder):
     assert len(list((folder / "index").glob("pictures/*"))) == 1
 
 
+@pytest.mark.parametrize(
+    "id_", ["../x.png", "/etc/x.png", "a/../x.png", "a//x.png", "./x.png", "..\\x.png"]
+)
+def test_id_that_leads_out_of_a_folder_is_refused(page, id_):
+    text = error_of(add(page, encoded((1, 2, 3)), id=id_), 400)
+    assert "`id` must be a path below the gallery" in text
+    assert len(ids_of(page)) == 9
+
+
+def test_class_that_leads_out_of_a_folder_makes_no_such_id(page):
+    reply = add(page, encoded((1, 2, 3)), **{"class": "../up"})
+    assert reply.status_code == 201
+    assert reply.json()["class"] == "../up"
+    assert "/" not in reply.json()["id"]
+
+
 def test_a_disk_that_is_full_is_reported(page, folder, monkeypatch, caplog):
     def full(handle):
         raise OSError(28, "No space left on device")

@@ -6,6 +6,7 @@ from playwright.sync_api import expect
 
 from tests.serving.search.page.browsing import (
     has_no_horizontal_scrolling,
+    status,
     upload,
 )
 
@@ -171,3 +172,10 @@ def test_an_image_that_the_browser_cannot_show_has_no_region(visit, tmp_path):
     expect(page.locator("#crop-search")).to_be_disabled()
     page.locator("#crop-cancel").click()
     expect(page.locator("#crop-dialog")).to_be_hidden()
+
+
+@pytest.mark.parametrize("crop", ["NaN", "0,0,1", "0,0,1,x", "a,b,c,d"])
+def test_a_region_in_the_address_that_is_none_is_not_ignored(visit, crop):
+    page = visit(f"#like/red%2Fpale.png?crop={crop}")
+    expect(status(page)).to_contain_text("must be four numbers")
+    expect(status(page)).to_contain_text(f"It is “{crop}”.")

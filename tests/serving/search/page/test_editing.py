@@ -5,6 +5,7 @@ from playwright.sync_api import expect
 from tests.serving.search.page.browsing import (
     editable,
     has_no_horizontal_scrolling,
+    settled,
     status,
     upload,
 )
@@ -215,3 +216,12 @@ def test_a_gallery_of_one_image_and_of_none_is_reported(visit, address, tmp_path
         "There is no image in the gallery."
     )
     assert has_no_horizontal_scrolling(page)
+
+
+def test_narrow_screen_with_all_links_scrolls_down_alone(visit):
+    page = visit(viewport={"width": 320, "height": 640})
+    expect(page.get_by_role("link", name="Add", exact=True)).to_be_visible()
+    for view in ("#start", "#browse", "#like/red%2Fpale.png", "#add"):
+        page.goto(page.url.split("#")[0] + view)
+        settled(page)
+        assert has_no_horizontal_scrolling(page)

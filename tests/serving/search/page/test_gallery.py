@@ -1,5 +1,6 @@
 import colorsys
 import json
+from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
@@ -122,6 +123,21 @@ def test_any_attribute_of_few_values_is_filtered_by(visit):
     label.fill("label 7")
     label.press("Enter")
     expect(status(page)).to_have_text("No image has shop “south”, label “label 7”.")
+
+
+def test_value_with_spaces_at_its_ends_is_filtered_by_as_it_is(visit):
+    values = {"class": {" lead": 50, "tail ": 50}}
+    answers = {"**/api/stats": lambda route: route.fulfill(json={"values": values})}
+    page = visit("#browse", answers=answers)
+    with page.expect_request("**/api/images?*where*") as sent:
+        page.get_by_label("Class", exact=True).select_option(" lead")
+    where = parse_qs(urlsplit(sent.value.url).query)["where"]
+    assert [json.loads(text) for text in where] == [{"class": " lead"}]
+
+
+def test_filter_in_the_address_that_cannot_be_read_is_not_ignored(visit):
+    page = visit('#browse?where={"class":"red"')
+    expect(status(page)).to_contain_text("must be a JSON object")
 
 
 # Near-duplicates

@@ -55,6 +55,9 @@ def test_query_without_a_match_is_told_so_before_the_nearest(page, tmp_path):
     expect(first).to_contain_text(
         "needs a similarity of 0.900; the nearest image has 0.8"
     )
+    meaning = "80% of the queries that have a match get it"
+    expect(first).to_contain_text(f"At this similarity, {meaning}")
+    expect(page.locator("#facts")).to_contain_text(f"{meaning}, 93% of the answers")
     expect(page.locator(".hits .card.weak")).to_have_count(9)
     assert has_no_horizontal_scrolling(page)
 
