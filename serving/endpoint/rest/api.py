@@ -200,6 +200,10 @@ class _RestApi:
         except ClientDisconnect:
             observed.status = StatusCode.CANCELLED
             return None
+        except asyncio.CancelledError:  # the server stops
+            observed.status = StatusCode.UNAVAILABLE
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+            message = "The server stopped before the answer was there. Retry."
         except Exception as error:
             _log.exception("A request failed.")
             observed.status = StatusCode.INTERNAL
