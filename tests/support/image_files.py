@@ -253,9 +253,9 @@ MAX_PIXELS = 10_000_000
 
 # What is never read, whatever its name, and never waited for.
 NO_FILES = {
-    "pipe": os.mkfifo,
+    "pipe": lambda file: os.mkfifo(file),
     "link to a pipe": lambda file: _link_to_pipe(file),
-    "folder": os.mkdir,
+    "folder": lambda file: file.mkdir(),
 }
 
 

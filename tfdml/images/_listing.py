@@ -180,8 +180,9 @@ class _Walk:
         found = []
         while waiting or self._links:
             if not waiting:
-                link = min(self._links)
-                waiting.append((f"{link}/", self._links.pop(link)))
+                links = sorted(self._links.items(), reverse=True)
+                waiting += [(f"{link}/", real) for link, real in links]
+                self._links.clear()
             below, real = waiting.pop()
             if real in entered:
                 self.left_out[below.rstrip("/")] = _TWICE
