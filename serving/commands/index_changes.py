@@ -89,6 +89,7 @@ def _print_index(report: "IndexReport", parsed: argparse.Namespace) -> None:
         "recall": report.recall,
         "model": f"{gallery.model_name}, version {gallery.model_version}",
         "no match below": None if known is None else known.threshold,
+        "recall of matches": None if known is None else known.recall,
     }
     _print_details(values, report)
 

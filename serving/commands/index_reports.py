@@ -84,6 +84,9 @@ def stats(parsed: argparse.Namespace) -> None:
                 "method": method,
                 "recall": _recall_text(held.get("recall")),
                 "no match below": threshold,
+                "recall of matches": None
+                if calibration is None
+                else calibration.recall,
                 "attributes": ", ".join(attributes) or None,
                 "added since the build": held["added"],
                 "removed since the build": held["removed"],

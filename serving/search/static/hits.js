@@ -58,8 +58,9 @@ function hitCard(hit, reply, digits, { others, links }) {
 function recallInWords({ index }) {
   const known = gallery.info.indexes.find(({ name }) => name === index)?.calibration;
   if (!known) return "";
-  return ` At this similarity, ${share(known.recall)} of the queries that have a match get it,`
-    + " so yours may have one all the same.";
+  const isWeak = known.recall < 0.8;
+  return ` At this similarity, ${share(known.recall)} of the queries that have a match get it`
+    + `${isWeak ? ", so yours may have one all the same" : ""}.`;
 }
 
 // Cards in order; with a calibration, a line divides matches from the rest.

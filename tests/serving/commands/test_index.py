@@ -169,6 +169,7 @@ def test_stats_tell_what_an_index_holds(calibrated, run, run_json):
     assert values["classes"] == "3"
     assert values["dimension"] == "12"
     assert values["no match below"] == "0.9000"
+    assert values["recall of matches"] == "0.8000"
     assert values["attributes"] == "class (string)"
     document = run_json("index", "stats", calibrated)
     assert document["images"] == 9
