@@ -48,7 +48,10 @@ def cut(text: object, most: int = _SHOWN) -> str:
         most: The length of the result, at most; at least 16 characters. A longer text
             loses its middle.
     """
-    short = _middle_out(str(text), most)
+    try:
+        short = _middle_out(str(text), most)
+    except ValueError:  # as in `shown`
+        short = f"a value of type {type(text).__name__}"
     if not short.isprintable():
         short = " ".join(line.strip() for line in short.splitlines())
         short = "".join(

@@ -148,4 +148,7 @@ def records_of(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
-    return next(csv.reader([line], delimiter=delimiter), [])
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error:  # a cell longer than a table may have, which is told later
+        return []

@@ -59,6 +59,8 @@ def parse_address(url: str) -> ModelAddress:
     Raises:
         ValueError: It is not the address of a model, or holds a password.
     """
+    if not isinstance(url, str):
+        raise _no_address(url)
     url = url.rstrip("/")
     try:
         parsed = httpx.URL(url)

@@ -71,7 +71,8 @@ class Credentials:
     key_file: File | None = None
 
     def __post_init__(self) -> None:
-        if self.token is not None and not _TOKEN.fullmatch(self.token):
+        is_token = isinstance(self.token, str) and _TOKEN.fullmatch(self.token)
+        if self.token is not None and not is_token:
             raise ValueError(
                 "`token` must have at least one character, all of them printable ASCII "
                 "without spaces. It is not shown here."

@@ -11,9 +11,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Self, TypeVar
 
-from tfdml.messages import bounded
+from tfdml.messages import bounded, shown
 
 T = TypeVar("T")
 
@@ -91,9 +92,17 @@ class Retries:
     longest_wait: float = 5.0
 
     def __post_init__(self) -> None:
+        for name in ("count", "seconds", "first_wait", "longest_wait"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Real):
+                raise ValueError(
+                    f"`{name}` of retries must be a number. "
+                    f"Received: {name}={shown(value)}."
+                )
         if not self.count >= 0:
             raise ValueError(
-                f"`count` of retries must be at least 0. Received: count={self.count}."
+                "`count` of retries must be at least 0. "
+                f"Received: count={shown(self.count)}."
             )
         if not self.seconds >= 0:
             raise ValueError(

@@ -64,7 +64,8 @@ class View:
                 )
             if value > LARGEST:
                 raise ValueError(
-                    f"`{name}` must be at most {LARGEST}. Received: {name}={value}."
+                    f"`{name}` must be at most {LARGEST}. "
+                    f"Received: {name}={shown(value)}."
                 )
         if self.image_size < 1:
             raise ValueError(
@@ -232,7 +233,7 @@ class RandomView:
     def __post_init__(self) -> None:
         """Check the arguments."""
         view = self.view
-        if self.crop not in _CROPS:
+        if not isinstance(self.crop, str) or self.crop not in _CROPS:
             raise ValueError(
                 f"`crop` must be one of {', '.join(map(repr, _CROPS))}. "
                 f"Received: crop={shown(self.crop)}."

@@ -35,7 +35,8 @@ class ContinuousLoss(MetricLoss):
     ) -> None:
         super().__init__(**kwargs)
         known = ("squared_euclidean", "precomputed")
-        if not callable(label_distance) and label_distance not in known:
+        is_known = isinstance(label_distance, str) and label_distance in known
+        if not callable(label_distance) and not is_known:
             raise ValueError(
                 f"`label_distance` must be one of {known} or a function. "
                 f"Received: label_distance={shown(label_distance)}."

@@ -83,6 +83,11 @@ def build_embedder(
     whole("embedding_dimension", embedding_dimension)
     one_of("pooling", pooling, tuple(_POOL))
     fraction("dropout", dropout)
+    if not isinstance(backbone, str):
+        raise ValueError(
+            "`backbone` must be the name of a network, as text. "
+            f"Received: {shown(backbone)}."
+        )
     shape = (image_size, image_size, 3)
     images = keras.Input(shape, name="images", dtype="float32")
     if backbone == "residual":
@@ -210,7 +215,7 @@ def _application(
 ) -> tuple[keras.Layer, keras.Model]:
     known = sorted(n for n in vars(keras.applications) if n[:1].isupper())
     if name not in known:
-        near = difflib.get_close_matches(str(name)[:100], known, cutoff=0.5)
+        near = difflib.get_close_matches(name[:100], known, cutoff=0.5)
         raise ValueError(
             "`backbone` must be 'residual' or one of the networks of "
             f"keras.applications, such as {', '.join(near or _USUAL)}. "

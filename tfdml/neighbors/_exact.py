@@ -100,7 +100,8 @@ class ExactSearcher:
         zero_rows: bool = False,
         limits: SearchLimits = USUAL_LIMITS,
     ) -> None:
-        self._unit = metric == "cosine" and not zero_rows
+        is_cosine = isinstance(metric, str) and metric == "cosine"
+        self._unit = is_cosine and not zero_rows
         rows = as_embeddings("gallery", gallery, unit=self._unit)
         self._prepared = PreparedGallery(rows, metric, limits)
 

@@ -227,11 +227,9 @@ def _check_known(
 ) -> None:
     if name in known:
         return
-    near = difflib.get_close_matches(str(name)[:40], known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(cut(name, 40), known, n=1, cutoff=0.5)
     hint = (
-        f" Did you mean `{near[0]}`?"
-        if near
-        else f" Known: {cut(', '.join(known), 250)}."
+        f" Did you mean `{near[0]}`?" if near else f" Known: {cut(', '.join(known))}."
     )
     raise RecipeError(f"{where}there is no {kind} `{cut(name)}`.{hint}")
 
