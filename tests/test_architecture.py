@@ -23,7 +23,7 @@ FLOORS = {
         _marks
         _embedding_part
         _batches _control_flow _exact_search
-        _row_order
+        _row_order _no_positives
         images ops
         layers neighbors
         batch_designs index

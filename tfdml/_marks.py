@@ -62,8 +62,13 @@ def refuse_marks(tensor: Tensor) -> None:
         )
 
 
+def is_building() -> bool:
+    """Return whether Keras runs code on placeholders of its own, to build a model."""
+    return bool(in_symbolic_scope())
+
+
 def _comes_from_a_model(tensor: Tensor) -> bool:
     # Keras builds a loss on placeholders of its own, to which no mark comes.
-    if in_symbolic_scope() or keras.backend.is_keras_tensor(tensor):
+    if is_building() or keras.backend.is_keras_tensor(tensor):
         return False
     return not isinstance(tensor, np.ndarray) and bool(keras.ops.is_tensor(tensor))

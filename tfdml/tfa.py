@@ -67,6 +67,8 @@ class _AddonsLoss(MetricLoss):
 class _TripletLoss(_AddonsLoss):
     """A triplet loss on distances that are given by their name or a function."""
 
+    needs_positives = True
+
     def __init__(
         self,
         margin: float = 1.0,
@@ -196,6 +198,8 @@ class LiftedStructLoss(_AddonsLoss, package="Addons"):
         >>> round(float(loss([7, 7, 9], embeddings)), 2)  # (3 - 1.747)^2 / 2
         0.79
     """
+
+    needs_positives = True
 
     def __init__(
         self,

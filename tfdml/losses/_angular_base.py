@@ -15,6 +15,8 @@ from tfdml.ops import cosine_similarities, label_masks
 class _AngularLoss(MetricLoss):
     """A sum over positive pairs of a cost that depends on their negatives."""
 
+    needs_positives = True
+
     def __init__(self, angle: float = 45.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if not 0 < above_zero("angle", angle) < 90:

@@ -11,6 +11,7 @@ from keras import ops
 from tfdml._batches import checked_batch, refuse_mask
 from tfdml._control_flow import without_autograph
 from tfdml._marks import refuse_marks
+from tfdml._no_positives import holds_positives, warn_of_no_positives
 from tfdml._registration import original
 from tfdml._tensors import Tensor
 from tfdml.ops import cosine_similarities, label_masks
@@ -67,6 +68,10 @@ class MetricLoss(keras.losses.Loss):
     "Custom>Name", or as "my_package>Name" with
     `class Name(PairLoss, package="my_package")`.
 
+    Attributes:
+        needs_positives: Whether it learns from pairs of one class in a batch, so that a
+            first batch without any is warned of. True of each `PairLoss`.
+
     Args:
         reduction: As in Keras: `"sum_over_batch_size"` is the mean over anchors.
         name: Name of the loss. Defaults to the name of the class in snake case.
@@ -119,6 +124,7 @@ class MetricLoss(keras.losses.Loss):
         """
         refuse_mask(y_pred)
         labels, embeddings = self.checked(y_true, y_pred)
+        self._look_for_positives(labels)
         with keras.name_scope(self.name):
             values = self.call(labels, embeddings)
             # Maxima, sorts and masks of pairs may hide a NaN.
@@ -126,6 +132,19 @@ class MetricLoss(keras.losses.Loss):
             has_nan = ops.any(ops.isnan(embeddings), axis=axes)
             values = ops.where(has_nan, float("nan"), values)
             return self._reduce(values, values, sample_weight=sample_weight)
+
+    needs_positives: bool = False
+
+    _has_looked = False
+
+    def _look_for_positives(self, labels: Tensor) -> None:
+        """Warn once, until a batch had some; out of compiled code alone."""
+        if self._has_looked or not self.needs_positives:
+            return
+        found = holds_positives(labels)
+        self._has_looked = found is not None
+        if found is False:
+            warn_of_no_positives(f"{type(self).__name__}: this batch holds")
 
     def checked(self, y_true: Tensor, y_pred: Tensor) -> tuple[Tensor, Tensor]:
         """Check a batch and return it as `call` takes it.
@@ -196,6 +215,7 @@ class PairLoss(MetricLoss):
     """
 
     is_pairwise: bool = True
+    needs_positives: bool = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -55,6 +55,8 @@ class LearnedMarginLoss(MetricLoss):
         Learning, ICCV 2017, Eq. 5 and 6.
     """
 
+    needs_positives = True
+
     def __init__(
         self,
         num_classes: int,

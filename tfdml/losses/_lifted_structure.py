@@ -58,6 +58,8 @@ class LiftedStructureLoss(MetricLoss):
         Feature Embedding, CVPR 2016, Eq. 4.
     """
 
+    needs_positives = True
+
     def __init__(
         self, margin: float = 1.0, *, normalize: bool = True, **kwargs: Any
     ) -> None:

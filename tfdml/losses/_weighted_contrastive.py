@@ -69,6 +69,8 @@ class WeightedContrastiveLoss(MetricLoss):
         and 25 and section 6.2.
     """
 
+    needs_positives = True
+
     def __init__(
         self,
         class_counts: Mapping[int, int] | Sequence[int] | np.ndarray,

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tfdml._arguments import one_of, whole
 from tfdml._labels import as_role
+from tfdml._no_positives import warn_of_no_positives
 from tfdml.metrics._comparisons import Comparisons, checked_ks
 from tfdml.metrics._held_out import HeldOutItems
 from tfdml.metrics._results import Average, WithoutPositive
@@ -97,6 +98,7 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         self._embedder = embedder
         self._found: keras.Model | None = None
         self._order: NDArray[Any] | None = None
+        self._has_looked = False
 
     def set_model(self, model: keras.Model) -> None:
         """Forget what was found out about another model."""
@@ -126,10 +128,20 @@ class RetrievalEvaluation(keras.callbacks.Callback):
         )
         self.queries = int(measured["queries"])
         self.queries_without_positive = int(measured["queries_without_positive"])
+        self._look_at_loss(logs or {})
         if logs is not None:
             for name, value in measured.items():
                 if not name.startswith("queries"):
                     logs[self._prefix + name] = value
+
+    def _look_at_loss(self, logs: dict[str, float]) -> None:
+        """Warn once if each batch of the epoch had a loss of exactly 0."""
+        loss = getattr(self.model, "loss", None)
+        if self._has_looked or not getattr(loss, "needs_positives", False):
+            return
+        self._has_looked = True
+        if logs.get("loss") == 0:
+            warn_of_no_positives("The loss of the epoch is 0: its batches hold")
 
     def _compared(self, labels: NDArray[Any]) -> Comparisons:
         count = len(labels)

@@ -7,8 +7,15 @@ import keras
 from keras import ops
 
 from tfdml._arguments import whole
-from tfdml._batches import are_class_ids, checked_batch, checked_labels, refuse_mask
-from tfdml._marks import refuse_marks
+from tfdml._batches import (
+    are_class_ids,
+    checked_batch,
+    checked_labels,
+    is_traced,
+    refuse_mask,
+)
+from tfdml._marks import is_building, refuse_marks
+from tfdml._no_positives import warn_of_no_positives
 from tfdml._tensors import Tensor, same_labels, wide
 from tfdml.losses import TopKPrecisionLoss
 from tfdml.ops import cosine_similarities, label_masks
@@ -31,6 +38,22 @@ class _BatchRetrieval(keras.metrics.Mean):
     def __init__(self, name: str, dtype: str | None) -> None:
         super().__init__(name=name, dtype=dtype)
         self._direction = "up"  # Keras' callbacks read it for mode="auto".
+        self._is_updated = self._has_looked = False
+
+    def result(self) -> Tensor:
+        """Return the mean, and warn once if no batch held a query."""
+        self._look_for_queries()
+        return super().result()
+
+    def _look_for_queries(self) -> None:
+        if self._has_looked or not self._is_updated or is_building():
+            return
+        count = self.count + 0  # a tensor, also where Keras holds a variable
+        if is_traced(count):
+            return
+        self._has_looked = True
+        if not float(count):
+            warn_of_no_positives(f"`{self.name}`: the batches so far hold")
 
     def update_state(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
@@ -47,6 +70,7 @@ class _BatchRetrieval(keras.metrics.Mean):
             ValueError: The shapes do not fit, a label is not a whole number, or the
                 embeddings carry a mask.
         """
+        self._is_updated |= not is_building()
         refuse_mask(y_pred)
         refuse_marks(y_pred)
         embeddings = ops.convert_to_tensor(y_pred, dtype=wide(self.dtype))
