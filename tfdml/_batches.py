@@ -56,15 +56,21 @@ def checked_batch(
             f"Received: shape={tuple(embeddings.shape)}."
         )
     labels = checked_labels(labels, embeddings.shape[0])
-    if labels.shape[0] == 1 and not _may_be_in_fit(labels):
-        raise ValueError(
-            "A batch must have at least 2 rows, or there is no pair to compare. "
-            "Received: 1 row."
-        )
+    refuse_few_rows(labels, 2, "or there is no pair to compare")
     if "float" in keras.backend.standardize_dtype(labels.dtype):
         known = ops.expand_dims(are_class_ids(labels), 1)
         embeddings = ops.where(known, embeddings, float("nan"))
     return labels, embeddings
+
+
+def refuse_few_rows(labels: Tensor, least: int, reason: str) -> None:
+    """Refuse a batch of too few rows, but not the last one of an epoch of `fit`."""
+    rows = labels.shape[0]
+    if rows is not None and rows < least and not _may_be_in_fit(labels):
+        raise ValueError(
+            f"A batch must have at least {least} row{'s' * (least > 1)}, {reason}. "
+            f"Received: {rows} row{'s' * (rows != 1)}."
+        )
 
 
 def checked_labels(labels: Tensor, rows: int | None) -> Tensor:

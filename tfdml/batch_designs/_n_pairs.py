@@ -185,10 +185,12 @@ def class_means(embeddings: np.ndarray, labels: Labels) -> np.ndarray:
     """
     classes: Classes = find_classes(labels)
     embeddings = as_array("embeddings", embeddings)
-    if embeddings.ndim != 2 or len(embeddings) != classes.counts.sum():
+    is_rows = embeddings.ndim == 2 and embeddings.dtype.kind in "iufV"
+    if not is_rows or len(embeddings) != classes.counts.sum():
         raise ValueError(
-            "`embeddings` must have the shape [N, D], with a row for each of "
-            f"{classes.counts.sum()} labels. Received: shape={embeddings.shape}."
+            "`embeddings` must be real numbers of the shape [N, D], with a row for "
+            f"each of {classes.counts.sum()} labels. Received: "
+            f"shape={embeddings.shape}, dtype={embeddings.dtype}."
         )
     means = [embeddings[i].mean(axis=0, dtype="float64") for i in classes.members]
     return np.stack(means) if means else np.zeros((0, embeddings.shape[1]))

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from tfdml._arrays import as_array
-from tfdml._batches import is_traced
+from tfdml._batches import is_traced, refuse_few_rows
 from tfdml._marks import refuse_marks
 from tfdml._tensors import Tensor, same_labels
 from tfdml.losses._base import MetricLoss
@@ -64,6 +64,7 @@ class ContinuousLoss(MetricLoss):
                 "The labels (`y_true`) and the embeddings (`y_pred`) must have equally "
                 f"many rows. Received: {rows[0]} labels and {rows[1]} embeddings."
             )
+        refuse_few_rows(labels, 1, "or there is no mean")
         return labels, embeddings
 
     def label_distances(

@@ -5,7 +5,7 @@ from abc import abstractmethod
 import keras
 from keras import ops
 
-from tfdml._batches import checked_labels, is_traced
+from tfdml._batches import checked_labels, is_traced, refuse_few_rows
 from tfdml._marks import PROXIES, require_mark
 from tfdml._tensors import Tensor
 from tfdml.losses._base import MetricLoss
@@ -44,6 +44,7 @@ class ProxyLoss(MetricLoss):
                 f"Received: shape={tuple(similarities.shape)}."
             )
         labels = checked_labels(y_true, similarities.shape[0])
+        refuse_few_rows(labels, 1, "or there is no mean")
         if not is_traced(labels):
             values = ops.convert_to_numpy(labels)
             unknown = values[(values < 0) | (values >= similarities.shape[1])]
