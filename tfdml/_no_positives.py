@@ -1,4 +1,4 @@
-"""Say once that batches hold no positive pair, from which most losses learn nothing.
+"""Warn once of batches without a positive pair, from which most losses learn nothing.
 
 Compiled code cannot warn: there the metrics in `compile` and `RetrievalEvaluation` look
 at the end of an epoch, which costs nothing.
