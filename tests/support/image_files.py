@@ -210,7 +210,7 @@ UNKNOWN_RANGE = {
     "floats to 255": (tiff(_RAMP * 255, 32, kind=FLOAT), "Received: 0 to 255"),
     "floats below 0": (tiff(_RAMP - 0.5, 32, kind=FLOAT), "Received: -0.5 to 0.5"),
     "no number": (tiff(_RAMP * np.nan, 32, kind=FLOAT), "Received: nan to nan"),
-    "floats of 64 bits": (tiff(_RAMP, 64, kind=FLOAT), "no kind of pixels in it"),
+    "floats of 64 bits": (tiff(_RAMP, 64, kind=FLOAT), "no kind of pixels"),
 }
 
 # How editors write text: each from a text to bytes.

@@ -63,8 +63,8 @@ class FoundImages:
             )
         if self.outside:
             lines.append(
-                f"{len(self.outside)} of {len(self.paths)} images are outside of the "
-                f"folder, where links lead, such as {shown(self.outside[0])}."
+                f"Images outside the folder, behind links: {len(self.outside)} of "
+                f"{len(self.paths)}, such as {shown(self.outside[0])}."
             )
         return lines
 
@@ -72,10 +72,10 @@ class FoundImages:
         """Return a line on the images in folders inside of the first ones."""
         first = self.nested[0]
         return (
-            f"{len(self.nested)} of {len(self.paths)} images are in folders inside of "
-            f"others, such as {shown(first)}. The first folder is the class, here "
-            f"{shown(first.partition('/')[0])}; if the folders inside are the classes, "
-            "move them up or name one of the first folders."
+            f"Images in folders inside others: {len(self.nested)} of "
+            f"{len(self.paths)}, such as {shown(first)}. The first folder is the "
+            f"class, here {shown(first.partition('/')[0])}; if the folders inside are "
+            "the classes, move them up or name one of the first folders."
         )
 
 

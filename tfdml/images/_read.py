@@ -98,7 +98,7 @@ def read_image(
             ImageOps.exif_transpose(image, in_place=True)
             return to_rgb(image, background)
     except Image.UnidentifiedImageError:
-        reason = "no image format, or no kind of pixels in it, that Pillow knows"
+        reason = "no image format or no kind of pixels that Pillow knows"
     except (_TooLargeError, Image.DecompressionBombError) as error:
         # Pillow's own text speaks of an attack, here it is the user's image.
         size = str(error).removeprefix("Image size (").partition(")")[0]
@@ -133,9 +133,11 @@ def _content(file: Path) -> bytes:
         return file.read_bytes()
     except OSError as error:
         if error.errno in _MISSING:
-            text = os.strerror(error.errno or 0)
+            where = " where this link leads" if os.path.islink(file) else ""
+            is_plain = error.errno == errno.ENOENT
+            why = "" if is_plain else f" ({os.strerror(error.errno or 0)})"
             raise MissingImageError(
-                f"{file}: there is no such file ({text})."
+                f"{cut(file, _LONGEST)}: there is no such file{where}{why}."
             ) from None
         raise _with_name(error, str(file)) from error
     except ValueError as error:

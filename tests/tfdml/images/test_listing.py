@@ -158,8 +158,7 @@ def test_links_to_the_outside_are_followed_told_and_can_be_left_out(tmp_path):
     assert found.paths == tuple(sorted(inside + linked))
     assert found.outside == linked
     assert found.notes() == [
-        "2 of 4 images are outside of the folder, where links lead, such as "
-        "'cat/1.png'."
+        "Images outside the folder, behind links: 2 of 4, such as 'cat/1.png'."
     ]
     found = find_images(images, outside=False)
     assert found.paths == inside

@@ -54,7 +54,7 @@ def test_what_a_folder_leaves_out_is_noted(root):
     assert [note.partition(", such")[0] for note in notes] == [
         "Left out, as this format is not read: 1 file (1 .cr2)",
         "Left out, as the link leads nowhere: 1 file",
-        "1 of 12 images are in folders inside of others",
+        "Images in folders inside others: 1 of 12",
     ]
     assert "'b/c/0.png'" in notes[-1]
     path = manifest(root, dict.fromkeys("cdef", "train"))

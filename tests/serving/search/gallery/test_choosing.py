@@ -99,7 +99,7 @@ LAYOUTS = {
     "splits in capitals": (["Train/1.png", "TEST/1.png"], "now TEST, Train, which"),
     "nested classes": (
         ["pets/cat/1.png", "pets/dog/1.png", "birds/1.png"],
-        "2 of 3 images are in folders inside of others, such as 'pets/cat/1.png'.",
+        "Images in folders inside others: 2 of 3, such as 'pets/cat/1.png'.",
     ),
 }
 
@@ -123,7 +123,7 @@ def test_what_links_bring_from_outside_is_told_or_left_out(images, tmp_path):
     (images / "red" / "link.png").symlink_to(tmp_path / "secret.png")
     found, notes = choose_images(images, None, **EVERYTHING)
     assert "red/link.png" in found
-    assert "1 of 3 images are outside" in notes[0]
+    assert "Images outside the folder, behind links: 1 of 3" in notes[0]
     assert "--no-outside-links" in notes[1]
     found, notes = choose_images(
         images, None, skip_unreadable=False, outside_links=False
