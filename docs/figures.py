@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tfdml import losses
 from tfdml.figure_style import save_small
+from tfdml.layers import as_similarities
 from tfdml.losses import PairWeightedLoss, binlifted_weights
 from tfdml.plots import Panel, plot_pair_weights, plot_weights
 
@@ -120,7 +121,7 @@ def proxy() -> Any:
     proxies = np.stack([x[label == LABELS].mean(axis=0) for label in range(CLASSES)])
     proxies += np.random.default_rng(1).normal(size=proxies.shape)
     unit = [rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (x, proxies)]
-    scores = tf.constant(unit[0] @ unit[1].T, dtype="float32")
+    scores = as_similarities(tf.constant(unit[0] @ unit[1].T, dtype="float32"))
     own = LABELS[:, None] == np.arange(CLASSES)
     panels = []
     for loss in (
