@@ -183,8 +183,8 @@ class RemoteModel:
         if None in (received, wanted) or received == wanted:
             return
         raise EndpointError(
-            f"The embedding endpoint {self._url} answers with another model than "
-            f"before: the fingerprint of its graph and weights must be {wanted}. "
+            f"The embedding endpoint {self._url} answers with another model: the "
+            f"fingerprint of its graph and weights must be {wanted}. "
             f"Received: {received}. Embeddings of two models cannot be compared. Serve "
             "the former model, or begin again with this one.",
             failure=Failure.OTHER_MODEL,

@@ -198,7 +198,6 @@ def create_app(
         access,
         public=(*files, _LIVE, _READY),
         costly=_COSTLY,
-        reading=("/api/search",),
         only_here=only_here,
         allowed_hosts=map(check_host_name, allowed_hosts),
     )

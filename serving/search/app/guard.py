@@ -112,7 +112,7 @@ class Guard:
         *,
         public: Iterable[str] = (),
         costly: Iterable[str] = (),
-        reading: Iterable[str] = (),
+        reading: Iterable[str] = ("/api/search",),
         only_here: bool = False,
         allowed_hosts: Iterable[str] = (),
     ) -> None:
