@@ -37,9 +37,8 @@ class ClassCounts:
             class_counts = class_counts.to_dict()
         self._is_mapping = isinstance(class_counts, Mapping)
         if isinstance(class_counts, Mapping):
-            order = sorted(class_counts)
-            labels = np.array(order)
-            numbers = np.array([class_counts[label] for label in order])
+            labels = as_array("class_counts", list(class_counts))
+            numbers = as_array("class_counts", list(class_counts.values()))
         else:
             numbers = as_array("class_counts", class_counts)
             labels = np.arange(len(numbers)) if numbers.ndim else np.zeros(0, "int64")
@@ -55,8 +54,9 @@ class ClassCounts:
                 "`class_counts` must be at least 0, with images in some class. "
                 f"Received: {shown(numbers.tolist())}."
             )
-        self.labels = labels.astype("int64")
-        self.numbers = numbers.astype("int64")
+        order = np.argsort(labels)
+        self.labels = labels[order].astype("int64")
+        self.numbers = numbers[order].astype("int64")
 
     def to_config(self) -> dict[int, int] | list[int]:
         """Return the counts in the form in which they were given."""
