@@ -27,7 +27,7 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument(
         "--steps",
         type=int,
-        help="train for so many steps, with the schedule in proportion",
+        help="number of steps to train, with the schedule in proportion",
     )
     fit.add_argument("--overwrite", action="store_true", help="replace a finished run")
     fit.add_argument(

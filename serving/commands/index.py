@@ -41,7 +41,7 @@ def _add_build(commands: Any) -> None:
     parser.add_argument("--model", required=True, help="folder of numbered versions")
     _add_reading(parser)
     parser.add_argument(
-        "--shard", metavar="NUMBER/COUNT", help="embed only this part, such as 2/8"
+        "--shard", metavar="NUMBER/COUNT", help="embed only this shard, such as 2/8"
     )
     _add_target_recall(parser)
     add_json(parser)
@@ -126,7 +126,7 @@ def _add_map(commands: Any) -> None:
         "--limit",
         type=int,
         default=2000,
-        help="most images, a random sample; default: 2000",
+        help="maximum number of images, sampled at random; default: 2000",
     )
     add_json(parser)
     parser.set_defaults(run_command=gallery_map)

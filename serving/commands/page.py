@@ -64,7 +64,7 @@ def _add_page(commands: Any) -> None:
         "--log-format",
         choices=("text", "json"),
         default="text",
-        help="format of the line that each request gets; default: text",
+        help="format of the log line of each request; default: text",
     )
     page.set_defaults(run_command=_page)
 

@@ -149,7 +149,7 @@ class ServerOptions:
     ] = None
     log_format: Annotated[
         Literal["text", "json"],
-        _Option("monitoring", "of the line that each request gets; default: text"),
+        _Option("monitoring", "of the log line of each request; default: text"),
     ] = "text"
 
     def __post_init__(self) -> None:

@@ -179,7 +179,7 @@ class Comparisons:
         if max(numbers) > allowed:
             raise ValueError(
                 f"`ks` must be from 1 to {allowed}, the number of items in the gallery "
-                f"less the query. Received: {shown(numbers)}."
+                f"minus the query. Received: {shown(numbers)}."
             )
         return numbers
 

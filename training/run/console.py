@@ -102,8 +102,8 @@ class Console(keras.callbacks.Callback):
         """Print why the run ended early."""
         if self._progress.is_over and self._progress.epochs_done < self._epochs:
             print(
-                f"Stopped after epoch {self._progress.epochs_done}: no better than "
-                f"epoch {self._progress.best_epoch} within `patience` epochs."
+                f"Stopped after epoch {self._progress.epochs_done}: none of the last "
+                f"`patience` epochs was better than epoch {self._progress.best_epoch}."
             )
 
 

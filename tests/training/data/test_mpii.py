@@ -161,7 +161,7 @@ def test_only_whole_people_apart_from_others_in_training_photos_are_taken(tmp_pa
 def test_people_who_share_a_box_are_left_out(tmp_path):
     pair = photo("pair.jpg", [person(joints_of(1)), person(joints_of(2))])
     write_release(tmp_path, [pair, *few(4)], [[1, 2], [1], [1], [1], [1]])
-    with pytest.warns(UserWarning, match="2 people are left out, for they share"):
+    with pytest.warns(UserWarning, match="2 people are left out: they share"):
         data = read_mpii(tmp_path)
     assert [path.name for path in data.images] == [f"{i}.jpg" for i in range(4)]
 

@@ -97,5 +97,6 @@ def test_early_end_is_reported(capsys):
     progress = SimpleNamespace(best_epoch=3, is_over=True, epochs_done=5)
     Console(9, 1, progress).on_train_end()
     assert capsys.readouterr().out == (
-        "Stopped after epoch 5: no better than epoch 3 within `patience` epochs.\n"
+        "Stopped after epoch 5: none of the last `patience` epochs was better than "
+        "epoch 3.\n"
     )

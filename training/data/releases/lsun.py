@@ -118,8 +118,8 @@ def read_lsun(folder: str | os.PathLike[str], *, size: int = 32) -> DataSet:
         raise ValueError(f"{folder}: no room has keypoints that fit its layout.")
     if unclear:
         warnings.warn(
-            f"{len(unclear)} rooms are left out, for their keypoints do not tell the "
-            f"surfaces of their layouts apart; the first is {unclear[0]}.",
+            f"{len(unclear)} rooms are left out: their keypoints do not tell the "
+            f"surfaces of their layouts apart. The first is {unclear[0]}.",
             stacklevel=2,
         )
     return DataSet(

@@ -96,8 +96,8 @@ def read_mpii(folder: str | os.PathLike[str], *, test_fraction: float = 0.4) -> 
     ]
     if len(chosen) < len(people):
         warnings.warn(
-            f"{len(people) - len(chosen)} people are left out, for they share their "
-            "box with another of the photo.",
+            f"{len(people) - len(chosen)} people are left out: they share their box "
+            "with another person in the photo.",
             stacklevel=2,
         )
     sequences = [person.sequence for person, _ in chosen]
