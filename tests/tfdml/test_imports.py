@@ -1,10 +1,14 @@
 """What the library imports, and what it does without."""
 
+import importlib.metadata
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import tfdml
 from tests.support.autodiff import BACKEND
 
 pytestmark = pytest.mark.backend
@@ -25,3 +29,12 @@ def test_library_needs_neither_scann_nor_serving():
         [sys.executable, "-c", code, BACKEND], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_checkout_that_is_not_installed_has_a_version(monkeypatch):
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    file = Path(tfdml.__file__).with_name("_version.py")
+    assert runpy.run_path(str(file))["__version__"] == "0+unknown"
