@@ -18,7 +18,7 @@ import pytest
             "protocols.http.h11_impl.H11Protocol",
             "serving/web/timeouts.py",
         ),
-        ("keras", (3, 15), "src.backend.get_keras_mask", "tfdml/_batches.py"),
+        ("keras", (3, 15), "src.backend.get_keras_mask", "tfdml/_core/batches.py"),
         (
             "keras",
             (3, 15),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tfdml._fonts import drawable, set_text
+from tfdml._core.fonts import drawable, set_text
 
 # Okabe and Ito's colors, distinct for every kind of color vision, with gray in the
 # place of yellow, which is too light on white. The first two differ in lightness too.

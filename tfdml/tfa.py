@@ -11,8 +11,8 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from tfdml._arguments import at_least_zero, boolean
-from tfdml._tensors import Tensor, same_labels
+from tfdml._core.arguments import at_least_zero, boolean
+from tfdml._core.tensors import Tensor, same_labels
 from tfdml.losses import (
     HardTripletLoss,
     LiftedStructureLoss,

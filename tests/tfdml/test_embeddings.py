@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfdml._embeddings import as_embeddings, embeddings_and_norms
+from tfdml._core.embeddings import as_embeddings, embeddings_and_norms
 
 COUNTS = pytest.mark.parametrize("count", [1, 2, 300])
 

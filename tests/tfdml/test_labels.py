@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfdml._labels import (
+from tfdml._core.labels import (
     as_labels,
     as_role,
     class_codes,

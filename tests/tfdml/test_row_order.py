@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from tests.support.autodiff import tensors
-from tfdml._row_order import ranks
+from tfdml._core.row_order import ranks
 
 pytestmark = pytest.mark.backend
 

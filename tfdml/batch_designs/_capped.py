@@ -4,7 +4,7 @@ from collections import deque
 
 import numpy as np
 
-from tfdml._arguments import whole
+from tfdml._core.arguments import whole
 from tfdml.batch_designs._design import BatchDesign, Labels, find_classes
 
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tfdml._arguments import whole
-from tfdml._labels import as_labels
+from tfdml._core.arguments import whole
+from tfdml._core.labels import as_labels
 
 Labels = Sequence[int] | Sequence[str] | ArrayLike
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfdml._arguments import one_of, whole
+from tfdml._core.arguments import one_of, whole
 from tfdml.batch_designs._design import BatchDesign, Labels, find_classes
 from tfdml.batch_designs._importance import group_importance
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfdml._arguments import at_least_zero
-from tfdml._arrays import as_array
+from tfdml._core.arguments import at_least_zero
+from tfdml._core.arrays import as_array
 
 Counts = Sequence[int] | np.ndarray
 

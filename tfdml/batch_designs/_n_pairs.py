@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfdml._arguments import whole
-from tfdml._arrays import as_array
+from tfdml._core.arguments import whole
+from tfdml._core.arrays import as_array
 from tfdml.batch_designs._design import BatchDesign, Classes, Labels, find_classes
 
 

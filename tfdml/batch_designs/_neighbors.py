@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from tfdml._arguments import whole
-from tfdml._arrays import as_array
+from tfdml._core.arguments import whole
+from tfdml._core.arrays import as_array
 from tfdml.batch_designs._design import BatchDesign
 from tfdml.neighbors import nearest_neighbors
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfdml._arguments import whole
+from tfdml._core.arguments import whole
 from tfdml.batch_designs._design import BatchDesign, Labels, find_classes
 from tfdml.batch_designs._importance import random_pair_importance
 

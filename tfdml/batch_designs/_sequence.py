@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from tfdml._arguments import whole
-from tfdml._arrays import as_arrays, leaves
+from tfdml._core.arguments import whole
+from tfdml._core.arrays import as_arrays, leaves
 from tfdml.batch_designs import BatchDesign
 
 if TYPE_CHECKING:

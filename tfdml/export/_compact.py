@@ -5,7 +5,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._arrays import as_array
+from tfdml._core.arrays import as_array
 from tfdml.messages import shown
 
 OutputType = Literal["float32", "float16", "int8"]

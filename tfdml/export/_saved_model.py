@@ -8,7 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from tfdml._embedding_part import check_outputs, embedding_part
+from tfdml._core.embedding_part import check_outputs, embedding_part
 from tfdml.export._compact import (
     OutputType,
     check_output_type,

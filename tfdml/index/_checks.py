@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._embeddings import as_embeddings
+from tfdml._core.embeddings import as_embeddings
 from tfdml.messages import shown
 
 

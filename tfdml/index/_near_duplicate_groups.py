@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml._embeddings import unit_or_zero
+from tfdml._core.embeddings import unit_or_zero
 from tfdml.index._interface import Items
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._arguments import finite, whole
+from tfdml._core.arguments import finite, whole
 from tfdml.index._filters import Where, matching
 from tfdml.index._interface import IndexStats, Items, SearchResult
 from tfdml.index._near_duplicate_groups import Found, among, groups_of

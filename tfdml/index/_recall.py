@@ -6,7 +6,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml._wilson import NORMAL_QUANTILE, score_interval
+from tfdml._core.wilson import NORMAL_QUANTILE, score_interval
 
 LEAST_QUERIES = 200
 """The fewest queries that a caller may give: half choose, half measure."""

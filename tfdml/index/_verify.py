@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml._arguments import whole
+from tfdml._core.arguments import whole
 from tfdml.index._load import LOCAL_CLASSES
 from tfdml.index.local import LocalIndex
 from tfdml.index.rows import Snapshot

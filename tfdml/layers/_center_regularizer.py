@@ -5,8 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfdml._arguments import at_least_zero
-from tfdml._tensors import Tensor
+from tfdml._core.arguments import at_least_zero
+from tfdml._core.tensors import Tensor
 from tfdml.ops import unit_rows
 
 

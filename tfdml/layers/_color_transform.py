@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfdml._tensors import Tensor
+from tfdml._core.tensors import Tensor
 
 
 @keras.saving.register_keras_serializable(package="tfdml")

@@ -1,7 +1,7 @@
 """Declare what a layer of one's own, or a function, has computed for a loss."""
 
-from tfdml._marks import BOUNDARIES, PROXIES, mark
-from tfdml._tensors import Tensor
+from tfdml._core.marks import BOUNDARIES, PROXIES, mark
+from tfdml._core.tensors import Tensor
 
 
 def as_similarities(similarities: Tensor) -> Tensor:

@@ -6,8 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfdml._arguments import above_zero, one_of
-from tfdml._tensors import Tensor
+from tfdml._core.arguments import above_zero, one_of
+from tfdml._core.tensors import Tensor
 from tfdml.messages import shown
 
 

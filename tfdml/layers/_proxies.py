@@ -6,9 +6,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfdml._arguments import above_zero, whole
-from tfdml._marks import PROXIES, mark
-from tfdml._tensors import Tensor
+from tfdml._core.arguments import above_zero, whole
+from tfdml._core.marks import PROXIES, mark
+from tfdml._core.tensors import Tensor
 from tfdml.ops import unit_rows
 
 

@@ -2,7 +2,7 @@
 
 import keras
 
-from tfdml._tensors import Tensor
+from tfdml._core.tensors import Tensor
 from tfdml.losses._base import MetricLoss
 from tfdml.messages import shown
 

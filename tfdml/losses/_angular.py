@@ -2,8 +2,8 @@
 
 from keras import ops
 
-from tfdml._control_flow import cond
-from tfdml._tensors import Tensor, count
+from tfdml._core.control_flow import cond
+from tfdml._core.tensors import Tensor, count
 from tfdml.losses._angular_base import _AngularLoss
 from tfdml.losses._angular_sums import (
     soft_costs,

@@ -6,8 +6,8 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._arguments import above_zero
-from tfdml._tensors import Tensor, at_least_float32
+from tfdml._core.arguments import above_zero
+from tfdml._core.tensors import Tensor, at_least_float32
 from tfdml.losses._base import MetricLoss
 from tfdml.ops import cosine_similarities, label_masks
 

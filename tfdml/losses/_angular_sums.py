@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from tfdml._control_flow import while_loop
-from tfdml._tensors import Tensor
+from tfdml._core.control_flow import while_loop
+from tfdml._core.tensors import Tensor
 from tfdml.ops import masked_logsumexp, softplus
 
 Costs = Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]

@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 from keras import ops
 
-from tfdml._arguments import one_of
-from tfdml._tensors import Tensor, count
+from tfdml._core.arguments import one_of
+from tfdml._core.tensors import Tensor, count
 from tfdml.losses._angular_base import _AngularLoss
 from tfdml.losses._angular_sums import hinge_costs, sums_in_turn
 from tfdml.losses._costs import scale_to_mean

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tfdml._arguments import at_least_zero
+from tfdml._core.arguments import at_least_zero
 from tfdml.batch_designs import balanced_eta
 from tfdml.losses._weighted_contrastive import WeightedContrastiveLoss
 

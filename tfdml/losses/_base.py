@@ -8,12 +8,12 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from tfdml._batches import checked_batch, refuse_mask
-from tfdml._control_flow import without_autograph
-from tfdml._marks import refuse_marks
-from tfdml._no_positives import holds_positives, warn_of_no_positives
+from tfdml._core.batches import checked_batch, refuse_mask
+from tfdml._core.control_flow import without_autograph
+from tfdml._core.marks import refuse_marks
+from tfdml._core.no_positives import holds_positives, warn_of_no_positives
+from tfdml._core.tensors import Tensor
 from tfdml._registration import original
-from tfdml._tensors import Tensor
 from tfdml.ops import cosine_similarities, label_masks
 
 

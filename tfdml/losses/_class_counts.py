@@ -6,10 +6,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfdml._arrays import as_array
-from tfdml._batches import is_traced
-from tfdml._row_order import ranks
-from tfdml._tensors import Tensor
+from tfdml._core.arrays import as_array
+from tfdml._core.batches import is_traced
+from tfdml._core.row_order import ranks
+from tfdml._core.tensors import Tensor
 from tfdml.messages import shown
 
 

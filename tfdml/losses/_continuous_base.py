@@ -7,10 +7,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfdml._arrays import as_array
-from tfdml._batches import is_traced, refuse_few_rows
-from tfdml._marks import refuse_marks
-from tfdml._tensors import Tensor, same_labels
+from tfdml._core.arrays import as_array
+from tfdml._core.batches import is_traced, refuse_few_rows
+from tfdml._core.marks import refuse_marks
+from tfdml._core.tensors import Tensor, same_labels
 from tfdml.losses._base import MetricLoss
 from tfdml.messages import shown
 from tfdml.ops import squared_label_distance

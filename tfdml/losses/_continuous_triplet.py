@@ -6,10 +6,10 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._arguments import at_least_zero
-from tfdml._control_flow import while_loop
-from tfdml._row_order import ranks
-from tfdml._tensors import Tensor, at_least_float32
+from tfdml._core.arguments import at_least_zero
+from tfdml._core.control_flow import while_loop
+from tfdml._core.row_order import ranks
+from tfdml._core.tensors import Tensor, at_least_float32
 from tfdml.losses._continuous_base import ContinuousLoss, other_items
 from tfdml.losses._costs import scale_to_mean
 from tfdml.losses._distance_base import Distance

@@ -4,8 +4,8 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._arguments import above_zero, boolean
-from tfdml._tensors import Tensor, count
+from tfdml._core.arguments import above_zero, boolean
+from tfdml._core.tensors import Tensor, count
 from tfdml.losses._base import PairLoss
 from tfdml.losses._costs import scale_to_mean
 from tfdml.ops import euclidean_distances, unit_rows

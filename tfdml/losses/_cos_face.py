@@ -4,8 +4,8 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._arguments import above_zero, at_least_zero
-from tfdml._tensors import Tensor
+from tfdml._core.arguments import above_zero, at_least_zero
+from tfdml._core.tensors import Tensor
 from tfdml.losses._proxy_base import ProxyLoss, class_mask, cross_entropy
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._tensors import Tensor
+from tfdml._core.tensors import Tensor
 from tfdml.losses._base import PairLoss
 
 

@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from tfdml._tensors import Tensor, count, wide
+from tfdml._core.tensors import Tensor, count, wide
 from tfdml.ops import masked_logsumexp, softplus
 
 

@@ -2,8 +2,8 @@
 
 from typing import Any, Literal, get_args
 
-from tfdml._arguments import at_least_zero, boolean, one_of
-from tfdml._tensors import Tensor
+from tfdml._core.arguments import at_least_zero, boolean, one_of
+from tfdml._core.tensors import Tensor
 from tfdml.losses._base import PairLoss
 from tfdml.ops import (
     cosine_similarities,

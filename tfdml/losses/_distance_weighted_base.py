@@ -5,7 +5,7 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._tensors import Tensor, count
+from tfdml._core.tensors import Tensor, count
 from tfdml.losses._base import PairLoss
 from tfdml.ops import label_masks, masked_logsumexp
 

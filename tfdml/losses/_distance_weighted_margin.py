@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 from keras import ops
 
-from tfdml._arguments import at_least_zero, one_of
-from tfdml._tensors import Tensor, at_least_float32, count
+from tfdml._core.arguments import at_least_zero, one_of
+from tfdml._core.tensors import Tensor, at_least_float32, count
 from tfdml.losses._costs import scale_to_mean
 from tfdml.losses._distance_weighted_base import _DistanceWeightedLoss, count_pairs
 from tfdml.losses._margin import side_hinges

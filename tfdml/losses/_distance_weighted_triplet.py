@@ -4,8 +4,8 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._arguments import at_least_zero
-from tfdml._tensors import Tensor, at_least_float32
+from tfdml._core.arguments import at_least_zero
+from tfdml._core.tensors import Tensor, at_least_float32
 from tfdml.losses._costs import scale_to_mean, weighted_hinges
 from tfdml.losses._distance_base import Distance, checked_distance, distances
 from tfdml.losses._distance_weighted_base import _DistanceWeightedLoss, count_pairs

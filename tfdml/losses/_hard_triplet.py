@@ -4,8 +4,8 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._arguments import boolean
-from tfdml._tensors import Tensor, at_least_float32, count
+from tfdml._core.arguments import boolean
+from tfdml._core.tensors import Tensor, at_least_float32, count
 from tfdml.losses._costs import scale_to_mean
 from tfdml.losses._distance_base import _DistanceLoss
 from tfdml.ops import masked_max, masked_min, softplus

@@ -4,7 +4,7 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._tensors import Tensor, count
+from tfdml._core.tensors import Tensor, count
 from tfdml.losses._base import PairLoss
 from tfdml.losses._costs import scale_to_mean
 from tfdml.losses._pair_histograms import pair_histograms

@@ -4,10 +4,10 @@ from typing import Any, Literal
 
 from keras import ops
 
-from tfdml._arguments import at_least_zero, one_of, whole
-from tfdml._batches import checked_batch
-from tfdml._marks import BOUNDARIES, require_mark
-from tfdml._tensors import Tensor, at_least_float32
+from tfdml._core.arguments import at_least_zero, one_of, whole
+from tfdml._core.batches import checked_batch
+from tfdml._core.marks import BOUNDARIES, require_mark
+from tfdml._core.tensors import Tensor, at_least_float32
 from tfdml.losses._base import MetricLoss
 from tfdml.losses._costs import scale_to_mean
 from tfdml.losses._margin import count_terms, side_hinges

@@ -6,9 +6,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfdml._arguments import at_least_zero
-from tfdml._devices import has_gpu
-from tfdml._tensors import Tensor, count
+from tfdml._core.arguments import at_least_zero
+from tfdml._core.devices import has_gpu
+from tfdml._core.tensors import Tensor, count
 from tfdml.losses._continuous_base import ContinuousLoss, other_items
 from tfdml.losses._costs import scale_to_mean
 

@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from tfdml._tensors import Tensor
+from tfdml._core.tensors import Tensor
 from tfdml.losses._angular import AngularLoss
 from tfdml.losses._multi_class_n_pair import first_of_pair
 from tfdml.ops import label_masks

@@ -4,9 +4,9 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._arguments import boolean
-from tfdml._control_flow import cond
-from tfdml._tensors import Tensor, same_labels
+from tfdml._core.arguments import boolean
+from tfdml._core.control_flow import cond
+from tfdml._core.tensors import Tensor, same_labels
 from tfdml.losses._n_pair import NPairLoss
 from tfdml.ops import label_masks
 

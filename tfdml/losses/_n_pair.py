@@ -4,8 +4,8 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._arguments import at_least_zero, boolean
-from tfdml._tensors import Tensor, products
+from tfdml._core.arguments import at_least_zero, boolean
+from tfdml._core.tensors import Tensor, products
 from tfdml.losses._base import PairLoss
 from tfdml.losses._costs import softmax_costs
 from tfdml.ops import unit_rows

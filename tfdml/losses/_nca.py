@@ -4,8 +4,8 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._arguments import above_zero, boolean
-from tfdml._tensors import Tensor
+from tfdml._core.arguments import above_zero, boolean
+from tfdml._core.tensors import Tensor
 from tfdml.losses._base import PairLoss
 from tfdml.ops import cosine_similarities, masked_logsumexp, softplus, squared_distances
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tfdml._arguments import above_zero
-from tfdml._tensors import Tensor
+from tfdml._core.arguments import above_zero
+from tfdml._core.tensors import Tensor
 from tfdml.losses._base import PairLoss
 from tfdml.losses._costs import softmax_costs
 

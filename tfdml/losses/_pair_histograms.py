@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from tfdml._tensors import Tensor, wide
+from tfdml._core.tensors import Tensor, wide
 
 
 def pair_histograms(

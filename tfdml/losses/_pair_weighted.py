@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfdml._tensors import Tensor
+from tfdml._core.tensors import Tensor
 from tfdml.losses._base import PairLoss
 from tfdml.messages import shown
 from tfdml.ops import masked_logsumexp

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfdml._batches import checked_batch
-from tfdml._control_flow import without_autograph
-from tfdml._tensors import Tensor
+from tfdml._core.batches import checked_batch
+from tfdml._core.control_flow import without_autograph
+from tfdml._core.tensors import Tensor
 from tfdml.losses._base import PairLoss
 from tfdml.losses._query_gallery import check_pairwise
 from tfdml.messages import shown

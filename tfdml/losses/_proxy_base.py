@@ -5,9 +5,9 @@ from abc import abstractmethod
 import keras
 from keras import ops
 
-from tfdml._batches import checked_labels, is_traced, refuse_few_rows
-from tfdml._marks import PROXIES, require_mark
-from tfdml._tensors import Tensor
+from tfdml._core.batches import checked_labels, is_traced, refuse_few_rows
+from tfdml._core.marks import PROXIES, require_mark
+from tfdml._core.tensors import Tensor
 from tfdml.losses._base import MetricLoss
 from tfdml.ops import masked_logsumexp
 

@@ -2,10 +2,10 @@
 
 from keras import ops
 
-from tfdml._batches import checked_labels, gallery_masks
-from tfdml._control_flow import without_autograph
-from tfdml._marks import refuse_marks
-from tfdml._tensors import Tensor
+from tfdml._core.batches import checked_labels, gallery_masks
+from tfdml._core.control_flow import without_autograph
+from tfdml._core.marks import refuse_marks
+from tfdml._core.tensors import Tensor
 from tfdml.losses._base import PairLoss
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tfdml._tensors import Tensor, at_least_float32, count
+from tfdml._core.tensors import Tensor, at_least_float32, count
 from tfdml.losses._costs import scale_to_mean, weighted_hinges
 from tfdml.losses._distance_base import _DistanceLoss
 from tfdml.losses._semi_hard_weights import semi_hard_weights

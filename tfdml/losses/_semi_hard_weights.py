@@ -6,8 +6,8 @@ ways: in turn for few positives per anchor, by bisection for many.
 
 from keras import ops
 
-from tfdml._control_flow import cond
-from tfdml._row_order import (
+from tfdml._core.control_flow import cond
+from tfdml._core.row_order import (
     FEW_POSITIVES,
     each_positive,
     few_positives_only,
@@ -15,7 +15,7 @@ from tfdml._row_order import (
     ranks,
     row_counts,
 )
-from tfdml._tensors import Tensor
+from tfdml._core.tensors import Tensor
 from tfdml.ops import masked_max
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._tensors import Tensor, at_least_float32
+from tfdml._core.tensors import Tensor, at_least_float32
 from tfdml.losses._costs import scale_to_mean, weighted_hinges
 from tfdml.losses._distance_base import _DistanceLoss
 from tfdml.ops import hinge_weights

@@ -4,9 +4,9 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._arguments import above_zero
-from tfdml._row_order import each_positive, next_above
-from tfdml._tensors import Tensor, at_least_float32, count
+from tfdml._core.arguments import above_zero
+from tfdml._core.row_order import each_positive, next_above
+from tfdml._core.tensors import Tensor, at_least_float32, count
 from tfdml.losses._angular_sums import pair_signs
 from tfdml.losses._base import PairLoss
 from tfdml.losses._costs import scale_to_mean

@@ -4,8 +4,8 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._arguments import at_least_zero, whole
-from tfdml._tensors import Tensor
+from tfdml._core.arguments import at_least_zero, whole
+from tfdml._core.tensors import Tensor
 from tfdml.losses._base import PairLoss
 from tfdml.ops import top_scores
 

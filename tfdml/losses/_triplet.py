@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 from keras import ops
 
-from tfdml._arguments import one_of
-from tfdml._tensors import Tensor, at_least_float32, count
+from tfdml._core.arguments import one_of
+from tfdml._core.tensors import Tensor, at_least_float32, count
 from tfdml.losses._costs import scale_to_mean, weighted_hinges
 from tfdml.losses._distance_base import _DistanceLoss
 from tfdml.ops import hinge_weights

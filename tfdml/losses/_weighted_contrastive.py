@@ -6,8 +6,8 @@ from typing import Any, Self
 import numpy as np
 from keras import ops
 
-from tfdml._arguments import above_zero, at_least_zero, boolean
-from tfdml._tensors import Tensor
+from tfdml._core.arguments import above_zero, at_least_zero, boolean
+from tfdml._core.tensors import Tensor
 from tfdml.batch_designs import group_importance, random_pair_importance
 from tfdml.losses._base import MetricLoss
 from tfdml.losses._class_counts import ClassCounts

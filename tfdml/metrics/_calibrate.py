@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._arguments import whole
+from tfdml._core.arguments import whole
 from tfdml.messages import shown
 from tfdml.metrics._calibration import Calibration, Target
 from tfdml.metrics._intervals import wilson_interval

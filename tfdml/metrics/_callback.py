@@ -7,9 +7,9 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._arguments import one_of, whole
-from tfdml._labels import as_role
-from tfdml._no_positives import warn_of_no_positives
+from tfdml._core.arguments import one_of, whole
+from tfdml._core.labels import as_role
+from tfdml._core.no_positives import warn_of_no_positives
 from tfdml.metrics._comparisons import Comparisons, checked_ks
 from tfdml.metrics._held_out import HeldOutItems
 from tfdml.metrics._results import Average, WithoutPositive

@@ -6,9 +6,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._arguments import one_of, whole
-from tfdml._embeddings import row_norms, unit_or_zero
-from tfdml._labels import class_codes
+from tfdml._core.arguments import one_of, whole
+from tfdml._core.embeddings import row_norms, unit_or_zero
+from tfdml._core.labels import class_codes
 from tfdml.metrics._task import RetrievalTask, embedded_rows
 
 _SPREAD_START = 256  # clusters: above, k-means++ would take as long as the rest

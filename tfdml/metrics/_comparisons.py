@@ -11,8 +11,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._arguments import whole
-from tfdml._labels import as_labels, as_role, numbered
+from tfdml._core.arguments import whole
+from tfdml._core.labels import as_labels, as_role, numbered
 from tfdml.messages import shown
 
 

@@ -7,9 +7,9 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._arrays import as_array, as_arrays, leaves
-from tfdml._embedding_part import check_outputs, embedding_part
-from tfdml._labels import as_labels
+from tfdml._core.arrays import as_array, as_arrays, leaves
+from tfdml._core.embedding_part import check_outputs, embedding_part
+from tfdml._core.labels import as_labels
 
 _REMEDY = "Give the model that ends in the embeddings as `embedder`."
 

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._arguments import whole
-from tfdml._arrays import as_array
+from tfdml._core.arguments import whole
+from tfdml._core.arrays import as_array
 from tfdml.messages import shown
 
 

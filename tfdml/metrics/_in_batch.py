@@ -6,17 +6,17 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfdml._arguments import whole
-from tfdml._batches import (
+from tfdml._core.arguments import whole
+from tfdml._core.batches import (
     are_class_ids,
     checked_batch,
     checked_labels,
     is_traced,
     refuse_mask,
 )
-from tfdml._marks import is_building, refuse_marks
-from tfdml._no_positives import warn_of_no_positives
-from tfdml._tensors import Tensor, same_labels, wide
+from tfdml._core.marks import is_building, refuse_marks
+from tfdml._core.no_positives import warn_of_no_positives
+from tfdml._core.tensors import Tensor, same_labels, wide
 from tfdml.losses import TopKPrecisionLoss
 from tfdml.ops import cosine_similarities, label_masks
 

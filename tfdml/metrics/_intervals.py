@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._arguments import whole
-from tfdml._arrays import as_array
-from tfdml._labels import class_codes
-from tfdml._wilson import score_interval
+from tfdml._core.arguments import whole
+from tfdml._core.arrays import as_array
+from tfdml._core.labels import class_codes
+from tfdml._core.wilson import score_interval
 
 _DRAWN_AT_ONCE = 2**22  # classes: 32 MiB of numbers
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._arrays import as_array
-from tfdml._exact_search import Metric, PreparedGallery, leave_out, nearest_in
+from tfdml._core.arrays import as_array
+from tfdml._core.exact_search import Metric, PreparedGallery, leave_out, nearest_in
 from tfdml.messages import shown
 from tfdml.metrics._comparisons import checked_ks
 from tfdml.metrics._results import QueryResults

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._arrays import as_array
-from tfdml._embeddings import row_norms
-from tfdml._exact_search import leave_out
+from tfdml._core.arrays import as_array
+from tfdml._core.embeddings import row_norms
+from tfdml._core.exact_search import leave_out
 from tfdml.messages import shown
 from tfdml.metrics._task import RetrievalTask
 

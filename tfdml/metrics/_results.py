@@ -7,8 +7,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._arguments import one_of
-from tfdml._labels import as_labels
+from tfdml._core.arguments import one_of
+from tfdml._core.labels import as_labels
 
 Average = Literal["micro", "macro"]
 WithoutPositive = Literal["skip", "zero"]

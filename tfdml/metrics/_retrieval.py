@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._exact_search import Metric, PreparedGallery, Ties, check_ties, ranks_in
+from tfdml._core.exact_search import Metric, PreparedGallery, Ties, check_ties, ranks_in
 from tfdml.metrics._results import Average, QueryResults, RankingCurve, WithoutPositive
 from tfdml.metrics._task import RetrievalTask
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._embeddings import DIVERGED, as_embeddings
-from tfdml._exact_search import Metric, PreparedGallery, nearest_in
+from tfdml._core.embeddings import DIVERGED, as_embeddings
+from tfdml._core.exact_search import Metric, PreparedGallery, nearest_in
 from tfdml.messages import shown
 from tfdml.metrics._comparisons import Comparisons
 

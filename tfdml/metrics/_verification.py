@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._arrays import as_array
+from tfdml._core.arrays import as_array
 from tfdml.messages import shown
 from tfdml.metrics._intervals import ratio_interval
 from tfdml.metrics._pair_counts import STEP, PairCounts, accepted_by_class, pair_counts

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfdml._arguments import whole
-from tfdml._batches import checked_batch, gallery_masks
-from tfdml._tensors import Tensor
+from tfdml._core.arguments import whole
+from tfdml._core.batches import checked_batch, gallery_masks
+from tfdml._core.tensors import Tensor
 from tfdml.losses import MetricLoss, PairLoss, check_pairwise
 from tfdml.messages import shown
 

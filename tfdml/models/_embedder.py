@@ -11,8 +11,8 @@ import keras
 import numpy as np
 from keras import layers
 
-from tfdml._arguments import fraction, one_of, whole
-from tfdml._embedding_part import embedding_part
+from tfdml._core.arguments import fraction, one_of, whole
+from tfdml._core.embedding_part import embedding_part
 from tfdml.layers import ColorTransform, GeMPooling, L2Normalization
 from tfdml.messages import cut, shortened, shown
 

@@ -1,6 +1,6 @@
 """Exact nearest neighbors, and the ranks of positives."""
 
-from tfdml._exact_search import Metric, SearchLimits, Ties
+from tfdml._core.exact_search import Metric, SearchLimits, Ties
 from tfdml.neighbors._exact import ExactSearcher, nearest_neighbors
 from tfdml.neighbors._ranks import positive_ranks
 

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._arrays import as_array
-from tfdml._embeddings import as_embeddings
+from tfdml._core.arrays import as_array
+from tfdml._core.embeddings import as_embeddings
 from tfdml.messages import shown
 
 

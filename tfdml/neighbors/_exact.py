@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._embeddings import as_embeddings
-from tfdml._exact_search import (
+from tfdml._core.embeddings import as_embeddings
+from tfdml._core.exact_search import (
     USUAL_LIMITS,
     Metric,
     PreparedGallery,

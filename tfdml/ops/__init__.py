@@ -1,6 +1,6 @@
 """Tensor operations that losses are made of, on `keras.ops` alone."""
 
-from tfdml._tensors import Tensor
+from tfdml._core.tensors import Tensor
 from tfdml.ops._label_distances import (
     caption_distance,
     segmentation_distance,

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from tfdml._tensors import Tensor
+from tfdml._core.tensors import Tensor
 from tfdml.ops._pairs import unit_rows
 
 _COORDINATES = 8

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from tfdml._tensors import Tensor, count, products, same_labels
+from tfdml._core.tensors import Tensor, count, products, same_labels
 
 
 def unit_rows(x: Tensor) -> Tensor:

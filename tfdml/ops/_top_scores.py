@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from tfdml._tensors import Tensor
+from tfdml._core.tensors import Tensor
 
 FEW_TOP_SCORES = 16
 """Up to this number of largest scores, taking them in turn is faster than sorting."""

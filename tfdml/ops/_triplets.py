@@ -14,8 +14,8 @@ and every distance is looked up by bisection: O(B^2 log B).
 
 from keras import ops
 
-from tfdml._control_flow import cond
-from tfdml._row_order import (
+from tfdml._core.control_flow import cond
+from tfdml._core.row_order import (
     FEW_POSITIVES,
     each_positive,
     few_positives_only,
@@ -23,7 +23,7 @@ from tfdml._row_order import (
     ranks,
     row_counts,
 )
-from tfdml._tensors import Tensor
+from tfdml._core.tensors import Tensor
 
 
 def hinge_weights(

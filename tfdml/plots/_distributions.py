@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._arguments import finite, whole
+from tfdml._core.arguments import finite, whole
 from tfdml.figure_style import COLORS, legend_below, new_figure, plain_axes
 from tfdml.metrics import hubness_of_occurrences
 from tfdml.plots._checks import numbers

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._arguments import above_zero, whole
-from tfdml._embeddings import as_embeddings, unit_or_zero
+from tfdml._core.arguments import above_zero, whole
+from tfdml._core.embeddings import as_embeddings, unit_or_zero
 from tfdml.figure_style import COLORS, legend_below, new_figure
 from tfdml.messages import shown
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml._fonts import drawable
+from tfdml._core.fonts import drawable
 from tfdml.figure_style import COLORS, new_figure
 
 Hit = tuple[NDArray[np.uint8], str, float, bool]

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfdml._fonts import drawable
-from tfdml._tensors import Tensor
+from tfdml._core.fonts import drawable
+from tfdml._core.tensors import Tensor
 from tfdml.figure_style import COLORS, light_grid
 from tfdml.losses import PairLoss, weighted_pairs
 from tfdml.messages import shown

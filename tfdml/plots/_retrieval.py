@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tfdml._arguments import whole
+from tfdml._core.arguments import whole
 from tfdml.figure_style import draw_runs, legend_below, new_figure, plain_axes
 from tfdml.messages import shown
 from tfdml.plots._checks import numbers, runs_of

@@ -10,7 +10,7 @@ import pytest
 from tests.support.index_examples import recall as recall_of
 from tests.support.refuses import refusals, refuses
 from tests.support.saved_indexes import run_python
-from tfdml._embeddings import row_norms
+from tfdml._core.embeddings import row_norms
 from tfdml.index import MeasuredRecall, ScannIndex, load_index
 from tfdml.index._recall import RecallTarget, recall_interval
 from tfdml.index.scann import _settings as of_scann

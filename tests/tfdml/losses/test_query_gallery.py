@@ -5,7 +5,7 @@ import pytest
 from keras import ops
 
 from tests.support.autodiff import value_and_gradient
-from tfdml._batches import gallery_masks
+from tfdml._core.batches import gallery_masks
 from tfdml.losses import MetricLoss, PairLoss, TopKPrecisionLoss, query_gallery_loss
 from tfdml.ops import label_masks, masked_logsumexp
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.refuses import refusals, refuses
-from tfdml._exact_search._gpu import GpuRows
+from tfdml._core.exact_search._gpu import GpuRows
 from tfdml.neighbors import ExactSearcher, SearchLimits, nearest_neighbors
 
 METRICS = ["cosine", "dot_product", "squared_euclidean"]
@@ -119,7 +119,7 @@ def test_parts_of_a_long_gallery_change_nothing(metric, k):
 @pytest.mark.parametrize("spare", [0, 5, 60, 400])
 def test_gpu_answers_alike(metric, spare, monkeypatch):
     # Run on whatever device there is, as if it were a GPU.
-    monkeypatch.setattr("tfdml._exact_search._scores.has_gpu", lambda: True)
+    monkeypatch.setattr("tfdml._core.exact_search._scores.has_gpu", lambda: True)
     rng = np.random.default_rng(9)
     gallery = rng.normal(size=(300, 6))
     gallery[200:240] = gallery[3]  # more ties than some of the spares

@@ -13,7 +13,7 @@ pytest.importorskip("matplotlib")
 from matplotlib import font_manager
 
 from tests.support.small_fonts import pattern, write_font
-from tfdml._fonts import drawable, set_text
+from tfdml._core.fonts import drawable, set_text
 from tfdml.figure_style import new_figure
 from tfdml.plots import (
     draw_embedding_map,

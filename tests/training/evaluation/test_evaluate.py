@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.small_images import write_shapes
-from tfdml import _embeddings
+from tfdml._core import embeddings as _embeddings
 from tfdml.export import export_embedder
 from tfdml.images import View
 from tfdml.metrics import retrieval_metrics

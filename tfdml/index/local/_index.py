@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Self, cast, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._arguments import one_of, whole
-from tfdml._embeddings import embeddings_and_norms
+from tfdml._core.arguments import one_of, whole
+from tfdml._core.embeddings import embeddings_and_norms
 from tfdml.index._checks import (
     check_count,
     check_embed,

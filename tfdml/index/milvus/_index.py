@@ -8,8 +8,8 @@ from typing import Any, Self, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._arguments import one_of, whole
-from tfdml._embeddings import as_embeddings
+from tfdml._core.arguments import one_of, whole
+from tfdml._core.embeddings import as_embeddings
 from tfdml.index._checks import (
     check_embed,
     check_fingerprint,

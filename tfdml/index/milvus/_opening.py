@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tfdml._arguments import above_zero, one_of, whole
+from tfdml._core.arguments import above_zero, one_of, whole
 from tfdml.index.milvus._collection import (
     LITE_TYPES,
     Facts,

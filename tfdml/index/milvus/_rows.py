@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._embeddings import as_embeddings
+from tfdml._core.embeddings import as_embeddings
 from tfdml.index._checks import check_count
 from tfdml.index.milvus._collection import EMBEDDING
 from tfdml.index.milvus._filters import ATTRIBUTES, ID, SMALLEST, key_of, name_of

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._arguments import whole
-from tfdml._embeddings import as_embeddings
+from tfdml._core.arguments import whole
+from tfdml._core.embeddings import as_embeddings
 from tfdml.index._interface import Embed, Metric
 from tfdml.index._recall import LEAST_QUERIES, MeasuredRecall, RecallTarget
 from tfdml.index.local import LocalIndex

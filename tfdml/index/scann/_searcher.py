@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml._embeddings import row_norms
+from tfdml._core.embeddings import row_norms
 from tfdml.index._recall import MeasuredRecall
 from tfdml.index.scann._settings import (
     LIMITS,

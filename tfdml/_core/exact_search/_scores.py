@@ -12,10 +12,10 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml._arguments import one_of
-from tfdml._devices import has_gpu
-from tfdml._embeddings import row_norms
-from tfdml._exact_search._gpu import GpuRows
+from tfdml._core.arguments import one_of
+from tfdml._core.devices import has_gpu
+from tfdml._core.embeddings import row_norms
+from tfdml._core.exact_search._gpu import GpuRows
 
 Metric = Literal["cosine", "dot_product", "squared_euclidean"]
 """How queries are compared with a gallery."""

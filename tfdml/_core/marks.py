@@ -10,7 +10,7 @@ import numpy as np
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 from keras.src.backend.common.tensor_attributes import get_tensor_attr, set_tensor_attr
 
-from tfdml._tensors import Tensor
+from tfdml._core.tensors import Tensor
 
 PROXIES = "similarities with proxies, as `tfdml.layers.Proxies` makes them"
 BOUNDARIES = "embeddings with boundaries, as `tfdml.layers.ClassBoundaries` makes them"

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._arrays import as_array
+from tfdml._core.arrays import as_array
 
 _EXACT = {"float16": 2**11, "bfloat16": 2**8, "float32": 2**24}
 """Up to where each type holds every whole number; 2^53 for float64."""

@@ -8,9 +8,9 @@ from keras import ops
 from keras.src.backend import get_keras_mask  # not part of Keras' public API
 from numpy.typing import NDArray
 
-from tfdml._arrays import as_array
-from tfdml._labels import as_labels
-from tfdml._tensors import Tensor, same_labels
+from tfdml._core.arrays import as_array
+from tfdml._core.labels import as_labels
+from tfdml._core.tensors import Tensor, same_labels
 
 _NUMBERS = (
     "The labels (`y_true`) must be whole numbers, which every backend has: number "

@@ -1,8 +1,8 @@
 """Compare queries with a whole gallery, for arguments that have been checked."""
 
-from tfdml._exact_search._nearest import nearest_in
-from tfdml._exact_search._ranks import Ties, check_ties, ranks_in
-from tfdml._exact_search._scores import (
+from tfdml._core.exact_search._nearest import nearest_in
+from tfdml._core.exact_search._ranks import Ties, check_ties, ranks_in
+from tfdml._core.exact_search._scores import (
     USUAL_LIMITS,
     Metric,
     PreparedGallery,

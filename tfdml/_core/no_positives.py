@@ -9,8 +9,8 @@ import warnings
 import numpy as np
 from keras import ops
 
-from tfdml._batches import is_traced
-from tfdml._tensors import Tensor
+from tfdml._core.batches import is_traced
+from tfdml._core.tensors import Tensor
 
 _REMEDY = (
     "A shuffled batch of many classes rarely has one. Choose a batch design, such as "

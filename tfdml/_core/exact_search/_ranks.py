@@ -6,9 +6,9 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml._arguments import one_of
-from tfdml._exact_search._scores import PreparedGallery, SearchLimits, leave_out
-from tfdml._parallel import in_threads
+from tfdml._core.arguments import one_of
+from tfdml._core.exact_search._scores import PreparedGallery, SearchLimits, leave_out
+from tfdml._core.parallel import in_threads
 
 Ties = Literal["index", "pessimistic", "optimistic"]
 """Which of several items of equal score comes first."""

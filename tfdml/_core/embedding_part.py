@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from tfdml._marks import mark_of
+from tfdml._core.marks import mark_of
 from tfdml.messages import shown
 
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import keras
 from keras import ops
 
-from tfdml._tensors import Tensor
+from tfdml._core.tensors import Tensor
 
 F = TypeVar("F", bound=Callable)
 

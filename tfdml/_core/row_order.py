@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from keras import ops
 
-from tfdml._control_flow import while_loop
-from tfdml._tensors import Tensor, count
+from tfdml._core.control_flow import while_loop
+from tfdml._core.tensors import Tensor, count
 
 FEW_POSITIVES = 256
 """Up to this number of positives per anchor, visiting each is faster than sorting."""

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml._arrays import as_array
+from tfdml._core.arrays import as_array
 
 DIVERGED = (
     "Training that makes such numbers has diverged, and needs a smaller learning rate."

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml._devices import running_backend
+from tfdml._core.devices import running_backend
 
 
 class GpuRows:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml._exact_search._scores import PreparedGallery, leave_out
-from tfdml._parallel import in_threads
+from tfdml._core.exact_search._scores import PreparedGallery, leave_out
+from tfdml._core.parallel import in_threads
 
 
 def nearest_in(

@@ -1,0 +1,1 @@
+"""Check arguments, labels and embeddings, and compute on every backend."""
