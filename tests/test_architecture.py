@@ -23,7 +23,7 @@ FLOORS = {
         batch_designs index
         losses
         models metrics
-        tfa plots export run_calibration
+        tfa plots export run_calibration run_view
     """,
     "tfdml.index": """
         rows
@@ -81,7 +81,7 @@ BANNED_WORDS = {
 KEPT_WORDS = {
     ("picture", "benchmarks/search/visitor.py"): "the address of an image",
     ("picture", "docs/search.md"): "the address and the folder of images",
-    ("picture", "serving/export/run_folder.py"): "the table of old recipes",
+    ("picture", "tfdml/run_view.py"): "the table of old recipes",
     ("picture", "serving/search/app/app.py"): "the address of an image",
     ("picture", "serving/search/gallery/gallery.py"): "the attribute in saved indexes",
     ("picture", "serving/search/gallery/stored_images.py"): "the attribute and folder",

@@ -10,7 +10,6 @@ from serving.endpoint.models.calibration import save_calibration
 from serving.endpoint.models.saved_model import is_version, model_fingerprint
 from serving.endpoint.models.servable import Servable
 from serving.endpoint.warm_up import warm_up, write_warm_up_requests
-from serving.export.run_folder import view_of_run
 from serving.export.warm_up_images import (
     encoded_images,
     synthetic_image,
@@ -23,6 +22,7 @@ from tfdml.messages import shown
 from tfdml.metrics import Calibration
 from tfdml.model_version import update_description
 from tfdml.run_calibration import read_calibration
+from tfdml.run_view import view_of_run
 
 MOST_IMAGES = 64
 """Most images in the warm-up requests of a version."""

@@ -12,6 +12,7 @@ import numpy as np
 from tfdml.images import View
 from tfdml.messages import cut, shortened, shown
 from tfdml.models import load_embedder
+from tfdml.run_view import view_of_run
 from training.data.data_set import SPLITS
 from training.data.images import Images
 from training.data.source import read_source
@@ -24,7 +25,6 @@ from training.run.finished_run import (
     FinishedRun,
     is_finished_run,
     read_finished_run,
-    read_recipe_of,
 )
 
 
@@ -139,14 +139,8 @@ def _open_model(path: Path, run: Path | None) -> _Model:
     if run is None:
         return _open_exported(path)
     embedder = load_embedder(path)
-    view = View(embedder.input_shape[1])
-    if (run / "recipe.json").is_file():
-        view = read_recipe_of(run).view
-        if view.image_size != embedder.input_shape[1]:
-            raise ValueError(
-                f"{shown(str(path))} must take the images of {run / 'recipe.json'}, of "
-                f"{view.image_size} pixels. Received: {embedder.input_shape[1]}."
-            )
+    size = embedder.input_shape[1]
+    view = view_of_run(run, size) or View(size)
     return _Model(path.name, view, partial(embed, embedder))
 
 

@@ -131,15 +131,10 @@ def read_finished_run(run: str | PathLike[str]) -> FinishedRun:
                 f"{folder} holds no finished run (no {name}). "
                 "`python -m training fit` writes one."
             )
-    return FinishedRun(folder, read_recipe_of(folder))
+    return FinishedRun(folder, _recipe_of(folder))
 
 
-def read_recipe_of(folder: Path) -> Recipe:
-    """Read what a run folder, finished or not, was trained by.
-
-    Raises:
-        ValueError: Its `recipe.json` is damaged or of another version.
-    """
+def _recipe_of(folder: Path) -> Recipe:
     tables = read_json(folder / "recipe.json")
     try:
         tables = with_current_names(tables)

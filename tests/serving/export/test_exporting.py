@@ -21,7 +21,6 @@ from serving.endpoint.batching.parameters import read_batching_parameters
 from serving.endpoint.models.saved_model import model_fingerprint
 from serving.endpoint.warm_up import read_warm_up_requests
 from serving.export.exporting import check_destination, export_run
-from serving.export.run_folder import view_of_run
 from tests.support.encoded_images import IMAGES, SIZE
 from tests.support.running_process import running_process
 from tests.support.search_fixtures import calibration_at, serve_model
@@ -29,6 +28,7 @@ from tests.support.small_images import write_shapes
 from tfdml.export import SavedEmbedder, read_description
 from tfdml.images import UnreadableImageError, View, read_image
 from tfdml.run_calibration import write_calibration
+from tfdml.run_view import view_of_run
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""Read what a run folder says about the embedder in it, beside its weights."""
+"""Read the view of a run: what its embedder saw of an image."""
 
 import json
 from pathlib import Path
