@@ -147,6 +147,7 @@ def test_finished_run_is_measured_compared_and_reported(here):
     assert training(["calibrate", "run", "--false-positive-rate", "0.4"]) == 0
     after = json.loads((here / "run/calibration.json").read_text())
     assert after.pop("threshold") == pytest.approx(before.pop("threshold"), abs=1e-5)
+    assert len(after.pop("embedder_sha256")) == 64
     assert after == before
 
 

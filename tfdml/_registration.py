@@ -59,8 +59,8 @@ class _AfterKeras(MetaPathFinder):
 
 
 def install() -> None:
-    """Register the stand-ins, now or when Keras is imported."""
-    if "keras" in sys.modules:
+    """Register the stand-ins, now or when Keras is imported, if it ever is."""
+    if sys.modules.get("keras"):
         add_stand_ins()
     else:
         sys.meta_path.insert(0, _AfterKeras())

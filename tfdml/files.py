@@ -45,7 +45,9 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
             error.filename = error.filename or os.fspath(path)
         elif error.errno is None and "requested and" in str(error):
             # NumPy leaves the number out, and tells how many values it has written.
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path) from error
+            raise OSError(
+                errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path)
+            ) from error
         raise
 
 

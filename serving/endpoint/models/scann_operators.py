@@ -1,8 +1,8 @@
 """Load ScaNN's TensorFlow operators, before a model that searches is loaded.
 
 TensorFlow knows an operator once its library was loaded into the process. Whoever
-loads a model that `python -m serving combine` wrote calls this first. Neither Keras nor
-`tfdml` is needed.
+loads a model that `python -m serving combine` wrote calls this first. Keras is not
+needed.
 """
 
 from typing import Any
@@ -41,9 +41,9 @@ def import_scann_operators() -> Any:
         # Not only ImportError: beside a TensorFlow that they were not built for,
         # ScaNN raises that TensorFlow's NotFoundError.
         raise RuntimeError(
-            "a model that searches needs ScaNN's TensorFlow operators, which cannot be "
-            f"loaded here ({type(error).__name__}: {shortened(error)}). Install them "
-            "with: pip install 'tfdml[search]'. Of TensorFlow Serving, use a build "
-            "that has them, such as google/tf-serving-scann"
+            "it needs ScaNN's TensorFlow operators (pip install "
+            "'tfdml[search]'; of TensorFlow Serving, a build that has them, such as "
+            "google/tf-serving-scann), which cannot be loaded here "
+            f"({type(error).__name__}: {shortened(error)})"
         ) from error
     return scann_ops

@@ -297,6 +297,7 @@ def test_model_without_a_description_is_refused(tmp_path):
     from tests.support.search_fixtures import write_color_model
 
     write_color_model(tmp_path / "m" / "1")
+    (tmp_path / "m/1/assets/tfdml.json").unlink()
     write_gallery_images(tmp_path / "images")
     index_images(tmp_path / "images", tmp_path / "index", tmp_path / "m")
     with pytest.raises(ValueError, match=r"has no assets/tfdml\.json.*Export it again"):
@@ -337,7 +338,8 @@ def test_servable_of_a_new_process_has_the_operators(folder):
     code = (
         "import sys\n"
         "import numpy as np\n"
-        "for name in ('keras', 'tf_keras', 'tfdml'): sys.modules[name] = None\n" + LOAD
+        "for name in ('keras', 'tf_keras', 'tfdml.losses', 'tfdml.models'):\n"
+        "    sys.modules[name] = None\n" + LOAD
     )
     file = folder / "images" / "class-3" / "0.png"
     done = run_python(code, folder / "models/search/1", file)
