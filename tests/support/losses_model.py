@@ -21,9 +21,11 @@ def built(names: list[str]) -> keras.Model:
     outputs = {}
     for name in names:
         x = keras.layers.Dense(DIMENSION, use_bias=False)(inputs)
-        if ENTRIES[name].make_head is not None:
-            x = ENTRIES[name].make_head()(x)
-        outputs[name] = keras.layers.Identity(name=name)(x)
+        head = ENTRIES[name].make_head
+        x = x if head is None else head()(x)
+        # A cast would hide from the loss that a head made its input.
+        passed = keras.layers.Identity(name=name, dtype=head and "float32")
+        outputs[name] = passed(x)
     return keras.Model(inputs, outputs)
 
 
