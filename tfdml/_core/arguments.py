@@ -34,6 +34,11 @@ def fraction(name: str, value: float) -> float:
     return _number(name, value, "at least 0 and below 1", lambda x: 0 <= x < 1)
 
 
+def in_range(name: str, value: float, least: float, most: float) -> float:
+    """Return a number that must be from the least to the most."""
+    return _number(name, value, f"from {least} to {most}", lambda x: least <= x <= most)
+
+
 def whole(name: str, value: int, least: int = 1) -> int:
     """Return a whole number that must not be below the least.
 

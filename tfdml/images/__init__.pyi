@@ -1,4 +1,5 @@
 # The public names; `lazy_loader` reads this file when one is first used.
+from ._changes import RandomChanges as RandomChanges
 from ._listing import FoundImages as FoundImages
 from ._listing import find_images as find_images
 from ._listing import list_images as list_images

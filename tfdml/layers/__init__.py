@@ -5,6 +5,7 @@ from tfdml.layers._class_boundaries import ClassBoundaries
 from tfdml.layers._color_transform import ColorTransform
 from tfdml.layers._declared import as_embeddings_with_boundaries, as_similarities
 from tfdml.layers._gem_pooling import GeMPooling
+from tfdml.layers._image_changes import ImageChanges
 from tfdml.layers._l2_normalization import L2Normalization
 from tfdml.layers._proxies import Proxies
 
@@ -13,6 +14,7 @@ __all__ = [
     "ClassBoundaries",
     "ColorTransform",
     "GeMPooling",
+    "ImageChanges",
     "L2Normalization",
     "Proxies",
     "as_embeddings_with_boundaries",
