@@ -123,7 +123,7 @@ def _cases(
 
     def images(crop: str, cache_bytes: int) -> Images:
         view = View(SIZE, RESIZE)
-        return Images(data, view, crop=crop, cache_bytes=cache_bytes, threads=threads)
+        return Images(data, view, crop=crop, cache_bytes=cache_bytes, workers=0)
 
     return {
         "decode alone": lambda batch: list(pool.map(decoded, batch)),

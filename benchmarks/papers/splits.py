@@ -22,7 +22,7 @@ def splits_of(
         names: Which splits, in this order.
         thin: How unequal the sizes of the training classes are made; see `thinned`.
     """
-    images = Images(data, recipe.view, seed=recipe.fit.seed, threads=1)
+    images = Images(data, recipe.view, seed=recipe.fit.seed, workers=0)
     distance = label_distance_of(recipe)
     splits = []
     for name in names:

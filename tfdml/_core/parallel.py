@@ -24,11 +24,17 @@ def in_threads(
     Returns:
         The results in the order of the slices, which cover all items.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
-    threads = max(1, min(cores or os.cpu_count() or 1, count // least))
+    threads = max(1, min(cpu_cores(), count // least))
     bounds = [count * i // threads for i in range(threads + 1)]
     parts = [slice(a, b) for a, b in pairwise(bounds)]
     if threads == 1:
         return [function(part) for part in parts]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(function, parts))
+
+
+def cpu_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

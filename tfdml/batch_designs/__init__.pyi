@@ -3,6 +3,7 @@ from ._capped import CappedClassBatches as CappedClassBatches
 from ._design import BatchDesign as BatchDesign
 from ._design import encode_labels as encode_labels
 from ._groups import GroupBatches as GroupBatches
+from ._image_batches import image_batches as image_batches
 from ._importance import balanced_eta as balanced_eta
 from ._importance import group_importance as group_importance
 from ._importance import random_pair_importance as random_pair_importance

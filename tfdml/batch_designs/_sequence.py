@@ -1,5 +1,6 @@
 """Turn the index batches of a design into batches of data for Keras and `tf.data`."""
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -9,13 +10,19 @@ import numpy as np
 from tfdml._core.arguments import whole
 from tfdml._core.arrays import as_arrays, leaves
 from tfdml.batch_designs import BatchDesign
+from tfdml.batch_designs._read_ahead import ReadAhead
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 
 Data = Any
-"""An array-like, or a dict, tuple or list of them; or a function of positions."""
+"""An array-like, or a dict, tuple or list of them; or a function of a batch."""
+
+_PLACED = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
 
 
 class BatchSequence(keras.utils.PyDataset):
@@ -35,12 +42,17 @@ class BatchSequence(keras.utils.PyDataset):
         x: Inputs: an array-like `[N, ...]` (of NumPy, pandas or a backend; rows count
             by position, never by the index of a data frame), a dict, tuple or list of
             them (for a model of several inputs), or a function that maps positions,
-            int64 `[batch_size]`, to the inputs of the batch (it reads files, say).
+            int64 `[batch_size]`, to the inputs of the batch (it reads files, say). One
+            of two arguments also gets the number of the batch in the run, as the random
+            numbers of `tfdml.images.ImageReader.random` depend on it.
         y: Labels, an array-like of numbers `[N, ...]` or several as for x. Without them
             a batch is (x,), or, where x is a function, what it returns: (x, y), say, or
             (x, y, sample weights).
         steps_per_epoch: Number of batches in an epoch; `None` for a pass.
         start_step: How many batches of the run are done already.
+        ahead: How many batches are read before they are asked for, in as many threads,
+            at least 0. A function must bear that: it is called by several threads, and
+            for batches that nobody takes.
 
     Raises:
         ValueError: An argument is out of range, or an array has another length than
@@ -63,10 +75,12 @@ class BatchSequence(keras.utils.PyDataset):
         *,
         steps_per_epoch: int | None = None,
         start_step: int = 0,
+        ahead: int = 0,
     ) -> None:
         # One worker in this process: Keras would start others again at each epoch.
         super().__init__(workers=1, use_multiprocessing=False)
         self._read = _Reader(design, x, y)
+        self._ahead = ReadAhead(self._read.batch, whole("ahead", ahead, 0))
         if steps_per_epoch is None:
             steps_per_epoch = len(design)
         self.steps_per_epoch: int = whole("steps_per_epoch", steps_per_epoch)
@@ -83,7 +97,11 @@ class BatchSequence(keras.utils.PyDataset):
         """Return batch `index` of the epoch."""
         step = self._epoch * self.steps_per_epoch + index
         self._is_read |= index == self.steps_per_epoch - 1
-        return self._read.batch(self.start_step + step)
+        return self.batch(self.start_step + step)
+
+    def batch(self, step: int) -> Data:
+        """Return batch `step` of the run, counted from 0, whatever `start_step` is."""
+        return self._ahead.batch(step)
 
     def positions(self, step: int) -> np.ndarray:
         """Return which images are in batch `step` of the run, counted from 0.
@@ -135,7 +153,12 @@ def index_dataset(design: BatchDesign, *, start_step: int = 0) -> "tf.data.Datas
 
 
 def gathered_dataset(
-    design: BatchDesign, x: Data, y: Data = None, *, start_step: int = 0
+    design: BatchDesign,
+    x: Data,
+    y: Data = None,
+    *,
+    start_step: int = 0,
+    ahead: int = 0,
 ) -> "tf.data.Dataset":
     """Make a `tf.data.Dataset` of whole batches of data.
 
@@ -147,6 +170,7 @@ def gathered_dataset(
         x: Inputs, as for `BatchSequence`.
         y: Labels, as for `BatchSequence`.
         start_step: How many batches of the run are done already.
+        ahead: How many batches are read ahead, as for `BatchSequence`.
 
     Returns:
         Dataset of batches: what `BatchSequence` gives.
@@ -154,15 +178,15 @@ def gathered_dataset(
     import tensorflow as tf
 
     start_step = whole("start_step", start_step, 0)
-    reader = _Reader(design, x, y)
+    run = ReadAhead(_Reader(design, x, y).batch, whole("ahead", ahead, 0))
 
     def spec(array: Any) -> tf.TensorSpec:
         array = np.asarray(array)
         return tf.TensorSpec(array.shape, array.dtype)
 
-    signature = tf.nest.map_structure(spec, _without_lists(reader.batch(start_step)))
+    signature = tf.nest.map_structure(spec, _without_lists(run.batch(start_step)))
     return _generated(
-        lambda step: _without_lists(reader.batch(step)), start_step, signature
+        lambda step: _without_lists(run.batch(step)), start_step, signature
     ).prefetch(tf.data.AUTOTUNE)
 
 
@@ -194,16 +218,18 @@ class _Reader:
     def batch(self, step: int) -> Data:
         """Return the data of a batch, counted over the run."""
         positions = self.passes.positions(step)
-        x = self._gather_x(positions)
+        x = self._gather_x(positions, step)
         if self._is_whole:
             return x
-        return (x,) if self._gather_y is None else (x, self._gather_y(positions))
+        return (x,) if self._gather_y is None else (x, self._gather_y(positions, step))
 
 
-def _gatherer(name: str, data: Data, images: int) -> Callable[[np.ndarray], Data]:
+def _gatherer(name: str, data: Data, images: int) -> Callable[[np.ndarray, int], Data]:
     """Return a function that takes the rows of a batch from the data."""
     if callable(data):
-        return data
+        if _takes_step(data):
+            return data
+        return lambda positions, step: data(positions)
     arrays = as_arrays(name, data)
     found = list(leaves(arrays))
     for array in found or [np.zeros(0)]:
@@ -217,7 +243,21 @@ def _gatherer(name: str, data: Data, images: int) -> Callable[[np.ndarray], Data
                 "`y` must hold numbers, which losses take: number the labels by "
                 f"`tfdml.batch_designs.encode_labels`. Received: dtype={array.dtype}."
             )
-    return lambda positions: keras.tree.map_structure(lambda a: a[positions], arrays)
+
+    def rows(positions: np.ndarray, step: int) -> Data:
+        return keras.tree.map_structure(lambda array: array[positions], arrays)
+
+    return rows
+
+
+def _takes_step(function: Callable[..., Data]) -> bool:
+    """Return whether a function has a second argument that must be given."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (ValueError, TypeError):  # of a function without a signature
+        return False
+    needed = [p for p in parameters if p.default is p.empty and p.kind in _PLACED]
+    return len(needed) == 2
 
 
 def _without_lists(batch: Data) -> Data:

@@ -1,33 +1,9 @@
 """Compare images by what the network sees of them."""
 
-import hashlib
 from collections.abc import Mapping
-
-import numpy as np
 
 from tfdml.messages import cut
 from training.data.data_set import DataSet
-
-_SIDE = 512  # rows and columns of a large image that are looked at
-
-
-def content_of(form: np.ndarray) -> str:
-    """Return a digest of an image, the same for the same pixels alone.
-
-    Of a large image evenly spread rows and columns are taken, which another photograph
-    does not share.
-
-    Args:
-        form: uint8 `[height, width, 3]`.
-
-    Returns:
-        16 hexadecimal digits.
-    """
-    height, width = form.shape[:2]
-    some = form[:: max(1, height // _SIDE), :: max(1, width // _SIDE)]
-    digest = hashlib.blake2b(f"{form.shape}".encode(), digest_size=8)
-    digest.update(some.tobytes())
-    return digest.hexdigest()
 
 
 def shared_images(data: DataSet, contents: Mapping[int, str]) -> str | None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from tfdml.images import read_image
 from tfdml.messages import shown
 from tfdml.metrics import Comparisons
 
@@ -163,36 +162,6 @@ class DataSet:
         """Return what an image is called in messages."""
         source = self.images[index]
         return str(source) if isinstance(source, Path) else f"image {index}"
-
-    def read(self, index: int, *, max_pixels: int | None = 100_000_000) -> np.ndarray:
-        """Read one image, cut to its box, as uint8 `[height, width, 3]`.
-
-        Args:
-            index: Its position.
-            max_pixels: Width times height above which a file is not read; None for no
-                limit.
-
-        Raises:
-            UnreadableImageError: The file is broken.
-            ValueError: The box reaches beyond the image.
-        """
-        source = self.images[index]
-        name = self.name_of(index)
-        image = (
-            source
-            if isinstance(source, np.ndarray)
-            else read_image(source, max_pixels=max_pixels)
-        )
-        if self.boxes is None or self.boxes[index, 2] == 0:
-            return image
-        x, y, width, height = (int(value) for value in self.boxes[index])
-        if min(x, y) < 0 or x + width > image.shape[1] or y + height > image.shape[0]:
-            raise ValueError(
-                f"{name}: its box must lie inside the image. Received: x={x}, "
-                f"y={y}, width={width}, height={height} in {image.shape[1]} x "
-                f"{image.shape[0]} pixels."
-            )
-        return image[y : y + height, x : x + width]
 
 
 def halve_classes(labels: np.ndarray, class_count: int) -> np.ndarray:

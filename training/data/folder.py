@@ -3,12 +3,10 @@
 import hashlib
 from collections.abc import Sequence
 from os import PathLike
-from pathlib import Path
 
 import numpy as np
 
-from tfdml.images import FoundImages, find_images
-from tfdml.messages import cut, shown
+from tfdml.images import FoundImages, labeled_images
 from training.data.data_set import SPLITS, DataSet
 
 
@@ -41,46 +39,19 @@ def read_folder(
         ValueError: It holds no image, an image in no class, folders named as splits in
             place of classes, fewer than 2 classes, or too few for the splits.
     """
-    root = Path(root)
-    found = find_images(root) if found is None else found
-    outside = [path for path in found.paths if "/" not in path]
-    if outside:
-        raise ValueError(
-            f"Each image in {cut(root)} must be in the folder of its class, such as "
-            f"{cut(root / 'cat')}/1.jpg. Received: {cut(outside[0])} in no such folder."
-        )
-    if splits := found.split_folders:
-        first = cut(root / splits[0], 150)
-        raise ValueError(
-            f"The folders in {cut(root, 150)} must be classes. Received: "
-            f"{', '.join(splits)}, which are the names of splits. Name one of them, "
-            f"such as {first}, if the folders in it are the classes: a run splits them "
-            "itself. To keep these splits write a manifest with the column `split`."
-        )
-    names = [path.split("/", 1)[0] for path in found.paths]
-    class_names, labels = np.unique(names, return_inverse=True)
-    if len(class_names) < 2:
-        inside = {path.rsplit("/", 1)[0] for path in found.nested}
-        only = str(class_names[0])
-        below = cut(root / only, 150)
-        hint = f" Name the folder of classes, such as {below}."
-        raise ValueError(
-            f"{cut(root)} must hold at least 2 classes, each a folder of images: "
-            f"there is nothing to tell apart. Received: only {shown(only)}."
-            + (hint if len(inside) > 1 else "")
-        )
+    files, labels, class_names = labeled_images(root, found=found)
     classes_of = split_classes(
-        class_names.tolist(),
+        class_names,
         test_fraction=test_fraction,
         validation_fraction=validation_fraction,
         seed=seed,
     )
     split_of = {name: split for split in SPLITS for name in classes_of[split]}
     return DataSet(
-        images=tuple(root / path for path in found.paths),
-        labels=labels.astype("int64"),
-        splits=np.array([split_of[name] for name in names]),
-        class_names=tuple(class_names.tolist()),
+        images=files,
+        labels=labels,
+        splits=np.array([split_of[name] for name in class_names])[labels],
+        class_names=class_names,
     )
 
 

@@ -1,7 +1,6 @@
 """Read and augment the training batches of a design, for `fit`."""
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import keras
@@ -12,6 +11,7 @@ from training.data.split import Split
 from training.measure.embed import noted
 from training.recipe.recipe import Augmentation
 
+_AHEAD = 1
 _NUMBERS_A_BATCH = 1000
 
 
@@ -42,10 +42,8 @@ class ImageBatches(keras.utils.PyDataset):
     ) -> None:
         super().__init__(workers=1, use_multiprocessing=False)
         self.error: Exception | None = None
-        self._reader = ThreadPoolExecutor(1, "batches")
-        self._ahead: tuple[int, Future] | None = None
         self._split = split
-        self._order = BatchSequence(design, lambda positions: positions)
+        self._run = BatchSequence(design, self._read, ahead=_AHEAD)
         self._steps_per_epoch = steps_per_epoch
         self._augment = augment
         self._epoch = 0
@@ -63,29 +61,19 @@ class ImageBatches(keras.utils.PyDataset):
         return self._steps_per_epoch
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return batch `index` of the epoch: images and labels.
-
-        The next one is read meanwhile: with one worker, Keras 3.15 reads nothing ahead.
-        """
-        step = self._epoch * self._steps_per_epoch + index
-        ahead, self._ahead = self._ahead, None
-        if ahead is None or ahead[0] != step:
-            ahead = step, self._reader.submit(self._read, step)
+        """Return batch `index` of the epoch: images and labels."""
         with noted(self):
-            batch = ahead[1].result()
-        if index + 1 < len(self):
-            self._ahead = step + 1, self._reader.submit(self._read, step + 1)
+            batch = self._run.batch(self._epoch * self._steps_per_epoch + index)
         return batch
 
-    def _read(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        chosen = self.positions(step)
+    def _read(self, chosen: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
         images = self._split.images.random(self._split.positions[chosen], step)
         images = self._augment(images.astype("float32"), step)
         return images, self._split.data.labels[chosen]
 
     def positions(self, step: int) -> np.ndarray:
         """Return the places in the split of the images of batch `step`, `[batch]`."""
-        return self._order.positions(step)
+        return self._run.positions(step)
 
 
 def build_augmentation(

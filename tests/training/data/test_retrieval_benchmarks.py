@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.support.image_shapes import read_shape
 from training.__main__ import main
 from training.data.manifest import check_manifest, read_manifest
 from training.data.releases.retrieval_benchmarks import (
@@ -48,7 +49,7 @@ def test_cub_trains_on_the_first_half_of_its_classes(cub):
     assert data.images[3] == cub / "images/002.Laysan_Albatross/2.jpg"
     # From 1.5 to 4.7 across, from 2 to 6 down, rounded outwards.
     assert data.boxes[0].tolist() == [1, 2, 4, 4]
-    assert data.read(0).shape == (4, 4, 3)
+    assert read_shape(data, 0) == (4, 4, 3)
 
 
 def test_lists_that_name_other_images_are_refused(cub):
@@ -101,7 +102,7 @@ def test_cars_are_read_from_the_one_list(tmp_path):
     assert data.class_names == tuple(CAR_NAMES)
     assert data.images[1] == tmp_path / "car_ims/000002.jpg"
     assert data.boxes[0].tolist() == [0, 1, 20, 4]
-    assert data.read(0).shape == (4, 20, 3)
+    assert read_shape(data, 0) == (4, 20, 3)
 
 
 @pytest.mark.parametrize("place", ["devkit", "."])
@@ -179,7 +180,7 @@ def test_in_shop_has_queries_and_gallery(tmp_path, form):
     assert data.class_names == ("id_00000001", "id_00000002", "id_00000080")
     assert data.labels.tolist() == [1, 1, 0, 0, 2]
     assert data.categories[3] == "WOMEN/Blouses_Shirts"
-    assert data.read(4).shape == (10, 20, 3)
+    assert read_shape(data, 4) == (10, 20, 3)
 
 
 def test_partition_that_is_cut_off_is_refused(tmp_path):

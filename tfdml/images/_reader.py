@@ -1,0 +1,255 @@
+"""Read the images of a data set, many at once."""
+
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from os import PathLike
+
+import numpy as np
+from tqdm import tqdm
+
+from tfdml._core.arguments import whole
+from tfdml._core.parallel import cpu_cores
+from tfdml.images._forms import Forms, Wanted, content_of
+from tfdml.images._read import MAX_PIXELS, UnreadableImageError
+from tfdml.images._view import RandomView, View
+from tfdml.images._worker import keep_freed_memory
+from tfdml.images._workers import Workers
+
+_FEW_CORES = 3  # on so many, threads hardly wait for Python's lock
+_FEW_FILES = 256  # so many are read while processes start
+_CHECKED_AT_ONCE = 32
+
+
+class ImageReader:
+    """Read the images of a data set as a network sees them, on all cores.
+
+    Images that were read are kept while they fit `cache_bytes`: whole squares with
+    `crop` = "none", else what a random crop can be cut from. What is returned depends
+    neither on what is kept nor on who reads. May be used from several threads.
+
+    Files are read by processes, which share no lock of Python's: one a core, each of
+    about 60 MB, if there are more than 3 cores and more than 256 files; else by
+    threads. The processes start at the first call, end with the reader or with this
+    process, however it ends, and import no script: none needs a `__main__` guard.
+
+    Args:
+        images: Paths of files, or a uint8 array `[N, height, width, 3]`.
+        view: What the network sees of them.
+        crop: How `random` cuts: "none", "position" or "resized", see `RandomView`.
+        min_scale: Smallest share of the area with `crop` = "resized", above 0 and at
+            most 1.
+        seed: Seed of the random crops, at least 0.
+        boxes: The part of each image to use, integers `[N, 4]`: x and y of the upper
+            left corner in the upright image, width, height. A width of 0 means the
+            whole image. Default: all are used whole.
+        cache_bytes: Most bytes of images to keep, at least 0: none.
+        max_pixels: Width times height above which a file cannot be read; None for no
+            limit.
+        workers: How many processes read, at least 0: threads of this process do.
+            Default: as above.
+
+    Raises:
+        ValueError: An argument is out of its range.
+        TypeError: A number is not a whole one.
+
+    Example:
+        >>> images = np.zeros((3, 30, 40, 3), "uint8")
+        >>> reader = ImageReader(images, View(24, resize=28), crop="position")
+        >>> reader.random([2, 0], step=5).shape
+        (2, 24, 24, 3)
+    """
+
+    def __init__(
+        self,
+        images: Sequence[str | PathLike[str]] | np.ndarray,
+        view: View,
+        *,
+        crop: str = "none",
+        min_scale: float = 0.16,
+        seed: int = 0,
+        boxes: np.ndarray | None = None,
+        cache_bytes: int = 2**30,
+        max_pixels: int | None = MAX_PIXELS,
+        workers: int | None = None,
+    ) -> None:
+        self.view = view
+        self._images = images
+        self._boxes = boxes
+        self._seed = whole("seed", seed, 0)
+        cache_bytes = whole("cache_bytes", cache_bytes, 0)
+        random_view = RandomView(view, crop, min_scale)
+        self._forms = Forms(random_view, max_pixels, cache_bytes)
+        self._contents: dict[int, str] = {}
+        self._cores = cpu_cores()
+        if workers is None:
+            is_many = len(images) > _FEW_FILES and self._cores > _FEW_CORES
+            workers = self._cores if is_many else 0
+        count = whole("workers", workers, 0)
+        if isinstance(images, np.ndarray):
+            count = 0  # they would have to be sent
+        self._workers: Workers | None = None
+        if count:
+            self._workers = Workers(count, random_view, max_pixels, cache_bytes)
+            self._end = weakref.finalize(self, self._workers.close)
+        keep_freed_memory()
+        self._pool = ThreadPoolExecutor(self._cores, "images")
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return len(self._images)
+
+    @property
+    def contents(self) -> dict[int, str]:
+        """Digests of the images that `check` could read, by position."""
+        return dict(sorted(self._contents.items()))
+
+    def close(self) -> None:
+        """End the processes that read. The reader cannot be used any more."""
+        if self._workers is not None:
+            self._end()
+        self._pool.shutdown()
+
+    def central(self, positions: Iterable[int] | np.ndarray) -> np.ndarray:
+        """Return images as at test time.
+
+        Args:
+            positions: Which, as positions in the data set.
+
+        Returns:
+            uint8 `[n, image_size, image_size, 3]`.
+
+        Raises:
+            UnreadableImageError: A file is broken.
+            FileNotFoundError: A file is gone.
+            OSError, MemoryError: The machine cannot read a file.
+            RuntimeError: A process that reads has ended.
+        """
+        return self._views([self._wanted(p) for p in _listed(positions)])
+
+    def random(self, positions: Iterable[int] | np.ndarray, step: int) -> np.ndarray:
+        """Return images cut at random, as `crop` says.
+
+        The random numbers depend on the seed, the step and the place in `positions`
+        alone: the same call gives the same images in every process.
+
+        Args:
+            positions: Which, as positions in the data set.
+            step: Number of the batch, at least 0.
+
+        Returns:
+            uint8 `[n, image_size, image_size, 3]`.
+
+        Raises:
+            UnreadableImageError, FileNotFoundError, OSError, MemoryError, RuntimeError:
+                As `central`.
+        """
+        return self._views(
+            [
+                self._wanted(position, (self._seed, step, place))
+                for place, position in enumerate(_listed(positions))
+            ]
+        )
+
+    def check(
+        self, *, skip_unreadable: bool = False, description: str = "read"
+    ) -> list[tuple[int, str]]:
+        """Read every image once, in a terminal with a bar, and keep what fits.
+
+        Args:
+            skip_unreadable: Go on where a file is broken.
+            description: Stands before the progress bar.
+
+        Returns:
+            Position and reason for each broken file.
+
+        Raises:
+            UnreadableImageError: A file is broken or gone and `skip_unreadable` is
+                False.
+            OSError, MemoryError: The machine cannot read a file.
+            RuntimeError: A process that reads has ended.
+        """
+        failures = []
+        blocks = range(0, len(self), _CHECKED_AT_ONCE)
+        with tqdm(total=len(self), desc=description, unit="image", disable=None) as bar:
+            # Many blocks at once: no reader waits for the last one of a block.
+            found = self._pool.map(self._digests, blocks)
+            for start, results in zip(blocks, found, strict=True):
+                for position, result in enumerate(results, start):
+                    if isinstance(result, str):
+                        self._contents[position] = result
+                    elif skip_unreadable and isinstance(result, UnreadableImageError):
+                        failures.append((position, str(result)))
+                    else:
+                        raise result
+                bar.update(len(results))
+        return failures
+
+    def _wanted(
+        self, position: int, draw: tuple[int, int, int] | None = None
+    ) -> Wanted:
+        source = self._images[position]
+        name = f"image {position}" if isinstance(source, np.ndarray) else str(source)
+        box = None
+        if self._boxes is not None and self._boxes[position, 2] != 0:
+            x, y, width, height = (int(value) for value in self._boxes[position])
+            box = (x, y, width, height)
+        return Wanted(position, source, name, box, draw)
+
+    def _digests(self, start: int) -> list[Exception | str]:
+        stop = min(start + _CHECKED_AT_ONCE, len(self))
+        images = [self._wanted(position) for position in range(start, stop)]
+        if self._workers is not None:
+            return self._workers.digests(images)
+
+        def digest(wanted: Wanted) -> Exception | str:
+            try:
+                return content_of(self._forms.form(wanted))
+            except Exception as error:
+                return error
+
+        return [digest(wanted) for wanted in images]
+
+    def _views(self, images: Sequence[Wanted]) -> np.ndarray:
+        size = self.view.image_size
+        views = np.empty((len(images), size, size, 3), "uint8")
+        if self._workers is not None:
+            self._workers.views(images, views)
+        else:
+            self._fill(images, views)
+        return views
+
+    def _fill(self, images: Sequence[Wanted], views: np.ndarray) -> None:
+        """Read images by threads of this process."""
+        left = iter(range(len(images)))
+        turn = threading.Lock()
+
+        def take() -> int | None:
+            with turn:
+                return next(left, None)
+
+        def fill() -> None:
+            try:
+                while (place := take()) is not None:
+                    views[place] = self._forms.view(images[place])
+            except BaseException:
+                while take() is not None:  # the other threads need not go on
+                    pass
+                raise
+
+        # Copies of what is kept are made faster than threads are woken.
+        is_cut = self._forms.random_view.crop != "resized"
+        is_copied = is_cut and all(self._forms.keeps(w.position) for w in images)
+        if is_copied or self._cores == 1:
+            fill()
+            return
+        # Not a task for each image: each costs the calling thread some time, which
+        # the readers then wait for.
+        for task in [self._pool.submit(fill) for _ in range(self._cores)]:
+            task.result()
+
+
+def _listed(positions: Iterable[int] | np.ndarray) -> list[int]:
+    numbers: list[int] = np.asarray(positions, dtype="int64").reshape(-1).tolist()
+    return numbers
