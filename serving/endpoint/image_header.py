@@ -25,6 +25,8 @@ _UNMEASURED = (2**31 - 1, 2**31 - 1)
 # TensorFlow 2.20: 15.7 (RGB), 18.6 (BMP), 38.2 (with transparency), measured.
 _OPAQUE, _BMP, _TRANSPARENT = 16, 20, 39
 _FURTHER_FRAME = 3
+_ENCODED = 4
+"""Copies of the encoded image that TensorFlow makes meanwhile, whatever it is."""
 
 # A marker follows a byte 0xFF; 0xFF itself only fills, and 0xFF00 is not a marker.
 _JPEG_MARKER = re.compile(rb"(?<=\xff)[^\x00\xff]")
@@ -55,7 +57,7 @@ def check_pixels(values: Any, most: int, input_name: str) -> tuple[int, np.ndarr
 
     Returns:
         The pixels of all images together, over all their frames; and for each row, by
-        the first dimension, the bytes that its images take while they are decoded.
+        the first dimension, the bytes that its values take while they are decoded.
 
     Raises:
         StatusError: INVALID_ARGUMENT; the first image that is too large or is an
@@ -77,7 +79,7 @@ def check_pixels(values: Any, most: int, input_name: str) -> tuple[int, np.ndarr
                 f'Input "{input_name}", row {index // in_row}: {error}',
             ) from error
         total += pixels
-        costs[index // in_row] += cost
+        costs[index // in_row] += cost + _ENCODED * len(image)
     return total, costs
 
 

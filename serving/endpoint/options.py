@@ -105,6 +105,15 @@ class ServerOptions:
             "limits and access", "longest REST body, unpacked; default: %(default)s"
         ),
     ] = 64 * 2**20
+    grpc_memory_bytes: Annotated[
+        int,
+        _Option(
+            "limits and access",
+            "for gRPC messages that arrive or are worked on, twice the length of each; "
+            "default: a quarter of what machine or container has left once the models "
+            "are loaded",
+        ),
+    ] = 0
     image_memory_bytes: Annotated[
         int,
         _Option(
@@ -174,11 +183,12 @@ class ServerOptions:
                 "--model-config-file must not be combined with --model-name and "
                 "--model-base-path."
             )
-        if self.image_memory_bytes < 0:
-            raise ValueError(
-                "--image-memory-bytes must be at least 0. "
-                f"Received: {self.image_memory_bytes}."
-            )
+        for name in ("image_memory_bytes", "grpc_memory_bytes"):
+            if getattr(self, name) < 0:
+                raise ValueError(
+                    f"--{name.replace('_', '-')} must be at least 0. "
+                    f"Received: {getattr(self, name)}."
+                )
         if self.no_batching and self.batching_parameters_file is not None:
             raise ValueError(
                 "--no-batching must not be combined with --batching-parameters-file."

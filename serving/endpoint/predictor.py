@@ -28,6 +28,9 @@ class Predictor:
             decoded, at least 1. A small file may declare any size. All images of a
             request together may have four times as many.
 
+    Attributes:
+        memory: The budget of what is decoded.
+
     Raises:
         ValueError: The limit is out of range.
     """
@@ -40,6 +43,7 @@ class Predictor:
                 f"`max_pixels` must be at least 1. Received: max_pixels={max_pixels}."
             )
         self._scheduler = scheduler
+        self.memory = scheduler.memory
         self._max_pixels = max_pixels
 
     def submit(
@@ -79,7 +83,7 @@ class Predictor:
                 f"{most} are decoded for one request. Send fewer at a time."
             )
         costs = None
-        if pixels:
+        if any(rows.any() for _, rows in checked):
             rows = _together([rows for _, rows in checked])
             costs = ImageCosts(rows, servable.images_at_once)
         return self._scheduler.submit(

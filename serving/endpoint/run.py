@@ -33,11 +33,12 @@ from serving.endpoint.models.watched import WatchedModels
 from serving.endpoint.options import File, ServerOptions
 from serving.endpoint.predictor import Predictor
 from serving.endpoint.rest.api import create_app
+from serving.endpoint.rpc.message_memory import MessageMemory
 from serving.endpoint.rpc.server import GrpcServer
 from serving.endpoint.warm_up import warm_up
 from serving.web.access import TokenAccess, is_loopback
 from serving.web.image_memory import ImageMemory
-from serving.web.memory_limit import default_image_bytes
+from serving.web.memory_limit import default_image_bytes, default_message_bytes
 from serving.web.monitoring import Monitoring, read_monitoring_config
 from serving.web.observer import RequestObserver
 from serving.web.sockets import GRACE_SECONDS, open_socket, serve, url_of
@@ -148,6 +149,9 @@ def opened(options: ServerOptions) -> Iterator[Endpoint]:
         scheduler = BatchScheduler(
             batching, on_batch=_on_batch(monitoring, batching), memory=memory
         )
+        messages = MessageMemory(
+            options.grpc_memory_bytes or None, longest_bytes=options.grpc_message_bytes
+        )
         predictor = Predictor(scheduler, max_pixels=options.max_pixels)
         watched = WatchedModels(
             configs,
@@ -194,14 +198,18 @@ def opened(options: ServerOptions) -> Iterator[Endpoint]:
                     observer=observer,
                     credentials=None if tls is None else grpc_credentials(tls),
                     max_message_bytes=options.grpc_message_bytes,
+                    memory=messages,
                     max_concurrent_calls=options.grpc_calls,
                     timeout_seconds=options.grpc_timeout_seconds,
                 )
             )
             grpc_server.start()
         watched.start()
+        # Of what the models leave.
         if not options.image_memory_bytes:
-            memory.most_bytes = default_image_bytes()  # of what the models leave
+            memory.most_bytes = default_image_bytes()
+        if not options.grpc_memory_bytes:
+            messages.most_bytes = default_message_bytes()
         if grpc_server is not None:
             grpc_server.ready()
         if watch is not None:

@@ -13,6 +13,7 @@ from tfdml.messages import shortened, shown
 _GZIP = 16 + zlib.MAX_WBITS
 _PIECE_BYTES = 2**20  # a few milliseconds of decompression
 _DISCARD_SECONDS = 10
+_SHORT_SHARE, _KEPT_SHARE = 64, 8
 
 ARRIVAL_SECONDS = 60.0
 """Time in which a REST body or a gRPC message must arrive."""
@@ -20,6 +21,9 @@ ARRIVAL_SECONDS = 60.0
 
 class BodyReader:
     """Reads bodies; what it holds at one time is bounded over all requests together.
+
+    An eighth of that is kept for short bodies, of up to a 64th of the longest, so that
+    a few long ones leave room for all others.
 
     Args:
         max_bytes: Longest body, after decompression.
@@ -84,7 +88,7 @@ class BodyReader:
                     body.clear()
                     await _discard(stream)
                     raise self._too_long()
-                if self._held + len(plain) > self._max_total_bytes:
+                if self._held + len(plain) > self._most_held(len(body) + len(plain)):
                     raise HTTPException(
                         503, "The server holds too many requests. Retry."
                     )
@@ -94,6 +98,12 @@ class BodyReader:
                     await asyncio.sleep(0)
         if inflater is not None and not inflater.eof:
             raise HTTPException(400, "The gzip data of the request body is cut short.")
+
+    def _most_held(self, length: int) -> int:
+        """Return what all bodies may take, for one that has come to a length."""
+        if length <= self._max_bytes // _SHORT_SHARE:
+            return self._max_total_bytes
+        return self._max_total_bytes - self._max_total_bytes // _KEPT_SHARE
 
     def _too_long(self) -> HTTPException:
         return HTTPException(

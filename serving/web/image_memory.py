@@ -56,35 +56,37 @@ class ImageMemory:
         self._waiting: deque[object] = deque()
 
     @contextlib.contextmanager
-    def hold(self, size: int, seconds: float) -> Iterator[None]:
+    def hold(self, size: int, seconds: float, *, what: str = "image") -> Iterator[None]:
         """Hold memory until the block ends; wait for it first.
 
         Args:
             size: Bytes, at least 0. Must cover the image and the copies of it that are
                 made while it is decoded.
             seconds: How long to wait at most.
+            what: What is decoded, for the error.
 
         Raises:
             StatusError: As in `take`.
         """
-        self.take(size, seconds)
+        self.take(size, seconds, what=what)
         try:
             yield
         finally:
             self.give_back(size)
 
-    def take(self, size: int, seconds: float) -> None:
+    def take(self, size: int, seconds: float, *, what: str = "image") -> None:
         """Wait until so much memory is free, and take it until `give_back`.
 
         Args:
             size: Bytes, at least 0.
             seconds: How long to wait at most.
+            what: What is decoded, for the error.
 
         Raises:
             StatusError: INVALID_ARGUMENT, it is more than the whole budget, so that
                 no wait would help; UNAVAILABLE, it was not free in time.
         """
-        self.check(size)
+        self.check(size, what=what)
         turn = object()
         with self._changed:
             self._waiting.append(turn)
@@ -98,16 +100,16 @@ class ImageMemory:
             if not has_come:
                 raise StatusError(
                     StatusCode.UNAVAILABLE,
-                    "The service has too many large images to decode. Try again in a "
-                    "moment.",
+                    "The service has too much to decode. Try again in a moment.",
                 )
             self._held += size
 
-    def check(self, size: int) -> None:
+    def check(self, size: int, *, what: str = "image") -> None:
         """Refuse what is more than the whole budget, so that no wait would help.
 
         Args:
             size: Bytes, at least 0.
+            what: What is decoded, for the error.
 
         Raises:
             StatusError: INVALID_ARGUMENT.
@@ -115,9 +117,10 @@ class ImageMemory:
         if size > self.most_bytes:
             raise StatusError(
                 StatusCode.INVALID_ARGUMENT,
-                f"The image needs {_megabytes(size)} MB of memory to be decoded; this "
-                f"service has {_megabytes(self.most_bytes)} MB for it "
-                f"(`{self._option}`). Send a smaller image.",
+                f"The {what} needs {_megabytes(size)} MB of memory to be decoded; this "
+                f"service has {_megabytes(self.most_bytes)} MB for it. Send a smaller "
+                f"{what}; or give the service more memory, or more of it to this by "
+                f"`{self._option}`.",
             )
 
     def give_back(self, size: int) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path, PurePosixPath
 
 import psutil
 
-_SHARE = 2
 _MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of malloc.h
 _LEAST_BYTES = 64 * 2**20
 
@@ -36,11 +35,27 @@ def default_image_bytes(root: Path = Path("/")) -> int:
         Half of what this process may use and does not use now, at least 64 MiB. The
         rest is for what grows while it serves.
     """
+    return max(_LEAST_BYTES, _bytes_left(root) // 2)
+
+
+def default_message_bytes(root: Path = Path("/")) -> int:
+    """Return how much memory the messages of gRPC calls in progress may take.
+
+    Args:
+        root: As in `memory_limit`.
+
+    Returns:
+        A quarter of what this process may use and does not use now, at least 64 MiB.
+    """
+    return max(_LEAST_BYTES, _bytes_left(root) // 4)
+
+
+def _bytes_left(root: Path) -> int:
     used = psutil.Process().memory_info()
     # Pages of programs and libraries, half a gigabyte of them TensorFlow's, are shared
     # and can be read again: they do not fill up a container.
     own = int(used.rss - getattr(used, "shared", 0))
-    return max(_LEAST_BYTES, (memory_limit(root) - own) // _SHARE)
+    return memory_limit(root) - own
 
 
 def give_back_large_blocks() -> None:

@@ -75,11 +75,14 @@ class BatchingParameters:
 
     @classmethod
     def unbatched(cls) -> "BatchingParameters":
-        """Return parameters for no batching: 256 requests may wait, one a core runs."""
+        """Return parameters for no batching: 256 requests may wait, one a core runs.
+
+        Two run on one core: a long request must not keep out others.
+        """
         return cls(
             max_batch_size=1,
             max_enqueued_batches=_MOST_UNBATCHED,
-            num_batch_threads=_cores(),
+            num_batch_threads=max(_cores(), 2),
             runs_alone=True,
         )
 

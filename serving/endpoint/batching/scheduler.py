@@ -7,7 +7,8 @@ the only client of a signature never waits, and under load batches grow by thems
 
 A request that is longer than a batch gets one batch a turn, and then stands behind the
 others. In a full queue it counts as a few batches, however long it is. The images of a
-batch are decoded within a budget of memory, which all batches share.
+batch are decoded within a budget of memory, which all batches share. Where nothing is
+put together or cut, long requests leave one of the threads to short ones.
 
 The parameters and the text for a full queue are those of TF Serving. It differs here:
 
@@ -46,6 +47,8 @@ seconds of its run. A request that ran alone as it was has waited, but has no ro
 may be any number, and a batch has at most `max_batch_size`."""
 
 _MOST_COUNTED_BATCHES = 4
+_LONG_ALONE = 16  # more rows make a request long that is run as it is
+_LONG = "long"
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +64,9 @@ class BatchScheduler:
             `ImageMemory` finds it.
         waits: How long a batch waits where the parameters do not say.
         clock: Returns the time in seconds, which never goes back.
+
+    Attributes:
+        memory: As given.
 
     Example:
         >>> with BatchScheduler(BatchingParameters(max_batch_size=8)) as scheduler:
@@ -80,8 +86,8 @@ class BatchScheduler:
         self._waits = waits
         self._clock = clock
         self._on_batch = on_batch
-        self._memory = memory or ImageMemory()
-        self._limits = RunLimits(parameters.allowed_batch_sizes, self._memory)
+        self.memory = memory or ImageMemory()
+        self._limits = RunLimits(parameters.allowed_batch_sizes, self.memory)
         self._capacity = parameters.max_enqueued_batches * parameters.max_batch_size
         # What a long request counts in a queue, so that it leaves room for others.
         self._most_counted = min(
@@ -94,6 +100,8 @@ class BatchScheduler:
         )
         self._queues: dict[Hashable, TurnQueue] = {}
         self._sizes: dict[Hashable, int] = {}
+        self._long_running = 0
+        self._most_long = max(parameters.num_batch_threads - 1, 1)
         self._is_closed = False
         # Guards all of these; notified when a worker may have something to do.
         self._changed = threading.Condition(threading.Lock())
@@ -148,8 +156,12 @@ class BatchScheduler:
                 more memory than there is for all.
         """
         parameters = self._parameters
-        rows, alike = None, None
-        if not parameters.runs_alone:
+        rows: int | None = None
+        alike: Hashable = None
+        if parameters.runs_alone:
+            is_long = any(a.ndim and len(a) > _LONG_ALONE for a in inputs.values())
+            alike = _LONG if is_long else None
+        else:
             rows, alike = mergeable(
                 servable.signatures.get(signature_name),
                 inputs,
@@ -159,10 +171,12 @@ class BatchScheduler:
         if costs is not None:
             # Of rows that are decoded one after the other if need be, the largest.
             largest = costs.largest()
-            self._memory.check(sum(largest) if rows is None else max(largest))
+            self.memory.check(sum(largest) if rows is None else max(largest))
         now = self._clock()
         request = Request(servable, signature_name, inputs, waiting, sizes, costs, now)
-        group = (id(servable), signature_name)
+        group: tuple[Hashable, ...] = (id(servable), signature_name)
+        if alike == _LONG:
+            group = (*group, alike)  # which leaves room for the short ones
         key = (*group, alike)
         with self._changed:
             if self._is_closed:
@@ -194,7 +208,7 @@ class BatchScheduler:
 
     def _most_bytes(self) -> int:
         """Return the memory for one batch, so that all threads can have one."""
-        return self._memory.most_bytes // self._parameters.num_batch_threads
+        return self.memory.most_bytes // self._parameters.num_batch_threads
 
     def close(self, seconds: float | None = None) -> bool:
         """Refuse further requests, run those in the queues and end the threads.
@@ -225,7 +239,7 @@ class BatchScheduler:
 
     def _work(self) -> None:
         while (taken := self._next_batch()) is not None:
-            pieces, taken_at = taken
+            pieces, taken_at, is_long = taken
             try:
                 self._run(pieces, taken_at)
             except BaseException:  # a fault of ours, of which a worker must not die
@@ -235,6 +249,10 @@ class BatchScheduler:
                         piece.request.future.set_exception(
                             StatusError(StatusCode.INTERNAL, "The batch failed.")
                         )
+            finally:
+                if is_long:
+                    with self._changed:
+                        self._long_running -= 1
             # An idle worker must not keep a version in memory that is to be unloaded.
             del taken, pieces
 
@@ -262,8 +280,12 @@ class BatchScheduler:
 
         run_batch(pieces, self._limits, on_run, self._clock)
 
-    def _next_batch(self) -> tuple[list[Piece], float] | None:
-        """Wait for a batch that is ready; None when the scheduler is closed."""
+    def _next_batch(self) -> tuple[list[Piece], float, bool] | None:
+        """Wait for a batch that is ready; None when the scheduler is closed.
+
+        Returns:
+            Its pieces, the time, and whether it is a long request.
+        """
         with self._changed:
             while True:
                 now = self._clock()
@@ -272,14 +294,16 @@ class BatchScheduler:
                     pieces = self._take(queue, now)
                     if self._queues:
                         self._changed.notify()
-                    return pieces, now
+                    is_long = _is_long(queue)
+                    self._long_running += is_long
+                    return pieces, now, is_long
                 if self._is_closed:
                     return None
                 self._changed.wait(self._seconds_to_wait(now))
 
     def _oldest_ready(self, now: float) -> TurnQueue | None:
         oldest, since = None, float("inf")
-        for queue in self._queues.values():
+        for queue in self._that_may_run():
             if queue.turn_at < since and (
                 queue.size >= self._pace(queue).enough
                 or now >= self._closes_at(queue)
@@ -287,6 +311,10 @@ class BatchScheduler:
             ):
                 oldest, since = queue, queue.turn_at
         return oldest
+
+    def _that_may_run(self) -> list[TurnQueue]:
+        has_room = self._long_running < self._most_long
+        return [q for q in self._queues.values() if has_room or not _is_long(q)]
 
     def _closes_at(self, queue: TurnQueue) -> float:
         return self._pace(queue).closes_at(queue.first.queued_at)
@@ -297,9 +325,10 @@ class BatchScheduler:
         return paces.get(request.signature_name, self._first_pace)
 
     def _seconds_to_wait(self, now: float) -> float | None:
-        if not self._queues:
+        queues = self._that_may_run()
+        if not queues:
             return None
-        closes_at = min(map(self._closes_at, self._queues.values()))
+        closes_at = min(map(self._closes_at, queues))
         return min(max(closes_at - now, 0), threading.TIMEOUT_MAX)
 
     def _take(self, queue: TurnQueue, now: float) -> list[Piece]:
@@ -312,6 +341,10 @@ class BatchScheduler:
             if not self._sizes[queue.group]:
                 del self._sizes[queue.group]
         return pieces
+
+
+def _is_long(queue: TurnQueue) -> bool:
+    return isinstance(queue.key, tuple) and queue.key[-1] == _LONG
 
 
 def _stopped() -> StatusError:

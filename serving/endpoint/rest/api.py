@@ -31,7 +31,11 @@ from serving.endpoint.options import ServerOptions
 from serving.endpoint.predictor import Predictor
 from serving.endpoint.rest.paths import find_asked, path_of
 from serving.endpoint.rest.reply import encode_error, encode_predict_reply
-from serving.endpoint.rest.request import decode_predict_request, decode_signature_name
+from serving.endpoint.rest.request import (
+    decode_predict_request,
+    decode_signature_name,
+    decoding_bytes,
+)
 from serving.web.access import TokenAccess
 from serving.web.body import ARRIVAL_SECONDS, BodyReader
 from serving.web.log import request_id
@@ -40,6 +44,7 @@ from serving.web.status import HTTP_STATUS, STATUS_CODE, StatusCode, StatusError
 from tfdml.messages import bounded, shortened
 
 _MUCH = 128 * 2**10  # bytes of JSON that take a few milliseconds
+_VERY_MUCH = 32 * _MUCH
 _COMPRESSED_FROM = 32 * 2**10
 _GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))", re.I)
 
@@ -155,14 +160,17 @@ class _RestApi:
         self._metrics_path = metrics_path
         self._look_seconds = look_seconds
         self._clock = clock
-        # Python's lists and numbers take up to 30 times the memory of their JSON. One
-        # long body at a time bounds that; the interpreter lock would allow no more.
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="rest")
+        # One body at a time each; the interpreter lock would allow no more. Those that
+        # take seconds do not keep out others.
+        self._pool, self._slow_pool = (
+            ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("rest", "slow")
+        )
 
     @contextlib.asynccontextmanager
     async def lifespan(self, app: Router) -> AsyncIterator[None]:
         yield
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pool, self._slow_pool):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -244,8 +252,8 @@ class _RestApi:
                 try:
                     if asked.call == "predict":
                         return await self._predict(servable, request, body, waiting)
-                    name = await self._in_thread_if(
-                        len(body) > _MUCH, lambda: decode_signature_name(body), waiting
+                    name = await self._decoded(
+                        body, lambda: decode_signature_name(body), waiting
                     )
                     refuse_method(servable, name, asked.call)
                 finally:
@@ -262,9 +270,7 @@ class _RestApi:
             )
             return asked.row_format, future
 
-        row_format, future = await self._in_thread_if(
-            len(body) > _MUCH, submit, waiting
-        )
+        row_format, future = await self._decoded(body, submit, waiting)
         outputs = await self._result(future, waiting, request)
         can_unpack = _GZIP.search(request.headers.get("accept-encoding", ""))
 
@@ -280,7 +286,7 @@ class _RestApi:
             return response
 
         values = sum(array.size for array in outputs.values())
-        return await self._in_thread_if(values > _MUCH // 10, encode, waiting)
+        return await self._in_thread_if(values * 10, encode, waiting)
 
     async def _result(
         self,
@@ -311,11 +317,32 @@ class _RestApi:
             f"The prediction did not end within {self._timeout_seconds:g} seconds.",
         )
 
-    async def _in_thread_if(
-        self, is_long: bool, work: Callable[[], _Result], waiting: _Waiting
+    async def _decoded(
+        self, body: bytearray, decode: Callable[[], _Result], waiting: _Waiting
     ) -> _Result:
-        """Do what takes long beside the requests that come in, all else at once."""
-        if not is_long:
+        """Decode a body within the memory for that."""
+        if len(body) <= _MUCH:
+            return decode()
+
+        def decode_in_memory() -> _Result:
+            # Python's lists and numbers take up to 80 times the memory of their JSON.
+            size, seconds = decoding_bytes(body), max(waiting.time_remaining(), 0.0)
+            with self._predictor.memory.hold(size, seconds, what="JSON body"):
+                return decode()
+
+        return await self._in_thread_if(len(body), decode_in_memory, waiting)
+
+    async def _in_thread_if(
+        self, size: int, work: Callable[[], _Result], waiting: _Waiting
+    ) -> _Result:
+        """Do what takes long beside the requests that come in, all else at once.
+
+        Args:
+            size: Bytes of JSON that it reads or writes.
+            work: What to do.
+            waiting: Knows whether the client still waits.
+        """
+        if size <= _MUCH:
             return work()
 
         def work_if_awaited() -> _Result:
@@ -324,9 +351,8 @@ class _RestApi:
                 raise self._too_late()
             return work()
 
-        return await asyncio.get_running_loop().run_in_executor(
-            self._pool, work_if_awaited
-        )
+        pool = self._slow_pool if size > _VERY_MUCH else self._pool
+        return await asyncio.get_running_loop().run_in_executor(pool, work_if_awaited)
 
 
 def _json(body: bytes, status: int = HTTPStatus.OK) -> Response:

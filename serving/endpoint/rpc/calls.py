@@ -9,13 +9,11 @@ from typing import Any
 import grpc
 
 from serving.endpoint.rpc.gate import CallGate
-from serving.endpoint.rpc.message import CallLimit, receive
+from serving.endpoint.rpc.message import Arrivals
 from serving.web.access import TokenAccess
 from serving.web.log import request_id
 from serving.web.observer import Observed, RequestObserver
 from serving.web.status import StatusCode, StatusError
-
-"""Details travel in a header, and clients refuse headers of more than 8 KiB."""
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -32,6 +30,7 @@ class Method:
         request: Class of the message that it takes.
         answer: Makes the reply of the request, the call, and what takes note of it.
         gate: Bounds its calls.
+        arrivals: Bounds their messages.
     """
 
     name: str
@@ -39,6 +38,7 @@ class Method:
     request: Any
     answer: Callable[[Any, grpc.ServicerContext, Observed], Any]
     gate: CallGate
+    arrivals: Arrivals
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,10 @@ class CallRules:
     Attributes:
         access: Checks the bearer token; None lets everybody in.
         observer: Logs and counts the calls.
-        limit: Bounds the time in which a message must come.
     """
 
     access: TokenAccess | None
     observer: RequestObserver
-    limit: CallLimit
 
 
 def method_handler(service: str, method: Method, rules: CallRules) -> Any:
@@ -79,8 +77,8 @@ def method_handler(service: str, method: Method, rules: CallRules) -> Any:
             if rules.access is not None:
                 rules.access.check(metadata.get("authorization"))
             inside.enter_context(method.gate.enter())
-            with rules.limit.hold(call):
-                return *receive(messages, call, method.request, path), None
+            message = method.arrivals.receive(messages, call, method.request, path)
+            return *inside.enter_context(message), None
         except StatusError as error:
             return None, None, error
 
@@ -97,7 +95,9 @@ def method_handler(service: str, method: Method, rules: CallRules) -> Any:
                     try:
                         return method.answer(request, call, observed)
                     except StatusError as error:
-                        refusal = error
+                        # With its frames, this one among them, it would be a circle
+                        # that keeps the messages in memory.
+                        refusal = error.with_traceback(None)
                         if error.code.is_failure:
                             _log.error("%s: %s", error.code.name, error.message)
                     except Exception as error:

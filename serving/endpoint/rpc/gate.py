@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from serving.web.status import StatusCode, StatusError
 
@@ -12,10 +12,12 @@ class CallGate:
 
     Args:
         most: Calls that may be inside at one time, at least 1.
+        make_room: Ends a call that is inside, if it may, and returns whether it did.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, make_room: Callable[[], bool]) -> None:
         self._most = most
+        self._make_room = make_room
         self._inside = 0
         self._is_open = True
         self._changed = threading.Condition()
@@ -33,7 +35,7 @@ class CallGate:
                 raise StatusError(
                     StatusCode.UNAVAILABLE, "The server is shutting down."
                 )
-            if self._inside >= self._most:
+            if self._inside >= self._most and not self._make_room():
                 raise StatusError(
                     StatusCode.RESOURCE_EXHAUSTED,
                     f"More than {self._most} calls at one time. Retry.",

@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 
-from serving.endpoint.rpc.message import CallLimit, receive
+from serving.endpoint.rpc.message import Arrivals
 from serving.web.status import StatusError
 
 _SERVICE = "grpc.health.v1.Health"
@@ -46,12 +46,12 @@ class Health:
 
     Args:
         services: Names of the services, all of the same health. "" is the server.
-        limit: Bounds the calls that wait for their message.
+        arrivals: Bounds the calls that wait for their message.
     """
 
-    def __init__(self, services: Iterable[str], limit: CallLimit) -> None:
+    def __init__(self, services: Iterable[str], arrivals: Arrivals) -> None:
         self._services = frozenset(services)
-        self._limit = limit
+        self._arrivals = arrivals
         self._lock = threading.Lock()
         self._is_serving = False
         self._is_final = False
@@ -108,8 +108,7 @@ class Health:
     def _check(self, messages: Iterator[bytes], call: grpc.ServicerContext) -> Any:
         from grpc_health.v1 import health_pb2
 
-        with self._limit.hold(call):
-            service = _service(messages, call, "Check")
+        service = self._service(messages, call, "Check")
         if service not in self._services:
             call.abort(grpc.StatusCode.NOT_FOUND, "")
         return health_pb2.HealthCheckResponse(status=self._status(service))
@@ -120,8 +119,8 @@ class Health:
         call: grpc.ServicerContext,
         send: Callable[[Any], None],
     ) -> None:
-        with self._limit.hold(call):
-            service = _service(messages, call, "Watch")
+        service = self._service(messages, call, "Watch")
+        with self._arrivals.limit.hold(call):
             watcher = _Watcher(send)
             with self._lock:
                 if len(self._watchers) >= _MOST_WATCHERS:
@@ -148,17 +147,18 @@ class Health:
             return int(health_pb2.HealthCheckResponse.SERVING)
         return int(health_pb2.HealthCheckResponse.NOT_SERVING)
 
+    def _service(
+        self, messages: Iterator[bytes], call: grpc.ServicerContext, method: str
+    ) -> str:
+        from grpc_health.v1 import health_pb2
 
-def _service(messages: Iterator[bytes], call: grpc.ServicerContext, method: str) -> str:
-    from grpc_health.v1 import health_pb2
-
-    try:
-        request, _ = receive(
-            messages, call, health_pb2.HealthCheckRequest, f"/{_SERVICE}/{method}"
-        )
-    except StatusError as error:
-        call.abort(getattr(grpc.StatusCode, error.code.name), error.message)
-    return str(request.service)
+        kind, path = health_pb2.HealthCheckRequest, f"/{_SERVICE}/{method}"
+        try:
+            with self._arrivals.receive(messages, call, kind, path) as (request, _):
+                service = str(request.service)
+        except StatusError as error:
+            call.abort(getattr(grpc.StatusCode, error.code.name), error.message)
+        return service
 
 
 def _serialize(reply: Any) -> bytes:

@@ -9,10 +9,12 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
 
+from serving.endpoint.rpc.message_memory import MessageMemory
 from serving.web.status import StatusCode, StatusError
 
 
@@ -24,6 +26,7 @@ class CallLimit:
         most: Calls that may be in the block at one time, at least 1. With one more, the
             one that is longest in it is ended: a client that wants to keep others out
             loses its own calls first. None for any number.
+        patience: Seconds after which `make_room` may end a call.
         clock: Returns the time in seconds.
     """
 
@@ -32,10 +35,12 @@ class CallLimit:
         seconds: float,
         most: int | None = None,
         *,
+        patience: float = 5.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._seconds = seconds
         self._most = most
+        self._patience = patience
         self._clock = clock
         self._lock = threading.Lock()
         # In the order of their ends, because all may take the same time.
@@ -61,30 +66,80 @@ class CallLimit:
             for call in [call for call, end in self._ends.items() if end <= now]:
                 self._cancel(call)
 
+    def make_room(self) -> bool:
+        """End the call that is longest in the block, if it has been so for long.
+
+        Returns:
+            Whether there was one.
+        """
+        since = self._clock() + self._seconds - self._patience
+        with self._lock:
+            call = next(iter(self._ends), None)
+            if call is None or self._ends[call] > since:
+                return False
+            self._cancel(call)
+            return True
+
     def _cancel(self, call: grpc.ServicerContext) -> None:
         del self._ends[call]
         call.cancel()
 
 
-def receive(
+@dataclass(frozen=True)
+class Arrivals:
+    """Bounds on the messages of several methods.
+
+    Attributes:
+        limit: On the time in which a message must come.
+        memory: For all of them together.
+        longest: Of one message in bytes; None for what the server takes.
+    """
+
+    limit: CallLimit
+    memory: MessageMemory
+    longest: int | None = None
+
+    @contextlib.contextmanager
+    def receive(
+        self,
+        messages: Iterator[bytes],
+        call: grpc.ServicerContext,
+        kind: Any,
+        path: str,
+    ) -> Iterator[tuple[Any, int]]:
+        """Wait for the message of a call, and hold its memory until the block ends.
+
+        Args:
+            messages: What the client sends. As in every server, what comes after the
+                first message is not looked at.
+            call: The call.
+            kind: Class of the message.
+            path: Of the method, for the error.
+
+        Yields:
+            The message, and its length in bytes.
+
+        Raises:
+            StatusError: It does not come or is none, with gRPC's text; it is too long;
+                or the call ended before.
+        """
+        with contextlib.ExitStack() as held:
+            with self.limit.hold(call):
+                held.enter_context(self.memory.hold(call))
+                message, length = _receive(messages, call, kind, path)
+            if self.longest is not None and length > self.longest:
+                raise StatusError(
+                    StatusCode.RESOURCE_EXHAUSTED,
+                    f"A message to {path} may have at most {self.longest} bytes. "
+                    f"Received: {length}.",
+                )
+            self.memory.arrived(call, length)
+            yield message, length
+
+
+def _receive(
     messages: Iterator[bytes], call: grpc.ServicerContext, kind: Any, path: str
 ) -> tuple[Any, int]:
-    """Wait for the message of a call.
-
-    Args:
-        messages: What the client sends. As in every server, what comes after the first
-            message is not looked at.
-        call: The call.
-        kind: Class of the message.
-        path: Of the method, for the error.
-
-    Returns:
-        The message, and its length in bytes.
-
-    Raises:
-        StatusError: It does not come or is none, with gRPC's text; or the call ended
-            before.
-    """
     from google.protobuf.message import DecodeError
 
     try:

@@ -15,7 +15,8 @@ from serving.endpoint.predictor import Predictor
 from serving.endpoint.rpc.calls import CallRules
 from serving.endpoint.rpc.gate import CallGate
 from serving.endpoint.rpc.health import Health
-from serving.endpoint.rpc.message import CallLimit
+from serving.endpoint.rpc.message import Arrivals, CallLimit
+from serving.endpoint.rpc.message_memory import MessageMemory
 from serving.endpoint.rpc.services import ServiceCore, add_services
 from serving.web.access import TokenAccess
 from serving.web.body import ARRIVAL_SECONDS
@@ -30,6 +31,11 @@ _FURTHER_CALLS = _STATUS_CALLS + _HEALTH_CALLS + 16
 """Calls beyond the limit that get a thread; so that they are refused."""
 
 _HEALTH_SECONDS = 5.0
+_SHORT_BYTES = 2**16
+_SHORT_AT_ONCE = 4
+_SHORT_PATIENCE = 0.2
+"""Messages about health and status are short: they come at once."""
+
 _LAST_REPLY_SECONDS = 1.0
 
 _SERVICES = (
@@ -57,6 +63,8 @@ class GrpcServer:
         credentials: For TLS; None for a port without.
         max_message_bytes: Longest message in both directions, at least 1. The tensors
             of one request may take as much memory.
+        memory: Bounds the messages of predictions at one time; by default as
+            `MessageMemory` finds it.
         max_concurrent_calls: Calls that are taken at one time, at least 1; most of
             them wait for their turn. Further ones get RESOURCE_EXHAUSTED.
         timeout_seconds: How long a prediction may take, waiting included, above 0; the
@@ -84,6 +92,7 @@ class GrpcServer:
         observer: RequestObserver | None = None,
         credentials: grpc.ServerCredentials | None = None,
         max_message_bytes: int = ServerOptions.grpc_message_bytes,
+        memory: MessageMemory | None = None,
         max_concurrent_calls: int = ServerOptions.grpc_calls,
         timeout_seconds: float = ServerOptions.grpc_timeout_seconds,
         message_seconds: float = ARRIVAL_SECONDS,
@@ -108,19 +117,39 @@ class GrpcServer:
                 "`message_seconds` must be more than 0. Received: "
                 f"message_seconds={message_seconds}."
             )
-        self._predictions = CallGate(max_concurrent_calls)
-        self._others = CallGate(_STATUS_CALLS)
         self._core = ServiceCore(
             models, predictor, reload, max_message_bytes, timeout_seconds, clock
         )
+        if memory is None:
+            memory = MessageMemory(longest_bytes=max_message_bytes)
         limit = CallLimit(message_seconds, clock=clock)
-        health_limit = CallLimit(
-            min(message_seconds, _HEALTH_SECONDS), _HEALTH_CALLS, clock=clock
+        # No client keeps others from health and status by long messages or slow ones.
+        short = [
+            Arrivals(
+                CallLimit(seconds, most, patience=_SHORT_PATIENCE, clock=clock),
+                MessageMemory(
+                    _SHORT_AT_ONCE * max_message_bytes,
+                    longest_bytes=max_message_bytes,
+                    patience=_SHORT_PATIENCE,
+                    copies=1,
+                ),
+                _SHORT_BYTES,
+            )
+            for seconds, most in (
+                (message_seconds, None),
+                (min(message_seconds, _HEALTH_SECONDS), _HEALTH_CALLS),
+            )
+        ]
+        self._arrivals = (Arrivals(limit, memory), *short)
+        self._predictions, self._others = (
+            CallGate(most, arrivals.limit.make_room)
+            for most, arrivals in zip(
+                (max_concurrent_calls, _STATUS_CALLS), self._arrivals, strict=False
+            )
         )
-        self._limits = (limit, health_limit)
-        self._rules = CallRules(access, observer or RequestObserver(), limit)
+        self._rules = CallRules(access, observer or RequestObserver())
         self._credentials = credentials
-        self._health = Health(_SERVICES, health_limit)
+        self._health = Health(_SERVICES, self._arrivals[-1])
         self._is_started = False
         self._look_seconds = min(look_seconds, message_seconds)
         self._closed = threading.Event()
@@ -169,8 +198,13 @@ class GrpcServer:
     def start(self) -> None:
         """Answer from now on; health reports that the server is not ready."""
         self._health.add_to(self._server)
+        predictions, others, _ = self._arrivals
         add_services(
-            self._core, self._predictions, self._others, self._rules, self._server
+            self._core,
+            (self._predictions, predictions),
+            (self._others, others),
+            self._rules,
+            self._server,
         )
         self._is_started = True
         self._server.start()
@@ -219,8 +253,8 @@ class GrpcServer:
 
     def _end_late_calls(self) -> None:
         while not self._closed.wait(self._look_seconds):
-            for limit in self._limits:
-                limit.end_late_calls()
+            for arrivals in self._arrivals:
+                arrivals.limit.end_late_calls()
 
     def __enter__(self) -> Self:
         """Return the server itself; the end of the block closes it."""

@@ -25,6 +25,7 @@ from serving.endpoint.predict import predict
 from serving.endpoint.predictor import Predictor
 from serving.endpoint.rpc.calls import CallRules, Method, method_handler
 from serving.endpoint.rpc.gate import CallGate
+from serving.endpoint.rpc.message import Arrivals
 from serving.endpoint.rpc.models import lease, status
 from serving.web.observer import Observed
 from serving.web.status import StatusCode, refuse
@@ -135,8 +136,8 @@ class ServiceCore:
 
 def add_services(
     core: ServiceCore,
-    predictions: CallGate,
-    others: CallGate,
+    predictions: tuple[CallGate, Arrivals],
+    others: tuple[CallGate, Arrivals],
     rules: CallRules,
     server: Any,
 ) -> None:
@@ -144,8 +145,8 @@ def add_services(
 
     Args:
         core: Answers the calls.
-        predictions: Bounds those of PredictionService.
-        others: Bounds those of ModelService, so that the status of a model is reported
+        predictions: Bound those of PredictionService and their messages.
+        others: Bound those of ModelService, so that the status of a model is reported
             while the server is busy, too.
         rules: What holds for all calls.
         server: Has not been started.
@@ -180,9 +181,9 @@ def add_services(
     }
     for name, methods in services.items():
         service = f"tensorflow.serving.{name}"
-        gate = predictions if name == "PredictionService" else others
+        bounds = predictions if name == "PredictionService" else others
         handlers = {
-            method[0]: method_handler(service, Method(*method, gate), rules)
+            method[0]: method_handler(service, Method(*method, *bounds), rules)
             for method in methods
         }
         server.add_generic_rpc_handlers(

@@ -376,12 +376,16 @@ def test_memory_to_decode_follows_the_channels_that_the_header_declares(
     buffer = io.BytesIO()
     Image.new(mode, (30, 20)).save(buffer, kind)
     pixels, costs = check_pixels(np.array([buffer.getvalue()], object), 600, "image")
-    assert (pixels, costs.tolist()) == (600, [600 * each])
+    encoded = 4 * len(buffer.getvalue())
+    assert (pixels, costs.tolist()) == (600, [600 * each + encoded])
 
 
 def test_further_frames_of_a_gif_are_kept_as_they_are_decoded():
-    animation = np.array(gif((1, 1), (10, 10), (10, 10), (9, 9)), object)
-    assert check_pixels(animation, 300, "image")[1].tolist() == [100 * (16 + 2 * 3)]
+    animation = gif((1, 1), (10, 10), (10, 10), (9, 9))
+    decoded = 100 * (16 + 2 * 3)
+    assert check_pixels(np.array(animation, object), 300, "image")[1].tolist() == [
+        decoded + 4 * len(animation)
+    ]
 
 
 def test_inputs_without_images_pass():

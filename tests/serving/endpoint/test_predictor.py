@@ -13,6 +13,8 @@ PIXELS = 64  # of an image of the example, 8 x 8
 class _Scheduler:
     """Takes note of what reaches the queue."""
 
+    memory = None
+
     def __init__(self):
         self.submitted = []
 
@@ -50,9 +52,15 @@ def test_images_of_a_request_may_have_four_times_the_limit_together():
 def test_memory_of_each_row_goes_with_the_request():
     ((_, costs),) = submit(PIXELS, a=images(2), b=images(2))
     assert costs.at_once == 2
-    assert costs.rows.tolist() == [2 * 16 * PIXELS] * 2
-    ((_, none),) = submit(PIXELS, text=np.array([b"no image"], object))
+    encoded = 4 * len(png(1, 2, 3))
+    assert costs.rows.tolist() == [2 * (16 * PIXELS + encoded)] * 2
+    ((_, none),) = submit(PIXELS, numbers=np.ones(3, np.int64))
     assert none is None
+
+
+def test_bytes_that_are_no_image_take_memory_too():
+    ((_, costs),) = submit(PIXELS, text=np.array([b"no image", b""], object))
+    assert costs.rows.tolist() == [4 * 8, 0]
 
 
 def test_one_image_above_the_limit_is_refused_though_the_sum_is_not():

@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import gzip
 import http.client
 import resource
@@ -120,6 +121,30 @@ def test_too_long_body_holds_nothing_while_its_rest_is_discarded():
         return [*held, reader._held]
 
     assert asyncio.run(check()) == [0, 60, 0, 0]
+
+
+def test_long_bodies_leave_room_for_short_ones():
+    async def check():
+        reader = BodyReader(6400, max_total_bytes=8000, seconds=60.0)
+
+        def read(length):
+            async def receive():
+                body = bytes(length)
+                return {"type": "http.request", "body": body, "more_body": False}
+
+            return reader.read(Request({"type": "http", "headers": []}, receive))
+
+        async with read(6400), read(600):
+            with pytest.raises(HTTPException, match="holds too many requests"):
+                async with read(101):
+                    pass
+            async with contextlib.AsyncExitStack() as stack:
+                for _ in range(10):
+                    await stack.enter_async_context(read(100))
+                with pytest.raises(HTTPException, match="holds too many requests"):
+                    await stack.enter_async_context(read(1))
+
+    asyncio.run(check())
 
 
 def test_other_work_goes_on_while_a_body_is_decompressed():

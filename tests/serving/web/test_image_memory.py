@@ -4,7 +4,11 @@ import time
 import pytest
 
 from serving.web.image_memory import ImageMemory
-from serving.web.memory_limit import default_image_bytes, memory_limit
+from serving.web.memory_limit import (
+    default_image_bytes,
+    default_message_bytes,
+    memory_limit,
+)
 from serving.web.status import StatusCode, StatusError
 
 LONG = 60.0
@@ -71,7 +75,8 @@ def test_image_above_the_whole_budget_is_refused_at_once():
     assert refused.value.code == StatusCode.INVALID_ARGUMENT
     assert str(refused.value) == (
         "The image needs 101 MB of memory to be decoded; this service has 100 MB for "
-        "it (`--image-memory-bytes`). Send a smaller image."
+        "it. Send a smaller image; or give the service more memory, or more of it to "
+        "this by `--image-memory-bytes`."
     )
 
 
@@ -153,3 +158,4 @@ def test_limit_of_the_container_is_found(tmp_path, groups, files):
 def test_machine_without_control_groups_has_its_own_limit(tmp_path):
     limit = memory_limit(tmp_path)
     assert 64 * 2**20 <= default_image_bytes(tmp_path) <= limit / 2
+    assert 64 * 2**20 <= default_message_bytes(tmp_path) <= limit / 4

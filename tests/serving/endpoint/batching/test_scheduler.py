@@ -8,6 +8,7 @@ import logging
 import threading
 import weakref
 from concurrent.futures import wait
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -81,6 +82,33 @@ class TestBatches:
             futures = [submit(scheduler, stub, [n] * n) for n in range(1, 6)]
             assert answers(futures) == [[2 * n] * n for n in range(1, 6)]
         assert sorted(stub.sizes) == [1, 2, 3, 4, 5]
+
+    def test_without_batching_long_requests_leave_a_thread_to_short_ones(self):
+        gate, running = threading.Event(), threading.Semaphore(0)
+
+        def run(inputs):
+            if len(inputs["x"]) > 1:
+                running.release()
+                assert gate.wait(SECONDS)
+            return {"y": inputs["x"]}
+
+        stub = Stub(run)
+        parameters = replace(
+            BatchingParameters.unbatched(), num_batch_threads=3, max_enqueued_batches=4
+        )
+        with BatchScheduler(parameters) as scheduler:
+            try:
+                long = [submit(scheduler, stub, [0] * 17) for _ in range(2)]
+                for _ in range(2):
+                    assert running.acquire(timeout=SECONDS)
+                long += [submit(scheduler, stub, [0] * 17) for _ in range(4)]
+                with pytest.raises(StatusError, match="is full"):
+                    submit(scheduler, stub, [0] * 17)
+                assert answers([submit(scheduler, stub, [7])]) == [[7]]
+                assert not running.acquire(timeout=0.05)
+            finally:
+                gate.set()
+            assert answers(long) == [[0] * 17] * 6
 
     @given(
         sizes=st.lists(st.integers(0, 9), min_size=1, max_size=12),

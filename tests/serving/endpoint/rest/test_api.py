@@ -22,6 +22,7 @@ from serving.endpoint.batching.scheduler import BatchScheduler
 from serving.endpoint.models.servable import Signature
 from serving.endpoint.predictor import Predictor
 from serving.web.access import TokenAccess
+from serving.web.image_memory import ImageMemory
 from serving.web.monitoring import Monitoring
 from serving.web.observer import RequestObserver
 from tests.support.clock import Clock
@@ -451,6 +452,24 @@ class TestLimits:
             "The request body may have at most 200000 bytes. Send fewer or smaller "
             "instances."
         )
+
+    def test_long_body_that_takes_more_memory_than_there_is_is_refused(
+        self, example_servables
+    ):
+        # Each of these objects takes 80 times its JSON.
+        body = b'{"instances":[' + b"{}," * 60_000 + b"{}]}"
+        memory = ImageMemory(10**7, option="--image-memory-bytes")
+        scheduler = BatchScheduler(BatchingParameters(), memory=memory)
+        app = rest_app(example_servables, run_by=Predictor(scheduler))
+        with scheduler, running(app) as url:
+            response = httpx.post(
+                f"{url}/v1/models/example:predict", content=body, timeout=60
+            )
+            assert error_of(response, 400) == (
+                "The JSON body needs 19 MB of memory to be decoded; this service has "
+                "10 MB for it. Send a smaller JSON body; or give the service more "
+                "memory, or more of it to this by `--image-memory-bytes`."
+            )
 
     @refusals(
         ("max_body_bytes", 0, "must be at least 1"),

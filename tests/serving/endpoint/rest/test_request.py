@@ -1,12 +1,14 @@
 """Oracle: the rules of tensorflow_serving/util/json_tensor.cc, by hand."""
 
+import contextlib
 import json
+import tracemalloc
 
 import pytest
 
 from serving.endpoint.models.servable import Signature, TensorSpec
 from serving.endpoint.rest import json_tensor
-from serving.endpoint.rest.request import decode_predict_request
+from serving.endpoint.rest.request import decode_predict_request, decoding_bytes
 from serving.web.status import StatusCode, StatusError
 
 
@@ -238,3 +240,48 @@ def test_request_that_does_not_fit_is_refused_with_the_reason(case):
     message = message_of(document)
     # TF Serving prints the document before some reasons.
     assert message.endswith(text[-1]) if text[0] is ... else message == text[0]
+
+
+class TestMemory:
+    @pytest.mark.parametrize(
+        ("values", "signature_name"),
+        [
+            ("[]", "serving_default"),
+            ("{}", "image"),
+            ("123456", "serving_default"),
+            ("0.123456789", "half"),
+            ('"ab"', "image"),
+            ('{"b64":"AAAA"}', "image"),
+            ('{"a":1,"b":"x"}', "two"),
+            ('"' + "a" * 1000 + chr(0x1F600) + '"', "image"),
+            (json.dumps(chr(0xE9) * 100), "image"),
+            ("[" * 20 + "1" + "]" * 20, "serving_default"),
+            ('{"' + "k" * 30 + '":{}}', "image"),
+        ],
+    )
+    def test_decoding_takes_no_more_than_is_counted(self, values, signature_name):
+        count = 300_000 // len(values)
+        text = ",".join([values] * count)
+        body = f'{{"signature_name":"{signature_name}","instances":[{text}]}}'.encode()
+        counted = decoding_bytes(body)
+        assert counted >= 2 * len(body)
+        tracemalloc.start()
+        try:
+            with contextlib.suppress(StatusError):
+                decode_predict_request(body, SIGNATURES)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak <= counted + 100_000
+
+    def test_names_of_one_object_are_counted(self):
+        names = ",".join(f'"{number}":1' for number in range(30_000))
+        body = f'{{"instances":[{{{names}}}]}}'.encode()
+        tracemalloc.start()
+        try:
+            with pytest.raises(StatusError):
+                decode_predict_request(body, SIGNATURES)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak <= decoding_bytes(body) + 100_000

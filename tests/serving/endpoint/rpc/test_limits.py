@@ -1,10 +1,12 @@
 """Clients of gRPC that keep the server waiting, over a real socket."""
 
+import gc
 import logging
 import queue
 import socket
 import threading
 import time
+import weakref
 
 import grpc
 import pytest
@@ -12,7 +14,9 @@ from grpc_health.v1 import health_pb2
 from tensorflow_serving.apis import get_model_status_pb2
 
 from serving.endpoint.options import ServerOptions
+from serving.endpoint.rpc.message_memory import MessageMemory
 from serving.web.access import TokenAccess
+from serving.web.status import StatusCode, StatusError
 from tests.support.clock import Clock
 from tests.support.running_grpc import (
     predict_request,
@@ -107,6 +111,35 @@ class TestMessagesThatNeverCome:
             assert call.code().name == "CANCELLED"
             answer = stubs.prediction.Predict(REQUEST, timeout=60)
             assert list(answer.outputs["y"].float_val) == [2]
+
+    @pytest.mark.parametrize("method", [PREDICT, STATUS])
+    def test_calls_that_wait_for_long_make_room_where_there_is_none(
+        self, prompt, silent, method
+    ):
+        clock = Clock()
+        with running_grpc([prompt], max_concurrent_calls=24, clock=clock) as stubs:
+            # The longest messages fill the memory, too.
+            calls = [call_in_silence(stubs, method, silent) for _ in range(25)]
+            assert first_to_end(calls, 1) == ["RESOURCE_EXHAUSTED"]
+            clock.now += 6
+            if method == PREDICT:
+                answer = stubs.prediction.Predict(REQUEST, timeout=60)
+                assert list(answer.outputs["y"].float_val) == [2]
+            else:
+                assert stubs.model.GetModelStatus(status_request(), timeout=60)
+
+    def test_messages_beyond_the_memory_wait_for_others(self, slow):
+        memory = MessageMemory(100, longest_bytes=50)
+        with running_grpc([slow], max_message_bytes=50, memory=memory) as stubs:
+            assert REQUEST.ByteSize() * 4 > 100  # no room for a second one
+            first, second = (
+                stubs.prediction.Predict.future(REQUEST, timeout=60) for _ in range(2)
+            )
+            assert slow.started.acquire(timeout=60)
+            assert not slow.started.acquire(timeout=0.2)
+            slow.release.set()
+            for call in (first, second):
+                assert list(call.result(timeout=60).outputs["y"].float_val) == [2]
 
     def test_message_that_came_in_time_may_be_worked_on_for_longer(self, slow):
         clock = Clock()
@@ -234,6 +267,42 @@ def _watch_without_window():
 
 
 class TestMessages:
+    @pytest.mark.parametrize("method", [STATUS, CHECK, WATCH])
+    def test_long_message_about_health_or_status_is_refused(self, prompt, method):
+        name = "x" * 2**16
+        if method == STATUS:
+            request = status_request()
+            request.model_spec.name = name
+        else:
+            request = health_pb2.HealthCheckRequest(service=name)
+        with running_grpc([prompt]) as stubs:
+            call = stubs.channel.unary_unary(method)
+            assert refusal(call, request.SerializeToString()) == (
+                "RESOURCE_EXHAUSTED",
+                f"A message to {method} may have at most 65536 bytes. "
+                f"Received: {request.ByteSize()}.",
+            )
+
+    def test_refused_call_keeps_nothing_in_memory(self, prompt):
+        inputs = []
+
+        def refuse(arrays, signature_name):
+            inputs.append(weakref.ref(arrays["x"]))
+            raise StatusError(StatusCode.INVALID_ARGUMENT, "no")
+
+        prompt.predict = refuse
+        gc.disable()
+        try:
+            with running_grpc([prompt]) as stubs:
+                assert refusal(stubs.prediction.Predict, REQUEST)[1] == "no"
+            (array,) = inputs
+            deadline = time.monotonic() + 60
+            while array() is not None:  # the thread of the call may still end it
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        finally:
+            gc.enable()
+
     def test_no_message_is_what_a_unary_method_refuses(self, prompt):
         with running_grpc([prompt]) as stubs:
             assert refusal(stubs.channel.stream_unary(PREDICT), iter([])) == (
