@@ -25,3 +25,10 @@ def has_gpu() -> bool:
 
         return torch.cuda.is_available()
     return False
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether a backend could not do what was asked for lack of memory."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    is_named = bool(names & {"ResourceExhaustedError", "OutOfMemoryError"})
+    return is_named or "RESOURCE_EXHAUSTED" in str(error)

@@ -1,11 +1,13 @@
 """Do the same work on parts of an array on all cores."""
 
 import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from typing import TypeVar
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
@@ -31,6 +33,30 @@ def in_threads(
         return [function(part) for part in parts]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(function, parts))
+
+
+def behind(
+    function: Callable[[Item], Result], items: Iterable[Item]
+) -> Iterator[Result]:
+    """Call a function for items in threads while the next items are being made.
+
+    Args:
+        function: Gets an item; several run at the same time.
+        items: Taken one after the other by the thread that iterates, two for each core
+            ahead of the results at most.
+
+    Yields:
+        The results in the order of the items.
+    """
+    threads = cpu_cores()
+    waiting: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > 2 * threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def cpu_cores() -> int:

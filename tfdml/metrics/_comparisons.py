@@ -6,6 +6,7 @@ positives are those of them that have its class.
 
 import copy
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -133,12 +134,11 @@ class Comparisons:
 
     def positives(self, items: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return the positives of each item as gallery rows, int64 `[R]`, rising."""
-        groups = self.group_of[self.searched]
-        found = []
-        for item, own in zip(items, self.group_of[items], strict=True):
-            members = self._by_class.of(self.class_of[item])
-            found.append(members[groups[members] != own])
-        return found
+        owners, rows = self._by_class.ragged(self.class_of[items])
+        kept = self.group_of[self.searched[rows]] != self.group_of[items[owners]]
+        owners, rows = owners[kept], rows[kept]
+        ends = np.searchsorted(owners, np.arange(len(items) + 1))
+        return [rows[start:end] for start, end in pairwise(ends)]
 
     def blocks(
         self, items: NDArray[np.int64], numbers: int, each: int = 1
@@ -241,10 +241,14 @@ class _Places:
         counts: NDArray[np.int64] = last - first
         return counts
 
-    def of(self, code: np.int64) -> NDArray[np.int64]:
-        """Return the places of a code, rising."""
-        first, last = self._ends(code)
-        return self._order[first:last]
+    def ragged(
+        self, codes: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the places of some codes, those of each rising, and whose they are."""
+        first, last = self._ends(codes)
+        owners = np.repeat(np.arange(len(codes)), last - first)
+        before = np.cumsum(last - first) - last
+        return owners, self._order[np.arange(len(owners)) - before[owners]]
 
     def padded(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the places of some codes `[Q, m]`, rising, -1 after the last one."""

@@ -122,7 +122,7 @@ def label_query_metrics(
     if label_distance is None:
         labels, label_distance = _vectors(labels)
     values = np.empty((count, 2 * len(numbers)))
-    gallery = PreparedGallery(task.embeddings, metric)
+    gallery = PreparedGallery(task.embeddings, metric, task.limits.search)
     depth = max(numbers)
     for block, exclude in task.blocks(task.queries, task.limits.label_distances, count):
         found, _ = nearest_in(gallery, task.embeddings[block], depth, exclude)

@@ -153,12 +153,15 @@ def query_metrics(
     queries = np.flatnonzero(task.has_positive)
     without_positive = np.flatnonzero(task.is_query & ~task.has_positive)
     allowed = task.compared_counts[queries]
-    gallery = PreparedGallery(task.embeddings[task.searched], metric)
+    gallery = PreparedGallery(
+        task.embeddings[task.searched], metric, task.limits.search
+    )
     parts, first_ranks = [], []
     curve = np.zeros((2, _LEVELS + 1))
-    for block in _blocks(
-        task.positive_counts[queries], task.limits.ranks, gallery.queries_at_once()
-    ):
+    positive_counts = task.positive_counts[queries]
+    largest_group = len(task.searched) - int(allowed.min())
+    most = max(1, task.limits.excluded // max(1, largest_group))
+    for block in _blocks(positive_counts, task.limits.ranks, most):
         items = queries[block]
         ranks = _PositiveRanks.of(
             ranks_in(
@@ -167,7 +170,8 @@ def query_metrics(
                 task.positives(items),
                 task.excluded(items),
                 ties=ties,
-            )
+            ),
+            positive_counts[block],
         )
         parts.append(ranks.values(ks, allowed[block]))
         first_ranks.append(ranks.ranks[ranks.starts])
@@ -214,13 +218,12 @@ class _PositiveRanks(NamedTuple):
     """The 1-based index of each among the positives of its query."""
 
     @classmethod
-    def of(cls, ranks: list[NDArray[np.int64]]) -> "_PositiveRanks":
-        """Join the rising ranks of each query, at least one each."""
-        sizes = np.array([len(found) for found in ranks])
+    def of(cls, ranks: NDArray[np.int64], sizes: NDArray[np.int64]) -> "_PositiveRanks":
+        """Take the rising ranks of each query, at least one each."""
         starts = np.cumsum(sizes) - sizes
         owners = np.repeat(np.arange(len(sizes)), sizes)
         ordinals = np.arange(len(owners)) - starts[owners] + 1
-        return cls(np.concatenate(ranks), owners, sizes, starts, ordinals)
+        return cls(ranks, owners, sizes, starts, ordinals)
 
     def values(
         self, ks: Sequence[int], allowed: NDArray[np.int64]

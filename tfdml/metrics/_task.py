@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml._core.embeddings import DIVERGED, as_embeddings
-from tfdml._core.exact_search import Metric, PreparedGallery, nearest_in
+from tfdml._core.exact_search import USUAL_LIMITS as USUAL_SEARCH_LIMITS
+from tfdml._core.exact_search import Metric, PreparedGallery, SearchLimits, nearest_in
 from tfdml.messages import shown
 from tfdml.metrics._comparisons import Comparisons
 
@@ -21,6 +22,7 @@ class MetricLimits:
         pairs: Pairs of items: by default 64 MiB of scores and 64 MiB of bins.
         label_distances: Label distances: by default 32 MiB.
         first: Neighbors in which the nearest of another class is looked for first.
+        search: What a search computes at once, and when it uses a GPU.
     """
 
     excluded: int = 2**20
@@ -28,6 +30,7 @@ class MetricLimits:
     pairs: int = 2**23
     label_distances: int = 2**22
     first: int = 32
+    search: SearchLimits = USUAL_SEARCH_LIMITS
 
 
 USUAL_LIMITS = MetricLimits()
@@ -135,7 +138,9 @@ class RetrievalTask(Comparisons):
         scores = np.full((len(items), k), -np.inf, np.float32)
         if not len(self.searched):
             return found, scores
-        gallery = PreparedGallery(self.embeddings[self.searched], metric)
+        gallery = PreparedGallery(
+            self.embeddings[self.searched], metric, self.limits.search
+        )
         for block, exclude in self.blocks(items, self.limits.excluded):
             allowed = len(self.searched) - (exclude >= 0).sum(axis=1)
             depths = np.minimum(allowed, k)

@@ -38,8 +38,14 @@ def nearest_neighbors(
 
     Memory, beside the inputs: a copy of the gallery in float32, one in float64 once
     many scores nearly tie, and a few blocks of about 64 MiB, or of 64 rows of scores
-    if that is more. All cores work, and on large galleries the GPU of the Keras backend
-    where Keras has been imported and its backend has one.
+    if that is more. All cores work.
+
+    Large searches run on the GPU of the Keras backend where Keras has been imported and
+    its backend has one (TensorFlow, JAX or PyTorch). The GPU compares in float32, TF32
+    switched off, and finds the rows that may be among the nearest, whatever the
+    rounding; these are scored in float64 on the CPU. So the answers are the same with
+    and without it. Its memory holds a copy of the gallery and at most 4 GiB of scores
+    and what follows from them; where it has less, the CPU searches, with a warning.
 
     Args:
         queries: Embeddings `[Q, D]`, real and finite. `Q` may be 0.

@@ -2,12 +2,10 @@
 
 import math
 
-import keras
 import numpy as np
 import pytest
 
 from tests.support.refuses import refusals, refuses
-from tfdml._core.exact_search._gpu import GpuRows
 from tfdml.neighbors import ExactSearcher, SearchLimits, nearest_neighbors
 
 METRICS = ["cosine", "dot_product", "squared_euclidean"]
@@ -112,55 +110,6 @@ def test_parts_of_a_long_gallery_change_nothing(metric, k):
     exclude = rng.integers(-1, 403, size=(9, 3))
     exclude[:, 0] = np.arange(9)
     assert_equals_naive(gallery[:9], gallery, k, metric, exclude, least_maxima=4)
-
-
-@pytest.mark.backend
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("spare", [0, 5, 60, 400])
-def test_gpu_answers_alike(metric, spare, monkeypatch):
-    # Run on whatever device there is, as if it were a GPU.
-    monkeypatch.setattr("tfdml._core.exact_search._scores.has_gpu", lambda: True)
-    rng = np.random.default_rng(9)
-    gallery = rng.normal(size=(300, 6))
-    gallery[200:240] = gallery[3]  # more ties than some of the spares
-    exclude = np.stack([np.arange(12), rng.integers(-1, 200, size=12)], axis=1)
-    limits = {"gpu_multiplications": 0, "gpu_spare": spare}
-    assert_equals_naive(gallery[:12], gallery, 4, metric, exclude, **limits)
-
-
-def allows_short_products():
-    """Whether the backend may compute float32 products in NVIDIA's TF32."""
-    backend = keras.backend.backend()
-    if backend == "tensorflow":
-        import tensorflow as tf
-
-        return tf.config.experimental.tensor_float_32_execution_enabled()
-    if backend == "jax":
-        import jax
-
-        return jax.config.jax_default_matmul_precision != "highest"
-    import torch
-
-    return torch.backends.cuda.matmul.allow_tf32
-
-
-@pytest.mark.backend
-def test_full_precision_is_asked_for_and_given_back(monkeypatch):
-    seen, matmul = [], keras.ops.matmul
-
-    def watched(*matrices):
-        seen.append(allows_short_products())
-        return matmul(*matrices)
-
-    monkeypatch.setattr(keras.ops, "matmul", watched)
-    before = allows_short_products()
-    rows = GpuRows(np.eye(4, dtype=np.float32), None)
-    numbers, places = rows.best(np.eye(4, dtype=np.float32)[2:], 2)
-    assert seen == [False]
-    assert allows_short_products() == before
-    assert numbers[:, 0].tolist() == [1.0, 1.0]
-    assert places[:, 0].tolist() == [2, 3]
-    assert places.dtype == np.int64
 
 
 def test_row_that_is_left_out_twice_counts_once():

@@ -1,7 +1,7 @@
 """Compare queries with a whole gallery, for arguments that have been checked."""
 
 from tfdml._core.exact_search._nearest import nearest_in
-from tfdml._core.exact_search._ranks import Ties, check_ties, ranks_in
+from tfdml._core.exact_search._ranks import ranks_in
 from tfdml._core.exact_search._scores import (
     USUAL_LIMITS,
     Metric,
@@ -9,6 +9,7 @@ from tfdml._core.exact_search._scores import (
     SearchLimits,
     leave_out,
 )
+from tfdml._core.exact_search._ties import Ties, check_ties
 
 __all__ = [
     "USUAL_LIMITS",

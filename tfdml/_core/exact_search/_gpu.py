@@ -1,12 +1,24 @@
-"""Compare queries with gallery rows on the GPU of the Keras backend."""
+"""Compare queries with gallery rows on the GPU of the Keras backend.
 
-from collections.abc import Iterator
+What runs there is written in Keras operations that TensorFlow, JAX and PyTorch have on
+the GPU. TensorFlow computes with int32 on the CPU: counts are whole numbers in float32.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tfdml._core.devices import running_backend
+
+COLUMN_STEP = 256
+"""The padded gallery has a multiple of so many rows."""
+POSITIVES = 16
+"""Positives of a query that are compared with the gallery in one pass."""
+_MOST_ROWS = 2**24  # float32 counts to this
 
 
 class GpuRows:
@@ -26,32 +38,231 @@ class GpuRows:
     ) -> None:
         from keras import ops
 
-        self._rows = ops.transpose(ops.convert_to_tensor(rows))
-        self._offsets = None if offsets is None else ops.convert_to_tensor(offsets)
+        self._factor = 1 if offsets is None else 2
+        # A coordinate that is 1 in queries holds the offset, or puts what fills up
+        # behind everything. Rows of a multiple of 8 numbers are read faster.
+        count, dimension = rows.shape
+        self.padded = (count // COLUMN_STEP + 1) * COLUMN_STEP
+        self._width = (dimension // 8 + 1) * 8
+        wide = np.zeros((self.padded, self._width), np.float32)
+        wide[:count, :dimension] = rows
+        if offsets is not None:
+            wide[:count, dimension] = -offsets
+        wide[count:, dimension] = -np.finfo(np.float32).max / 2
+        self._rows = ops.transpose(ops.convert_to_tensor(wide))
+        self.count = count
 
-    def best(
-        self, queries: NDArray[np.float32], count: int
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return the `count` largest numbers of each query, and the rows they are of.
+    @staticmethod
+    def can_hold(count: int, queries: int) -> bool:
+        """Return whether so many rows and queries at once can be numbered there."""
+        padded = count + COLUMN_STEP
+        return padded <= _MOST_ROWS and padded * queries < 2**31
+
+    def best(self, queries: NDArray[np.float32], count: int, size: int) -> "Best":
+        """Start to find the `count` largest numbers of each query.
 
         Args:
             queries: float32 `[Q, D]`.
             count: From 1 to N.
+            size: At least Q: to so many queries they are filled up. JAX compiles anew
+                for each other size.
+        """
+        chunk = COLUMN_STEP
+        while chunk > 32 and chunk * chunk * count > self.padded:
+            chunk //= 2
+        if count * chunk >= self.padded // 2:
+            chunk = 0
+        with _full_precision():
+            found = _compiled(_best, "count", "chunk")(
+                self._rows, self._prepared(queries, size), count=count, chunk=chunk
+            )
+        return Best(found, chunk)
 
-        Returns:
-            Numbers in falling order and row numbers, `[Q, count]`.
+    def numbers(self, queries: NDArray[np.float32], size: int) -> Any:
+        """Start to compute the numbers of all rows, and leave them on the GPU."""
+        with _full_precision():
+            return _compiled(_numbers)(self._rows, self._prepared(queries, size))
+
+    def around(
+        self,
+        numbers: Any,
+        positives: NDArray[np.int64],
+        exclude: NDArray[np.int64],
+        slack: NDArray[np.float32],
+    ) -> "Around":
+        """Start to count what comes before some rows, and to find what may tie.
+
+        Args:
+            numbers: What `numbers` returned for Q queries.
+            positives: Those rows, `[Q, R]`, at most `POSITIVES`.
+            exclude: Rows that do not count, `[Q, m]`, -1 for none.
+            slack: What numbers must differ by to count, `[Q]`.
         """
         from keras import ops
 
-        with _full_precision():
-            numbers = ops.matmul(ops.convert_to_tensor(queries), self._rows)
-            if self._offsets is not None:
-                numbers = 2 * numbers - self._offsets
-            values, places = ops.top_k(numbers, count)
-        return (
-            np.asarray(ops.convert_to_numpy(values)),
-            np.asarray(ops.convert_to_numpy(places)).astype(np.int64),
+        size, last = int(numbers.shape[0]), self.padded - 1
+        # The last row only fills up: it comes after all others.
+        exclude = np.where(exclude < 0, last, exclude)
+        most, width = positives.shape[1], max(1, exclude.shape[1])
+        if running_backend() == "jax":
+            most, width = POSITIVES, 1 << (width - 1).bit_length()
+        exclude = _filled(exclude, (size, width), constant_values=last)
+        positives = _filled(positives, (size, most), mode="edge")
+        firsts, dtype = np.arange(size)[:, None] * self.padded, _index_dtype()
+        found = _compiled(_around)(
+            numbers,
+            ops.convert_to_tensor((positives + firsts).astype(dtype)),
+            ops.convert_to_tensor((exclude + firsts).astype(dtype)),
+            ops.convert_to_tensor(_filled(slack[:, None], (size, 1), mode="edge")),
         )
+        return Around(found)
+
+    def _prepared(self, queries: NDArray[np.float32], size: int) -> Any:
+        from keras import ops
+
+        count, dimension = queries.shape
+        wide = np.zeros((size, self._width), np.float32)
+        np.multiply(queries, np.float32(self._factor), out=wide[:count, :dimension])
+        wide[:, dimension] = 1
+        return ops.convert_to_tensor(wide)
+
+
+class Best:
+    """The largest numbers of some queries, once they are there."""
+
+    def __init__(self, found: Any, chunk: int) -> None:
+        self._found = found
+        self._chunk = chunk
+
+    def fetch(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Wait for them and return them in falling order, and their rows."""
+        values, places, chunks = map(_array, self._found)
+        places = places.astype(np.int64)
+        if self._chunk:
+            numbers, within = np.divmod(places, self._chunk)
+            chunk = np.take_along_axis(chunks.astype(np.int64), numbers, axis=1)
+            places = chunk * self._chunk + within
+        return values, places
+
+
+class Around:
+    """What comes before the positives of some queries, once it is there."""
+
+    def __init__(self, found: Any) -> None:
+        self._found = found
+
+    def fetch(
+        self,
+    ) -> tuple[
+        NDArray[np.float32],
+        NDArray[np.float32],
+        NDArray[np.float32],
+        NDArray[np.uint8],
+    ]:
+        """Wait for it and return it.
+
+        Returns:
+            `own [Q, R]`, the numbers of the positives; `above [Q, R]`, how many rows
+            surely come before each and are not open; `sizes [Q]`, how many rows are
+            open, those that may tie with some positive of the query, itself among them;
+            and these, `[Q, padded // 8]`: bit `j` of byte `i` is row `j * (padded // 8)
+            + i`.
+        """
+        own, above, sizes, bits = map(_array, self._found)
+        return own, above, sizes, bits
+
+
+def _filled(array: NDArray[Any], shape: tuple[int, int], **how: Any) -> NDArray[Any]:
+    """Return the array with rows and columns added up to a shape."""
+    added = [(0, to - size) for size, to in zip(array.shape, shape, strict=True)]
+    return np.pad(array, added, **how)
+
+
+def _array(tensor: Any) -> NDArray[Any]:
+    from keras import ops
+
+    return np.asarray(ops.convert_to_numpy(tensor))
+
+
+def _index_dtype() -> str:
+    return "int32" if running_backend() == "jax" else "int64"
+
+
+@functools.cache
+def _compiled(function: Callable[..., Any], *static: str) -> Callable[..., Any]:
+    """Return the function; compiled on JAX, for each value of the static arguments."""
+    if running_backend() != "jax":
+        return function
+    import jax
+
+    return jax.jit(function, static_argnames=static)
+
+
+def _numbers(rows: Any, queries: Any) -> Any:
+    from keras import ops
+
+    return ops.matmul(queries, rows)
+
+
+def _best(rows: Any, queries: Any, *, count: int, chunk: int) -> tuple[Any, ...]:
+    """Return the largest numbers, their places in the best chunks, and these.
+
+    The best numbers lie in the chunks with the highest maxima: a sort of few maxima
+    and few chunks takes the place of one of the whole row.
+    """
+    from keras import ops
+
+    numbers = ops.matmul(queries, rows)
+    if not chunk:
+        values, places = ops.top_k(numbers, count)
+        return values, places, places
+    size, chunks = queries.shape[0], rows.shape[1] // chunk
+    maxima = ops.max(ops.reshape(numbers, (size, chunks, chunk)), axis=2)
+    _, best = ops.top_k(maxima, count)
+    dtype = _index_dtype()
+    firsts = ops.expand_dims(ops.arange(size, dtype=dtype) * chunks, 1)
+    flat = ops.reshape(ops.cast(best, dtype) + firsts, (-1,))
+    near = ops.take(ops.reshape(numbers, (size * chunks, chunk)), flat, axis=0)
+    values, places = ops.top_k(ops.reshape(near, (size, count * chunk)), count)
+    return values, places, best
+
+
+def _around(
+    numbers: Any, positives: Any, exclude: Any, slack: Any
+) -> tuple[Any, Any, Any, Any]:
+    """Return numbers, counts and open rows as `Around` holds them."""
+    from keras import ops
+
+    flat = ops.reshape(numbers, (-1,))
+    own, others = ops.take(flat, positives, axis=0), ops.take(flat, exclude, axis=0)
+    low, high = own - slack, own + slack
+    ranges = [
+        (low[:, r : r + 1], high[:, r : r + 1]) for r in range(positives.shape[1])
+    ]
+    is_open, is_other_open = (
+        functools.reduce(
+            ops.logical_or,
+            (ops.logical_and(side >= low, side <= high) for low, high in ranges),
+        )
+        for side in (numbers, others)
+    )
+    least = -float(np.finfo(np.float32).max)
+    numbers = ops.where(is_open, least, numbers)
+    others = ops.where(is_other_open, least, others)
+    above = ops.stack([_count(numbers > high) for _, high in ranges], axis=1)
+    above -= ops.stack([_count(others > high) for _, high in ranges], axis=1)
+    slab = numbers.shape[1] // 8
+    bits = sum(
+        ops.cast(is_open[:, j * slab : (j + 1) * slab], "float32") * float(2**j)
+        for j in range(8)
+    )
+    return own, above, _count(is_open), ops.cast(bits, "uint8")
+
+
+def _count(are: Any) -> Any:
+    from keras import ops
+
+    return ops.sum(ops.cast(are, "float32"), axis=1)
 
 
 @contextmanager

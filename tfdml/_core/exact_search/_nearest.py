@@ -1,11 +1,11 @@
 """Find the nearest rows of a prepared gallery, whatever the rounding."""
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tfdml._core.exact_search._gpu_nearest import find_nearest_on_gpu
 from tfdml._core.exact_search._scores import PreparedGallery, leave_out
 from tfdml._core.parallel import in_threads
 
@@ -26,12 +26,11 @@ def nearest_in(
     """
     indices = np.empty((len(queries), k), np.int64)
     scores = np.empty((len(queries), k), np.float32)
+    left = find_nearest_on_gpu(gallery, queries, exclude, indices, scores)
     step = gallery.queries_at_once()
-    for start in range(0, len(queries), step):
-        block = slice(start, start + step)
-        indices[block], scores[block] = _block(
-            gallery, queries[block], k, exclude[block]
-        )
+    for start in range(0, len(left), step):
+        some = left[start : start + step]
+        indices[some], scores[some] = _block(gallery, queries[some], k, exclude[some])
     return indices, scores
 
 
@@ -43,12 +42,9 @@ def _block(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     # Above this, scoring the candidates would cost more than a float64 product.
     few = len(queries) * max(4 * k, len(gallery) // 64)
-    sign = -1 if gallery.metric == "squared_euclidean" else 1
-    for find in (_on_gpu, _by_product, partial(_by_product, sharp=True)):
-        found = find(gallery, queries, k, exclude)
-        if found is None:
-            continue
-        rows, columns = found
+    sign = gallery.sign
+    for sharp in (False, True):
+        rows, columns = _by_product(gallery, queries, k, exclude, sharp=sharp)
         if len(rows) <= few:
             scores = gallery.scores(queries, rows, columns)
             break
@@ -67,39 +63,13 @@ def _block(
     return columns[best], scores[best]
 
 
-def _on_gpu(
-    gallery: PreparedGallery,
-    queries: NDArray[np.float32],
-    k: int,
-    exclude: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """Answer as `_by_product`; None where there is no GPU, or its best are too few."""
-    spare = gallery.limits.gpu_spare
-    if exclude.shape[1] > spare:  # which would make the mask below large
-        return None
-    count = min(len(gallery), k + exclude.shape[1] + spare)
-    found = gallery.best(queries, count)
-    if found is None:
-        return None
-    numbers, columns, slack = found
-    allowed = (columns[:, :, None] != exclude[:, None, :]).all(axis=2)
-    kept = np.where(allowed, numbers, -np.inf)
-    lowest = np.partition(kept, count - k, axis=1)[:, count - k] - slack
-    if count < len(gallery) and not (numbers[:, -1] < lowest).all():
-        return None
-    rows, places = np.nonzero(kept >= lowest[:, None])
-    near = columns[rows, places]
-    order = np.lexsort((near, rows))
-    return rows[order], near[order]
-
-
 def _by_product(
     gallery: PreparedGallery,
     queries: NDArray[np.float32],
     k: int,
     exclude: NDArray[np.int64],
     *,
-    sharp: bool = False,
+    sharp: bool,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return all pairs that can be among the best k, whatever the rounding.
 

@@ -1,26 +1,15 @@
 """Find the rank of each positive without sorting the gallery."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml._core.arguments import one_of
+from tfdml._core.exact_search._gpu_ranks import find_ranks_on_gpu
 from tfdml._core.exact_search._scores import PreparedGallery, SearchLimits, leave_out
+from tfdml._core.exact_search._ties import Ties, tie_keys
 from tfdml._core.parallel import in_threads
-
-Ties = Literal["index", "pessimistic", "optimistic"]
-"""Which of several items of equal score comes first."""
-
-
-def check_ties(ties: str) -> None:
-    """Refuse an unknown rule for ties.
-
-    Raises:
-        ValueError: It is none of those that `positive_ranks` names.
-    """
-    one_of("ties", ties, get_args(Ties))
 
 
 class _Count(NamedTuple):
@@ -41,16 +30,50 @@ def ranks_in(
     exclude: NDArray[np.int64],
     *,
     ties: Ties,
-) -> list[NDArray[np.int64]]:
-    """Find ranks as `positive_ranks` does, in one block and without checks.
+) -> NDArray[np.int64]:
+    """Find ranks as `positive_ranks` does, without checks.
 
     Args:
         gallery: The gallery.
-        queries: Checked embeddings `[Q, D]`, no more than `gallery.queries_at_once`.
+        queries: Checked embeddings `[Q, D]`.
         positives: Of each query, in rising order.
         exclude: What `check_exclude` returned.
         ties: As in `positive_ranks`.
+
+    Returns:
+        The ranks of all queries in one, of each in rising order.
     """
+    sizes = np.array([len(rows) for rows in positives], np.int64)
+    if not sizes.sum():
+        return np.empty(0, np.int64)
+    wanted = np.concatenate(positives)
+    ranks = np.empty(len(wanted), np.int64)
+    is_done = find_ranks_on_gpu(gallery, queries, wanted, sizes, exclude, ties, ranks)
+    starts = np.cumsum(sizes) - sizes
+    left, step = np.flatnonzero(~is_done), gallery.queries_at_once()
+    for start in range(0, len(left), step):
+        some = left[start : start + step]
+        found = _block(
+            gallery,
+            queries[some],
+            [positives[query] for query in some],
+            exclude[some],
+            ties,
+        )
+        for query, values in zip(some, found, strict=True):
+            ranks[starts[query] : starts[query] + sizes[query]] = values
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    return ranks[np.lexsort((ranks, owners))]
+
+
+def _block(
+    gallery: PreparedGallery,
+    queries: NDArray[np.float32],
+    positives: Sequence[NDArray[np.int64]],
+    exclude: NDArray[np.int64],
+    ties: Ties,
+) -> list[NDArray[np.int64]]:
+    """Find the ranks of a block of queries on the CPU."""
     ranks = [np.empty(0, np.int64)] * len(queries)
     unsettled = np.array([q for q, rows in enumerate(positives) if len(rows)], int)
     for sharp in (False, True):
@@ -72,7 +95,7 @@ def ranks_in(
     if not len(unsettled):
         return ranks
     badness = gallery.all_scores(queries[unsettled])  # embeddings have collapsed
-    if gallery.metric != "squared_euclidean":
+    if gallery.sign > 0:
         np.negative(badness, out=badness)
     leave_out(badness, exclude[unsettled], np.inf)
     for row, query in enumerate(unsettled):
@@ -196,11 +219,6 @@ def _sorted_ranks(
 ) -> NDArray[np.int64]:
     is_positive = np.zeros(len(badness), bool)
     is_positive[positives] = True
-    keys = {
-        "index": np.zeros(len(badness), bool),
-        "pessimistic": is_positive,
-        "optimistic": ~is_positive,
-    }
     # lexsort() is stable: what is equal in both stays in the order of the index.
-    order = np.lexsort((keys[ties], badness))
+    order = np.lexsort((tie_keys(ties, is_positive), badness))
     return np.flatnonzero(is_positive[order]) + 1

@@ -16,6 +16,7 @@ from tfdml._core.arguments import one_of
 from tfdml._core.devices import has_gpu
 from tfdml._core.embeddings import row_norms
 from tfdml._core.exact_search._gpu import GpuRows
+from tfdml._core.parallel import in_threads
 
 Metric = Literal["cosine", "dot_product", "squared_euclidean"]
 """How queries are compared with a gallery."""
@@ -31,9 +32,12 @@ class SearchLimits:
         block_scores: Scores held at once: by default 32 MiB in float32.
         least_queries: Queries of a block, however large the gallery: a product of fewer
             waits for the gallery's memory.
-        gathered_numbers: Numbers gathered at once to be scored in float64.
+        gathered_numbers: Numbers gathered at once to be scored in float64: by default
+            1 MiB, which a core keeps at hand.
         gpu_multiplications: Multiplications that are worth a GPU.
-        gpu_spare: Candidates beyond k that a GPU is asked for: some may tie.
+        gpu_scores: Scores that a GPU holds at once: by default 1 GiB.
+        most_gpu_queries: Queries that it compares at once, however small the gallery.
+        gpu_spare: Candidates beyond k that a GPU is asked for at most: some may tie.
         thread_scores: Scores that are worth a thread.
         least_maxima: Parts of a long row whose maxima are taken, at least: NumPy is
             slow on shorter ones.
@@ -44,8 +48,10 @@ class SearchLimits:
 
     block_scores: int = 2**23
     least_queries: int = 64
-    gathered_numbers: int = 2**21
-    gpu_multiplications: int = 2**30
+    gathered_numbers: int = 2**16
+    gpu_multiplications: int = 2**33
+    gpu_scores: int = 2**28
+    most_gpu_queries: int = 2**11
     gpu_spare: int = 64
     thread_scores: int = 2**20
     least_maxima: int = 1024
@@ -61,6 +67,31 @@ class _Prepared(NamedTuple):
 
     rows: NDArray[Any]
     norms: NDArray[np.float64]
+
+
+class GpuQueries(NamedTuple):
+    """Queries in the form in which a GPU compares them with a gallery."""
+
+    rows: NDArray[np.float32]
+    """What `GpuRows` takes, `[Q, D]`."""
+    slack: NDArray[np.float64]
+    """Of two rows whose numbers lie further apart, the higher is better, `[Q]`."""
+    scale: NDArray[np.float64]
+    """No number of the query is larger, `[Q]`."""
+    base: NDArray[np.float64]
+    """Its scores are this plus the number, or minus it for distances, `[Q]`."""
+    is_known: NDArray[np.bool_]
+    """Whether its numbers cannot overflow; rows of others are zeros, `[Q]`."""
+
+    def part(self, rows: slice) -> "GpuQueries":
+        """Return some of them."""
+        return GpuQueries(
+            self.rows[rows],
+            self.slack[rows],
+            self.scale[rows],
+            self.base[rows],
+            self.is_known[rows],
+        )
 
 
 class PreparedGallery:
@@ -84,6 +115,8 @@ class PreparedGallery:
         limits: SearchLimits = USUAL_LIMITS,
     ) -> None:
         self.metric: Metric = one_of("metric", metric, get_args(Metric))
+        self.sign = -1 if metric == "squared_euclidean" else 1
+        """1 if higher scores are better, else -1."""
         self.gallery = gallery
         self.limits = limits
         self._norms = row_norms(self.gallery)
@@ -118,36 +151,51 @@ class PreparedGallery:
             higher has the better score by `scores`, and they do not tie.
         """
         product, error, scale = self._products(queries, sharp=sharp)
-        if not _is_known(scale, product.dtype):
+        if not _is_known(scale, product.dtype).all():
             product[:] = 0  # it overflowed, and knows nothing
         return product, _slack(error, scale)
 
-    def best(
-        self, queries: NDArray[np.float32], count: int
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float64]] | None:
-        """Return the best numbers of `products`, found on a GPU.
-
-        Args:
-            queries: Checked queries `[Q, D]`.
-            count: How many of each query, at most the gallery's rows.
+    def on_gpu(self, queries: int) -> GpuRows | None:
+        """Return the gallery on a GPU for so many queries.
 
         Returns:
-            Numbers in falling order and their gallery rows, `[Q, count]`, and the slack
-            `[Q]` of these numbers; None where there is no GPU, it would not pay, or
-            numbers overflow.
+            None where there is no GPU, it would not pay, or what it would hold at once
+            is more than it can number.
         """
-        if queries.size * len(self) < self.limits.gpu_multiplications or not has_gpu():
+        count, dimension = self.gallery.shape
+        if queries * count * dimension < self.limits.gpu_multiplications:
             return None
-        right, left = self._columns, self._prepare(queries, np.dtype(np.float32))
-        error, scale = self._error(left, right)
-        if not _is_known(scale, right.rows.dtype):
+        if not has_gpu() or not GpuRows.can_hold(count, self.gpu_queries(queries)):
             return None
         if self._on_gpu is None:
+            right = self._columns
+            if not _is_known(right.norms**2, right.rows.dtype).all():
+                return None
             is_distance = self.metric == "squared_euclidean"
             offsets = (right.norms**2).astype(np.float32) if is_distance else None
             self._on_gpu = GpuRows(right.rows, offsets)
-        numbers, columns = self._on_gpu.best(left.rows, count)
-        return numbers, columns, _slack(error, scale)
+        return self._on_gpu
+
+    def gpu_queries(self, queries: int) -> int:
+        """Return how many of some queries a GPU compares with the gallery at once.
+
+        It is a power of 2, so that compilers see few shapes.
+        """
+        limits = self.limits
+        most = limits.gpu_scores // max(1, len(self))
+        most = max(limits.least_queries, min(limits.most_gpu_queries, most, queries))
+        return 1 << (most.bit_length() - 1)
+
+    def for_gpu(self, queries: NDArray[np.float32]) -> "GpuQueries":
+        """Prepare queries for `on_gpu`."""
+        left = self._prepare(queries, np.dtype(np.float32))
+        error, scale = self._error(left, self._columns)
+        rows, is_known = left.rows, _is_known(scale, left.rows.dtype)
+        if not is_known.all():
+            rows = np.where(is_known[:, None], rows, np.float32(0))
+            error, scale = (np.where(is_known, side, 0) for side in (error, scale))
+        base = left.norms**2 if self.sign < 0 else np.zeros(len(rows))
+        return GpuQueries(rows, _slack(error, scale), scale, base, is_known)
 
     def _products(
         self, queries: NDArray[np.float32], *, sharp: bool
@@ -175,10 +223,14 @@ class PreparedGallery:
         scale = left.norms * largest
         if self.metric == "squared_euclidean":
             scale = (left.norms + largest) ** 2
-        # A sum of D products is off by at most about D roundings of |q||g|; 8 more
-        # pay for preparing and for adding the norms.
+        # A sum of D products, in whatever order, is off by at most D roundings of
+        # |q||g|, and those of these roundings; 8 more pay for preparing and for adding
+        # the norms. Pairs are scored in float64: a product in it is as far off as they.
         info, roundings = np.finfo(right.rows.dtype), 8 + self.gallery.shape[1]
-        error = roundings * (float(info.eps) / 2 * scale + float(info.tiny))
+        if info.bits == 64:
+            roundings *= 2
+        unit = roundings * float(info.eps) / 2
+        error = unit / (1 - unit) * scale + roundings * float(info.tiny)
         return error, scale
 
     def scores(
@@ -251,24 +303,35 @@ class PreparedGallery:
 
     def _prepare(self, array: NDArray[np.float32], dtype: np.dtype[Any]) -> _Prepared:
         """Bring rows into the form whose inner products rank the gallery."""
-        rows = np.empty(array.shape, dtype)
-        if self.metric == "cosine":
-            norms = row_norms(array)[:, None]
-            norms[norms == 0] = 1
-            np.divide(array, norms, out=rows, casting="same_kind")
-        elif self.metric == "squared_euclidean":
-            # Distances do not change when all are moved, and stay sharp for
-            # embeddings that lie close together and far from the origin.
-            with np.errstate(over="ignore"):  # found out by the lengths
-                np.subtract(array, self._center, out=rows, casting="same_kind")
-        else:
+        if self.metric == "dot_product":
             rows = array.astype(dtype, copy=False)
-        return _Prepared(rows, row_norms(rows))
+        else:
+            rows = np.empty(array.shape, dtype)
+        lengths = np.empty(len(rows))
+
+        def prepare(part: slice) -> None:
+            if self.metric == "cosine":
+                norms = row_norms(array[part])[:, None]
+                norms[norms == 0] = 1
+                np.divide(array[part], norms, out=rows[part], casting="same_kind")
+            elif self.metric == "squared_euclidean":
+                # Distances do not change when all are moved, and stay sharp for
+                # embeddings that lie close together and far from the origin.
+                with np.errstate(over="ignore"):  # found out by the lengths
+                    np.subtract(
+                        array[part], self._center, out=rows[part], casting="same_kind"
+                    )
+            lengths[part] = row_norms(rows[part])
+
+        few = max(1, self.limits.thread_scores // max(1, array.shape[1]))
+        in_threads(prepare, len(array), least=few)
+        return _Prepared(rows, lengths)
 
 
-def _is_known(scale: NDArray[np.float64], dtype: np.dtype[Any]) -> bool:
-    """Return whether products of that size cannot have overflowed."""
-    return bool((scale < np.finfo(dtype).max / 8).all())
+def _is_known(scale: NDArray[np.float64], dtype: np.dtype[Any]) -> NDArray[np.bool_]:
+    """Return which products of that size cannot have overflowed."""
+    known: NDArray[np.bool_] = scale < np.finfo(dtype).max / 8
+    return known
 
 
 def _slack(
