@@ -42,7 +42,7 @@ def behind(
 
     Args:
         function: Gets an item; several run at the same time.
-        items: Taken one after the other by the thread that iterates, two for each core
+        items: Taken one after the other by the thread that iterates, one for each core
             ahead of the results at most.
 
     Yields:
@@ -53,7 +53,7 @@ def behind(
     with ThreadPoolExecutor(threads) as pool:
         for item in items:
             waiting.append(pool.submit(function, item))
-            if len(waiting) > 2 * threads:
+            if len(waiting) > threads:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
