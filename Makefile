@@ -80,7 +80,7 @@ bench: $(INSTALLED) bench-peers ## time and memory of every loss, and of its pee
 	$(BIN)/python -m benchmarks.memory --out build/memory.jsonl
 	$(BIN)/python -m benchmarks.report build/losses.jsonl build/memory.jsonl
 
-bench-peers: .peers/pml/installed .peers/tfa/installed .peers/search/installed ## environments of the peers
+bench-peers: .peers/pml/installed .peers/tfa/installed .peers/search/installed .peers/grain/installed ## environments of the peers
 
 .peers/%/installed: benchmarks/peer_%.txt
 	$(PYTHON) -m venv .peers/$* && .peers/$*/bin/pip install --quiet --requirement $<

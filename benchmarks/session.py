@@ -72,24 +72,41 @@ def use_threads(threads: int) -> None:
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
 
+def cores_here() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def machine() -> dict[str, str]:
     """Describe the machine and the time of a measurement."""
     import keras
 
     backend = keras.backend.backend()
     version = __import__(backend).__version__
-    device = platform.machine()
-    cpus = Path("/proc/cpuinfo")
-    if cpus.exists():
-        lines = cpus.read_text(encoding="utf-8").splitlines()
-        device = next((x.split(": ")[1] for x in lines if "model name" in x), device)
+    device = processor()
     if backend == "jax":
         import jax
 
         if jax.devices()[0].platform != "cpu":
             device = jax.devices()[0].device_kind
-    today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-    return {"backend": f"{backend} {version}", "device": device, "date": today}
+    return {"backend": f"{backend} {version}", "device": device, "date": today()}
+
+
+def processor() -> str:
+    """Name the processor."""
+    cpus = Path("/proc/cpuinfo")
+    if cpus.exists():
+        lines = cpus.read_text(encoding="utf-8").splitlines()
+        named = (x.split(": ")[1] for x in lines if "model name" in x)
+        return next(named, platform.machine())
+    return platform.machine()
+
+
+def today() -> str:
+    """Return the date, as 2026-11-30."""
+    return datetime.datetime.now(tz=datetime.UTC).date().isoformat()
 
 
 def chosen(

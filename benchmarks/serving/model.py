@@ -24,7 +24,7 @@ def photographs(count: int) -> list[bytes]:
     Raises:
         ValueError: Fewer than `count` of those that are cut are of such a size.
     """
-    from benchmarks.reading import write_photographs
+    from benchmarks.photographs import write_photographs
 
     with tempfile.TemporaryDirectory() as folder:
         files = write_photographs(Path(folder), 4 * count + 8)

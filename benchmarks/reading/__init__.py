@@ -1,0 +1,1 @@
+"""Compare ways to read training images."""
