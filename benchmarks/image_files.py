@@ -70,17 +70,18 @@ def class_batches(
 
     Args:
         files: What `image_files` returned.
-        classes: Of a batch, at most as many as there are.
+        classes: Of a batch; all of them where there are fewer.
         images: Of each class.
         count: Of batches.
         seed: Of the random numbers.
 
     Returns:
-        Positions in `files`, int64 `[count, classes images]`.
+        Positions in `files`, int64 `[count, classes * images]`.
     """
     random = np.random.default_rng(seed)
     names = np.array([file.parent.name for file in files])
     groups = [np.flatnonzero(names == name) for name in np.unique(names)]
+    classes = min(classes, len(groups))
     return np.array(
         [
             np.concatenate(

@@ -9,7 +9,7 @@ from tfdml.batch_designs import BatchSequence, GroupBatches
 from tfdml.images import ImageReader, View
 
 _AHEAD = 4
-_KEPT = 1024
+_KEPT = 2048
 """Images that are read from the cache."""
 
 
