@@ -6,8 +6,8 @@ bare: the compiled training step on one batch that is in memory, again and again
 fit: the same steps as `python -m training fit` takes them: batches drawn by their
 design, images from the cache, labels, the callbacks of a run, the console, and the
 state written at the end of the epoch. Both are run alternately in one process; the
-smallest time of each counts. With augmentation the images are changed at random on
-the same cores that train. TensorFlow only.
+smallest time of each counts. Random changes of the images are a part of the step.
+TensorFlow only.
 
 resume: a run is killed (SIGKILL) after its first epoch and started again. The time is
 that from the start of the command until training goes on, beside that of a new run.
@@ -104,7 +104,6 @@ def _overhead(folder: Path, images: Path, extra: str, options: Any) -> dict[str,
     steps = options.steps
     path = _recipe(folder, images, extra, steps * (options.rounds + 1), steps)
     recipe = read_recipe(path)
-    batch = recipe.batches.images_per_class * recipe.batches.classes_per_batch
     bare: list[float] = []
     whole: list[float] = []
 
@@ -116,23 +115,29 @@ def _overhead(folder: Path, images: Path, extra: str, options: Any) -> dict[str,
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             if epoch:
                 whole.append((time.perf_counter() - self.begin) / steps)
-            bare.append(_bare_step(self.model, batch, steps))
+            bare.append(_bare_step(self.model, recipe, steps))
             self.begin = time.perf_counter()
 
     with contextlib.redirect_stdout(io.StringIO()):
         fit(recipe, folder / "run", callbacks=[Alternate()])
     times = {"bare_ms": 1000 * min(bare), "fit_ms": 1000 * min(whole)}
-    return {**times, "batch": batch, **machine()}
+    return {**times, "batch": _batch_size(recipe), **machine()}
 
 
-def _bare_step(model: Any, batch: int, steps: int) -> float:
+def _batch_size(recipe: Any) -> int:
+    return recipe.batches.images_per_class * recipe.batches.classes_per_batch
+
+
+def _bare_step(model: Any, recipe: Any, steps: int) -> float:
     """Return the seconds that a step takes on one batch in memory."""
     import tensorflow as tf
 
-    generator = np.random.default_rng(0)
-    images = generator.uniform(0, 255, (batch, 64, 64, 3)).astype("float32")
+    batch = _batch_size(recipe)
+    images = np.random.default_rng(0).integers(0, 256, (batch, 64, 64, 3), "uint8")
+    changes = recipe.augmentation
+    inputs = (images, changes.numbers(0, 0, batch)) if changes else images
     labels = np.repeat(np.arange(batch // 4), 4)
-    iterator = iter(tf.data.Dataset.from_tensors((images, labels)).repeat())
+    iterator = iter(tf.data.Dataset.from_tensors((inputs, labels)).repeat())
     run: Callable = model.train_function
     np.asarray(run(iterator)["loss"])
     start = time.perf_counter()

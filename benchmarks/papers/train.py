@@ -20,7 +20,7 @@ from training.data.split import Split
 from training.measure.embed import embed, raw_pixels
 from training.measure.measure import means_of, split_results, task_of
 from training.recipe.recipe import Recipe
-from training.run.batches import ImageBatches, build_augmentation
+from training.run.batches import Batch, ImageBatches
 from training.run.build_batches import build_design, build_loss
 from training.run.build_model import build_embedder_of, build_model
 
@@ -107,7 +107,7 @@ def timed(run: Run, recipe: Recipe, data: DataSet) -> Found:
     # Without metrics, which some losses have and others have not.
     model.compile(model.optimizer, model.loss, jit_compile=recipe.fit.jit_compile)
     times = EpochTimes()
-    batches = _SameBatch(*prepared.batches[0])
+    batches = _SameBatch(prepared.batches[0])
     model.fit(
         batches, epochs=_TIMED_EPOCHS, callbacks=[times], shuffle=False, verbose=0
     )
@@ -152,14 +152,14 @@ def _without_training(series: str, recipe: Recipe) -> Callable[[Split], np.ndarr
 class _SameBatch(keras.utils.PyDataset):
     """One batch, for as many steps as an epoch has."""
 
-    def __init__(self, images: np.ndarray, labels: np.ndarray) -> None:
+    def __init__(self, batch: Batch) -> None:
         super().__init__(workers=1, use_multiprocessing=False)
-        self._batch = images, labels
+        self._batch = batch
 
     def __len__(self) -> int:
         return _TIMED_STEPS
 
-    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+    def __getitem__(self, index: int) -> Batch:
         return self._batch
 
 
@@ -179,8 +179,8 @@ def _prepared(
     loss = build_loss(recipe, trained.data, design)
     model = build_model(embedder, recipe, len(trained.data.class_names), loss)
     share_step(model.optimizer, settings)
-    augment = build_augmentation(recipe.augmentation, settings.seed)
-    batches = ImageBatches(trained, design, settings.epoch_steps, augment)
+    changes = recipe.augmentation, settings.seed
+    batches = ImageBatches(trained, design, settings.epoch_steps, *changes)
     return _Prepared(splits, embedder, model, batches)
 
 

@@ -23,7 +23,7 @@ from training.data.images import Images, open_images
 from training.data.source import read_source
 from training.data.split import Split
 from training.recipe.recipe import Recipe, recipe_of
-from training.run.batches import ImageBatches, build_augmentation
+from training.run.batches import ImageBatches
 from training.run.build_batches import build_design, build_loss
 from training.run.build_model import build_embedder_of, build_model
 from training.run.fit import fit
@@ -44,7 +44,8 @@ def main() -> None:
             Split(data, images, positions),
             design,
             settings.steps,
-            build_augmentation(recipe.augmentation, recipe.fit.seed),
+            recipe.augmentation,
+            recipe.fit.seed,
         )
 
     images = open_images(recipe, data)

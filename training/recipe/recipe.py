@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any
 
-from tfdml.images import RandomView, View
+from tfdml.images import RandomChanges, RandomView, View
 from tfdml.messages import cut, shortened, shown
 from tfdml.text_files import read_text
 from training.recipe.checks import RecipeError
 from training.recipe.fit_table import Fit
 from training.recipe.tables import (
-    Augmentation,
     Batches,
     Data,
     Embedder,
@@ -35,7 +34,7 @@ class Recipe:
     proxies: Proxies = field(default_factory=Proxies)
     images: Images = field(default_factory=Images)
     batches: Batches = field(default_factory=Batches)
-    augmentation: Augmentation = field(default_factory=Augmentation)
+    augmentation: RandomChanges = field(default_factory=RandomChanges)
     fit: Fit = field(default_factory=Fit)
 
     def __post_init__(self) -> None:
@@ -165,7 +164,7 @@ def _read_table(where: str, kind: Any, table: dict[str, Any]) -> Any:
             raise RecipeError(f"{where}`{f.name}` must be given.")
     try:
         return kind(**values)
-    except RecipeError as error:
+    except ValueError as error:
         raise RecipeError(f"{where}{error}") from None
 
 

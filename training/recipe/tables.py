@@ -207,33 +207,3 @@ class Batches:
             raise RecipeError(
                 f"`batch_size` must be even for pairs. Received: {self.batch_size}."
             )
-
-
-@dataclass(frozen=True)
-class Augmentation:
-    """`[augmentation]`: random changes of the training images; 0 turns one off.
-
-    `zoom` (below 1) and `shift` are shares of the side, where height and width vary
-    apart, `rotation` is in degrees, `brightness`, `contrast` and `hue` are the factors
-    of Keras' layers of those names, `saturation` is the largest share of color that is
-    taken away, and `grayscale` is a probability.
-    """
-
-    zoom: float = 0.0
-    shift: float = 0.0
-    rotation: float = 0.0
-    flip: bool = False
-    brightness: float = 0.0
-    contrast: float = 0.0
-    saturation: float = 0.0
-    hue: float = 0.0
-    grayscale: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        colors = ("brightness", "contrast", "saturation", "hue", "grayscale")
-        for name in ("zoom", "shift", *colors):
-            check_range(self, name, 0, 1)
-        if self.zoom == 1:
-            raise RecipeError("`zoom` must be below 1: 1 leaves nothing to see.")
-        check_range(self, "rotation", 0, 180)

@@ -1,8 +1,8 @@
-"""Build the model of a run: embedder, proxies if the loss needs them, optimizer."""
+"""Build the model of a run: random changes, embedder, proxies, optimizer."""
 
 import keras
 
-from tfdml.layers import CenterRegularizer, Proxies
+from tfdml.layers import CenterRegularizer, ImageChanges, Proxies
 from tfdml.losses import MetricLoss, TopKPrecisionLoss
 from tfdml.metrics import MisplacedPairs
 from tfdml.models import build_embedder
@@ -44,14 +44,15 @@ def build_model(
 
     Args:
         embedder: The embedder, which the model shares.
-        recipe: Proxies and optimizer.
+        recipe: Random changes, proxies and optimizer.
         num_classes: Number of training classes.
         loss: The loss.
 
     Returns:
-        The embedder itself, or a model that ends in the similarities with proxies.
+        The embedder itself, or one with random changes of the images before it, or
+        the similarities with proxies behind it.
     """
-    model = _with_proxies(embedder, recipe, num_classes)
+    model = _trained(embedder, recipe, num_classes)
     backbone = _backbone(embedder)
     if recipe.fit.freeze_batch_norm:
         for layer in backbone:
@@ -59,7 +60,7 @@ def build_model(
                 layer.trainable = False
     optimizer = build_optimizer(recipe.fit, _parts(model, embedder, recipe))
     if recipe.fit.precision == "mixed_float16":
-        # Keras does so for a model of that policy, which one with proxies is not.
+        # Keras does so for a model of that policy, which the embedder alone is.
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     model.compile(
         optimizer=optimizer,
@@ -70,22 +71,31 @@ def build_model(
     return model
 
 
-def _with_proxies(
-    embedder: keras.Model, recipe: Recipe, num_classes: int
-) -> keras.Model:
-    """End the model in proxies of the training classes, if the loss is on proxies."""
-    if not recipe.loss.on_proxies:
+def _trained(embedder: keras.Model, recipe: Recipe, num_classes: int) -> keras.Model:
+    """Begin the model with random changes, and end it in proxies of the classes."""
+    changes = recipe.augmentation
+    if not (changes or recipe.loss.on_proxies):
         return embedder
+    inputs, outputs = embedder.inputs, embedder.output
+    if changes:
+        images = keras.Input(embedder.input_shape[1:], dtype="uint8", name="pixels")
+        numbers = keras.Input((len(changes.COLUMNS),), name="numbers")
+        inputs = [images, numbers]
+        outputs = embedder(ImageChanges(changes, name="changes")(inputs))
+    if recipe.loss.on_proxies:
+        outputs = _proxies(recipe, num_classes)(outputs)
+    return keras.Model(inputs, outputs)
+
+
+def _proxies(recipe: Recipe, num_classes: int) -> Proxies:
     about = recipe.proxies
-    proxies = Proxies(
+    penalty = about.center_penalty
+    return Proxies(
         num_classes,
         about.centers_per_class,
-        regularizer=CenterRegularizer(about.center_penalty)
-        if about.center_penalty
-        else None,
+        regularizer=CenterRegularizer(penalty) if penalty else None,
         name="proxies",
     )
-    return keras.Model(embedder.inputs, proxies(embedder.output))
 
 
 def _parts(

@@ -31,7 +31,7 @@ from training.recipe.recipe import Recipe
 from training.reports.run_page import write_report
 from training.reports.text import begun
 from training.run.averages import OnAverages
-from training.run.batches import ImageBatches, build_augmentation
+from training.run.batches import ImageBatches
 from training.run.build_batches import build_design, build_loss, label_distance_of
 from training.run.build_model import build_embedder_of, build_model
 from training.run.console import Console
@@ -164,7 +164,8 @@ def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, A
         splits["train"],
         design,
         settings.epoch_steps,
-        build_augmentation(recipe.augmentation, settings.seed),
+        recipe.augmentation,
+        settings.seed,
     )
     progress = Progress(
         folder / STATE,

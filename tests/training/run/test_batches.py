@@ -1,19 +1,21 @@
-"""Training batches and their augmentation."""
+"""Training batches, with the numbers of their random changes."""
+
+from typing import ClassVar
 
 import keras
 import numpy as np
 import pytest
 
 from tfdml.batch_designs import GroupBatches
-from tfdml.images import View
+from tfdml.images import RandomChanges, View
 from training.data.data_set import DataSet
 from training.data.images import Images
 from training.data.split import Split
-from training.recipe.recipe import Augmentation
-from training.run.batches import ImageBatches, build_augmentation
+from training.run.batches import ImageBatches
 
 pytestmark = pytest.mark.backend
 
+NONE = RandomChanges()
 LABELS = np.repeat(np.arange(6), 3)
 IMAGES = np.arange(20, dtype="uint8").reshape(20, 1, 1, 1) * np.ones(
     (1, 8, 8, 3), "uint8"
@@ -29,9 +31,9 @@ def split():
     return Split(data.select(positions), Images(data, View(8)), positions)
 
 
-def batches(steps_per_epoch, kind=ImageBatches):
+def batches(steps_per_epoch, kind=ImageBatches, changes=NONE):
     design = GroupBatches(LABELS, 2, 2, seed=1)
-    return kind(split(), design, steps_per_epoch, lambda x, step: x)
+    return kind(split(), design, steps_per_epoch, changes, 3)
 
 
 def read_epochs(dataset, count, first=0):
@@ -44,7 +46,7 @@ def read_epochs(dataset, count, first=0):
 
 def test_images_and_labels_belong_together():
     for images, labels in read_epochs(batches(4), 2):
-        assert images.dtype == "float32"
+        assert images.dtype == "uint8"
         assert labels.dtype == LABELS.dtype
         np.testing.assert_array_equal(
             LABELS[images[:, 0, 0, 0].astype(int) - 2], labels
@@ -93,33 +95,52 @@ def test_fit_takes_each_batch_of_the_run_once_and_in_order(steps):
     np.testing.assert_array_equal(read[-len(expected) :], expected)
 
 
-STRONG = Augmentation(zoom=0.3, shift=0.2, rotation=20, flip=True, brightness=0.2)
-COLORS = Augmentation(contrast=0.4, saturation=0.8, hue=0.1, grayscale=0.5)
+def test_random_changes_come_as_numbers_beside_the_images():
+    changes = RandomChanges(zoom=0.2, flip=True)
+    plain = read_epochs(batches(4), 2)
+    changed = read_epochs(batches(4, changes=changes), 2)
+    for step, (before, after) in enumerate(zip(plain, changed, strict=True)):
+        (images, numbers), labels = after
+        np.testing.assert_array_equal(images, before[0])
+        np.testing.assert_array_equal(labels, before[1])
+        expected = changes.numbers(seed=3, step=step, count=len(images))
+        np.testing.assert_array_equal(numbers, expected)
+    late = batches(4, changes=changes)
+    late.begin_at(1)
+    np.testing.assert_array_equal(late[2][0][1], changed[6][0][1])
 
 
-@pytest.mark.parametrize("settings", [STRONG, COLORS], ids=["shape", "color"])
-def test_augmentation_changes_each_image_and_keeps_its_range(settings):
-    image = np.random.default_rng(0).integers(0, 256, (1, 16, 16, 3)).astype("float32")
-    images = np.repeat(image, 4, axis=0)
-    augment = build_augmentation(settings, seed=1)
-    first, second = augment(images, 0), augment(images, 1)
-    assert first.shape == images.shape
-    assert first.min() >= -1e-3
-    assert first.max() <= 255 + 1e-3
-    assert np.abs(first - second).mean() > 1
-    assert np.abs(first[0] - first[1]).mean() > 1
-    # Whatever came before, a step has its own random numbers.
-    np.testing.assert_array_equal(augment(images, 0), first)
-    again = build_augmentation(settings, seed=1)
-    np.testing.assert_array_equal(again(images, 1), second)
+class Seen(keras.layers.Layer):
+    """Notes in which type the compiled step gets its images."""
+
+    types: ClassVar[list] = []
+
+    def call(self, images):
+        if not keras.backend.is_keras_tensor(images):
+            self.types.append(keras.backend.standardize_dtype(images.dtype))
+        return keras.ops.mean(keras.ops.cast(images, "float32"), axis=(1, 2))
 
 
-def test_uncovered_border_is_white():
-    augment = build_augmentation(Augmentation(shift=0.4), seed=0)
-    moved = augment(np.zeros((16, 10, 10, 3), "float32"), 0)
-    assert set(np.unique(np.round(moved)).tolist()) >= {0.0, 255.0}
+@pytest.mark.parametrize("changes", [NONE, RandomChanges(flip=True)])
+def test_images_go_into_the_step_as_bytes(changes, monkeypatch):
+    """A quarter of what float32 takes on the way to the device."""
+    dataset = batches(3, changes=changes)
+    images = keras.Input((8, 8, 3), dtype="uint8")
+    numbers = keras.Input((len(changes.COLUMNS),))
+    outputs = keras.layers.Dense(1)(Seen()(images))
+    model = keras.Model([images, numbers] if changes else images, outputs)
+    model.compile("sgd", loss="mse")
+    taken = []
+    step = model.train_step
 
+    def train_step(*arguments):
+        taken.extend(a for a in arguments)
+        return step(*arguments)
 
-def test_without_settings_images_pass_untouched():
-    images = IMAGES.astype("float32")
-    assert build_augmentation(Augmentation(), seed=0)(images, 3) is images
+    monkeypatch.setattr(model, "train_step", train_step)
+    monkeypatch.setattr(Seen, "types", [])
+    model.fit(dataset, epochs=1, verbose=0)
+    assert set(Seen.types) == {"uint8"}
+    data = taken[-1]
+    first = data[0][0] if changes else data[0]
+    assert keras.backend.standardize_dtype(first.dtype) == "uint8"

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import tfdml.losses
-from tfdml.layers import Proxies
+from tfdml.images import RandomChanges
+from tfdml.layers import ImageChanges, Proxies
 from tfdml.losses import SoftTripleLoss, TopKPrecisionLoss
 from training.recipe.recipe import (
     Data,
@@ -25,10 +26,11 @@ from training.run.build_optimizer import VariableGroup, build_optimizer
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 
 SMALL = Embedder(image_size=8, embedding_dimension=4, widths=(4, 8))
+NONE = RandomChanges()
 SOFT_TRIPLE = Loss("SoftTripleLoss", {"scale": 10.0}, on_proxies=True)
 
 
-def recipe(loss=None, proxies=None, **fit):
+def recipe(loss=None, proxies=None, changes=NONE, **fit):
     # On TensorFlow XLA would compile for longer than all else takes.
     fit["jit_compile"] = keras.backend.backend() == "jax"
     return Recipe(
@@ -36,6 +38,7 @@ def recipe(loss=None, proxies=None, **fit):
         SMALL,
         loss or Loss(),
         proxies or ProxySettings(),
+        augmentation=changes,
         fit=Fit(steps=20, steps_per_epoch=20, **{"weight_decay": 0.0, **fit}),
     )
 
@@ -58,6 +61,45 @@ def test_model_of_a_pair_loss_is_the_embedder():
     embedder, model = built(recipe())
     assert model is embedder
     assert isinstance(model.loss, TopKPrecisionLoss)
+
+
+CHANGES = RandomChanges(shift=0.2, flip=True, contrast=0.3)
+losses = pytest.mark.parametrize(
+    "loss", [Loss(), SOFT_TRIPLE], ids=["pairs", "proxies"]
+)
+
+
+def shapes(variables):
+    return [(v.name, tuple(v.shape)) for v in variables]
+
+
+@losses
+def test_model_with_changes_has_the_variables_of_one_without_in_their_order(loss):
+    """The state of a run that began before changes were in the model goes on."""
+    _, plain = built(recipe(loss))
+    embedder, changed = built(recipe(loss, changes=CHANGES))
+    assert shapes(changed.variables) == shapes(plain.variables)
+    assert shapes(changed.trainable_variables) == shapes(plain.trainable_variables)
+    own = embedder.variables
+    assert all(v is w for v, w in zip(changed.variables[: len(own)], own, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("loss", "precision"), [(Loss(), "float32"), (SOFT_TRIPLE, "mixed_bfloat16")]
+)
+def test_step_with_changes_is_one_on_changed_images(loss, precision, batch):
+    images, labels = batch
+    numbers = CHANGES.numbers(seed=0, step=0, count=len(images))
+    beforehand = ImageChanges(CHANGES)([images, numbers])
+    settings = {"precision": precision, "head_only_steps": 1}
+    _, plain = built(recipe(loss, **settings))
+    _, changed = built(recipe(loss, changes=CHANGES, **settings))
+    for _ in range(2):
+        expected = plain.train_on_batch(beforehand, labels)
+        received = changed.train_on_batch((images.astype("uint8"), numbers), labels)
+        np.testing.assert_allclose(received, expected, rtol=1e-3)
+    for value, other in zip(changed.variables, plain.variables, strict=True):
+        np.testing.assert_allclose(value.numpy(), other.numpy(), rtol=0.01, atol=1e-4)
 
 
 def test_model_of_a_proxy_loss_ends_in_proxies_that_train(batch):

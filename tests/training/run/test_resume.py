@@ -18,6 +18,7 @@ import training.run.fit
 import training.run.progress
 from tests.support.small_images import write_shapes
 from tests.support.training_runs import RECIPE, fit
+from tfdml.images import RandomChanges
 from tfdml.models import load_embedder
 from training.run.state import locked, read_state, write_state
 
@@ -220,16 +221,18 @@ def test_loss_that_becomes_nan_stops_the_run_and_names_the_batch(
     folder, tmp_path, monkeypatch, capsys
 ):
     text = (folder / "recipe.toml").read_text() + '[loss]\nname = "ProxyAnchorLoss"\n'
+    text = text.replace("[augmentation]", "[augmentation]\nbrightness = 0.1")
     (tmp_path / "recipe.toml").write_text(text)
     get = training.run.fit.ImageBatches.__getitem__
     broken = []
 
     def spoiled(self, index):
-        images, labels = get(self, index)
+        (images, numbers), labels = get(self, index)
         if self._epoch == 1 and index == 2:
-            images = images * np.nan
+            column = RandomChanges.COLUMNS.index("brightness")
+            numbers[:, column] = np.nan
             broken.append([self._paths[i] for i in self.positions(8)])
-        return images, labels
+        return (images, numbers), labels
 
     monkeypatch.setattr(training.run.fit.ImageBatches, "__getitem__", spoiled)
     init = training.run.progress.Progress.__init__
