@@ -85,12 +85,7 @@ def machine() -> dict[str, str]:
 
     backend = keras.backend.backend()
     version = __import__(backend).__version__
-    device = processor()
-    if backend == "jax":
-        import jax
-
-        if jax.devices()[0].platform != "cpu":
-            device = jax.devices()[0].device_kind
+    device = _card(backend) or processor()
     return {"backend": f"{backend} {version}", "device": device, "date": today()}
 
 
@@ -107,6 +102,22 @@ def processor() -> str:
 def today() -> str:
     """Return the date, as 2026-11-30."""
     return datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+
+
+def _card(backend: str) -> str | None:
+    """Return the name of the accelerator that a backend computes on, if any."""
+    if backend == "jax":
+        import jax
+
+        first = jax.devices()[0]
+        return None if first.platform == "cpu" else first.device_kind
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        cards = tf.config.list_physical_devices("GPU")
+        details = cards and tf.config.experimental.get_device_details(cards[0])
+        return details.get("device_name", cards[0].name) if cards else None
+    return None
 
 
 def chosen(

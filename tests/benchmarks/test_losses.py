@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from benchmarks import devices, evaluation, losses, memory, recipes, report
+from benchmarks import devices, evaluation, losses, memory, recipes, report, session
 from benchmarks.catalogue import CASES
 from tests.support.autodiff import value_and_gradient
 from tfdml.neighbors import nearest_neighbors
@@ -34,6 +34,22 @@ def test_a_case_has_a_loss_and_a_gradient_that_are_not_zero(case):
     )
     assert value != 0
     assert abs(gradient).sum() > 0
+
+
+def test_records_of_tensorflow_name_the_card_that_they_were_measured_on(monkeypatch):
+    import tensorflow as tf
+
+    name, card = (
+        "NVIDIA H200",
+        tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU"),
+    )
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [card])
+    config = tf.config.experimental
+    monkeypatch.setattr(
+        config, "get_device_details", lambda card: {"device_name": name}
+    )
+    monkeypatch.setattr(keras.backend, "backend", lambda: "tensorflow")
+    assert session.machine()["device"] == name
 
 
 ABOUT = {"backend": "b", "device": "d", "dimension": 8, "threads": 2, "date": "today"}

@@ -16,9 +16,12 @@ COUNTS = [4, 9, 14, 19, 7, 30, 4, 5, 12, 8, 6, 11, 4, 9, 17, 5]
 
 NAN, INF = float("nan"), float("inf")
 # Values that are refused, and the rule that the message states.
-ABOVE_ZERO = (0.0, -1.0, NAN, INF, True), "must be above 0 and finite"
-AT_LEAST_ZERO = (-0.1, NAN, INF, "2", True), "must be at least 0 and finite"
-FINITE = (NAN, INF, -INF), "must be finite"
+ABOVE_ZERO = (0.0, -1.0, NAN, INF, True, 1e13), "must be above 0 and at most 1e+12"
+AT_LEAST_ZERO = (-0.1, NAN, INF, "2", True), "must be at least 0 and at most 1e+"
+NOT_NEGATIVE = (-0.1, NAN, INF, "2", True), "must be at least 0 and finite"
+DISTANCE = (-0.1, NAN, INF, "2", True, 11), "must be at least 0 and at most 10"
+SCALE = (0.0, -1.0, NAN, INF, True, 9e-5, 10_001), "must be from 0.0001 to 10000"
+THRESHOLD = (NAN, INF, -INF, 1e13), "must be from -1e+12 to 1e+12"
 FRACTION = (-0.1, 1.0, NAN), "must be at least 0 and below 1"
 WHOLE = (0, -1, 1.5, True, "5"), "must be a whole number of at least 1"
 BOOLEAN = (1, "no", None), "must be True or False"
@@ -54,17 +57,17 @@ _raw = {"uses_length": True}
 _proxy = {"make_head": _proxies, "ids": "rows", "costs_without": BOTH}
 _counted = {"ids": "counted", "costs_without": BOTH}
 
-_angle = {"angle": ((0.0, -45.0, 90.0, NAN), "must be above 0 and")}
+_angle = {"angle": ((0.0, -45.0, 89.5, NAN), "must be above 0 and at most 89")}
 _average = {"average": CHOICE}
 _rows = {"normalize": BOOLEAN}
 _lengths = {"margin": AT_LEAST_ZERO, "distance": CHOICE, "normalize": BOOLEAN}
-_sides = {"alpha": AT_LEAST_ZERO, "beta": AT_LEAST_ZERO, **_average}
+_sides = {"alpha": DISTANCE, "beta": DISTANCE, **_average}
 _drawn = {
-    "cutoff": ((0, -1.0, 2, NAN), "must be above 0 and below 2"),
+    "cutoff": ((0, -1.0, 9e-4, 2, NAN), "must be at least 0.001 and below 2"),
     "nonzero_loss_cutoff": ((0.4, 0.5, NAN), "must be above `cutoff`"),
     "dimension": ((1, 0, 2.5), "must be a whole number of at least 2"),
 }
-_scales = {"positive_scale": ABOVE_ZERO, "negative_scale": ABOVE_ZERO}
+_scales = {"positive_scale": SCALE, "negative_scale": SCALE}
 _label_distance = {"label_distance": (("euclidean", None, 2), "must be one of")}
 _counts = {
     "class_counts": (
@@ -75,7 +78,7 @@ _counts = {
     "classes_per_batch": ((1,), "must be at least 2"),
     "positive_probability": ((0.5,), "must be None with `images_per_class`"),
     "margin": ABOVE_ZERO,
-    "power": AT_LEAST_ZERO,
+    "power": NOT_NEGATIVE,
     **_rows,
 }
 _design = {"images_per_class": 2, "classes_per_batch": 3}
@@ -99,7 +102,7 @@ ENTRIES = {
     "ArcFaceLoss": Entry(
         losses.ArcFaceLoss(),
         ranges={
-            "scale": ABOVE_ZERO,
+            "scale": SCALE,
             "margin": ((-0.1, 1.6, NAN), "must be an angle of 0 to pi / 2"),
         },
         **_proxy,
@@ -118,7 +121,7 @@ ENTRIES = {
         losses.BinomialDevianceLoss(),
         costs_without=BOTH,
         golden=("binomial_deviance",),
-        ranges=_scales | {"threshold": FINITE, "per_anchor": BOOLEAN},
+        ranges=_scales | {"threshold": THRESHOLD, "per_anchor": BOOLEAN},
     ),
     "BinomialDevianceLoss-pairs": Entry(
         losses.BinomialDevianceLoss(per_anchor=False),
@@ -126,13 +129,13 @@ ENTRIES = {
         golden=("binomial_deviance_yi",),
     ),
     "CircleLoss": Entry(
-        losses.CircleLoss(), ranges={"scale": ABOVE_ZERO, "margin": FRACTION}
+        losses.CircleLoss(), ranges={"scale": SCALE, "margin": FRACTION}
     ),
     "ContinuousTripletLoss": Entry(
         losses.ContinuousTripletLoss(),
         ids="scale",
         costs_without=("positives",),
-        ranges=_lengths | _label_distance | {"threshold": AT_LEAST_ZERO},
+        ranges=_lengths | _label_distance | {"threshold": NOT_NEGATIVE},
     ),
     # Labels are whole numbers, so that only equal ones are within the threshold.
     "ContinuousTripletLoss-threshold": Entry(
@@ -151,7 +154,7 @@ ENTRIES = {
     ),
     "CosFaceLoss": Entry(
         losses.CosFaceLoss(),
-        ranges={"scale": ABOVE_ZERO, "margin": AT_LEAST_ZERO},
+        ranges={"scale": SCALE, "margin": AT_LEAST_ZERO},
         **_proxy,
     ),
     "CosineContrastiveLoss": Entry(
@@ -163,7 +166,7 @@ ENTRIES = {
     "CosineLiftedStructureLoss": Entry(
         losses.CosineLiftedStructureLoss(),
         golden=("lifted_similarity",),
-        ranges=_scales | {"threshold": FINITE},
+        ranges=_scales | {"threshold": THRESHOLD},
     ),
     "DistanceWeightedMarginLoss": Entry(
         losses.DistanceWeightedMarginLoss(), ranges=_sides | _drawn
@@ -191,7 +194,7 @@ ENTRIES = {
     "HistogramLoss": Entry(
         losses.HistogramLoss(),
         golden=("histogram_loss",),
-        ranges={"bin_width": ((0.0, -0.1, 1.5, NAN), "must be above 0 and at most 1")},
+        ranges={"bin_width": ((0.0, -0.1, 9e-5, 1.5, NAN), "must be from 0.0001 to 1")},
     ),
     "LearnedMarginLoss": Entry(
         losses.LearnedMarginLoss(CLASSES, nu=0.1),
@@ -201,7 +204,7 @@ ENTRIES = {
         golden=("margin_loss_pairs",),
         ranges={
             "num_classes": WHOLE,
-            "alpha": AT_LEAST_ZERO,
+            "alpha": DISTANCE,
             "nu": AT_LEAST_ZERO,
             **_average,
         },
@@ -242,7 +245,12 @@ ENTRIES = {
         losses.MultiSimilarityLoss(),
         jumps=True,
         golden=("multi_similarity",),
-        ranges={**_scales, "threshold": FINITE, "epsilon": FINITE, "mining": BOOLEAN},
+        ranges={
+            **_scales,
+            "threshold": THRESHOLD,
+            "epsilon": THRESHOLD,
+            "mining": BOOLEAN,
+        },
     ),
     "MultiSimilarityLoss-all": Entry(
         losses.MultiSimilarityLoss(mining=False), costs_without=BOTH
@@ -250,7 +258,7 @@ ENTRIES = {
     "NCALoss": Entry(
         losses.NCALoss(),
         golden=("nca",),
-        ranges={"scale": ABOVE_ZERO, "euclidean": BOOLEAN},
+        ranges={"scale": SCALE, "euclidean": BOOLEAN},
     ),
     "NCALoss-euclidean": Entry(losses.NCALoss(euclidean=True), **_raw),
     "NPairLoss": Entry(
@@ -261,14 +269,14 @@ ENTRIES = {
     "NPairLoss-l2": Entry(
         losses.NPairLoss(l2_weight=0.01), costs_without=BOTH, uses_length=True
     ),
-    "NTXentLoss": Entry(losses.NTXentLoss(), ranges={"temperature": ABOVE_ZERO}),
+    "NTXentLoss": Entry(losses.NTXentLoss(), ranges={"temperature": SCALE}),
     "PairWeightedLoss": Entry(
         losses.PairWeightedLoss(losses.binlifted_weights), costs_without=BOTH
     ),
     "ProxyAnchorLoss": Entry(
         losses.ProxyAnchorLoss(),
         golden=("proxy_anchor",),
-        ranges={"scale": ABOVE_ZERO, "margin": AT_LEAST_ZERO, "normalizer": CHOICE},
+        ranges={"scale": SCALE, "margin": AT_LEAST_ZERO, "normalizer": CHOICE},
         **_proxy,
     ),
     "ProxyAnchorLoss-present": Entry(
@@ -278,7 +286,7 @@ ENTRIES = {
         losses.ProxyNCALoss(),
         golden=("proxy_nca",),
         ranges={
-            "scale": ABOVE_ZERO,
+            "scale": ((0.0, NAN, 9e-3, 101), "must be from 0.01 to 100"),
             "include_positive": BOOLEAN,
             "smoothing": ((0.1,), "must be 0 without include_positive=True"),
         },
@@ -301,7 +309,7 @@ ENTRIES = {
         golden=("triplet_semihard_window",),
         ranges=_lengths,
     ),
-    "SmoothAPLoss": Entry(losses.SmoothAPLoss(), ranges={"temperature": ABOVE_ZERO}),
+    "SmoothAPLoss": Entry(losses.SmoothAPLoss(), ranges={"temperature": SCALE}),
     "SoftTripleLoss": Entry(
         losses.SoftTripleLoss(),
         make_head=_several_proxies,
@@ -309,15 +317,15 @@ ENTRIES = {
         costs_without=BOTH,
         golden=("soft_triple",),
         ranges={
-            "scale": ABOVE_ZERO,
-            "temperature": ABOVE_ZERO,
+            "scale": SCALE,
+            "temperature": SCALE,
             "margin": AT_LEAST_ZERO,
         },
     ),
     "SupervisedContrastiveLoss": Entry(
         losses.SupervisedContrastiveLoss(),
         costs_without=("negatives",),
-        ranges={"temperature": ABOVE_ZERO},
+        ranges={"temperature": SCALE},
     ),
     "TopKPrecisionLoss": Entry(
         losses.TopKPrecisionLoss(),
@@ -346,13 +354,13 @@ ENTRIES = {
     ),
     "tfa.TripletHardLoss": Entry(
         tfa.TripletHardLoss(),
-        ranges=_metric | {"margin": AT_LEAST_ZERO, "soft": BOOLEAN},
+        ranges=_metric | {"margin": NOT_NEGATIVE, "soft": BOOLEAN},
         **_raw,
     ),
     "tfa.TripletSemiHardLoss": Entry(
         tfa.TripletSemiHardLoss(),
         jumps=True,
-        ranges=_metric | {"margin": AT_LEAST_ZERO},
+        ranges=_metric | {"margin": NOT_NEGATIVE},
         **_raw,
     ),
 }

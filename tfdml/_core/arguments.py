@@ -9,19 +9,26 @@ import numpy as np
 
 from tfdml.messages import shown
 
+_FINITE = sys.float_info.max
 _LARGEST = 2**128  # NumPy's seeds are below; Python does not write all larger numbers
 
 
-def above_zero(name: str, value: float) -> float:
-    """Return a number that must be above 0 and finite."""
-    return _number(name, value, "above 0 and finite", lambda x: 0 < x < float("inf"))
+def above_zero(name: str, value: float, most: float = _FINITE) -> float:
+    """Return a number that must be above 0 and finite, or at most some number."""
+    rule = f"above 0 and {_ending(most)}"
+    return _number(name, value, rule, lambda x: 0 < x <= most)
 
 
-def at_least_zero(name: str, value: float) -> float:
-    """Return a number that must be at least 0 and finite."""
-    return _number(
-        name, value, "at least 0 and finite", lambda x: 0 <= x < float("inf")
-    )
+def at_least_zero(name: str, value: float, most: float = _FINITE) -> float:
+    """Return a number that must be at least 0 and finite, or at most some number."""
+    rule = f"at least 0 and {_ending(most)}"
+    return _number(name, value, rule, lambda x: 0 <= x <= most)
+
+
+def within(name: str, value: float, least: float, most: float) -> float:
+    """Return a number that must be from the least to the most."""
+    rule = f"from {least:g} to {most:g}"
+    return _number(name, value, rule, lambda x: least <= x <= most)
 
 
 def finite(name: str, value: float) -> float:
@@ -81,6 +88,10 @@ def boolean(name: str, value: bool) -> bool:
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, Integral) or float(value).is_integer()
+
+
+def _ending(most: float) -> str:
+    return "finite" if most == _FINITE else f"at most {most:g}"
 
 
 def _number(name: str, value: Any, rule: str, holds: Any) -> float:

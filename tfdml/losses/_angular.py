@@ -2,15 +2,11 @@
 
 from keras import ops
 
-from tfdml._core.control_flow import cond
-from tfdml._core.tensors import Tensor, count
+from tfdml._core.tensors import Tensor
 from tfdml.losses._angular_base import _AngularLoss
-from tfdml.losses._angular_sums import (
-    soft_costs,
-    sums_by_product,
-    sums_by_rows,
-    sums_in_turn,
-)
+from tfdml.losses._angular_costs import ExactSoftCosts, SharesOfRows
+from tfdml.losses._angular_sums import sums_of_pairs
+from tfdml.losses._class_mates import ClassMates
 from tfdml.losses._costs import scale_to_mean
 
 WIDEST_ANGLE = 70.0
@@ -31,13 +27,13 @@ class AngularLoss(_AngularLoss):
 
     The negatives of both ends of a pair enter one value, so the loss compares a batch
     with itself. With P positives per anchor it takes O(B^2 P) operations and O(B^2)
-    memory. If P is above B / 64 the sums over n of e^(4 t^2 a.n) e^(4 t^2 p.n) are one
-    product of two B x B matrices instead, each row scaled by its largest term. That is
-    exact up to 70 degrees, 80 in float64; at larger angles a sum may be smaller than
-    the smallest number if a and p are far apart, and is replaced by that number.
+    memory. If P is above B / 64 and 3, the sums over n of e^(4 t^2 a.n) e^(4 t^2 p.n)
+    are one product of two B x B matrices instead. Above 70 degrees these factors do not
+    fit float32: then each pair has its own log-sum-exp, which takes longer and is exact
+    at any angle.
 
     Args:
-        angle: alpha in degrees, above 0 and below 90. 36 to 55 in the paper.
+        angle: alpha in degrees, above 0 and at most 89. 36 to 55 in the paper.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
 
     Raises:
@@ -57,20 +53,11 @@ class AngularLoss(_AngularLoss):
     rows_per_partner = 64
     """From this number of rows per partner on, a loop over partners is faster."""
 
-    def values(self, scores: Tensor, pairs: Tensor, negatives: Tensor) -> Tensor:
+    def values(self, scores: Tensor, rows: Tensor) -> Tensor:
         """Compute the share of each anchor, `[B]`."""
-        squared = self.squared_tangent
-        most = ops.max(ops.sum(ops.cast(pairs, "int32"), axis=1))
-        values = cond(
-            self.rows_per_partner * most <= ops.shape(scores)[0],
-            lambda: self._in_turn(scores, pairs, negatives),
-            lambda: sums_by_product(scores, pairs, negatives, squared),
+        costs = SharesOfRows if self.angle <= WIDEST_ANGLE else ExactSoftCosts
+        sums = sums_of_pairs(
+            scores, rows, self.squared_tangent, costs, self.rows_per_partner
         )
-        return scale_to_mean(values, count(pairs, values.dtype))
-
-    def _in_turn(self, scores: Tensor, pairs: Tensor, negatives: Tensor) -> Tensor:
-        """Sum the costs of each anchor's pairs, one after the other."""
-        squared = self.squared_tangent
-        if self.angle <= WIDEST_ANGLE:
-            return sums_by_rows(scores, pairs, negatives, squared)
-        return sums_in_turn(scores, pairs, negatives, squared, soft_costs)[:, 0]
+        pairs = ClassMates.of(rows).number_of_pairs(scores.dtype)
+        return scale_to_mean(sums[:, 0], ops.sum(pairs))

@@ -9,7 +9,8 @@ from keras import ops
 from tfdml._core.arguments import above_zero
 from tfdml._core.tensors import Tensor, at_least_float32
 from tfdml.losses._base import MetricLoss
-from tfdml.ops import cosine_similarities, label_masks
+from tfdml.losses._class_mates import encoded_rows
+from tfdml.ops import cosine_similarities
 
 
 class _AngularLoss(MetricLoss):
@@ -19,12 +20,8 @@ class _AngularLoss(MetricLoss):
 
     def __init__(self, angle: float = 45.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not 0 < above_zero("angle", angle) < 90:
-            raise ValueError(
-                "`angle` must be above 0 and below 90 degrees. "
-                f"Received: angle={angle}."
-            )
-        self.angle: float = float(angle)
+        # At 89 degrees an exponent is 26,000 times a cosine, and so is its error.
+        self.angle: float = above_zero("angle", angle, 89)
 
     @property
     def squared_tangent(self) -> float:
@@ -34,21 +31,20 @@ class _AngularLoss(MetricLoss):
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
         """Compute the share of each anchor, `[B]`."""
         scores = at_least_float32(cosine_similarities(embeddings, embeddings))
-        positives, negatives = self.pairs(labels)
-        pairs = ops.logical_and(positives, ops.any(negatives, axis=1, keepdims=True))
-        values = self.values(scores, pairs, negatives)
+        rows = encoded_rows(labels, *self.members(labels), scores.dtype)
+        values = self.values(scores, rows)
         return ops.cast(values, embeddings.dtype)
 
-    def pairs(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the positives and the negatives of each anchor, `[B, B]` each."""
-        return label_masks(labels)
+    def members(self, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return which rows are positives and negatives, and which have any, `[B]`."""
+        every = ops.ones_like(labels, dtype="bool")
+        return every, every
 
     @abstractmethod
-    def values(self, scores: Tensor, pairs: Tensor, negatives: Tensor) -> Tensor:
+    def values(self, scores: Tensor, rows: Tensor) -> Tensor:
         """Compute the share of each anchor, `[B]`.
 
         Args:
             scores: Cosine similarities, at least float32, `[B, B]`.
-            pairs: Positive pairs whose anchor has a negative, boolean `[B, B]`.
-            negatives: Boolean `[B, B]`.
+            rows: The classes of the batch, from `encoded_rows`.
         """

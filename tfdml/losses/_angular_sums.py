@@ -3,290 +3,184 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import keras
 from keras import ops
 
-from tfdml._core.control_flow import while_loop
+from tfdml._core.control_flow import cond, while_loop
 from tfdml._core.tensors import Tensor
-from tfdml.ops import masked_logsumexp, softplus
+from tfdml.losses._angular_costs import Costs, SharesOfRows
+from tfdml.losses._class_mates import ClassMates
 
-Costs = Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
-"""Maps 4 t^2 (a + p).n `[B, B]`, 2 (1 + t^2) a.p `[B]`, the negatives and t^2 to the
-cost of each pair `[B]`, its derivatives by the first `[B, B]`, and their sums `[B]`."""
-
-
-def soft_costs(
-    negative_logits: Tensor, pair_logits: Tensor, negatives: Tensor, squared: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute log(1 + sum of e^(negative_logits - pair_logits)). See `Costs`."""
-    sums = masked_logsumexp(negative_logits, negatives)
-    is_finite = ops.isfinite(sums)
-    shares = negative_logits - ops.expand_dims(ops.where(is_finite, sums, 0), 1)
-    shares = ops.exp(ops.where(negatives, shares, -float("inf")))
-    total = ops.sigmoid(sums - pair_logits)
-    return softplus(sums - pair_logits), shares * ops.expand_dims(total, 1), total
+_AT_ONCE = 3
+"""So many partners of a row are compared in one pass."""
 
 
-def hinge_costs(
-    negative_logits: Tensor, pair_logits: Tensor, negatives: Tensor, squared: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the sum over negatives of max(0, ||a-p||^2 - 4 t^2 ||n-(a+p)/2||^2)."""
-    gaps = negative_logits - ops.expand_dims(pair_logits, 1) + (2 - 6 * squared)
-    # "Not at most": a NaN is active, so that it shows.
-    active = ops.logical_and(negatives, ops.logical_not(gaps <= 0))
-    shares = ops.cast(active, gaps.dtype)
-    return ops.sum(ops.where(active, gaps, 0), axis=1), shares, ops.sum(shares, axis=1)
-
-
-def sums_in_turn(
-    scores: Tensor, pairs: Tensor, negatives: Tensor, squared: float, costs: Costs
+def sums_of_pairs(
+    scores: Tensor,
+    rows: Tensor,
+    squared: float,
+    costs: Callable[..., Costs],
+    rows_per_partner: int,
 ) -> Tensor:
-    """Sum the costs of each anchor's pairs, one partner of all anchors at a time.
+    """Sum the costs of each anchor's pairs.
 
     Args:
         scores: Cosine similarities of a batch with itself, `[B, B]`.
-        pairs: The pairs (a, p) that cost something, boolean `[B, B]`.
-        negatives: Boolean `[B, B]`, the same row for both ends of a pair.
+        rows: The classes of the batch, from `encoded_rows`.
         squared: t^2.
-        costs: `soft_costs` or `hinge_costs`.
+        costs: The class of the costs.
+        rows_per_partner: From this number of rows per partner on, `SharesOfRows` takes
+            the partners in turn, else by a product of matrices.
 
     Returns:
-        `[B, 2]`: the sum of the costs, and that of all derivatives, which has no
+        `[B, 2]`: the sum of the costs, and that of their derivatives, which has no
         gradient; of the hinge it is the number of active triplets.
     """
 
+    # Its own gradient keeps one B x B matrix; that of loops would keep several a step.
     @ops.custom_gradient
-    def sums(scores: Tensor, signs: Tensor) -> Any:
-        no_gradient = ops.zeros_like(signs)
-        partners = Partners.of(signs)
+    def sums(scores: Tensor, rows: Tensor) -> Any:
+        no_gradient = ops.zeros_like(rows)
+        mates = ClassMates.of(rows)
+        form = costs(scores, mates.negatives, squared)
+        batch = _Batch(scores, mates, form, squared)
+        few = rows_per_partner * mates.most <= ops.shape(scores)[0]
 
-        def cost(is_partner: Tensor, partner: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            pair_logits = (
-                2 * (1 + squared) * ops.sum(ops.where(is_partner, scores, 0), axis=1)
-            )
-            negative_logits = 4 * squared * (scores + ops.take(scores, partner, axis=0))
-            return costs(negative_logits, pair_logits, partners.negatives, squared)
+        def total(step: Callable, product: Callable, start: Tensor) -> Tensor:
+            """Add what `step` returns of all partners but the first."""
 
-        def value_of(is_partner: Tensor, partner: Tensor) -> Tensor:
-            value, _, derivatives = cost(is_partner, partner)
-            both = ops.stack([value, derivatives], axis=1)
-            return ops.where(
-                ops.expand_dims(is_in(is_partner, partners.pairs), 1), both, 0
-            )
+            def add(number: Tensor, total: Tensor) -> Tensor:
+                if not isinstance(form, SharesOfRows):
+                    return total + step(number)
+                return total + cond(
+                    few, lambda: step(number), lambda: product(form, number)
+                )
+
+            def following(number: Tensor) -> Tensor:
+                if not isinstance(form, SharesOfRows):
+                    return number + _AT_ONCE
+                return ops.where(few, number + _AT_ONCE, mates.most)
+
+            first = ops.convert_to_tensor(_AT_ONCE, dtype="int32")
+            return while_loop(
+                lambda number, total: number < mates.most,
+                lambda number, total: (following(number), add(number, total)),
+                (first, start),
+            )[1]
+
+        # Most batches have few partners: they need no loop, and these results are kept.
+        known = [batch.pairs(number) for number in range(_AT_ONCE)]
 
         def gradient(*args: Tensor, upstream: Tensor = None) -> tuple[Tensor, Tensor]:
             upstream = (args[0] if upstream is None else upstream)[:, 0]
 
-            def gradient_of(is_partner: Tensor, partner: Tensor) -> Tensor:
-                _, shares, derivatives = cost(is_partner, partner)
-                forward, backward = partners.weights(is_partner, partner, upstream)
-                slopes = 4 * squared * ops.expand_dims(forward + backward, 1) * shares
-                pair_slope = 2 * (1 + squared) * forward * derivatives
-                return slopes - ops.where(is_partner, ops.expand_dims(pair_slope, 1), 0)
+            def step(number: Tensor) -> Tensor:
+                pairs = [batch.pairs(number + i) for i in range(_AT_ONCE)]
+                return batch.slopes(pairs, upstream)
 
-            return partners.total(gradient_of, ops.zeros_like(scores)), no_gradient
+            slopes = total(
+                step,
+                lambda form, number: batch.slopes_by_product(form, number, upstream),
+                batch.slopes(known, upstream),
+            )
+            return batch.finished(slopes), no_gradient
 
-        # Not of a slice: a batch of one row has no second column.
-        start = ops.zeros((ops.shape(scores)[0], 2), scores.dtype)
-        return partners.total(value_of, start), gradient
+        def values(number: Tensor) -> Tensor:
+            return batch.values([batch.pairs(number + i) for i in range(_AT_ONCE)])
 
-    return sums(scores, pair_signs(pairs, negatives, scores.dtype))
+        start = batch.values(known)
+        return total(values, batch.values_by_product, start), gradient
 
-
-def sums_by_rows(
-    scores: Tensor, pairs: Tensor, negatives: Tensor, squared: float
-) -> Tensor:
-    """Sum the soft costs of each anchor's pairs, each from a product of two rows.
-
-    Args and shapes are those of `sums_in_turn`; returns `[B]`.
-    """
-    smallest = _smallest(scores)
-
-    @ops.custom_gradient
-    def sums(scores: Tensor, signs: Tensor) -> Any:
-        no_gradient = ops.zeros_like(signs)
-        partners = Partners.of(signs)
-
-        def costs() -> tuple[Tensor, Callable[[Tensor, Tensor], tuple]]:
-            shares, largest = _scaled_shares(scores, partners.negatives, squared)
-            largest = largest[:, 0]
-
-            def cost(
-                is_partner: Tensor, partner: Tensor
-            ) -> tuple[Tensor, Tensor, Tensor]:
-                """Return the partner's shares, their product and the cost's logit."""
-                others = ops.take(shares, partner, axis=0)
-                product = ops.sum(shares * others, axis=1)
-                in_range = ops.where(product < smallest, smallest, product)
-                pair_logits = (
-                    2
-                    * (1 + squared)
-                    * ops.sum(ops.where(is_partner, scores, 0), axis=1)
-                )
-                logit = ops.log(in_range) + largest + ops.take(largest, partner)
-                return others, product, logit - pair_logits
-
-            return shares, cost
-
-        def gradient(*args: Tensor, upstream: Tensor = None) -> tuple[Tensor, Tensor]:
-            upstream = args[0] if upstream is None else upstream
-            shares, cost = costs()
-
-            def gradient_of(is_partner: Tensor, partner: Tensor) -> Tensor:
-                others, product, logit = cost(is_partner, partner)
-                forward, backward = partners.weights(is_partner, partner, upstream)
-                slope = ops.sigmoid(logit)
-                # A product that is too small for the type is constant. (NaN passes.)
-                known = ops.logical_not(product < smallest)
-                scale = ops.where(known, (forward + backward) * slope / product, 0)
-                pair_slope = ops.expand_dims(2 * (1 + squared) * forward * slope, 1)
-                slopes = ops.expand_dims(scale, 1) * others
-                return slopes - ops.where(is_partner, pair_slope, 0)
-
-            total = partners.total(gradient_of, ops.zeros_like(scores))
-            # A partner is not a negative: its shares are 0, and so is that slope.
-            slopes = 4 * squared * shares * total
-            return ops.where(partners.either, total, slopes), no_gradient
-
-        _, cost = costs()
-
-        def value_of(is_partner: Tensor, partner: Tensor) -> Tensor:
-            _, _, logit = cost(is_partner, partner)
-            return ops.where(is_in(is_partner, partners.pairs), softplus(logit), 0)
-
-        return partners.total(value_of, ops.zeros_like(scores[:, 0])), gradient
-
-    return sums(scores, pair_signs(pairs, negatives, scores.dtype))
+    return sums(scores, rows)
 
 
-def _smallest(scores: Tensor) -> float:
-    """Return the number that replaces products of shares too small for the type."""
-    wide = keras.backend.standardize_dtype(scores.dtype) == "float64"
-    return 1e-300 if wide else 1e-37
-
-
-def _scaled_shares(
-    scores: Tensor, negatives: Tensor, squared: float
-) -> tuple[Tensor, Tensor]:
-    """Compute e^(4 t^2 a.n - largest), 0 but for negatives, and largest `[B, 1]`."""
-    logits = 4 * squared * scores
-    has_negative = ops.any(negatives, axis=1, keepdims=True)
-    largest = ops.where(negatives, logits, -float("inf"))
-    largest = ops.where(has_negative, ops.max(largest, axis=1, keepdims=True), 0)
-    shares = ops.exp(ops.where(negatives, logits - largest, -float("inf")))
-    return shares, largest
-
-
-def sums_by_product(
-    scores: Tensor, pairs: Tensor, negatives: Tensor, squared: float
-) -> Tensor:
-    """Sum the soft costs of each anchor's pairs, by a product of B x B matrices.
-
-    Args and shapes are those of `sums_in_turn`; returns `[B]`.
-    """
-    smallest = _smallest(scores)
-
-    # The gradient computes all again rather than keep several B x B matrices.
-    @ops.custom_gradient
-    def sums(scores: Tensor, signs: Tensor) -> Any:
-        no_gradient = ops.zeros_like(signs)
-        pairs, negatives = signs > 0, signs < 0
-
-        def terms() -> tuple[Tensor, Tensor, Tensor]:
-            """Return e^(4 t^2 a.n - largest), their products and the costs' logits."""
-            shares, largest = _scaled_shares(scores, negatives, squared)
-            # Both ends of a pair have the same negatives, so that its sum is above 0,
-            # but it may be too small for the type. (Written so that NaN passes.)
-            products = ops.matmul(shares, ops.transpose(shares))
-            in_range = ops.where(products < smallest, smallest, products)
-            logits = ops.log(in_range) + largest + ops.transpose(largest)
-            return shares, products, logits - 2 * (1 + squared) * scores
-
-        def gradient(*args: Tensor, upstream: Tensor = None) -> tuple[Tensor, Tensor]:
-            upstream = args[0] if upstream is None else upstream
-            shares, products, logits = terms()
-            slopes = ops.expand_dims(upstream, 1) * ops.sigmoid(logits)
-            slopes = ops.where(pairs, slopes, 0)
-            known = ops.logical_and(pairs, products >= smallest)
-            scales = ops.where(known, slopes / ops.where(known, products, 1), 0)
-            total = ops.matmul(scales + ops.transpose(scales), shares)
-            total = 4 * squared * shares * total
-            return total - 2 * (1 + squared) * slopes, no_gradient
-
-        values = ops.where(pairs, softplus(terms()[2]), 0)
-        return ops.sum(values, axis=1), gradient
-
-    return sums(scores, pair_signs(pairs, negatives, scores.dtype))
-
-
-def pair_signs(pairs: Tensor, negatives: Tensor, dtype: str) -> Tensor:
-    """Encode two masks as one tensor of floats: 1 for a pair, -1 for a negative.
-
-    JAX traces no branch over a function with a gradient of its own that takes tensors
-    from outside: the masks are an argument of it, and floats.
-    """
-    signs = ops.where(pairs, 1, ops.where(negatives, -1, 0))
-    return ops.cast(signs, dtype)
-
-
-class Partners(NamedTuple):
-    """The pairs (a, p) of a batch, whose cost changes both rows.
+class _Pairs(NamedTuple):
+    """A pair of each row, with its cost.
 
     Attributes:
-        pairs: Boolean `[B, B]`.
-        negatives: Boolean `[B, B]`.
-        backward: The pairs from p to a.
-        either: The pairs both ways.
+        partner: Int32 `[B]`; the row itself where there is no further one.
+        forward: Whether (row, partner) costs something, boolean `[B]`.
+        backward: Whether (partner, row) does.
+        value: The cost `[B]`.
+        derivative: Its derivative by the logit, `[B]`; of the hinge a number of them.
+        state: What `Costs.slopes` needs again, `[B]`.
     """
 
-    pairs: Tensor
-    negatives: Tensor
+    partner: Tensor
+    forward: Tensor
     backward: Tensor
-    either: Tensor
-
-    @classmethod
-    def of(cls, signs: Tensor) -> "Partners":
-        """Restore the masks from the result of `pair_signs`."""
-        pairs = signs > 0
-        backward = ops.transpose(pairs)
-        return cls(pairs, signs < 0, backward, ops.logical_or(pairs, backward))
-
-    def total(self, step: Callable[[Tensor, Tensor], Tensor], start: Tensor) -> Tensor:
-        """Sum `step` over the first partner of all rows, the second, and so on.
-
-        Args:
-            step: Function of a mask of each row's partner, boolean `[B, B]` with at
-                most one True per row, and of its index, int32 `[B]` (arbitrary where a
-                row has no further partner).
-            start: Initial value of the sum.
-        """
-        batch = ops.shape(self.either)[0]
-        columns = ops.arange(batch, dtype="int32")
-
-        def following(place: Tensor) -> Tensor:
-            """Return the next partner of each row after a place, or B."""
-            later = ops.logical_and(self.either, columns > ops.expand_dims(place, 1))
-            return ops.min(ops.where(later, columns, batch), axis=1)
-
-        def of_one(place: Tensor) -> Tensor:
-            is_partner = ops.equal(columns, ops.expand_dims(place, 1))
-            return step(is_partner, ops.minimum(place, batch - 1))
-
-        return while_loop(
-            lambda place, total: ops.any(place < batch),
-            lambda place, total: (following(place), total + of_one(place)),
-            (following(ops.full_like(columns, -1)), start),
-        )[1]
-
-    def weights(
-        self, is_partner: Tensor, partner: Tensor, upstream: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return the weights of the costs of (a, p) and of (p, a), `[B]` each."""
-        forward = ops.where(is_in(is_partner, self.pairs), upstream, 0)
-        backward = ops.take(upstream, partner)
-        return forward, ops.where(is_in(is_partner, self.backward), backward, 0)
+    value: Tensor
+    derivative: Tensor
+    state: Tensor
 
 
-def is_in(is_partner: Tensor, mask: Tensor) -> Tensor:
-    """Return for each row whether its partner is in a mask, boolean `[B]`."""
-    return ops.any(ops.logical_and(is_partner, mask), axis=1)
+class _Batch(NamedTuple):
+    """The scores of a batch with the form of their costs."""
+
+    scores: Tensor
+    mates: ClassMates
+    form: Costs
+    squared: float
+
+    def pairs(self, number: Any) -> _Pairs:
+        """Return the pair of each row with one of its mates."""
+        mates = self.mates
+        partner, exists = mates.mates(number)
+        forward = ops.logical_and(mates.anchors, ops.take(mates.others, partner))
+        backward = ops.logical_and(mates.others, ops.take(mates.anchors, partner))
+        score = ops.take_along_axis(self.scores, ops.expand_dims(partner, 1), axis=1)
+        logits = 2 * (1 + self.squared) * ops.squeeze(score, axis=1)
+        return _Pairs(
+            partner,
+            ops.logical_and(exists, forward),
+            ops.logical_and(exists, backward),
+            *self.form.cost(partner, logits),
+        )
+
+    def values(self, several: list[_Pairs]) -> Tensor:
+        """Sum costs and derivatives, `[B, 2]`."""
+        sums: Any = 0
+        for pairs in several:
+            both = ops.stack([pairs.value, pairs.derivative], axis=1)
+            sums = sums + ops.where(ops.expand_dims(pairs.forward, 1), both, 0)
+        return sums
+
+    def slopes(self, several: list[_Pairs], upstream: Tensor) -> Tensor:
+        """Sum the derivatives by each score, but for the factor of `finished`."""
+        columns = ops.arange(ops.shape(self.scores)[0], dtype="int32")
+        sums: Any = 0
+        for pairs in several:
+            forward = ops.where(pairs.forward, upstream, 0)
+            weights = ops.where(pairs.backward, ops.take(upstream, pairs.partner), 0)
+            down = 2 * (1 + self.squared) * forward * pairs.derivative
+            is_partner = ops.equal(columns, ops.expand_dims(pairs.partner, 1))
+            slopes = self.form.slopes(*pairs[-2:], pairs.partner, forward + weights)
+            sums = sums + slopes - ops.where(is_partner, ops.expand_dims(down, 1), 0)
+        return sums
+
+    def finished(self, slopes: Tensor) -> Tensor:
+        """Return the gradient, `[B, B]`, given the sum of all slopes."""
+        slopes_of_negatives = 4 * self.squared * self.form.finished(slopes)
+        return ops.where(self.mates.same, slopes, slopes_of_negatives)
+
+    def values_by_product(self, form: SharesOfRows, number: Tensor) -> Tensor:
+        """Sum costs and derivatives of all pairs from a number on, `[B, 2]`."""
+        logits = form.logits() - 2 * (1 + self.squared) * self.scores
+        pairs = ops.logical_and(self.mates.rows_from(number), self.mates.are_ends)
+        both = [form.soft(ops.where(pairs, logits, -float("inf")))[i] for i in (0, 1)]
+        return ops.stack([ops.sum(x, axis=1) for x in both], axis=1)
+
+    def slopes_by_product(
+        self, form: SharesOfRows, number: Tensor, upstream: Tensor
+    ) -> Tensor:
+        """Sum the slopes of all pairs from a number on, `[B, B]`."""
+        products = form.products()
+        logits = form.logits(products) - 2 * (1 + self.squared) * self.scores
+        pairs = ops.logical_and(self.mates.same, self.mates.are_ends)
+        slopes = ops.expand_dims(upstream, 1) * ops.sigmoid(logits)
+        scales = ops.where(pairs, slopes / ops.where(pairs, products, 1), 0)
+        # Whether p is a later mate of a, and a of p, are two questions.
+        later = self.mates.rows_from(number)
+        scales = ops.where(later, scales + ops.transpose(scales), 0)
+        total = ops.matmul(scales, form.shares)
+        forward = ops.logical_and(pairs, later)
+        return total - 2 * (1 + self.squared) * ops.where(forward, slopes, 0)

@@ -7,7 +7,9 @@ from keras import ops
 from tfdml._core.arguments import one_of
 from tfdml._core.tensors import Tensor, count
 from tfdml.losses._angular_base import _AngularLoss
-from tfdml.losses._angular_sums import hinge_costs, sums_in_turn
+from tfdml.losses._angular_costs import HingeCosts
+from tfdml.losses._angular_sums import sums_of_pairs
+from tfdml.losses._class_mates import ClassMates
 from tfdml.losses._costs import scale_to_mean
 
 
@@ -26,7 +28,7 @@ class AngularTripletLoss(_AngularLoss):
     As in `AngularLoss` the batch is compared with itself.
 
     Args:
-        angle: alpha in degrees, above 0 and below 90. 36 to 55 in the paper, where it
+        angle: alpha in degrees, above 0 and at most 89. 36 to 55 in the paper, where it
             starts; with unit vectors the hinge is active for few triplets above 30.
         average: `"valid"`: T counts every triplet. `"active"`: T counts those above 0.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
@@ -57,12 +59,13 @@ class AngularTripletLoss(_AngularLoss):
             "average", average, ("valid", "active")
         )
 
-    def values(self, scores: Tensor, pairs: Tensor, negatives: Tensor) -> Tensor:
+    def values(self, scores: Tensor, rows: Tensor) -> Tensor:
         """Compute the share of each anchor, `[B]`."""
-        sums = sums_in_turn(scores, pairs, negatives, self.squared_tangent, hinge_costs)
+        sums = sums_of_pairs(scores, rows, self.squared_tangent, HingeCosts, 0)
         if self.average == "active":
             triplets = ops.stop_gradient(sums[:, 1])
         else:
-            triplets = count(pairs, scores.dtype, axis=1)
-            triplets = triplets * count(negatives, scores.dtype, axis=1)
+            mates = ClassMates.of(rows)
+            triplets = mates.number_of_pairs(scores.dtype)
+            triplets = triplets * count(mates.negatives, scores.dtype, axis=1)
         return scale_to_mean(sums[:, 0], ops.sum(triplets))

@@ -5,9 +5,9 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._core.arguments import above_zero
 from tfdml._core.tensors import Tensor
 from tfdml.losses._proxy_base import ProxyLoss, class_mask, cross_entropy
+from tfdml.losses._ranges import scale_of_exponents
 
 
 class ArcFaceLoss(ProxyLoss):
@@ -27,7 +27,7 @@ class ArcFaceLoss(ProxyLoss):
     An anchor always has its proxy; with a single class the loss is 0.
 
     Args:
-        scale: s, above 0.
+        scale: s, from 1e-4 to 1e4.
         margin: m, an angle in radians, at least 0 and at most pi / 2.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
 
@@ -53,7 +53,7 @@ class ArcFaceLoss(ProxyLoss):
                 "`margin` must be an angle of 0 to pi / 2 in radians. "
                 f"Received: margin={margin}."
             )
-        self.scale: float = above_zero("scale", scale)
+        self.scale: float = scale_of_exponents("scale", scale)
         self.margin: float = float(margin)
 
     def proxy_loss(self, similarities: Tensor, labels: Tensor) -> Tensor:

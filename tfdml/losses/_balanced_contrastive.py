@@ -7,6 +7,7 @@ import numpy as np
 
 from tfdml._core.arguments import at_least_zero
 from tfdml.batch_designs import balanced_eta
+from tfdml.losses._ranges import LARGEST_WEIGHT
 from tfdml.losses._weighted_contrastive import WeightedContrastiveLoss
 
 
@@ -32,7 +33,7 @@ class BalancedContrastiveLoss(WeightedContrastiveLoss):
         classes_per_batch: n, at least 2. Given if and only if m is.
         positive_probability: p, from 0 to 1, for batches of pairs of the p-random
             design. Not given if m and n are.
-        balance: lambda, at least 0: the weight of the negatives of all other classes
+        balance: lambda, from 0 to 1e6: the weight of the negatives of all other classes
             relative to the positives.
         margin: The distance that negatives should have, above 0.
         power: delta, at least 0. It does not apply to eta.
@@ -61,7 +62,7 @@ class BalancedContrastiveLoss(WeightedContrastiveLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(class_counts, **kwargs)
-        self.balance: float = at_least_zero("balance", balance)
+        self.balance: float = at_least_zero("balance", balance, LARGEST_WEIGHT)
 
     def _class_weights(self) -> np.ndarray:
         anchor, item = balanced_eta(

@@ -4,10 +4,11 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._core.arguments import above_zero, boolean, finite
+from tfdml._core.arguments import boolean
 from tfdml._core.tensors import Tensor, at_least_float32, count
 from tfdml.losses._base import PairLoss
 from tfdml.losses._costs import scale_to_mean
+from tfdml.losses._ranges import scale_of_exponents, threshold_of_scores
 from tfdml.ops import masked_mean, softplus
 
 
@@ -25,8 +26,8 @@ class BinomialDevianceLoss(PairLoss):
     pairs of the batch, as by Yi et al., whose cost of a negative is beta / alpha.
 
     Args:
-        positive_scale: alpha, above 0. 2 in the papers.
-        negative_scale: beta, above 0. 40 to 50 in the papers.
+        positive_scale: alpha, from 1e-4 to 1e4. 2 in the papers.
+        negative_scale: beta, from 1e-4 to 1e4. 40 to 50 in the papers.
         threshold: lambda, the similarity that separates positives from negatives.
         per_anchor: Whether the pairs of each anchor are averaged (Wang et al.) instead
             of the pairs of the batch (Yi et al.).
@@ -57,9 +58,13 @@ class BinomialDevianceLoss(PairLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.positive_scale: float = above_zero("positive_scale", positive_scale)
-        self.negative_scale: float = above_zero("negative_scale", negative_scale)
-        self.threshold: float = finite("threshold", threshold)
+        self.positive_scale: float = scale_of_exponents(
+            "positive_scale", positive_scale
+        )
+        self.negative_scale: float = scale_of_exponents(
+            "negative_scale", negative_scale
+        )
+        self.threshold: float = threshold_of_scores("threshold", threshold)
         self.per_anchor: bool = boolean("per_anchor", per_anchor)
 
     def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:

@@ -4,9 +4,10 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._core.arguments import above_zero, fraction
+from tfdml._core.arguments import fraction
 from tfdml._core.tensors import Tensor
 from tfdml.losses._base import PairLoss
+from tfdml.losses._ranges import scale_of_exponents
 from tfdml.ops import masked_logsumexp, softplus
 
 
@@ -28,7 +29,7 @@ class CircleLoss(PairLoss):
     merges labels above 2^24 (above 256 in bfloat16) and needs unit vectors.
 
     Args:
-        scale: gamma, above 0. 80 in the paper for image retrieval.
+        scale: gamma, from 1e-4 to 1e4. 80 in the paper for image retrieval.
         margin: m, at least 0 and below 1. 0.4 in the paper for image retrieval.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
 
@@ -50,7 +51,7 @@ class CircleLoss(PairLoss):
         self, scale: float = 80.0, *, margin: float = 0.4, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.scale: float = above_zero("scale", scale)
+        self.scale: float = scale_of_exponents("scale", scale)
         self.margin: float = fraction("margin", margin)
 
     def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:

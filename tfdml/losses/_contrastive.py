@@ -8,6 +8,7 @@ from tfdml._core.arguments import above_zero, boolean
 from tfdml._core.tensors import Tensor, count
 from tfdml.losses._base import PairLoss
 from tfdml.losses._costs import scale_to_mean
+from tfdml.losses._ranges import LARGEST
 from tfdml.ops import euclidean_distances, unit_rows
 
 
@@ -60,7 +61,7 @@ class ContrastiveLoss(PairLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.margin: float = above_zero("margin", margin)
+        self.margin: float = above_zero("margin", margin, LARGEST)
         self.separate_means: bool = boolean("separate_means", separate_means)
         self.normalize: bool = boolean("normalize", normalize)
 

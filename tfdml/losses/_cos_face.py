@@ -4,9 +4,10 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._core.arguments import above_zero, at_least_zero
+from tfdml._core.arguments import at_least_zero
 from tfdml._core.tensors import Tensor
 from tfdml.losses._proxy_base import ProxyLoss, class_mask, cross_entropy
+from tfdml.losses._ranges import LARGEST, scale_of_exponents
 
 
 class CosFaceLoss(ProxyLoss):
@@ -17,7 +18,7 @@ class CosFaceLoss(ProxyLoss):
     An anchor always has its proxy; with a single class the loss is 0.
 
     Args:
-        scale: s, above 0.
+        scale: s, from 1e-4 to 1e4.
         margin: m, at least 0, in units of cosine similarity.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
 
@@ -38,8 +39,8 @@ class CosFaceLoss(ProxyLoss):
         self, scale: float = 64.0, *, margin: float = 0.35, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.scale: float = above_zero("scale", scale)
-        self.margin: float = at_least_zero("margin", margin)
+        self.scale: float = scale_of_exponents("scale", scale)
+        self.margin: float = at_least_zero("margin", margin, LARGEST)
 
     def proxy_loss(self, similarities: Tensor, labels: Tensor) -> Tensor:
         """Compute L_i, `[B]`. See `ProxyLoss.proxy_loss`."""

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from tfdml._core.arguments import above_zero, finite
 from tfdml._core.tensors import Tensor
 from tfdml.losses._base import PairLoss
 from tfdml.losses._generalized_lifted_structure import lifted
+from tfdml.losses._ranges import scale_of_exponents, threshold_of_scores
 from tfdml.ops import masked_logsumexp
 
 
@@ -21,9 +21,9 @@ class CosineLiftedStructureLoss(PairLoss):
     negatives. Others add 0, as in `GeneralizedLiftedStructureLoss`.
 
     Args:
-        threshold: lambda, any finite number.
-        positive_scale: alpha, above 0. 1 in the paper.
-        negative_scale: beta, above 0. 1 in the paper.
+        threshold: lambda, a similarity.
+        positive_scale: alpha, from 1e-4 to 1e4. 1 in the paper.
+        negative_scale: beta, from 1e-4 to 1e4. 1 in the paper.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
 
     Raises:
@@ -49,17 +49,21 @@ class CosineLiftedStructureLoss(PairLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.threshold: float = finite("threshold", threshold)
-        self.positive_scale: float = above_zero("positive_scale", positive_scale)
-        self.negative_scale: float = above_zero("negative_scale", negative_scale)
+        self.threshold: float = threshold_of_scores("threshold", threshold)
+        self.positive_scale: float = scale_of_exponents(
+            "positive_scale", positive_scale
+        )
+        self.negative_scale: float = scale_of_exponents(
+            "negative_scale", negative_scale
+        )
 
     def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Compute the loss of each anchor. See `PairLoss.pair_loss`."""
-        pos = self.positive_scale * (self.threshold - scores)
-        neg = self.negative_scale * scores
+        pos = masked_logsumexp(-self.positive_scale * scores, positives)
+        neg = masked_logsumexp(self.negative_scale * scores, negatives)
         return lifted(
-            masked_logsumexp(pos, positives) / self.positive_scale,
-            masked_logsumexp(neg, negatives) / self.negative_scale,
+            pos / self.positive_scale + self.threshold,
+            neg / self.negative_scale,
             positives,
             negatives,
         )

@@ -5,6 +5,7 @@ from typing import Any, Literal, get_args
 from tfdml._core.arguments import at_least_zero, boolean, one_of
 from tfdml._core.tensors import Tensor
 from tfdml.losses._base import PairLoss
+from tfdml.losses._ranges import LARGEST
 from tfdml.ops import (
     cosine_similarities,
     euclidean_distances,
@@ -35,7 +36,7 @@ class _DistanceLoss(PairLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.margin: float = at_least_zero("margin", margin)
+        self.margin: float = at_least_zero("margin", margin, LARGEST)
         self.distance: Distance = checked_distance(distance)
         self.normalize: bool = boolean("normalize", normalize)
         if distance == "cosine" and not normalize:

@@ -7,7 +7,7 @@ from keras import ops
 
 from tfdml._core.tensors import Tensor, count
 from tfdml.losses._base import PairLoss
-from tfdml.ops import label_masks, masked_logsumexp
+from tfdml.ops import label_masks, masked_max
 
 
 def negative_probabilities(
@@ -48,14 +48,15 @@ def negative_probabilities(
     logits = (2 - dimension) / 2 * ops.log(clipped) - (dimension - 3) / 2 * rest
     drawn = negatives
     if nonzero_loss_cutoff is not None:
-        near = ops.logical_and(negatives, squared < nonzero_loss_cutoff**2)
+        near = ops.logical_and(negatives, squared < min(nonzero_loss_cutoff, 3.0) ** 2)
         has_near = ops.any(near, axis=1, keepdims=True)
         drawn = ops.where(has_near, near, negatives)
         logits = ops.where(has_near, logits, 0)
-    total = ops.expand_dims(masked_logsumexp(logits, drawn), 1)
-    # Masked before exp: a row without negatives has the total -infinity.
-    shifted = ops.where(drawn, logits - total, -float("inf"))
-    return ops.stop_gradient(ops.exp(shifted))
+    largest = ops.expand_dims(masked_max(logits, drawn), 1)
+    shares = ops.exp(ops.where(drawn, logits - largest, -float("inf")))
+    # Divided by their sum, shares of large logits still add up to 1.
+    total = ops.sum(shares, axis=1, keepdims=True)
+    return ops.stop_gradient(shares / ops.where(ops.equal(total, 0), 1, total))
 
 
 class _DistanceWeightedLoss(PairLoss):
@@ -73,9 +74,10 @@ class _DistanceWeightedLoss(PairLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if not 0 < cutoff < 2:
+        if not 0.001 <= cutoff < 2:
             raise ValueError(
-                f"`cutoff` must be above 0 and below 2. Received: cutoff={cutoff}."
+                "`cutoff` must be at least 0.001 and below 2. "
+                f"Received: cutoff={cutoff}."
             )
         if nonzero_loss_cutoff is not None and not nonzero_loss_cutoff > cutoff:
             raise ValueError(

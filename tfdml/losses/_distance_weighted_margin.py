@@ -9,6 +9,7 @@ from tfdml._core.tensors import Tensor, at_least_float32, count
 from tfdml.losses._costs import scale_to_mean
 from tfdml.losses._distance_weighted_base import _DistanceWeightedLoss, count_pairs
 from tfdml.losses._margin import side_hinges
+from tfdml.losses._ranges import LARGEST_OF_UNIT_ROWS
 from tfdml.ops import euclidean_distances, unit_rows
 
 
@@ -29,8 +30,9 @@ class DistanceWeightedMarginLoss(_DistanceWeightedLoss):
     An anchor without positives or without negatives adds 0.
 
     Args:
-        alpha: Margin on each side of the boundary, at least 0, a Euclidean distance.
-        beta: Boundary, at least 0.
+        alpha: Margin on each side of the boundary, from 0 to 10, a Euclidean
+            distance.
+        beta: Boundary, from 0 to 10.
         average: `"active"` or `"valid"`, see above.
         cutoff: Euclidean distance below which the probability of a negative does not
             grow further; above 0 and below 2.
@@ -64,8 +66,8 @@ class DistanceWeightedMarginLoss(_DistanceWeightedLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.alpha: float = at_least_zero("alpha", alpha)
-        self.beta: float = at_least_zero("beta", beta)
+        self.alpha: float = at_least_zero("alpha", alpha, LARGEST_OF_UNIT_ROWS)
+        self.beta: float = at_least_zero("beta", beta, LARGEST_OF_UNIT_ROWS)
         self.average: Literal["active", "valid"] = one_of(
             "average", average, ("active", "valid")
         )

@@ -9,6 +9,7 @@ from tfdml._core.tensors import Tensor, at_least_float32
 from tfdml.losses._costs import scale_to_mean, weighted_hinges
 from tfdml.losses._distance_base import Distance, checked_distance, distances
 from tfdml.losses._distance_weighted_base import _DistanceWeightedLoss, count_pairs
+from tfdml.losses._ranges import LARGEST
 from tfdml.ops import hinge_weights
 
 
@@ -60,7 +61,7 @@ class DistanceWeightedTripletLoss(_DistanceWeightedLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.margin: float = at_least_zero("margin", margin)
+        self.margin: float = at_least_zero("margin", margin, LARGEST)
         self.distance: Distance = checked_distance(distance)
 
     def scores(self, anchors: Tensor, gallery: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from tfdml._core.arguments import above_zero, boolean
 from tfdml._core.tensors import Tensor, count
 from tfdml.losses._base import PairLoss
 from tfdml.losses._costs import scale_to_mean
+from tfdml.losses._ranges import LARGEST
 from tfdml.ops import euclidean_distances, masked_logsumexp, unit_rows
 
 
@@ -48,7 +49,7 @@ class GeneralizedLiftedStructureLoss(PairLoss):
         self, margin: float = 1.0, *, normalize: bool = True, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.margin: float = above_zero("margin", margin)
+        self.margin: float = above_zero("margin", margin, LARGEST)
         self.normalize: bool = boolean("normalize", normalize)
 
     def scores(self, anchors: Tensor, gallery: Tensor) -> Tensor:
@@ -61,7 +62,7 @@ class GeneralizedLiftedStructureLoss(PairLoss):
         """Compute the loss of each anchor from distances. See `PairLoss.pair_loss`."""
         return lifted(
             masked_logsumexp(scores, positives),
-            masked_logsumexp(self.margin - scores, negatives),
+            self.margin + masked_logsumexp(-scores, negatives),
             positives,
             negatives,
         )

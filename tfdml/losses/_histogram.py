@@ -4,6 +4,7 @@ from typing import Any
 
 from keras import ops
 
+from tfdml._core.arguments import within
 from tfdml._core.tensors import Tensor, count
 from tfdml.losses._base import PairLoss
 from tfdml.losses._costs import scale_to_mean
@@ -31,7 +32,7 @@ class HistogramLoss(PairLoss):
     equal embeddings, is that of the interval to its right (at 1, to its left).
 
     Args:
-        bin_width: Delta, above 0 and at most 1; 2 must be a multiple of it. 0.01 to
+        bin_width: Delta, from 1e-4 to 1; 2 must be a multiple of it. 0.01 to
             0.04 in the paper; a small batch needs wider bins.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
 
@@ -55,18 +56,14 @@ class HistogramLoss(PairLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if not 0 < bin_width <= 1:
-            raise ValueError(
-                "`bin_width` must be above 0 and at most 1. "
-                f"Received: bin_width={bin_width}."
-            )
+        bin_width = within("bin_width", bin_width, 1e-4, 1)
         self._intervals: int = round(2 / bin_width)
         if abs(self._intervals * bin_width - 2) > 1e-6:
             raise ValueError(
                 "`bin_width` must divide 2, so that there are nodes at -1 and 1. "
                 f"Received: bin_width={bin_width}."
             )
-        self.bin_width: float = float(bin_width)
+        self.bin_width: float = bin_width
 
     def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Compute the share of each anchor, `[A]`. See `PairLoss.pair_loss`."""

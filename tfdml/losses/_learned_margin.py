@@ -11,6 +11,7 @@ from tfdml._core.tensors import Tensor, at_least_float32
 from tfdml.losses._base import MetricLoss
 from tfdml.losses._costs import scale_to_mean
 from tfdml.losses._margin import count_terms, side_hinges
+from tfdml.losses._ranges import LARGEST_OF_UNIT_ROWS, LARGEST_WEIGHT
 from tfdml.ops import euclidean_distances, label_masks, unit_rows
 
 
@@ -30,8 +31,9 @@ class LearnedMarginLoss(MetricLoss):
 
     Args:
         num_classes: Number of boundaries, as in the layer.
-        alpha: Margin on each side of the boundary, at least 0, a Euclidean distance.
-        nu: Weight of the boundaries themselves, at least 0, which keeps them small.
+        alpha: Margin on each side of the boundary, from 0 to 10, a Euclidean
+            distance.
+        nu: Weight of the boundaries themselves, from 0 to 1e6, which keeps them small.
         average: `"active"`: T counts the hinges above 0, as in the authors' code.
             `"valid"`: T counts all pairs.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
@@ -68,8 +70,8 @@ class LearnedMarginLoss(MetricLoss):
     ) -> None:
         super().__init__(**kwargs)
         self.num_classes: int = whole("num_classes", num_classes)
-        self.alpha: float = at_least_zero("alpha", alpha)
-        self.nu: float = at_least_zero("nu", nu)
+        self.alpha: float = at_least_zero("alpha", alpha, LARGEST_OF_UNIT_ROWS)
+        self.nu: float = at_least_zero("nu", nu, LARGEST_WEIGHT)
         self.average: Literal["active", "valid"] = one_of(
             "average", average, ("active", "valid")
         )

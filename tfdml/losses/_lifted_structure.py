@@ -8,6 +8,7 @@ from tfdml._core.arguments import above_zero, boolean
 from tfdml._core.tensors import Tensor, count
 from tfdml.losses._base import MetricLoss
 from tfdml.losses._costs import scale_to_mean
+from tfdml.losses._ranges import LARGEST
 from tfdml.ops import (
     euclidean_distances,
     label_masks,
@@ -64,7 +65,7 @@ class LiftedStructureLoss(MetricLoss):
         self, margin: float = 1.0, *, normalize: bool = True, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.margin: float = above_zero("margin", margin)
+        self.margin: float = above_zero("margin", margin, LARGEST)
         self.normalize: bool = boolean("normalize", normalize)
 
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
@@ -75,11 +76,12 @@ class LiftedStructureLoss(MetricLoss):
         distances = euclidean_distances(embeddings, embeddings)
         # Items of one class have the same negatives: both ends of a pair or neither.
         has_negative = ops.any(negatives, axis=1)
-        logits = masked_logsumexp(self.margin - distances, negatives)
+        logits = masked_logsumexp(-distances, negatives)
         logits = ops.where(has_negative, logits, 0)
         pairs = ops.logical_and(positives, ops.expand_dims(has_negative, 1))
         row, column = ops.expand_dims(logits, 1), ops.expand_dims(logits, 0)
-        lifted = ops.relu(distances + row + softplus(column - row))  # log(e^r + e^c)
+        lifted = distances + row + softplus(column - row)  # log(e^r + e^c)
+        lifted = ops.relu(self.margin + lifted)  # last: a large one hides the digits
         values = ops.sum(ops.where(pairs, ops.square(lifted), 0), axis=1)
         # Each pair is counted from both ends: 1 / (2 |P|) sum_P = 1 / (4 |P|) of it.
         return scale_to_mean(values / 2, count(pairs, values.dtype))

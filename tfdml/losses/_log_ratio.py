@@ -11,6 +11,7 @@ from tfdml._core.devices import has_gpu
 from tfdml._core.tensors import Tensor, count
 from tfdml.losses._continuous_base import ContinuousLoss, other_items
 from tfdml.losses._costs import scale_to_mean
+from tfdml.losses._ranges import LARGEST
 
 
 class LogRatioLoss(ContinuousLoss):
@@ -74,7 +75,7 @@ class LogRatioLoss(ContinuousLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(label_distance, **kwargs)
-        self.epsilon: float = at_least_zero("epsilon", epsilon)
+        self.epsilon: float = at_least_zero("epsilon", epsilon, LARGEST)
 
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
         """Compute the loss of each anchor, times B / (anchors that have a pair)."""
@@ -105,25 +106,51 @@ class LogRatioLoss(ContinuousLoss):
         rows = embeddings / scale
         # Distances do not change, and lose fewer digits near the origin.
         rows = rows - ops.stop_gradient(ops.mean(rows, axis=0, keepdims=True))
-        products = _own_products(rows)
-        # Squared lengths out of the same product: so equal rows are at distance 0.
-        lengths = ops.diagonal(products)
-        distances = ops.expand_dims(lengths, 1) + lengths - 2 * products
-        return ops.relu(distances) + ops.square(root / scale)
+        return ops.relu(_own_distances(rows)) + ops.square(root / scale)
 
 
-def _own_products(rows: Tensor) -> Tensor:
-    """Compute the dot products of all rows, `[B, B]`, in full float32 precision.
+def _own_distances(rows: Tensor) -> Tensor:
+    """Compute the squared distances of all rows, `[B, B]`, in full float32 precision.
 
     By default NVIDIA GPUs round the factors of a float32 product to 11 bits (TF32), and
     the logarithm of a small distance would be that of the rounding error. On them the
     rows are split into 11 bits and the rest, as TensorFlow's switch for the whole
-    process does not apply to a compiled step.
+    process does not apply to a compiled step. One product of longer rows takes fewer
+    passes over the matrix than the sum of three products.
     """
     if not has_gpu() or keras.backend.standardize_dtype(rows.dtype) != "float32":
-        return ops.matmul(rows, ops.transpose(rows))
-    many = (2.0**13 + 1) * rows
-    high = rows + ops.stop_gradient(many - (many - rows) - rows)
-    low = ops.stop_gradient(rows - high)  # all of the gradient is that of `high`
-    mixed = ops.matmul(high, ops.transpose(low))
-    return ops.matmul(high, ops.transpose(high)) + (mixed + ops.transpose(mixed))
+        return _distances(ops.matmul(rows, ops.transpose(rows)))
+
+    @ops.custom_gradient
+    def distances(rows: Tensor) -> Any:
+        high = _rounded(rows)
+        low = rows - high
+        left = ops.concatenate([high, high, low], axis=1)
+        right = ops.concatenate([high, low, high], axis=1)
+
+        def gradient(*args: Tensor, upstream: Tensor = None) -> Tensor:
+            upstream = args[0] if upstream is None else upstream
+            # The same rounded weights in sum and product: their error is then that of
+            # a difference of rows, not that of the rows.
+            weights = _rounded(upstream + ops.transpose(upstream))
+            total = ops.sum(weights, axis=1, keepdims=True)
+            sums = ops.matmul(weights, ops.concatenate([high, low], axis=1))
+            columns = rows.shape[1]
+            return 2 * (total * rows - sums[:, :columns] - sums[:, columns:])
+
+        return _distances(ops.matmul(left, ops.transpose(right))), gradient
+
+    return distances(rows)
+
+
+def _distances(products: Tensor) -> Tensor:
+    """Return ||x||^2 + ||y||^2 - 2 x.y, given the products of all rows, `[B, B]`."""
+    # Squared lengths out of the same product: so equal rows are at distance 0.
+    lengths = ops.diagonal(products)
+    return ops.expand_dims(lengths, 1) + lengths - 2 * products
+
+
+def _rounded(x: Tensor) -> Tensor:
+    """Round to 11 significant bits."""
+    many = (2.0**13 + 1) * x
+    return many - (many - x)

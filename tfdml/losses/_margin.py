@@ -8,6 +8,7 @@ from tfdml._core.arguments import at_least_zero, one_of
 from tfdml._core.tensors import Tensor, at_least_float32, count
 from tfdml.losses._base import PairLoss
 from tfdml.losses._costs import scale_to_mean
+from tfdml.losses._ranges import LARGEST_OF_UNIT_ROWS
 from tfdml.ops import euclidean_distances, unit_rows
 
 
@@ -28,8 +29,10 @@ class MarginLoss(PairLoss):
     gradient.
 
     Args:
-        alpha: Margin on each side of the boundary, at least 0, a Euclidean distance.
-        beta: Boundary, at least 0. Unit rows are at most 2 apart, random ones sqrt(2).
+        alpha: Margin on each side of the boundary, from 0 to 10, a Euclidean
+            distance.
+        beta: Boundary, from 0 to 10. Unit rows are at most 2 apart, random ones
+            sqrt(2).
         average: `"active"`: T counts the terms above 0, as in the authors' code.
             `"valid"`: T counts all pairs.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
@@ -57,8 +60,8 @@ class MarginLoss(PairLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.alpha: float = at_least_zero("alpha", alpha)
-        self.beta: float = at_least_zero("beta", beta)
+        self.alpha: float = at_least_zero("alpha", alpha, LARGEST_OF_UNIT_ROWS)
+        self.beta: float = at_least_zero("beta", beta, LARGEST_OF_UNIT_ROWS)
         self.average: Literal["active", "valid"] = one_of(
             "average", average, ("active", "valid")
         )

@@ -5,7 +5,6 @@ from keras import ops
 from tfdml._core.tensors import Tensor
 from tfdml.losses._angular import AngularLoss
 from tfdml.losses._multi_class_n_pair import first_of_pair
-from tfdml.ops import label_masks
 
 
 class MultiClassAngularLoss(AngularLoss):
@@ -23,7 +22,7 @@ class MultiClassAngularLoss(AngularLoss):
     `AngularLoss`.
 
     Args:
-        angle: alpha in degrees, above 0 and below 90. 36 to 55 in the paper.
+        angle: alpha in degrees, above 0 and at most 89. 36 to 55 in the paper.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
 
     Raises:
@@ -40,13 +39,7 @@ class MultiClassAngularLoss(AngularLoss):
         2017, Eq. 8.
     """
 
-    def pairs(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return first rows with second rows as positives and negatives."""
-        positives, negatives = label_masks(labels)
+    def members(self, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return that second rows are positives and negatives, of first rows."""
         first = first_of_pair(labels)
-        is_positive = ops.expand_dims(ops.logical_not(first), 0)
-        pairs = ops.logical_and(ops.expand_dims(first, 1), is_positive)
-        return (
-            ops.logical_and(positives, pairs),
-            ops.logical_and(negatives, is_positive),
-        )
+        return ops.logical_not(first), first

@@ -1,11 +1,10 @@
 """Compute the multi-class N-pair loss of a batch of pairs."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from keras import ops
 
 from tfdml._core.arguments import boolean
-from tfdml._core.control_flow import cond
 from tfdml._core.tensors import Tensor, same_labels
 from tfdml.losses._n_pair import NPairLoss
 from tfdml.ops import label_masks
@@ -31,7 +30,7 @@ class MultiClassNPairLoss(NPairLoss):
 
     Args:
         symmetric: Whether positives are anchors too.
-        l2_weight: Weight of the mean squared length, at least 0. 0.001 to 0.01 in
+        l2_weight: Weight of the mean squared length, from 0 to 1e6. 0.001 to 0.01 in
             published code.
         normalize: Whether similarities are those of unit vectors.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
@@ -64,27 +63,25 @@ class MultiClassNPairLoss(NPairLoss):
         second = ops.logical_not(first)
         if self.symmetric:
             return self._compare(labels, embeddings, first, labels, embeddings, second)
+        # At most every other row of a class is a second one, and at most two of three
+        # rows are anchors that have one.
         batch = ops.shape(labels)[0]
-        half = batch - batch // 2
-        gallery = _rows(second, half, labels, embeddings, second)
-        with_second = _is_in(labels, gallery[0], gallery[2])
-        anchors = ops.logical_and(first, with_second)
-
-        def of_half() -> Tensor:
-            """Compute the values of B/2 rows that include all anchors."""
-            chosen = _rows(anchors, half, labels, embeddings, anchors)
-            values = self._compare(*chosen, *gallery)
-            scale = ops.cast(batch, values.dtype) / ops.cast(half, values.dtype)
-            values = values * scale
-            positions = _rows(anchors, half, ops.arange(batch))[0]
-            return ops.segment_sum(values, positions, num_segments=batch)
-
-        # Classes of 3 rows have 2 anchors: there may be more than B/2.
-        return cond(
-            ops.sum(ops.cast(anchors, "int32")) <= half,
-            of_half,
-            lambda: self._compare(labels, embeddings, anchors, *gallery),
+        anchors = ops.logical_and(first, _is_in(labels, second))
+        rows = _MaskedRows.of(anchors, (2 * batch + 2) // 3)
+        columns = _MaskedRows.of(second, (batch + 1) // 2)
+        values = self._compare(
+            ops.take(labels, rows.chosen, axis=0),
+            rows.of_floats(embeddings),
+            rows.exists,
+            ops.take(labels, columns.chosen, axis=0),
+            columns.of_floats(embeddings),
+            columns.exists,
         )
+        share = ops.cast(batch, values.dtype) / ops.cast(
+            ops.shape(values)[0], values.dtype
+        )
+        values = ops.take(values * share, ops.maximum(rows.place, 0), axis=0)
+        return ops.where(anchors, values, 0)
 
     def _compare(
         self,
@@ -124,13 +121,53 @@ def first_of_pair(labels: Tensor) -> Tensor:
     return ops.equal(before % 2, 0)
 
 
-def _is_in(labels: Tensor, others: Tensor, mask: Tensor) -> Tensor:
-    """Mark the labels that are among the masked others."""
-    same = same_labels(labels, others)
-    return ops.any(ops.logical_and(same, ops.expand_dims(mask, 0)), axis=1)
+def _is_in(labels: Tensor, mask: Tensor) -> Tensor:
+    """Mark the labels that are among the masked ones."""
+    same = same_labels(labels, labels)
+    return ops.any(ops.logical_and(same, mask), axis=1)
 
 
-def _rows(mask: Tensor, number: int, *columns: Tensor) -> list[Tensor]:
-    """Take a number of rows of each tensor, the masked rows first."""
-    order = ops.argsort(ops.cast(ops.logical_not(mask), "int32"))[:number]
-    return [ops.take(column, order, axis=0) for column in columns]
+class _MaskedRows(NamedTuple):
+    """The masked rows of a batch, one after the other.
+
+    They are found without a sort, and their gradient is put back without a scatter:
+    GPUs are slow at both, and TensorFlow compiles no scatter of unknown size.
+
+    Attributes:
+        chosen: The masked rows, int32 `[N]`; 0 where there are no more.
+        exists: Whether there is one, boolean `[N]`.
+        place: Where each row of the batch is among them, int32 `[B]`; -1 if it is not.
+    """
+
+    chosen: Tensor
+    exists: Tensor
+    place: Tensor
+
+    @classmethod
+    def of(cls, mask: Tensor, number: Tensor) -> "_MaskedRows":
+        """Find at most `number` rows of a mask `[B]`."""
+        position = ops.arange(ops.shape(mask)[0], dtype="int32")
+        column = ops.expand_dims(position, 0)
+        earlier = ops.logical_and(mask, column < ops.expand_dims(position, 1))
+        place = ops.where(mask, ops.sum(ops.cast(earlier, "int32"), axis=1), -1)
+        is_there = same_labels(ops.arange(number, dtype="int32"), place)
+        chosen = ops.max(ops.where(is_there, column, 0), axis=1)
+        return cls(chosen, ops.any(is_there, axis=1), place)
+
+    def of_floats(self, x: Tensor) -> Tensor:
+        """Take these rows of floats `[B, dimension]`: `[N, dimension]`."""
+
+        @ops.custom_gradient
+        def taken(x: Tensor, chosen: Tensor, place: Tensor) -> Any:
+            def gradient(*args: Tensor, upstream: Tensor = None) -> tuple[Tensor, ...]:
+                upstream = args[0] if upstream is None else upstream
+                index = ops.cast(ops.maximum(place, 0), "int32")
+                rows = ops.take(upstream, index, axis=0)
+                slopes = ops.where(ops.expand_dims(place, 1) >= 0, rows, 0)
+                return slopes, ops.zeros_like(chosen), ops.zeros_like(place)
+
+            return ops.take(x, ops.cast(chosen, "int32"), axis=0), gradient
+
+        # Its arguments are floats: JAX has no gradient by integers.
+        places = [ops.cast(index, "float32") for index in (self.chosen, self.place)]
+        return taken(x, *places)

@@ -4,9 +4,10 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._core.arguments import above_zero, boolean, finite
+from tfdml._core.arguments import boolean
 from tfdml._core.tensors import Tensor
 from tfdml.losses._base import PairLoss
+from tfdml.losses._ranges import scale_of_exponents, threshold_of_scores
 from tfdml.ops import masked_logsumexp, masked_max, masked_min, softplus
 
 
@@ -32,11 +33,11 @@ class MultiSimilarityLoss(PairLoss):
     lambda = 1 the terms of negatives are negligible beside those of positives.
 
     Args:
-        positive_scale: alpha, above 0.
-        negative_scale: beta, above 0.
+        positive_scale: alpha, from 1e-4 to 1e4.
+        negative_scale: beta, from 1e-4 to 1e4.
         threshold: lambda, a similarity.
         epsilon: By how much a pair may be easier than the hardest pair of the opposite
-            kind and still be kept. Any finite number; larger keeps more.
+            kind and still be kept. Larger keeps more.
         mining: Whether only the kept pairs count.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
 
@@ -65,21 +66,26 @@ class MultiSimilarityLoss(PairLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.positive_scale: float = above_zero("positive_scale", positive_scale)
-        self.negative_scale: float = above_zero("negative_scale", negative_scale)
-        self.threshold: float = finite("threshold", threshold)
-        self.epsilon: float = finite("epsilon", epsilon)
+        self.positive_scale: float = scale_of_exponents(
+            "positive_scale", positive_scale
+        )
+        self.negative_scale: float = scale_of_exponents(
+            "negative_scale", negative_scale
+        )
+        self.threshold: float = threshold_of_scores("threshold", threshold)
+        self.epsilon: float = threshold_of_scores("epsilon", epsilon)
         self.mining: bool = boolean("mining", mining)
 
     def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Compute the loss of each anchor. See `PairLoss.pair_loss`."""
         if self.mining:
             positives, negatives = self.mined_pairs(scores, positives, negatives)
-        pos = -self.positive_scale * (scores - self.threshold)
-        neg = self.negative_scale * (scores - self.threshold)
-        pos = softplus(masked_logsumexp(pos, positives)) / self.positive_scale
-        neg = softplus(masked_logsumexp(neg, negatives)) / self.negative_scale
-        return pos + neg
+        pos = masked_logsumexp(-self.positive_scale * scores, positives)
+        neg = masked_logsumexp(self.negative_scale * scores, negatives)
+        # A large threshold hides the digits of scores that it is taken from.
+        pos = softplus(pos + self.positive_scale * self.threshold)
+        neg = softplus(neg - self.negative_scale * self.threshold)
+        return pos / self.positive_scale + neg / self.negative_scale
 
     def mined_pairs(
         self, scores: Tensor, positives: Tensor, negatives: Tensor

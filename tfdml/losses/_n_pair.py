@@ -5,9 +5,10 @@ from typing import Any
 from keras import ops
 
 from tfdml._core.arguments import at_least_zero, boolean
-from tfdml._core.tensors import Tensor, products
+from tfdml._core.tensors import Tensor, limited, products
 from tfdml.losses._base import PairLoss
 from tfdml.losses._costs import softmax_costs
+from tfdml.losses._ranges import LARGEST_WEIGHT
 from tfdml.ops import unit_rows
 
 
@@ -24,13 +25,13 @@ class NPairLoss(PairLoss):
     `l2_weight` times the mean squared length of the embeddings is added to it.
 
     An anchor without positives or without negatives adds 0 (but its length counts).
-    The paper does not normalize the embeddings, and limits their length by the L2 term;
-    embeddings so long that their dot product overflows have no finite loss. On unit
-    vectors (`normalize=True`) the loss cannot come near 0: for these `NTXentLoss`
+    The paper does not normalize the embeddings, and limits their length by the L2 term.
+    A component beyond 1e12 in size counts as 1e12, so that the loss stays finite. On
+    unit vectors (`normalize=True`) it cannot come near 0: for these `NTXentLoss`
     divides by a temperature.
 
     Args:
-        l2_weight: Weight of the mean squared length, at least 0. 0.001 to 0.01 in
+        l2_weight: Weight of the mean squared length, from 0 to 1e6. 0.001 to 0.01 in
             published code.
         normalize: Whether similarities are those of unit vectors.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
@@ -55,7 +56,7 @@ class NPairLoss(PairLoss):
         self, l2_weight: float = 0.0, *, normalize: bool = False, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.l2_weight: float = at_least_zero("l2_weight", l2_weight)
+        self.l2_weight: float = at_least_zero("l2_weight", l2_weight, LARGEST_WEIGHT)
         self.normalize: bool = boolean("normalize", normalize)
         if self.l2_weight:
             self.is_pairwise = False  # scores do not tell the lengths
@@ -68,13 +69,14 @@ class NPairLoss(PairLoss):
         """Add the weighted squared length of each row to values `[B]`."""
         if not self.l2_weight:
             return values
-        return values + self.l2_weight * ops.sum(ops.square(embeddings), axis=1)
+        squares = ops.square(limited(embeddings))
+        return values + self.l2_weight * ops.sum(squares, axis=1)
 
     def scores(self, anchors: Tensor, gallery: Tensor) -> Tensor:
         """Compute dot products `[A, G]`."""
         if self.normalize:
-            anchors, gallery = unit_rows(anchors), unit_rows(gallery)
-        return products(anchors, gallery)
+            return products(unit_rows(anchors), unit_rows(gallery))
+        return products(limited(anchors), limited(gallery))
 
     def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Compute the loss of each anchor. See `PairLoss.pair_loss`."""

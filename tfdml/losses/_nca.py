@@ -4,9 +4,10 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._core.arguments import above_zero, boolean
+from tfdml._core.arguments import boolean
 from tfdml._core.tensors import Tensor
 from tfdml.losses._base import PairLoss
+from tfdml.losses._ranges import scale_of_exponents
 from tfdml.ops import cosine_similarities, masked_logsumexp, softplus, squared_distances
 
 
@@ -27,8 +28,8 @@ class NCALoss(PairLoss):
     `euclidean`; on unit vectors that is this loss with twice the scale.
 
     Args:
-        scale: s, above 0. 1 in the papers; on cosine similarities larger ones separate
-            better.
+        scale: s, from 1e-4 to 1e4. 1 in the papers; on cosine similarities larger
+            ones separate better.
         euclidean: Whether S is minus the squared Euclidean distance of the embeddings,
             which are not normalized.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
@@ -52,7 +53,7 @@ class NCALoss(PairLoss):
         self, scale: float = 1.0, *, euclidean: bool = False, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.scale: float = above_zero("scale", scale)
+        self.scale: float = scale_of_exponents("scale", scale)
         self.euclidean: bool = boolean("euclidean", euclidean)
 
     def scores(self, anchors: Tensor, gallery: Tensor) -> Tensor:

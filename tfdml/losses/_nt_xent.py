@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from tfdml._core.arguments import above_zero
 from tfdml._core.tensors import Tensor
 from tfdml.losses._base import PairLoss
 from tfdml.losses._costs import softmax_costs
+from tfdml.losses._ranges import scale_of_exponents
 
 
 class NTXentLoss(PairLoss):
@@ -23,7 +23,7 @@ class NTXentLoss(PairLoss):
     An anchor without positives or without negatives adds 0.
 
     Args:
-        temperature: tau, above 0. 0.1 to 0.5 in the paper.
+        temperature: tau, from 1e-4 to 1e4. 0.1 to 0.5 in the paper.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
 
     Raises:
@@ -42,7 +42,7 @@ class NTXentLoss(PairLoss):
 
     def __init__(self, temperature: float = 0.1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.temperature: float = above_zero("temperature", temperature)
+        self.temperature: float = scale_of_exponents("temperature", temperature)
 
     def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Compute the loss of each anchor. See `PairLoss.pair_loss`."""

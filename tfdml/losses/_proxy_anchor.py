@@ -4,9 +4,10 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._core.arguments import above_zero, at_least_zero, one_of
+from tfdml._core.arguments import at_least_zero, one_of
 from tfdml._core.tensors import Tensor, count
 from tfdml.losses._proxy_base import ProxyLoss, class_mask
+from tfdml.losses._ranges import LARGEST, scale_of_exponents
 from tfdml.ops import masked_logsumexp, softplus
 
 
@@ -30,7 +31,7 @@ class ProxyAnchorLoss(ProxyLoss):
     An anchor always has its proxy; a proxy without negatives in the batch adds 0.
 
     Args:
-        scale: alpha, above 0.
+        scale: alpha, from 1e-4 to 1e4.
         margin: delta, at least 0, in units of cosine similarity.
         normalizer: Divisor of the negative terms: `"all"`, the number of all proxies
             (the paper and its code), or `"with_negatives"`, the number of proxies with
@@ -60,8 +61,8 @@ class ProxyAnchorLoss(ProxyLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.scale: float = above_zero("scale", scale)
-        self.margin: float = at_least_zero("margin", margin)
+        self.scale: float = scale_of_exponents("scale", scale)
+        self.margin: float = at_least_zero("margin", margin, LARGEST)
         self.normalizer: str = one_of(
             "normalizer", normalizer, ("all", "with_negatives")
         )
@@ -70,9 +71,9 @@ class ProxyAnchorLoss(ProxyLoss):
         """Compute each anchor's share of L, `[B]`. See `ProxyLoss.proxy_loss`."""
         target = class_mask(labels, similarities.shape[1])
         pos = self._positive_shares(similarities, labels, target)
-        logits = self.scale * (similarities + self.margin)
         negatives = ops.logical_not(target)
-        neg = ops.sum(softplus(masked_logsumexp(logits, negatives, axis=0)))
+        logits = masked_logsumexp(self.scale * similarities, negatives, axis=0)
+        neg = ops.sum(softplus(logits + self.scale * self.margin))
         if self.normalizer == "all":
             return pos + neg / similarities.shape[1]
         proxies = ops.cast(count(ops.any(negatives, axis=0), neg.dtype), neg.dtype)
@@ -84,11 +85,12 @@ class ProxyAnchorLoss(ProxyLoss):
         """Compute each anchor's positive term, times B / (|P+| class size)."""
         classes = similarities.shape[1]
         logits = ops.sum(ops.where(target, similarities, 0), axis=1)
-        logits = -self.scale * (logits - self.margin)
+        logits = -self.scale * logits
         peaks = ops.segment_max(ops.stop_gradient(logits), labels, classes)
         peaks = ops.stop_gradient(ops.take(peaks, labels))
         sums = ops.segment_sum(ops.exp(logits - peaks), labels, classes)
-        terms = softplus(ops.log(ops.take(sums, labels)) + peaks)
+        logits = ops.log(ops.take(sums, labels)) + peaks
+        terms = softplus(logits + self.scale * self.margin)
         sizes = ops.segment_sum(ops.ones_like(logits), labels, classes)
         present = ops.cast(count(sizes > 0, logits.dtype), logits.dtype)
         return terms * ops.sum(sizes) / (present * ops.take(sizes, labels))

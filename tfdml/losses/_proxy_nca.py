@@ -4,7 +4,7 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._core.arguments import above_zero, boolean, fraction
+from tfdml._core.arguments import boolean, fraction, within
 from tfdml._core.tensors import Tensor
 from tfdml.losses._proxy_base import ProxyLoss, class_mask, cross_entropy
 from tfdml.ops import masked_logsumexp
@@ -26,7 +26,7 @@ class ProxyNCALoss(ProxyLoss):
     With a single class L_i is 0.
 
     Args:
-        scale: s, above 0.
+        scale: s, from 0.01 to 100.
         include_positive: Whether the sum includes the target class, which makes L_i the
             cross-entropy of a softmax and at least 0. The paper excludes it; the
             published code and most others include it.
@@ -57,7 +57,7 @@ class ProxyNCALoss(ProxyLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.scale: float = above_zero("scale", scale)
+        self.scale: float = within("scale", scale, 0.01, 100)
         self.include_positive: bool = boolean("include_positive", include_positive)
         self.smoothing: float = fraction("smoothing", smoothing)
         if smoothing and not include_positive:

@@ -4,12 +4,11 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._core.arguments import above_zero
 from tfdml._core.row_order import each_positive, next_above
 from tfdml._core.tensors import Tensor, at_least_float32, count
-from tfdml.losses._angular_sums import pair_signs
 from tfdml.losses._base import PairLoss
 from tfdml.losses._costs import scale_to_mean
+from tfdml.losses._ranges import scale_of_exponents
 
 
 class SmoothAPLoss(PairLoss):
@@ -28,7 +27,7 @@ class SmoothAPLoss(PairLoss):
     for P positives per anchor, O(B^2) memory.
 
     Args:
-        temperature: tau, above 0, in units of cosine similarity. A smaller one
+        temperature: tau, from 1e-4 to 1e4, in units of cosine similarity. A smaller one
             approximates the average precision better, but fewer pairs have a gradient.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
 
@@ -48,7 +47,7 @@ class SmoothAPLoss(PairLoss):
 
     def __init__(self, temperature: float = 0.01, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.temperature: float = above_zero("temperature", temperature)
+        self.temperature: float = scale_of_exponents("temperature", temperature)
 
     def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Compute the share of each anchor, `[A]`. See `PairLoss.pair_loss`."""
@@ -58,6 +57,16 @@ class SmoothAPLoss(PairLoss):
         values = sums / ops.maximum(number, 1)
         values = scale_to_mean(values, count(number > 0, values.dtype))
         return ops.cast(values, scores.dtype)
+
+
+def _pair_signs(positives: Tensor, negatives: Tensor, dtype: str) -> Tensor:
+    """Encode two masks as one tensor of floats: 1 for a positive, -1 for a negative.
+
+    They are the argument of a function with a gradient of its own, to which JAX hands
+    no tensors from outside, and no booleans.
+    """
+    signs = ops.where(positives, 1, ops.where(negatives, -1, 0))
+    return ops.cast(signs, dtype)
 
 
 def _lost_precision(
@@ -75,10 +84,13 @@ def _lost_precision(
             score = ops.expand_dims(score, 1)
             is_tied = ops.logical_and(positives, ops.equal(scores, score))
             ties = ops.expand_dims(count(is_tied, scores.dtype, axis=1), 1)
-            before = ops.sigmoid((scores - score) / temperature)
+            gaps = (scores - score) / temperature
+            e = ops.exp(-ops.abs(gaps))
+            before = ops.where(gaps < 0, e, 1) / (1 + e)  # the sigmoid
             pos = ops.sum(ops.where(positives, before, 0), axis=1, keepdims=True)
             neg = ops.sum(ops.where(negatives, before, 0), axis=1, keepdims=True)
-            return is_tied, ties, before, pos - 0.5, neg  # without itself
+            slope = e / ops.square(1 + e) / temperature
+            return is_tied, ties, slope, pos - 0.5, neg  # without itself
 
         def following(score: Tensor) -> Tensor:
             positive_scores = ops.where(positives, scores, -float("inf"))
@@ -93,11 +105,11 @@ def _lost_precision(
             upstream = args[0] if upstream is None else upstream
 
             def step(score: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
-                is_tied, ties, before, pos, neg = ranks(score)
+                is_tied, ties, steepness, pos, neg = ranks(score)
                 slope = ops.where(negatives, 1 + pos, 0)
                 slope = ops.where(positives, -neg, slope)
                 slope = slope / ops.square(1 + pos + neg)
-                slope = slope * before * (1 - before) / temperature
+                slope = slope * steepness
                 # Each of the ties moves all others up and itself down by as much.
                 down = ops.sum(slope, axis=1, keepdims=True)
                 moved = ties * slope - ops.where(is_tied, down, 0)
@@ -112,4 +124,4 @@ def _lost_precision(
         start = ops.sum(0 * ops.where(is_pair, scores, 0), axis=1)
         return each_positive(add, scores, positives, start), gradient
 
-    return lost(scores, pair_signs(positives, negatives, scores.dtype))
+    return lost(scores, _pair_signs(positives, negatives, scores.dtype))

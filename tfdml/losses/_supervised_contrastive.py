@@ -4,9 +4,9 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._core.arguments import above_zero
 from tfdml._core.tensors import Tensor
 from tfdml.losses._base import PairLoss
+from tfdml.losses._ranges import scale_of_exponents
 from tfdml.ops import masked_logsumexp, masked_mean
 
 
@@ -24,7 +24,7 @@ class SupervisedContrastiveLoss(PairLoss):
     mean. An anchor without negatives still equalizes the similarities of its positives.
 
     Args:
-        temperature: tau, above 0.
+        temperature: tau, from 1e-4 to 1e4.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
 
     Raises:
@@ -43,7 +43,7 @@ class SupervisedContrastiveLoss(PairLoss):
 
     def __init__(self, temperature: float = 0.1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.temperature: float = above_zero("temperature", temperature)
+        self.temperature: float = scale_of_exponents("temperature", temperature)
 
     def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Compute the loss of each anchor. See `PairLoss.pair_loss`."""

@@ -7,6 +7,7 @@ from keras import ops
 from tfdml._core.arguments import at_least_zero, whole
 from tfdml._core.tensors import Tensor
 from tfdml.losses._base import PairLoss
+from tfdml.losses._ranges import LARGEST
 from tfdml.ops import top_scores
 
 
@@ -88,7 +89,7 @@ class TopKPrecisionLoss(PairLoss):
     def __init__(self, k: int = 5, *, margin: float = 0.1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.k: int = whole("k", k)
-        self.margin: float = at_least_zero("margin", margin)
+        self.margin: float = at_least_zero("margin", margin, LARGEST)
 
     def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Compute l_k of each anchor, `[A]`. See `PairLoss.pair_loss`."""
@@ -110,8 +111,10 @@ class TopKPrecisionLoss(PairLoss):
     def _gaps(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Compute n_{k+1-q} - p_q for q = 1..k, and 0 where either is missing."""
         pos, has_pos = top_scores(scores, positives, self.k)
-        neg, has_neg = top_scores(scores + self.margin, negatives, self.k)
+        neg, has_neg = top_scores(scores, negatives, self.k)
         has_both = ops.logical_and(has_pos, ops.flip(has_neg, axis=1))
         # Masked before the difference: (-inf) - (-inf) would be NaN.
         neg = ops.where(has_both, ops.flip(neg, axis=1), 0)
-        return neg - ops.where(has_both, pos, 0)
+        gaps = neg - ops.where(has_both, pos, 0)
+        # A large margin hides the digits of scores that it is added to.
+        return ops.where(has_both, gaps + self.margin, 0)

@@ -7,10 +7,11 @@ import numpy as np
 from keras import ops
 
 from tfdml._core.arguments import above_zero, at_least_zero, boolean
-from tfdml._core.tensors import Tensor
+from tfdml._core.tensors import Tensor, limited
 from tfdml.batch_designs import group_importance, random_pair_importance
 from tfdml.losses._base import MetricLoss
 from tfdml.losses._class_counts import ClassCounts
+from tfdml.losses._ranges import LARGEST
 from tfdml.ops import euclidean_distances, label_masks, unit_rows
 
 
@@ -112,7 +113,7 @@ class WeightedContrastiveLoss(MetricLoss):
         self.positive_probability: float | None = positive_probability
         self.images_per_class: int | None = images_per_class
         self.classes_per_batch: int | None = classes_per_batch
-        self.margin: float = above_zero("margin", margin)
+        self.margin: float = above_zero("margin", margin, LARGEST)
         self.power: float = at_least_zero("power", power)
         self.normalize: bool = boolean("normalize", normalize)
 
@@ -152,7 +153,8 @@ class WeightedContrastiveLoss(MetricLoss):
                 "A batch of pairs must have an even number of rows. "
                 f"Received: {embeddings.shape[0]}."
             )
-        squared = ops.sum(ops.square(embeddings[0::2] - embeddings[1::2]), axis=1)
+        rows = limited(embeddings)
+        squared = ops.sum(ops.square(rows[0::2] - rows[1::2]), axis=1)
         is_zero = ops.equal(squared, 0)  # where sqrt has an infinite gradient
         root = ops.sqrt(ops.where(is_zero, ops.ones_like(squared), squared))
         distances = ops.where(is_zero, ops.zeros_like(root), root)

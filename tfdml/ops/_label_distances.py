@@ -1,13 +1,18 @@
 """Compute distances between continuous labels: poses, segmentations, captions."""
 
+import math
+
 import keras
 from keras import ops
 
 from tfdml._core.tensors import Tensor
 from tfdml.ops._pairs import unit_rows
 
+_WRITTEN_OUT = 64
+"""Up to this number of coordinates of labels they are compared without a loop."""
+
 _COORDINATES = 8
-"""Number of coordinates of labels that are compared in one step."""
+"""Number of coordinates of labels that are compared in one step of the loop."""
 
 
 @keras.saving.register_keras_serializable(package="tfdml")
@@ -48,6 +53,13 @@ def squared_label_distance(labels: Tensor, others: Tensor) -> Tensor:
         labels, others = labels - origin, ops.cast(others, origin.dtype) - origin
     labels, others = _columns(labels), _columns(others)
     # Several coordinates per step: each step reads and writes the whole matrix.
+    if labels.shape[0] and labels.shape[0] <= _WRITTEN_OUT:
+        # One pass over the matrix once it is compiled.
+        squares = [
+            ops.square(ops.expand_dims(labels[i], 1) - ops.expand_dims(others[i], 0))
+            for i in range(labels.shape[0])
+        ]
+        return sum(squares[1:], squares[0])
     steps = -(-ops.shape(labels)[0] // _COORDINATES)
     fill = [[0, steps * _COORDINATES - ops.shape(labels)[0]], [0, 0]]
     labels, others = ops.pad(labels, fill), ops.pad(others, fill)
@@ -149,7 +161,10 @@ def caption_distance(labels: Tensor, others: Tensor) -> Tensor:
 def _columns(labels: Tensor) -> Tensor:
     """Return labels `[A, ...]` as floats `[coordinates, A]`."""
     labels = _floats(labels)
-    return ops.transpose(ops.reshape(labels, (ops.shape(labels)[0], -1)))
+    # TensorFlow does not infer it where the number of rows is unknown.
+    sides = labels.shape[1:]
+    columns = -1 if None in sides else math.prod(sides)
+    return ops.transpose(ops.reshape(labels, (ops.shape(labels)[0], columns)))
 
 
 def _maps(labels: Tensor) -> Tensor:

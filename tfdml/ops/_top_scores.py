@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from tfdml._core.devices import has_gpu
 from tfdml._core.tensors import Tensor
 
 FEW_TOP_SCORES = 16
@@ -58,9 +59,13 @@ def top_scores_in_turn(scores: Tensor, k: int) -> Tensor:
 
 
 def _top_k_is_slow() -> bool:
-    """Return whether this is JAX on a GPU, whose `top_k` sorts whole rows."""
-    if keras.backend.backend() != "jax":
+    """Return whether `top_k` is compiled by XLA for a GPU: there it sorts the rows."""
+    backend = keras.backend.backend()
+    if backend == "torch" or not has_gpu():
         return False
-    import jax
+    if backend == "jax":
+        return True
+    import tensorflow as tf
 
-    return jax.default_backend() == "gpu"
+    # Keras compiles by XLA where there is a GPU, unless told not to.
+    return not tf.executing_eagerly()

@@ -31,8 +31,8 @@ def computing(loss, rows_per_partner):
 
 def unit_batch(seed):
     generator = np.random.default_rng(seed)
-    labels = generator.integers(0, 4, 9)
-    embeddings = generator.normal(size=(9, 3))
+    labels = generator.integers(0, 3, 14)  # five or more in some class
+    embeddings = generator.normal(size=(14, 3))
     embeddings[4], embeddings[7] = embeddings[1], embeddings[2]
     return labels, embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
 
@@ -63,7 +63,7 @@ def hinge(f, t):
 @pytest.mark.parametrize("seed", range(3))
 def test_angular_loss_equals_a_naive_loop(seed, angle, way):
     labels, x = unit_batch(seed)
-    pairs = (np.equal.outer(labels, labels).sum() - 9) / 9
+    pairs = (np.equal.outer(labels, labels).sum() - 14) / 14
     values = costs_of_pairs(labels, x, angle, soft) / pairs
     for dtype, tolerance in (("float64", 1e-9), ("float32", 1e-5)):
         loss = computing(AngularLoss(angle, dtype=dtype, reduction=None), way)
@@ -83,14 +83,14 @@ def test_angular_loss_equals_a_naive_loop(seed, angle, way):
 def test_weighted_anchors_have_the_gradient_of_their_weighted_values(loss, cost):
     """Each pair moves two rows, with the weight of its own anchor."""
     labels, x = unit_batch(5)
-    weights = np.linspace(0.1, 1.9, 9)
+    weights = np.linspace(0.1, 1.9, 14)
 
     def function(x):
         return loss(labels, x, sample_weight=weights)
 
     value, gradient = value_and_gradient(function, x, compiled=BACKEND == "jax")
     same = np.equal.outer(labels, labels)
-    pairs = same.sum() - 9
+    pairs = same.sum() - 14
     if cost is hinge:
         pairs = ((same.sum(1) - 1) * (~same).sum(1)).sum()
 
@@ -130,19 +130,8 @@ def test_angular_loss_keeps_its_digits_at_the_largest_angle(angle, way):
     assert np.all(np.isfinite(gradient))
 
 
-def test_angular_loss_by_product_beyond_its_range_is_an_upper_bound():
-    loss = computing(AngularLoss(85.0), BY_PRODUCT)
-    x = np.array([[1, 0], [-1, 0], [1, 1e-3], [-1, 1e-3]], dtype="float32")
-    labels = np.array([0, 0, 1, 2])
-    t = math.tan(math.radians(85.0)) ** 2
-    value, gradient = value_and_gradient(lambda x: loss(labels, x), x)
-    exact = math.log(2) + 2 * (1 + t)
-    assert exact < value < exact + 8 * t
-    assert np.all(np.isfinite(gradient))
-
-
-def test_angular_loss_in_turn_is_exact_at_any_angle():
-    loss = computing(AngularLoss(85.0), IN_TURN)
+def test_angular_loss_is_exact_at_any_angle(way):
+    loss = computing(AngularLoss(85.0), way)
     x = np.array([[1, 0], [-1, 0], [1, 1e-3], [-1, 1e-3]], dtype="float32")
     labels = np.array([0, 0, 1, 2])
     t = math.tan(math.radians(85.0)) ** 2

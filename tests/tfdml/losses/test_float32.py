@@ -1,0 +1,213 @@
+"""Every loss in float32 against float64, at the ends of the ranges of its arguments."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from tests.support.all_losses import ENTRIES, QUICK
+from tests.support.autodiff import differentiated
+from tests.support.loss_entry import Entry, batch, rebuilt
+
+pytestmark = pytest.mark.backend
+
+SCALES = (1e-4, 1e-3, 2000.0, 1e4)
+TEMPERATURES = (1e-4, 1e-3, 1.0, 1e4)
+MARGINS = (1e-3, 2.0, 1e3, 1e12)
+DISTANCES = (0.0, 1e-3, 2.0, 10.0)
+THRESHOLDS = (-1e12, -1e3, -1.0, 0.0, 1.0, 1e3, 1e12)
+WEIGHTS = (0.0, 1e-3, 10.0, 1e6)
+ANGLES = (1e-3, 1.0, 60.0, 70.0, 71.0, 80.0, 85.0, 89.0)
+BOTH_SCALES = {"positive_scale": SCALES, "negative_scale": SCALES}
+_any_distance = {
+    "distance": ("squared_euclidean", "euclidean", "cosine"),
+    "margin": (0.0, *MARGINS),
+}
+_drawn = {
+    "cutoff": (0.001, 0.1, 1.3),
+    "nonzero_loss_cutoff": (1.95, 1e300, None),
+    "dimension": (2, 3, 512, 8192),
+}
+
+# One argument at a time is changed, the others are those of the entry.
+EXTREMES: dict[str, dict[str, tuple[Any, ...]]] = {
+    "AngularLoss": {"angle": ANGLES},
+    "AngularTripletLoss": {"angle": ANGLES},
+    "AngularTripletLoss-active": {"angle": ANGLES},
+    "ArcFaceLoss": {"scale": SCALES, "margin": (0.0, 1e-3, 1.0, math.pi / 2)},
+    "BalancedContrastiveLoss": {"balance": WEIGHTS, "margin": MARGINS},
+    "BinomialDevianceLoss": {**BOTH_SCALES, "threshold": THRESHOLDS},
+    "BinomialDevianceLoss-pairs": {**BOTH_SCALES, "threshold": THRESHOLDS},
+    "CircleLoss": {"scale": SCALES, "margin": (0.0, 0.1, 0.9, 0.999)},
+    "ContinuousTripletLoss": _any_distance,
+    "ContinuousTripletLoss-threshold": _any_distance | {"threshold": (0.0, 5.0)},
+    "ContrastiveLoss": {"margin": MARGINS},
+    "ContrastiveLoss-raw": {"margin": MARGINS},
+    "CosFaceLoss": {"scale": SCALES, "margin": (0.0, *MARGINS)},
+    "CosineContrastiveLoss": {"threshold": (-1.0, 0.0, 1.0)},
+    "CosineLiftedStructureLoss": {**BOTH_SCALES, "threshold": THRESHOLDS},
+    "DistanceWeightedMarginLoss": {"alpha": DISTANCES, "beta": DISTANCES, **_drawn},
+    "DistanceWeightedTripletLoss": _any_distance | _drawn,
+    "FastAPLoss": {"num_bins": (1, 100)},
+    "GeneralizedLiftedStructureLoss": {"margin": MARGINS},
+    "HardTripletLoss": _any_distance,
+    "HardTripletLoss-soft": {"margin": (0.0, *MARGINS)},
+    "HistogramLoss": {"bin_width": (0.1, 1.0)},
+    "LearnedMarginLoss": {"alpha": DISTANCES, "nu": WEIGHTS},
+    "LiftedStructureLoss": {"margin": MARGINS},
+    "LogRatioLoss": {"epsilon": (0.0, 1e-12, 1.0, 1e12)},
+    "MarginLoss": {"alpha": DISTANCES, "beta": DISTANCES},
+    "MultiClassAngularLoss": {"angle": ANGLES},
+    "MultiClassNPairLoss": {"l2_weight": WEIGHTS, "symmetric": (True,)},
+    "MultiSimilarityLoss": {**BOTH_SCALES, "epsilon": THRESHOLDS},
+    "MultiSimilarityLoss-all": {**BOTH_SCALES, "threshold": THRESHOLDS},
+    "NCALoss": {"scale": SCALES},
+    "NCALoss-euclidean": {"scale": (1e-4, 100.0)},
+    "NPairLoss-l2": {"l2_weight": WEIGHTS},
+    "NTXentLoss": {"temperature": TEMPERATURES},
+    "PairWeightedLoss": {"arguments": ({"alpha": 2e3}, {"beta": 2e3})},
+    "ProxyAnchorLoss": {"scale": SCALES, "margin": (0.0, *MARGINS)},
+    "ProxyAnchorLoss-present": {"scale": SCALES, "margin": (0.0, *MARGINS)},
+    "ProxyNCALoss": {"scale": (0.01, 0.1, 30.0, 100.0)},
+    "ProxyNCALoss-softmax": {
+        "scale": (0.01, 0.1, 30.0, 100.0),
+        "smoothing": (1e-3, 0.9),
+    },
+    "SemiHardTripletLoss": _any_distance,
+    "SemiHardWindowTripletLoss": _any_distance,
+    "SmoothAPLoss": {"temperature": TEMPERATURES},
+    "SoftTripleLoss": {
+        "scale": SCALES,
+        "temperature": TEMPERATURES,
+        "margin": (0.0, *MARGINS),
+    },
+    "SupervisedContrastiveLoss": {"temperature": TEMPERATURES},
+    "TopKPrecisionLoss": {"k": (1, 20), "margin": (0.0, *MARGINS)},
+    "TripletLoss": _any_distance,
+    "TripletLoss-active": {"margin": (0.0, *MARGINS)},
+    "WeightedContrastiveLoss": {"margin": MARGINS, "power": (0.0, 3.0)},
+    "tfa.LiftedStructLoss": {"margin": MARGINS},
+    "tfa.TripletHardLoss": {"margin": (0.0, *MARGINS)},
+    "tfa.TripletSemiHardLoss": {"margin": (0.0, *MARGINS)},
+}
+"""Arguments of losses, and values at the ends of their ranges."""
+
+LENGTHS = (1e-6, 1e-3, 1e3, 1e9)
+"""Lengths of embeddings that a loss which does not normalize must take."""
+
+TOO_LONG = (1e13, 1e19, 1e30, 1e38)
+"""Lengths of which it counts the components as 1e12."""
+
+
+def cases() -> Iterator[Any]:
+    """Yield a loss of an entry for each value; `make test` runs the ends alone."""
+    for name, arguments in EXTREMES.items():
+        usual = [] if name in QUICK | {"AngularLoss"} else [pytest.mark.slow]
+        for argument, values in arguments.items():
+            for value in values:
+                rare = [] if value in (values[0], values[-1]) else [pytest.mark.full]
+                yield pytest.param(
+                    ENTRIES[name],
+                    {argument: value},
+                    id=f"{name}-{argument}={value}",
+                    marks=[*usual, *rare],
+                )
+
+
+def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield labels and embeddings: far positives, near ones, and opposite ones."""
+    labels, embeddings = batch()
+    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    yield labels, unit
+    yield labels, (unit[labels % 4 * 4] + 0.2 * unit).astype("float32")
+    signs = np.where(np.arange(len(labels)) % 2, 1, -1)[:, None]
+    yield np.repeat([3, 5], 8), (signs * unit).astype("float32")
+
+
+def computed(
+    entry: Entry, loss: keras.losses.Loss, dtype: str
+) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
+    """Return the value and gradient of a loss, all of it in one type."""
+    loss, head = rebuilt(loss, dtype=dtype), entry.head
+    if isinstance(head, keras.Layer):
+        weights = [x.astype(dtype) for x in head.get_weights()]
+        head = type(head).from_config({**head.get_config(), "dtype": dtype})
+        head.build((None, batch()[1].shape[1]))
+        head.set_weights(weights)
+    both = differentiated(lambda x, y: loss(y, x if head is None else head(x)))
+    return lambda labels, x: both(x.astype(dtype), labels.astype("int64"))
+
+
+def gain(config: dict[str, Any]) -> float:
+    """Return by how much the error of a cosine is multiplied in an exponent."""
+    factors = [config.get("scale", 1), config.get("positive_scale", 1)]
+    factors += [config.get("negative_scale", 1), 1 / config.get("temperature", 1)]
+    factors += (config.get("arguments") or {}).values()
+    if "include_positive" in config:  # Proxy-NCA's exponents have the scale squared
+        factors.append(2 * config["scale"] ** 2)
+    if "angle" in config:
+        factors.append(10 * math.tan(math.radians(config["angle"])) ** 2)
+    factors += [config.get("dimension") or 1, config.get("num_bins", 1)]
+    return max(factors)
+
+
+def holds_digits(
+    entry: Entry, loss: keras.losses.Loss, labels: np.ndarray, x: np.ndarray
+) -> None:
+    """Assert that float32 gives the value and the gradient of float64."""
+    value, gradient = computed(entry, loss, "float32")(labels, x)
+    exact, slopes = computed(entry, loss, "float64")(labels, x)
+    config = loss.get_config()
+    error = 2e-6 * (5 + gain(config))
+    assert value == pytest.approx(exact, rel=error, abs=1e-6)
+    assert np.isfinite(gradient).all()
+    # Nothing is asked of a gradient that has all but vanished.
+    largest = max(np.abs(slopes).max(), 1e-7 / np.abs(x).max())
+    np.testing.assert_allclose(gradient, slopes, rtol=0, atol=error * largest)
+
+
+@pytest.mark.parametrize(("entry", "changes"), list(cases()))
+def test_float32_has_the_digits_of_float64(entry, changes):
+    loss = rebuilt(entry.loss, **changes)
+    for labels, x in batches():
+        holds_digits(entry, loss, labels, x)
+
+
+# The embeddings of `NpairsLoss` are multiplied before it.
+RAW = [name for name, entry in ENTRIES.items() if entry.uses_length and not entry.head]
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_float32_has_the_digits_of_float64_at_any_length(name):
+    entry = ENTRIES[name]
+    labels, x = next(batches())
+    for length in LENGTHS:
+        holds_digits(entry, entry.loss, labels, (length * x).astype("float32"))
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_embeddings_too_long_for_a_product_have_a_finite_loss(name):
+    entry = ENTRIES[name]
+    both = computed(entry, entry.loss, "float32")
+    for labels, x in batches():
+        for length in TOO_LONG:
+            value, gradient = both(labels, (length * x).astype("float32"))
+            assert np.isfinite(value)
+            assert np.isfinite(gradient).all()
+
+
+def test_table_holds_every_number_that_a_loss_takes():
+    free = {"class_counts", "images_per_class", "classes_per_batch", "num_classes"}
+    free |= {"positive_probability"}  # whole numbers, and what is made of them
+    for name, entry in ENTRIES.items():
+        kin = [n for n in EXTREMES if isinstance(entry.loss, type(ENTRIES[n].loss))]
+        tested = {argument for n in kin for argument in EXTREMES[n]}
+        numbers = {
+            argument
+            for argument, (values, _) in entry.ranges.items()
+            if any(type(value) is float for value in values)
+        }
+        assert numbers <= tested | free, name
