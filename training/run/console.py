@@ -55,10 +55,10 @@ class Console(keras.callbacks.Callback):
         if self._bar.disable:
             self._say(batch + 1, logs or {})
             return
-        # Not a number for each step: the bar draws itself ten times a second at most.
+        # Not a number for each step: the bar draws itself ten times a second at most,
+        # and a loss of this step would have to be waited for.
         if self._bar.update() or batch + 1 == self._steps:
-            loss = float((logs or {}).get("loss", float("nan")))
-            self._bar.set_postfix(loss=f"{loss:.4g}")
+            self._bar.set_postfix(loss=f"{self._progress.loss:.4g}")
 
     def _say(self, step: int, logs: dict[str, Any]) -> None:
         """Print a line in a file or pipe, at most one a minute."""

@@ -273,21 +273,24 @@ def _train(
             callback.on_train_begin()
             callback.on_train_end()
         return
-    with original_error(batches):
-        model.fit(
-            batches,
-            initial_epoch=progress.epochs_done,
-            epochs=settings.epochs,
-            callbacks=[
-                *before,
-                progress,
-                *events,
-                *after,
-                Console(settings.epochs, settings.epoch_steps, progress),
-            ],
-            shuffle=False,  # the design has shuffled already
-            verbose=0,
-        )
+    try:
+        with original_error(batches):
+            model.fit(
+                batches,
+                initial_epoch=progress.epochs_done,
+                epochs=settings.epochs,
+                callbacks=[
+                    *before,
+                    progress,
+                    *events,
+                    *after,
+                    Console(settings.epochs, settings.epoch_steps, progress),
+                ],
+                shuffle=False,  # the design has shuffled already
+                verbose=0,
+            )
+    finally:
+        progress.close()
 
 
 def _validation(split: Split, embedder: keras.Model) -> list[keras.callbacks.Callback]:

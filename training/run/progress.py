@@ -10,7 +10,10 @@ import numpy as np
 
 from training.run.averages import averaged, take_averages
 from training.run.batches import ImageBatches
-from training.run.state import read_state, write_state
+from training.run.state import Snapshot, StateWriter, read_state
+
+_AT_ONCE = 16  # losses that are looked at together
+_UNDER_WAY = 4  # the latest, which may not have been computed yet
 
 
 class DivergedError(RuntimeError):
@@ -24,6 +27,9 @@ class Progress(keras.callbacks.Callback):
     validation, and the history, to which it adds the learning rate at the end of each
     epoch. A run that goes on from it sees the batches, and has the weights, that it
     would have had. Where the optimizer averages weights, the best are averages.
+
+    No step waits for this: the state is written while the next epoch goes on, and the
+    losses are looked at some steps later.
 
     Args:
         path: File of the state.
@@ -54,7 +60,9 @@ class Progress(keras.callbacks.Callback):
         self._batches = batches
         self._paths = paths
         self._patience = patience
-        self._best_weights: list[np.ndarray] = []
+        self._best_weights: Snapshot | None = None
+        self._writer = StateWriter(path)
+        self._losses: list[tuple[int, Any]] = []
         self._best: float | None = None
         self._monitored = monitored
         self._sign = {"max": 1, "min": -1}[mode]
@@ -62,6 +70,7 @@ class Progress(keras.callbacks.Callback):
         self._started = time.monotonic()
         self._seconds_before = 0.0
         self._step = 0
+        self.loss = math.nan  # the last that was looked at
         self.epochs_done = 0
         self.best_epoch = 0  # counted from 1; 0: none yet
         self.history: dict[str, list[float]] = {}
@@ -86,11 +95,13 @@ class Progress(keras.callbacks.Callback):
         model.optimizer.build(model.trainable_variables)
         if not self._path.exists():
             self._write()
+            self.wait()
             return
         groups, about = read_state(self._path)
         _assign(model.variables, groups["model"])
         _assign(model.optimizer.variables, groups["optimizer"])
-        self._best_weights = groups.get("best", [])
+        if "best" in groups:
+            self._best_weights = Snapshot.of_arrays(groups["best"])
         self._best = about["best"]
         self.best_epoch = about["best_epoch"]
         self._waited = about["waited"]
@@ -105,7 +116,7 @@ class Progress(keras.callbacks.Callback):
     def load_best(self, model: keras.Model) -> None:
         """Give a model the weights of the best epoch; without validation, the last."""
         if self._best_weights:
-            model.set_weights(self._best_weights)
+            model.set_weights(self._best_weights.arrays())
         else:
             self.load_last(model)
 
@@ -117,28 +128,30 @@ class Progress(keras.callbacks.Callback):
     def on_train_batch_end(
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        """Stop the run at the first loss that is no number.
+        """Stop the run at the first loss that is no number, some steps later.
 
         Raises:
             DivergedError: It names the step and lists the images of the batch.
         """
-        step = self._step + batch
-        if not math.isfinite(float((logs or {})["loss"])):
-            self._stop(step, "the loss became infinite or NaN")
+        self._losses.append((self._step + batch, (logs or {})["loss"]))
+        if batch + 1 == len(self._batches):  # what is measured now must be finite
+            self._look_at_losses(len(self._losses))
+        elif len(self._losses) >= _AT_ONCE + _UNDER_WAY:
+            self._look_at_losses(_AT_ONCE)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Note the results of an epoch and write the state.
+        """Note the results of an epoch and begin to write the state.
 
         Raises:
-            DivergedError: A weight is infinite or NaN.
-            OSError: The state cannot be written; the one before it is whole.
+            DivergedError: A weight is infinite or NaN, or was when the state of the
+                epoch before was written.
+            OSError: That state could not be written; the one before it is whole.
         """
+        self.wait()
         logs = {} if logs is None else logs
         logs["learning_rate"] = float(self.model.optimizer.learning_rate)
         for name, value in logs.items():
             self.history.setdefault(name, []).append(float(value))
-        if not all(np.isfinite(w).all() for w in self.model.get_weights()):
-            self._stop(self._step + len(self._batches) - 1, "a weight became NaN")
         self.epochs_done = epoch + 1
         if self._monitored in self.history:
             self._compare(self.history[self._monitored][-1])
@@ -146,13 +159,43 @@ class Progress(keras.callbacks.Callback):
         if self.is_over:
             self.model.stop_training = True
 
+    def wait(self) -> None:
+        """Wait until the state of the last epoch is on the disk.
+
+        Raises:
+            DivergedError: A weight is infinite or NaN: there is no such state.
+            OSError: It could not be written; the one before it is whole.
+        """
+        if not self._writer.wait():
+            self._stop(self.epochs_done * len(self._batches) - 1, "a weight became NaN")
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Wait until the last state is on the disk.
+
+        Raises:
+            DivergedError, OSError: As `wait`.
+        """
+        self.wait()
+
+    def close(self) -> None:
+        """Let a state that is being written be finished, whatever becomes of it."""
+        self._writer.close()
+
+    def _look_at_losses(self, count: int) -> None:
+        """Look at the first losses that have not been looked at."""
+        seen, self._losses = self._losses[:count], self._losses[count:]
+        for step, loss in seen:
+            self.loss = float(loss)
+            if not math.isfinite(self.loss):
+                self._stop(step, "the loss became infinite or NaN")
+
     def _compare(self, value: float) -> None:
         better = self._best is None or self._sign * (value - self._best) > 0
         if not better or math.isnan(value):
             self._waited += 1
             return
         with averaged(self.model):
-            self._best_weights = self.model.get_weights()
+            self._best_weights = Snapshot(self.model.weights)
         self._best, self.best_epoch, self._waited = value, self.epochs_done, 0
 
     def _stop(self, step: int, what: str) -> None:
@@ -172,8 +215,8 @@ class Progress(keras.callbacks.Callback):
 
     def _write(self) -> None:
         groups = {
-            "model": self.model.variables,
-            "optimizer": self.model.optimizer.variables,
+            "model": Snapshot(self.model.variables),
+            "optimizer": Snapshot(self.model.optimizer.variables),
             "best": self._best_weights,
         }
         about = {
@@ -184,7 +227,7 @@ class Progress(keras.callbacks.Callback):
             "seconds": self.seconds,
             "history": self.history,
         }
-        write_state(self._path, groups, about)
+        self._writer.write(groups, about)
 
 
 def _assign(variables: list[keras.Variable], values: list[np.ndarray]) -> None:

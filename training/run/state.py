@@ -1,11 +1,12 @@
-"""Write, read and lock the state of a run on disk."""
+"""Copy, write, read and lock the state of a run."""
 
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -52,6 +53,78 @@ def _lock(path: Path) -> Lock:
                 ) from None
 
 
+class Snapshot:
+    """The values of variables at one moment, copied where they are computed.
+
+    Args:
+        variables: The variables. What becomes of them changes nothing here.
+    """
+
+    def __init__(self, variables: Sequence[keras.Variable]) -> None:
+        self._values: list[Any] = [_copied(variable) for variable in variables]
+
+    @classmethod
+    def of_arrays(cls, arrays: Sequence[np.ndarray]) -> Self:
+        """Return one that has been read from a file."""
+        snapshot = cls([])
+        snapshot._values = list(arrays)
+        return snapshot
+
+    def arrays(self) -> list[np.ndarray]:
+        """Return the values, on the host. They are brought there once."""
+        self._values = [_to_numpy(value) for value in self._values]
+        return self._values
+
+
+class StateWriter:
+    """Write the states of a run, one after another, while it goes on.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._thread = ThreadPoolExecutor(1, "state")
+        self._last: Future[bool] | None = None
+
+    def write(
+        self, groups: Mapping[str, Snapshot | None], about: Mapping[str, Any]
+    ) -> None:
+        """Begin to write a state, which `wait` must have been called before.
+
+        Args:
+            groups: Values by name; None for no values.
+            about: Values that JSON can hold.
+        """
+        self._last = self._thread.submit(self._written, groups, dict(about))
+
+    def wait(self) -> bool:
+        """Wait until the last state is on the disk.
+
+        Returns:
+            Whether it is: none is written of weights that are infinite or NaN.
+
+        Raises:
+            OSError: It could not be written.
+        """
+        last, self._last = self._last, None
+        return True if last is None else last.result()
+
+    def close(self) -> None:
+        """Finish what is being written, without an error."""
+        self._thread.shutdown()
+
+    def _written(
+        self, groups: Mapping[str, Snapshot | None], about: Mapping[str, Any]
+    ) -> bool:
+        arrays = {name: s.arrays() if s else [] for name, s in groups.items()}
+        if not all(np.isfinite(values).all() for values in arrays["model"]):
+            return False
+        write_state(self._path, arrays, about)
+        return True
+
+
 def write_state(
     path: Path, groups: Mapping[str, Sequence[Any]], about: Mapping[str, Any]
 ) -> None:
@@ -94,6 +167,14 @@ def read_state(path: Path) -> tuple[dict[str, list[np.ndarray]], dict[str, Any]]
                 group, _ = name.rsplit("/", 1)
                 groups.setdefault(group, []).append(file[name])
     return groups, about
+
+
+def _copied(variable: keras.Variable) -> Any:
+    if keras.backend.backend() == "torch":
+        return variable.value.detach().clone()
+    # JAX gives the arrays of variables away to the next step; TensorFlow, which does
+    # not, copies before it writes.
+    return keras.ops.copy(variable.value)
 
 
 def _to_numpy(value: Any) -> np.ndarray:

@@ -113,7 +113,7 @@ def assert_same_run(run, whole):
         ),
         # The state of the second epoch is written; the epoch has not ended.
         pytest.param(
-            "training.run.progress", "write_state", 3, "after", marks=pytest.mark.full
+            "training.run.state", "write_state", 3, "after", marks=pytest.mark.full
         ),
         # All epochs are done, the run folder is not.
         pytest.param("keras:Model", "save", 1, "before", marks=pytest.mark.full),
