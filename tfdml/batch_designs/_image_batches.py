@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from tfdml.batch_designs._design import BatchDesign
 from tfdml.batch_designs._sequence import BatchSequence
-from tfdml.images import ImageReader, View
+from tfdml.images import ImageReader, RandomChanges, View
 
 _AHEAD = 4  # batches: enough for no process to wait for the slowest of a batch
 
@@ -21,6 +21,7 @@ def image_batches(
     *,
     crop: str = "resized",
     min_scale: float = 0.16,
+    changes: RandomChanges | None = None,
     seed: int = 0,
     cache_bytes: int = 2**30,
     workers: int | None = None,
@@ -43,7 +44,9 @@ def image_batches(
             `tfdml.images.RandomView`.
         min_scale: Smallest share of the area with `crop` = "resized", above 0 and at
             most 1.
-        seed: Seed of the random crops, at least 0.
+        changes: Random changes of the images. Then a batch is ((images, numbers),
+            labels), for a model that begins with `tfdml.layers.ImageChanges`.
+        seed: Seed of the random crops and changes, at least 0.
         cache_bytes: Most bytes of images to keep, at least 0: none.
         workers: How many processes read, see `tfdml.images.ImageReader`.
         steps_per_epoch: Number of batches in an epoch; `None` for a pass of the design.
@@ -79,9 +82,14 @@ def image_batches(
         cache_bytes=cache_bytes,
         workers=workers,
     )
+
+    def changed(positions: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
+        numbers = changes.numbers(seed, step, len(positions))
+        return reader.random(positions, step), numbers
+
     return BatchSequence(
         design,
-        reader.random,
+        changed if changes else reader.random,
         labels,
         steps_per_epoch=steps_per_epoch,
         start_step=start_step,

@@ -8,7 +8,7 @@ from tfdml.images import RandomChanges
 from training.data.split import Split
 from training.measure.embed import noted
 
-_AHEAD = 1
+_AHEAD = 4  # batches: enough for no reader to wait for the slowest of a batch
 
 Batch = tuple[np.ndarray | tuple[np.ndarray, np.ndarray], np.ndarray]
 

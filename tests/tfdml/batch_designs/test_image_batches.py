@@ -14,7 +14,13 @@ from tfdml.batch_designs import (
     gathered_dataset,
     image_batches,
 )
-from tfdml.images import ImageReader, UnreadableImageError, View, labeled_images
+from tfdml.images import (
+    ImageReader,
+    RandomChanges,
+    UnreadableImageError,
+    View,
+    labeled_images,
+)
 from tfdml.losses import MultiSimilarityLoss
 
 VIEW = View(12, resize=14)
@@ -61,6 +67,17 @@ def test_batches_are_those_of_the_reader_whoever_reads(found, workers):
         chosen = batches.positions(3 + index)
         np.testing.assert_array_equal(images, reader.random(chosen, 3 + index))
         np.testing.assert_array_equal(own, labels[chosen])
+
+
+def test_changes_come_with_their_numbers(found):
+    files, labels, _ = found
+    design, changes = GroupBatches(labels, 2, 2), RandomChanges(flip=True, hue=0.2)
+    batches = image_batches(files, labels, design, VIEW, changes=changes, seed=5)
+    plain = image_batches(files, labels, design, VIEW, seed=5)
+    (images, numbers), own = batches[1]
+    np.testing.assert_array_equal(images, plain[1][0])
+    np.testing.assert_array_equal(own, plain[1][1])
+    np.testing.assert_array_equal(numbers, changes.numbers(5, 1, len(own)))
 
 
 def test_broken_image_is_named_when_its_batch_is_taken(found):
