@@ -17,6 +17,7 @@ _KEPT_FILES = 128
 _LEAST, _MOST = 16, 1024
 _TELL_SECONDS = 60.0
 _LONGEST_REASON = 200
+_WHOLE_ADDRESS = re.compile(rb"https?://([^/?]*)(.*)", re.I)
 _QUOTED = re.compile(r"""[: (]*(bytearray\()?b['"].*""", re.DOTALL)
 
 _log = logging.getLogger(__name__)
@@ -201,17 +202,27 @@ class _Reader(h11.Connection):
         except h11.RemoteProtocolError as error:
             self.fault = error
             return h11.NEED_DATA
-        if isinstance(event, h11.Request) and _has_two_lengths(event):
+        if not isinstance(event, h11.Request):
+            return event
+        headers, target = list(event.headers), bytes(event.target)
+        if _has_two_lengths(event):
             # RFC 9112, 6.1: the connection ends after the answer, since what follows
             # may be what another server took for the body.
-            headers = [*event.headers, (b"connection", b"close")]
-            return h11.Request(
-                method=event.method,
-                target=event.target,
-                headers=headers,
-                http_version=event.http_version,
-            )
-        return event
+            headers.append((b"connection", b"close"))
+        if whole := _WHOLE_ADDRESS.fullmatch(target):
+            # RFC 9112, 3.2.2: a client may send the whole address, as it does to a
+            # proxy. Its host is then the one that counts.
+            target = whole[2] if whole[2].startswith(b"/") else b"/" + whole[2]
+            headers = [pair for pair in headers if pair[0] != b"host"]
+            headers.append((b"host", whole[1]))
+        if (headers, target) == (list(event.headers), event.target):
+            return event
+        return h11.Request(
+            method=event.method,
+            target=target,
+            headers=headers,
+            http_version=event.http_version,
+        )
 
 
 def _has_two_lengths(request: h11.Request) -> bool:

@@ -6,7 +6,8 @@ longest. Without a batch timeout a batch is what queued up while the threads wer
 the only client of a signature never waits, and under load batches grow by themselves.
 
 A request that is longer than a batch gets one batch a turn, and then stands behind the
-others. In a full queue it counts as a few batches, however long it is. The images of a
+others. In a full queue it counts as a few batches, however long it is, and a quarter of
+the queue is for requests that are no longer than a batch. The images of a
 batch are decoded within a budget of memory, which all batches share. Where nothing is
 put together or cut, long requests leave one of the threads to short ones.
 
@@ -93,6 +94,7 @@ class BatchScheduler:
         self._most_counted = min(
             _MOST_COUNTED_BATCHES * parameters.max_batch_size, self._capacity
         )
+        self._most_cut = max(self._capacity * 3 // 4, self._most_counted)
         self._first_pace = first_pace(parameters)
         # By version, which they must not keep in memory, and signature.
         self._paces: weakref.WeakKeyDictionary[Servable, dict[str, Pace]] = (
@@ -189,7 +191,8 @@ class BatchScheduler:
                     key, group, parameters.max_batch_size, self._most_counted
                 )
             size = queue.count(rows)
-            if queued + size > self._capacity:
+            is_cut = size > parameters.max_batch_size
+            if queued + size > (self._most_cut if is_cut else self._capacity):
                 raise _full_queue(queued, parameters)
             self._queues[key] = queue
             self._sizes[group] = queued + size

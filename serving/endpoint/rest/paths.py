@@ -15,7 +15,6 @@ _POST = re.compile(f"{_MODEL}{_VERSION}:(?P<method>classify|regress|predict)", r
 _GET = re.compile(
     f"/v1/models(?:/(?P<model>[^/:]+))?{_VERSION}(?P<metadata>/metadata)?", re.I
 )
-_HOST = re.compile("https?://[^/]*", re.I)
 
 
 @dataclass(frozen=True)
@@ -50,9 +49,7 @@ class Asked:
 def path_of(scope: Scope) -> str:
     """Return the path as it was sent, still percent-encoded."""
     raw = scope.get("raw_path") or scope["path"].encode()
-    path: str = raw.decode("latin-1")
-    # HTTP lets a client send the whole address, as it does to a proxy.
-    return path if path.startswith("/") else _HOST.sub("", path, count=1)
+    return str(raw.decode("latin-1"))
 
 
 def find_asked(method: str, path: str) -> Asked:

@@ -3,7 +3,6 @@
 import contextlib
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 
 import grpc
@@ -11,7 +10,7 @@ import grpc
 from serving.web.memory_limit import default_message_bytes
 from serving.web.status import StatusCode, StatusError
 
-_LOOK_SECONDS = 0.1
+_LOOK_SECONDS = 0.2
 
 
 class MessageMemory:
@@ -19,7 +18,8 @@ class MessageMemory:
 
     gRPC tells how long a message is when all of it is there. So one that arrives counts
     as the longest, and then as what it is, until its call has been answered. Whoever
-    came first is first.
+    came first is first, until that one has waited for long: then clients that dribble
+    are likely to be in front, and whoever came last is first.
 
     Example:
         >>> memory = MessageMemory(10**9, longest_bytes=64 * 2**20)
@@ -33,7 +33,8 @@ class MessageMemory:
             `serving.web.memory_limit`. One message always fits.
         longest_bytes: The longest message, at least 1.
         patience: Seconds after which a message that still arrives is given up, where
-            others wait: clients that dribble lose their own calls first.
+            others wait: clients that dribble lose their own calls first. Also how long
+            those who came first are first.
         copies: How often a message is in memory: as it came, and as the arrays that are
             made of it.
         clock: Returns the time in seconds.
@@ -57,7 +58,7 @@ class MessageMemory:
         self._patience = patience
         self._clock = clock
         self._changed = threading.Condition()
-        self._waiting: deque[object] = deque()
+        self._waiting: dict[object, float] = {}  # oldest first
         self._arriving: dict[grpc.ServicerContext, float] = {}  # oldest first
         self._sizes: dict[grpc.ServicerContext, int] = {}
 
@@ -87,19 +88,25 @@ class MessageMemory:
     def _take(self, call: grpc.ServicerContext) -> None:
         turn = object()
         with self._changed:
-            self._waiting.append(turn)
+            self._waiting[turn] = self._clock()
             try:
-                while not (is_first := self._waiting[0] is turn) or not self._fits():
+                while not (is_next := self._next() is turn) or not self._fits():
                     if not call.is_active():
                         raise StatusError(StatusCode.CANCELLED, "Cancelled")
-                    if is_first:
+                    if is_next:
                         self._give_up_oldest()
-                    self._changed.wait(_LOOK_SECONDS if is_first else 1.0)
+                    self._changed.wait(_LOOK_SECONDS)
             finally:
-                self._waiting.remove(turn)
+                del self._waiting[turn]
                 self._changed.notify_all()
             self._arriving[call] = self._clock()
             self._sizes[call] = self._longest
+
+    def _next(self) -> object:
+        first = next(iter(self._waiting))
+        if self._clock() - self._waiting[first] < self._patience:
+            return first
+        return next(reversed(self._waiting))
 
     def _fits(self) -> bool:
         held = sum(self._sizes.values())

@@ -168,8 +168,8 @@ class GrpcServer:
                 ("grpc.max_concurrent_streams", 256),
                 # Connections that dribble or idle must not use up the open files.
                 ("grpc.max_allowed_incoming_connections", most_connections()),
-                ("grpc.max_connection_idle_ms", 300_000),
-                ("grpc.server_handshake_timeout_ms", 10_000),
+                ("grpc.max_connection_idle_ms", 60_000),
+                ("grpc.server_handshake_timeout_ms", 5_000),
                 # Else a second server would share the port, and the calls, in silence.
                 ("grpc.so_reuseport", 0),
             ],

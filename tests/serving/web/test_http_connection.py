@@ -27,13 +27,16 @@ SECONDS = 60
 
 @contextlib.contextmanager
 def running(most=100):
-    """Run an application; yields `address`, `entered`, and `go`, which /slow waits for.
+    """Run an application; yields `address`, `entered`, `scopes`, and `go`.
 
-    The path /slow is answered when the test says so; a body is read before the answer.
+    The path /slow is answered when the test says so, by `go`; a body is read before
+    the answer.
     """
     entered, go = threading.Semaphore(0), threading.Event()
+    scopes = []
 
     async def app(scope, receive, send):
+        scopes.append(scope)
         while (await receive()).get("more_body"):
             pass
         if scope["path"] == "/slow":
@@ -58,7 +61,9 @@ def running(most=100):
     try:
         with running_uvicorn(config) as listener:
             address = listener.getsockname()
-            yield SimpleNamespace(address=address, entered=entered, go=go)
+            yield SimpleNamespace(
+                address=address, entered=entered, go=go, scopes=scopes
+            )
     finally:
         go.set()
 
@@ -149,6 +154,18 @@ def test_connection_with_two_lengths_of_a_body_ends_after_the_answer():
         reply = everything(client)
     assert reply.count(b"HTTP/1.1 200") == 1
     assert b"connection: close" in reply.lower()
+
+
+@pytest.mark.parametrize("target", [b"http://x/slow", b"HTTPS://x:80/slow?a=b"])
+def test_whole_address_counts_as_its_path_and_host(target):
+    with running() as server, connected(server) as client:
+        client.sendall(GET.replace(b" / ", b" " + target + b" "))
+        assert server.entered.acquire(timeout=SECONDS)
+        server.go.set()
+        assert client.recv(100).startswith(b"HTTP/1.1 200 ")
+    (scope,) = [scope for scope in server.scopes if scope["path"] == "/slow"]
+    (host,) = [value for name, value in scope["headers"] if name == b"host"]
+    assert host == target.split(b"/")[2]
 
 
 def test_upgrade_is_passed_over_without_a_word(caplog):

@@ -52,6 +52,22 @@ def test_a_long_request_lets_other_models_run_between_its_batches():
     assert order == [0, 1, 1, 0, 0]
 
 
+def test_long_requests_leave_a_quarter_of_the_queue_to_short_ones():
+    stub = Stub()
+    with batching(2, max_enqueued_batches=16) as scheduler:  # 32 rows
+        held(scheduler, stub)
+        # Each counts as 4 batches, of 2 rows.
+        futures = [submit(scheduler, stub, [1] * 100) for _ in range(3)]
+        with pytest.raises(StatusError, match="is full"):
+            submit(scheduler, stub, [1] * 100)
+        futures += [submit(scheduler, stub, [n]) for n in range(8)]
+        with pytest.raises(StatusError, match="is full"):
+            submit(scheduler, stub, [9])
+        stub.gate.set()
+        wait(futures, SECONDS)
+        assert answers(futures[3:]) == [[2 * n] for n in range(8)]
+
+
 def test_a_long_request_leaves_room_in_the_queue():
     stub = Stub()
     with batching(2, max_enqueued_batches=10) as scheduler:
@@ -68,7 +84,7 @@ def test_a_long_request_leaves_room_in_the_queue():
 
 def test_room_is_taken_by_a_request_as_it_comes_and_not_after_it():
     stub = Stub()
-    with batching(2, max_enqueued_batches=5) as scheduler:
+    with batching(2, max_enqueued_batches=7) as scheduler:
         held(scheduler, stub)
         futures = [submit(scheduler, stub, np.ones(100, np.int64))]
         with pytest.raises(StatusError) as caught:

@@ -118,9 +118,9 @@ class TestMessagesThatNeverCome:
     ):
         clock = Clock()
         with running_grpc([prompt], max_concurrent_calls=24, clock=clock) as stubs:
-            # The longest messages fill the memory, too.
             calls = [call_in_silence(stubs, method, silent) for _ in range(25)]
-            assert first_to_end(calls, 1) == ["RESOURCE_EXHAUSTED"]
+            # Of calls about the status, few may wait for their message at one time.
+            assert first_to_end(calls, 1)[0] in ("RESOURCE_EXHAUSTED", "CANCELLED")
             clock.now += 6
             if method == PREDICT:
                 answer = stubs.prediction.Predict(REQUEST, timeout=60)

@@ -23,6 +23,13 @@ class Call:
         self.is_cancelled = True
 
 
+def until(condition):
+    deadline = time.monotonic() + LONG
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 class Holder:
     """Holds memory for a call in a thread of its own, until it is told to end."""
 
@@ -110,6 +117,27 @@ def test_message_that_dribbles_is_given_up_once_another_waits(hold):
     clock.now += 4.9
     assert not third.has_memory.wait(0.25)
     assert not second.call.is_cancelled
+
+
+def test_last_is_first_once_the_first_has_waited_for_long(hold):
+    clock = Clock()
+    memory = MessageMemory(100, longest_bytes=50, patience=5.0, clock=clock)
+    holding = hold(memory)
+    assert holding.has_memory.wait(LONG)
+    holding.arrived(50)
+    first = hold(memory)
+    until(lambda: len(memory._waiting) == 1)
+    second = hold(memory)
+    until(lambda: len(memory._waiting) == 2)
+    third = hold(memory)
+    until(lambda: len(memory._waiting) == 3)
+    holding.end()
+    assert first.has_memory.wait(LONG)
+    first.arrived(50)
+    clock.now += 6
+    first.end()
+    assert third.has_memory.wait(LONG)
+    assert not second.has_memory.is_set()
 
 
 def test_message_that_has_arrived_is_not_given_up(hold):
