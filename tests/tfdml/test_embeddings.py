@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfdml._core.embeddings import as_embeddings, embeddings_and_norms
+from tfdml._core.embeddings import as_embeddings, embeddings_and_norms, row_norms
 
 COUNTS = pytest.mark.parametrize("count", [1, 2, 300])
 
@@ -20,6 +20,15 @@ def test_norms_are_the_lengths_of_the_rows(count, size):
     assert checked is rows
     expected = [sum(float(x) ** 2 for x in row) ** 0.5 for row in rows]
     np.testing.assert_allclose(norms, expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("dimension", [3, 500, 9_000])  # above einsum's buffer
+def test_norm_of_a_row_depends_on_no_other(dimension, monkeypatch):
+    monkeypatch.setattr("tfdml._core.embeddings._WORTH_A_THREAD", 5 * dimension)
+    row = np.random.default_rng(1).normal(size=dimension).astype(np.float32)
+    alone = row_norms(row[None])
+    for count in (2, 7, 31):
+        assert set(row_norms(np.tile(row, (count, 1)))) == set(alone)
 
 
 @COUNTS

@@ -6,11 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml._core.arrays import as_array
+from tfdml._core.parallel import in_threads
 
 DIVERGED = (
     "Training that makes such numbers has diverged, and needs a smaller learning rate."
 )
 """The remedy if the embeddings of a model are not finite."""
+
+_AT_HAND = (
+    2**15
+)  # numbers that a core widens to float64 at a time: they stay in its cache
+_WORTH_A_THREAD = 2**20  # numbers
 
 
 def as_embeddings(
@@ -75,7 +81,7 @@ def _checked(
         if 0 < squares[0] < np.inf:
             return array, squares
     else:
-        squares = np.einsum("nd,nd->n", array, array, dtype=np.float64)
+        squares = _squares(array)
         if squares.all() and np.isfinite(squares).all():
             return array, squares
     if not np.isfinite(squares).all():
@@ -103,8 +109,35 @@ def _checked(
 
 
 def row_norms(array: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the length of each row, summed in float64."""
-    return np.sqrt(np.einsum("nd,nd->n", array, array, dtype=np.float64))
+    """Return the length of each row, summed in float64 the same way wherever it is."""
+    return np.sqrt(_squares(array))
+
+
+def row_products(
+    left: NDArray[np.float64], right: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the inner product of each pair of rows, whatever others are beside it."""
+    if len(left) == 1:  # of a long row alone, einsum() adds in another order
+        left, right = left.repeat(2, axis=0), right.repeat(2, axis=0)
+        return np.einsum("nd,nd->n", left, right)[:1]
+    return np.einsum("nd,nd->n", left, right)
+
+
+def _squares(array: NDArray[Any]) -> NDArray[np.float64]:
+    count, dimension = array.shape
+    squares = np.empty(count)
+    step = max(1, _AT_HAND // dimension)
+
+    def add_up(part: slice) -> None:
+        held = np.empty((min(step, part.stop - part.start), dimension))
+        for start in range(part.start, part.stop, step):
+            some = slice(start, min(start + step, part.stop))
+            wide = held[: some.stop - start]
+            wide[...] = array[some]
+            squares[some] = row_products(wide, wide)
+
+    in_threads(add_up, count, least=max(1, _WORTH_A_THREAD // dimension))
+    return squares
 
 
 def unit_or_zero(array: NDArray[Any]) -> NDArray[np.float32]:

@@ -153,9 +153,7 @@ def query_metrics(
     queries = np.flatnonzero(task.has_positive)
     without_positive = np.flatnonzero(task.is_query & ~task.has_positive)
     allowed = task.compared_counts[queries]
-    gallery = PreparedGallery(
-        task.embeddings[task.searched], metric, task.limits.search
-    )
+    gallery = PreparedGallery(task.gallery, metric, task.limits.search)
     parts, first_ranks = [], []
     curve = np.zeros((2, _LEVELS + 1))
     positive_counts = task.positive_counts[queries]
@@ -252,22 +250,31 @@ class _PositiveRanks(NamedTuple):
 
     def precision_at_recall(self) -> NDArray[np.float64]:
         """Sum over queries the precision at each level of recall, `[2, 101]`."""
+        # Queries with as many positives have the levels at the same of these: their
+        # precisions are added up positive by positive first.
+        counts, kinds = np.unique(self.sizes, return_inverse=True)
+        firsts = np.cumsum(counts) - counts
+        places = firsts[kinds][self.owners] + self.ordinals - 1
         precision = self.ordinals / self.ranks
-        ends = self.starts + self.sizes
-        sums = np.empty((2, _LEVELS + 1))
-        for level in range(_LEVELS + 1):
-            reached = level * self.sizes  # in hundredths of a positive
-            place = np.maximum(-(-reached // _LEVELS), 1) - 1
-            # The highest precision from that positive on; the 0 lets the last end be.
-            spans = np.stack([self.starts + place, ends], axis=1).ravel()
-            highest = np.maximum.reduceat(np.append(precision, 0), spans)[::2]
-            sums[0, level] = highest.sum()
-            left = np.clip(reached // _LEVELS, 1, self.sizes) - 1
-            right = np.minimum(left + 1, self.sizes - 1)
-            share = np.maximum(reached / _LEVELS - (left + 1), 0)
-            before, after = (
-                precision[self.starts + left],
-                precision[self.starts + right],
-            )
-            sums[1, level] = (before + share * (after - before)).sum()
-        return sums
+        at = np.bincount(places, precision)
+        highest = np.bincount(places, self._highest_from(precision))
+        levels = np.arange(_LEVELS + 1)[:, None]
+        reached = levels * counts  # in hundredths of a positive
+        place = np.maximum(-(-reached // _LEVELS), 1) - 1
+        left = np.clip(reached // _LEVELS, 1, counts) - 1
+        right = np.minimum(left + 1, counts - 1)
+        share = np.maximum(reached / _LEVELS - (left + 1), 0)
+        before, after = at[firsts + left], at[firsts + right]
+        between = before + share * (after - before)
+        return np.stack([highest[firsts + place].sum(axis=1), between.sum(axis=1)])
+
+    def _highest_from(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the highest value of each rank's query from that rank on."""
+        highest = values.copy()
+        ends, step = (self.starts + self.sizes)[self.owners], 1
+        while step < self.sizes.max():  # highest: of the next `step`
+            first, second = highest[:-step], highest[step:]
+            is_near = np.arange(step, len(values)) < ends[:-step]
+            np.maximum(first, second, out=first, where=is_near)
+            step *= 2
+        return highest

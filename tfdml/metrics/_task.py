@@ -52,6 +52,7 @@ class RetrievalTask(Comparisons):
 
     Attributes:
         embeddings: float32 `[N, dimension]`.
+        gallery: Those of the gallery, `[G, dimension]`.
 
     Raises:
         ValueError: A shape or type does not fit, or a number is not finite.
@@ -120,6 +121,13 @@ class RetrievalTask(Comparisons):
                 )
         return embeddings
 
+    @property
+    def gallery(self) -> NDArray[np.float32]:
+        """The embeddings of the gallery, `[G, dimension]`."""
+        if len(self.searched) == len(self):
+            return self.embeddings
+        return self.embeddings[self.searched]
+
     def nearest(
         self, items: NDArray[np.int64], k: int, metric: Metric = "cosine"
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -138,9 +146,7 @@ class RetrievalTask(Comparisons):
         scores = np.full((len(items), k), -np.inf, np.float32)
         if not len(self.searched):
             return found, scores
-        gallery = PreparedGallery(
-            self.embeddings[self.searched], metric, self.limits.search
-        )
+        gallery = PreparedGallery(self.gallery, metric, self.limits.search)
         for block, exclude in self.blocks(items, self.limits.excluded):
             allowed = len(self.searched) - (exclude >= 0).sum(axis=1)
             depths = np.minimum(allowed, k)

@@ -102,6 +102,16 @@ def test_equal_rows_tie_wherever_they_stand(metric, batch):
 
 
 @pytest.mark.parametrize("metric", METRICS)
+def test_equal_long_rows_tie_in_each_step(metric):
+    rng = np.random.default_rng(12)
+    rows = np.tile(rng.normal(size=9_000), (7, 1))  # above the buffer of einsum()
+    limits = SearchLimits(gathered_numbers=3 * 9_000)
+    searcher = ExactSearcher(rows, metric, limits=limits)
+    indices, _ = searcher.nearest(rng.normal(size=(1, 9_000)), 7)
+    assert indices.tolist() == [list(range(7))]
+
+
+@pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("k", [1, 3, 6])
 def test_parts_of_a_long_gallery_change_nothing(metric, k):
     rng = np.random.default_rng(7)

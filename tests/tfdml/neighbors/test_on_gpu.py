@@ -10,7 +10,13 @@ import pytest
 from tests.tfdml.neighbors import test_exact, test_ranks
 from tests.tfdml.neighbors.test_exact import METRICS
 from tests.tfdml.neighbors.test_ranks import TIES
-from tfdml._core.exact_search import _gpu_nearest, _gpu_ranks, _nearest, _ranks
+from tfdml._core.exact_search import (
+    _gpu_nearest,
+    _gpu_ranks,
+    _nearest,
+    _ranks,
+    _scores,
+)
 from tfdml._core.exact_search._gpu import GpuRows
 from tfdml.metrics import MetricLimits, RetrievalTask, retrieval_metrics
 from tfdml.neighbors import ExactSearcher, SearchLimits, positive_ranks
@@ -96,6 +102,23 @@ def test_neighbors_are_those_of_the_cpu(kind, metric, gpu):
     if kind in DECIDED:
         assert gpu[0] > 20
     assert gpu[1] == 0
+
+
+@pytest.mark.parametrize("are_gallery", [True, False])
+def test_length_of_a_query_is_computed_few_times(are_gallery, monkeypatch, gpu):
+    measured, norms = [], _scores.row_norms
+
+    def counted(rows):
+        measured.append(len(rows))
+        return norms(rows)
+
+    monkeypatch.setattr(_scores, "row_norms", counted)
+    gallery, _ = drawn("random", 1)
+    limits = SearchLimits(gpu_multiplications=ALWAYS, most_gpu_queries=64)
+    queries = gallery if are_gallery else gallery.copy()
+    ExactSearcher(gallery, "cosine", limits=limits).nearest(queries, 6)
+    assert gpu == [len(gallery)]
+    assert sum(measured) <= 5 * len(gallery)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml._core.devices import running_backend
+from tfdml._core.parallel import in_threads
 
 COLUMN_STEP = 256
 """The padded gallery has a multiple of so many rows."""
 POSITIVES = 16
 """Positives of a query that are compared with the gallery in one pass."""
 _MOST_ROWS = 2**24  # float32 counts to this
+_WORTH_A_THREAD = 2**20  # numbers to copy
 
 
 class GpuRows:
@@ -45,7 +47,11 @@ class GpuRows:
         self.padded = (count // COLUMN_STEP + 1) * COLUMN_STEP
         self._width = (dimension // 8 + 1) * 8
         wide = np.zeros((self.padded, self._width), np.float32)
-        wide[:count, :dimension] = rows
+
+        def copy(part: slice) -> None:
+            wide[part, :dimension] = rows[part]
+
+        in_threads(copy, count, least=max(1, _WORTH_A_THREAD // dimension))
         if offsets is not None:
             wide[:count, dimension] = -offsets
         wide[count:, dimension] = -np.finfo(np.float32).max / 2

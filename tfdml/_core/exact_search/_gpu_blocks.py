@@ -124,9 +124,12 @@ def _blocks(
 ) -> Iterator[Block]:
     size = gallery.gpu_queries(len(chosen))
     stretch = max(1, _PREPARED // queries.shape[1] // size) * size
+    are_all = np.array_equal(chosen, np.arange(len(queries)))
     for start in range(0, len(chosen), stretch):
         some = chosen[start : start + stretch]
-        prepared = gallery.for_gpu(queries[some])
+        # A slice spares a copy.
+        place = slice(start, start + stretch) if are_all else some
+        prepared = gallery.for_gpu(queries, place)
         for first in range(0, len(some), size):
             part = slice(first, first + size)
             yield Block(some[part], prepared.part(part), size)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tfdml._core.arguments import one_of
 from tfdml._core.devices import has_gpu
-from tfdml._core.embeddings import row_norms
+from tfdml._core.embeddings import row_norms, row_products
 from tfdml._core.exact_search._gpu import GpuRows
 from tfdml._core.parallel import in_threads
 
@@ -33,7 +33,7 @@ class SearchLimits:
         least_queries: Queries of a block, however large the gallery: a product of fewer
             waits for the gallery's memory.
         gathered_numbers: Numbers gathered at once to be scored in float64: by default
-            1 MiB, which a core keeps at hand.
+            1 MiB for queries and gallery each, which a core keeps at hand.
         gpu_multiplications: Multiplications that are worth a GPU.
         gpu_scores: Scores that a GPU holds at once: by default 1 GiB.
         most_gpu_queries: Queries that it compares at once, however small the gallery.
@@ -48,7 +48,7 @@ class SearchLimits:
 
     block_scores: int = 2**23
     least_queries: int = 64
-    gathered_numbers: int = 2**16
+    gathered_numbers: int = 2**17
     gpu_multiplications: int = 2**33
     gpu_scores: int = 2**28
     most_gpu_queries: int = 2**11
@@ -186,9 +186,14 @@ class PreparedGallery:
         most = max(limits.least_queries, min(limits.most_gpu_queries, most, queries))
         return 1 << (most.bit_length() - 1)
 
-    def for_gpu(self, queries: NDArray[np.float32]) -> "GpuQueries":
-        """Prepare queries for `on_gpu`."""
-        left = self._prepare(queries, np.dtype(np.float32))
+    def for_gpu(
+        self, queries: NDArray[np.float32], chosen: NDArray[np.int64] | slice
+    ) -> "GpuQueries":
+        """Prepare some of the queries for `on_gpu`."""
+        if queries is self.gallery:
+            left = _Prepared(self._columns.rows[chosen], self._columns.norms[chosen])
+        else:
+            left = self._prepare(queries[chosen], np.dtype(np.float32))
         error, scale = self._error(left, self._columns)
         rows, is_known = left.rows, _is_known(scale, left.rows.dtype)
         if not is_known.all():
@@ -252,18 +257,29 @@ class PreparedGallery:
         Raises:
             ValueError: A score is too large for float32.
         """
-        scores = np.empty(len(rows), np.float64)
-        step = max(1, self.limits.gathered_numbers // self.gallery.shape[1])
+        scores, dimension = np.empty(len(rows)), self.gallery.shape[1]
+        step = max(1, min(len(rows), self.limits.gathered_numbers // dimension))
+        narrow = np.empty((step, dimension), np.float32)
+        wide = np.empty((2, step, dimension))
         for start in range(0, len(rows), step):
-            part = slice(start, start + step)
-            left = queries[rows[part]].astype(np.float64)
-            right = self.gallery[columns[part]].astype(np.float64)
+            part = slice(start, min(start + step, len(rows)))
+            size = part.stop - start
+            for array, places, held in (
+                (queries, rows, wide[0]),
+                (self.gallery, columns, wide[1]),
+            ):
+                array.take(places[part], axis=0, out=narrow[:size], mode="clip")
+                held[:size] = narrow[:size]
+            left, right = wide[:, :size]
             if self.metric == "squared_euclidean":
                 left -= right
                 right = left
-            scores[part] = np.einsum("nd,nd->n", left, right)
+            scores[part] = row_products(left, right)
         if self.metric == "cosine":
-            lengths = row_norms(queries)[rows] * self._norms[columns]
+            used = np.flatnonzero(np.bincount(rows, minlength=len(queries)))
+            norms = np.empty(len(queries))
+            norms[used] = row_norms(queries[used])
+            lengths = norms[rows] * self._norms[columns]
             scores /= np.where(lengths > 0, lengths, 1)
         with np.errstate(over="ignore"):
             rounded = scores.astype(np.float32)
@@ -309,9 +325,12 @@ class PreparedGallery:
             rows = np.empty(array.shape, dtype)
         lengths = np.empty(len(rows))
 
+        norms_of = self._norms if array is self.gallery else None
+
         def prepare(part: slice) -> None:
             if self.metric == "cosine":
-                norms = row_norms(array[part])[:, None]
+                known = row_norms(array[part]) if norms_of is None else norms_of[part]
+                norms = known[:, None].copy()
                 norms[norms == 0] = 1
                 np.divide(array[part], norms, out=rows[part], casting="same_kind")
             elif self.metric == "squared_euclidean":
