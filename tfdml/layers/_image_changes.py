@@ -1,12 +1,14 @@
 """Change images by given numbers, as a part of the compiled step."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import keras
 from keras import ops
 
+from tfdml._core.control_flow import cond
+from tfdml._core.devices import has_gpu
 from tfdml._core.tensors import Tensor
 from tfdml.images import RandomChanges
 from tfdml.messages import shown
@@ -83,7 +85,11 @@ class ImageChanges(keras.layers.Layer):
         }
         changes = self.changes
         if changes.zoom or changes.shift or changes.rotation:
-            images = self._resampled(images, of)
+            images = _kept(
+                lambda: self._resampled(images, of),
+                lambda: ops.cast(images, self.compute_dtype),
+                numbers,
+            )
         else:
             if changes.flip:
                 mirrored = ops.flip(images, axis=2)
@@ -95,7 +101,7 @@ class ImageChanges(keras.layers.Layer):
             mean = ops.mean(images, axis=(1, 2), keepdims=True)
             images = _clipped(mean + (images - mean) * of["contrast"][..., None])
         if changes.saturation or changes.hue or changes.grayscale:
-            images = self._colored(images, of)
+            images = self._colored(images, of, numbers)
         return images
 
     def _resampled(self, images: Tensor, of: dict[str, Tensor]) -> Tensor:
@@ -145,7 +151,9 @@ class ImageChanges(keras.layers.Layer):
             x, y = x * of["zoom_width"], y * of["zoom_height"]
         return x + (across - 1) / 2, y + (down - 1) / 2
 
-    def _colored(self, images: Tensor, of: dict[str, Tensor]) -> Tensor:
+    def _colored(
+        self, images: Tensor, of: dict[str, Tensor], numbers: Tensor
+    ) -> Tensor:
         channels = [images[..., 0], images[..., 1], images[..., 2]]
         if self.changes.saturation:
             largest = _largest(channels)
@@ -154,7 +162,10 @@ class ImageChanges(keras.layers.Layer):
                 for each in channels
             ]
         if self.changes.hue:
-            channels = _with_hue(channels, of["hue"])
+            before = channels
+            channels = _kept(
+                lambda: _with_hue(before, of["hue"]), lambda: before, numbers
+            )
         if self.changes.grayscale:
             gray = sum(share * x for share, x in zip(_GRAY, channels, strict=True))
             chosen = of["grayscale"] > 0.5
@@ -209,6 +220,19 @@ def _pair(inputs: Any) -> Any:
             f"Received: {shown(inputs)}."
         )
     return inputs
+
+
+def _kept(changed: Callable, unchanged: Callable, numbers: Tensor) -> Any:
+    """Return what is changed, to be computed once however often it is used.
+
+    For a CPU, XLA fuses a value into each of its uses: each channel of a pixel would
+    resample all three several times. It keeps the result of a branch, here on whether
+    there is any change in the batch. A GPU would wait for the decision.
+    """
+    if has_gpu():
+        return changed()
+    neutral = RandomChanges().numbers(0, 0, 1)
+    return cond(ops.any(ops.not_equal(numbers, neutral)), changed, unchanged)
 
 
 def _between(place: Tensor, size: Any) -> tuple[Tensor, Tensor]:
