@@ -82,14 +82,15 @@ def image_batches(
         cache_bytes=cache_bytes,
         workers=workers,
     )
+    drawn = changes or RandomChanges()
 
     def changed(positions: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
-        numbers = changes.numbers(seed, step, len(positions))
+        numbers = drawn.numbers(seed, step, len(positions))
         return reader.random(positions, step), numbers
 
     return BatchSequence(
         design,
-        changed if changes else reader.random,
+        changed if drawn else reader.random,
         labels,
         steps_per_epoch=steps_per_epoch,
         start_step=start_step,

@@ -3,7 +3,6 @@
 import hashlib
 import threading
 from dataclasses import dataclass
-from os import PathLike
 
 import numpy as np
 
@@ -31,7 +30,7 @@ class Wanted:
     """
 
     position: int
-    source: str | PathLike[str] | np.ndarray
+    source: str | np.ndarray
     name: str
     box: Box | None = None
     draw: tuple[int, int, int] | None = None

@@ -1,5 +1,6 @@
 """Read the images of a data set, many at once."""
 
+import os
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
@@ -190,7 +191,9 @@ class ImageReader:
         self, position: int, draw: tuple[int, int, int] | None = None
     ) -> Wanted:
         source = self._images[position]
-        name = f"image {position}" if isinstance(source, np.ndarray) else str(source)
+        name = f"image {position}"
+        if not isinstance(source, np.ndarray):
+            source = name = os.fspath(source)  # a path is slow to send
         box = None
         if self._boxes is not None and self._boxes[position, 2] != 0:
             x, y, width, height = (int(value) for value in self._boxes[position])
@@ -212,12 +215,11 @@ class ImageReader:
         return [digest(wanted) for wanted in images]
 
     def _views(self, images: Sequence[Wanted]) -> np.ndarray:
+        if self._workers is not None:
+            return self._workers.views(images)
         size = self.view.image_size
         views = np.empty((len(images), size, size, 3), "uint8")
-        if self._workers is not None:
-            self._workers.views(images, views)
-        else:
-            self._fill(images, views)
+        self._fill(images, views)
         return views
 
     def _fill(self, images: Sequence[Wanted], views: np.ndarray) -> None:

@@ -7,7 +7,6 @@ these stays behind.
 """
 
 import io
-import mmap
 import os
 import pickle
 import signal
@@ -19,6 +18,7 @@ from typing import IO, Any
 import numpy as np
 
 from tfdml.images._forms import Forms, Wanted, content_of
+from tfdml.images._shared_views import open_memory
 from tfdml.images._view import RandomView
 
 _LARGE_BLOCK = 31 * 2**20  # glibc follows up to 32 MiB
@@ -34,7 +34,6 @@ class Task:
         cache_bytes: As for `Forms`.
         memory: The shared memory: a file descriptor, or its name on Windows.
         memory_bytes: Its size.
-        begin: Where the part of this process begins in it.
     """
 
     random_view: RandomView
@@ -42,7 +41,6 @@ class Task:
     cache_bytes: int
     memory: int | str
     memory_bytes: int
-    begin: int
 
 
 @dataclass(frozen=True)
@@ -51,12 +49,12 @@ class Asked:
 
     Args:
         images: Which.
-        first: Where views go: the first's place in the part of the process, in views.
-            None asks for digests instead.
+        places: Where the view of each goes in the shared memory; None asks for a
+            digest instead.
     """
 
     images: Sequence[Wanted]
-    first: int | None
+    places: Sequence[int | None]
 
 
 @dataclass(frozen=True)
@@ -89,12 +87,9 @@ def main() -> None:
     os.dup2(2, 1)  # what a library prints must not be taken for an answer
     keep_freed_memory()
     task: Task = received(requests)
-    size = task.random_view.view.image_size
     memory = np.frombuffer(open_memory(task.memory, task.memory_bytes), np.uint8)
-    views = memory[task.begin :]
-    views = views[: len(views) // (size * size * 3) * size * size * 3]
     forms = Forms(task.random_view, task.max_pixels, task.cache_bytes)
-    _answer(forms, views.reshape(-1, size, size, 3), requests, answers)
+    _answer(forms, memory, requests, answers)
 
 
 def received(stream: IO[bytes]) -> Any:
@@ -106,15 +101,8 @@ def received(stream: IO[bytes]) -> Any:
     return pickle.load(stream)  # noqa: S301, both ends are ours
 
 
-def open_memory(name: int | str, size: int) -> mmap.mmap:
-    """Open shared memory by the file descriptor, or on Windows the name, it has."""
-    if sys.platform == "win32":
-        return mmap.mmap(-1, size, tagname=name)
-    return mmap.mmap(int(name), size)
-
-
 def _answer(
-    forms: Forms, views: np.ndarray, requests: IO[bytes], answers: IO[bytes]
+    forms: Forms, memory: np.ndarray, requests: IO[bytes], answers: IO[bytes]
 ) -> None:
     while True:
         try:
@@ -122,8 +110,8 @@ def _answer(
         except EOFError:
             return
         results = [
-            _result(forms, wanted, asked.first, place, views)
-            for place, wanted in enumerate(asked.images)
+            _result(forms, memory, wanted, place)
+            for wanted, place in zip(asked.images, asked.places, strict=True)
         ]
         kept = [w.position for w in asked.images if forms.keeps(w.position)]
         try:
@@ -134,12 +122,13 @@ def _answer(
 
 
 def _result(
-    forms: Forms, wanted: Wanted, first: int | None, place: int, views: np.ndarray
+    forms: Forms, memory: np.ndarray, wanted: Wanted, place: int | None
 ) -> Exception | str | None:
     try:
-        if first is None:
+        if place is None:
             return content_of(forms.form(wanted))
-        views[first + place] = forms.view(wanted)
+        view = forms.view(wanted)
+        memory[place : place + view.size].reshape(view.shape)[:] = view
     except Exception as error:
         return _picklable(error)
     return None

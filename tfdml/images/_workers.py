@@ -4,17 +4,14 @@ Python reads one image at a time in a process, however many threads it has: what
 between two calls of a decoder needs its lock.
 """
 
-import mmap
 import os
 import pickle
 import subprocess
 import sys
-import tempfile
 import threading
-import uuid
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.spawn import get_executable
 from typing import IO, Any, cast
@@ -22,12 +19,12 @@ from typing import IO, Any, cast
 import numpy as np
 
 from tfdml.images._forms import Wanted
+from tfdml.images._shared_views import SharedViews
 from tfdml.images._view import RandomView
-from tfdml.images._worker import Answer, Asked, Task, open_memory, received
+from tfdml.images._worker import Answer, Asked, Task, received
 from tfdml.messages import cut
 
-_MOST_AT_ONCE = 8  # images that a process is asked for in one message
-_MEMORY = 64 * 2**20  # bytes of views that are shared, unless single ones are larger
+_MOST_AT_ONCE = 16  # images that a process is asked for in one message
 _WAIT = 5.0  # seconds for a process to end, after which it is killed
 _ALONE = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _CODE = "from tfdml.images._worker import main; main()"
@@ -43,15 +40,16 @@ class _Call:
 
     Args:
         images: Which are wanted.
-        views: Where their views go; None asks for digests.
+        begin: Where their views go in the shared memory; None asks for digests.
     """
 
     images: Sequence[Wanted]
-    views: np.ndarray | None
+    begin: int | None
     results: list[Exception | str | None] = field(init=False)
     left: int = field(init=False)
     done: threading.Event = field(default_factory=threading.Event)
     failure: Exception | None = None
+    is_abandoned: bool = False
 
     def __post_init__(self) -> None:
         self.left = len(self.images)
@@ -85,10 +83,7 @@ class Workers:
     ) -> None:
         self._task = (random_view, max_pixels, cache_bytes // count)
         size = random_view.view.image_size
-        self._view_shape = (size, size, 3)
-        # Each process has two halves: it fills one while the other is emptied.
-        fitting = _MEMORY // (2 * count * 3 * size * size)
-        self._at_once = max(1, min(_MOST_AT_ONCE, fitting))
+        self._views = SharedViews((size, size, 3))
         self._count = count
         self._lock = threading.Condition()
         self._calls: set[_Call] = set()
@@ -99,21 +94,34 @@ class Workers:
         self._threads: list[threading.Thread] = []
         self._failure: Exception | None = None
 
-    def views(self, images: Sequence[Wanted], views: np.ndarray) -> None:
+    def views(self, images: Sequence[Wanted]) -> np.ndarray:
         """Read images.
 
         Args:
             images: Which.
-            views: Where their views go, uint8 `[n, image_size, image_size, 3]`.
+
+        Returns:
+            Their views, uint8 `[n, image_size, image_size, 3]`.
 
         Raises:
             UnreadableImageError, OSError, MemoryError, ValueError: The first image that
                 could not be read met it.
             WorkerDiedError: A process has ended.
         """
-        for result in self._called(_Call(images, views)):
+        most = self._views.most
+        if len(images) > most or not images:
+            blocks = range(0, len(images), most)
+            views = np.empty((len(images), *self._views.view_shape), np.uint8)
+            for start in blocks:
+                block = slice(start, start + most)
+                views[block] = self.views(images[block])
+            return views
+        begin = self._views.take(len(images))
+        for result in self._called(_Call(images, begin)):
             if isinstance(result, Exception):
+                self._views.drop(begin)
                 raise result
+        return self._views.array(begin, len(images))
 
     def digests(self, images: Sequence[Wanted]) -> list[Exception | str]:
         """Read images once and return the digest of each, or the error that it met.
@@ -143,9 +151,15 @@ class Workers:
                 queue = self._waiting if keeper is None else self._own[keeper]
                 queue.append((call, place))
             self._lock.notify_all()
-        if call.images:
-            call.done.wait()
-        self._calls.discard(call)
+        try:
+            if call.images:
+                call.done.wait()
+        except BaseException:  # Ctrl-C, say; the processes go on with its images
+            with self._lock:
+                call.is_abandoned = True
+            raise
+        finally:
+            self._calls.discard(call)
         if call.failure is not None:
             raise call.failure
         return call.results
@@ -154,16 +168,12 @@ class Workers:
         """Start the processes, if they have not been."""
         if self._processes:
             return
-        part = 2 * self._at_once * int(np.prod(self._view_shape))
-        size = part * self._count
-        shape = (2, self._at_once, *self._view_shape)
         started: list[_Process] = []
-        with _shared_memory(size) as (name, memory):
+        with self._views.open() as name:
+            task = Task(*self._task, name, self._views.size)
             try:
-                for begin in range(0, size, part):
-                    task = Task(*self._task, name, size, begin)
-                    views = memory[begin : begin + part].reshape(shape)
-                    started.append(_Process(task, views))
+                for _ in range(self._count):
+                    started.append(_Process(task))
             except OSError:
                 _end_all(started)
                 raise
@@ -176,24 +186,21 @@ class Workers:
     def _feed(self, number: int) -> None:
         """Ask a process for images, as long as there are some that are wanted."""
         process = self._processes[number]
-        asked: deque[tuple[list[_Item], int]] = deque()
-        half = 0
+        asked: deque[list[_Item]] = deque()
         try:
             while True:
-                while len(asked) < 2:
+                while len(asked) < 2:  # it does not wait for the next ones
                     items = self._take(number, wait=not asked)
                     if not items:
                         break
-                    asked.append((items, half))
-                    process.ask(_asked(items, half * self._at_once))
-                    half = 1 - half
+                    asked.append(items)
+                    process.ask([self._request(item) for item in items])
                 if not asked:
                     return
                 answer = process.answer()
-                self._note(number, *asked.popleft(), answer)
+                self._note(number, asked.popleft(), answer)
         except (OSError, EOFError, pickle.UnpicklingError):
-            items = [item for some, _ in asked for item in some]
-            names = [call.images[place].name for call, place in items]
+            names = [call.images[i].name for items in asked for call, i in items]
             self._fail(WorkerDiedError(process.obituary(names)))
         except Exception as error:
             self._fail(error)
@@ -202,36 +209,42 @@ class Workers:
         """Take some images for a process; none where there are none, or all is over."""
         with self._lock:
             while self._failure is None:
-                items: list[_Item] = []
-                # The last: where nothing else is left, the work of the busiest.
+                # Last, where nothing else is left, the work of the busiest.
                 busiest = max(self._own, key=len)
-                for queue in (self._own[number], self._waiting, busiest):
-                    while queue and len(items) < self._at_once:
-                        # The images of a message are all viewed, or all digested.
-                        if items and _is_viewed(queue[0]) != _is_viewed(items[0]):
-                            break
-                        items.append(queue.popleft())
-                    if items:
-                        return items
+                fair = -(-len(self._waiting) // (2 * self._count))
+                for queue, share in (
+                    (self._own[number], _MOST_AT_ONCE),
+                    (self._waiting, fair),
+                    (busiest, 1),
+                ):
+                    count = min(len(queue), share, _MOST_AT_ONCE)
+                    if count:
+                        return [queue.popleft() for _ in range(count)]
                 if not wait:
                     break
                 self._lock.wait()
         return []
 
-    def _note(self, number: int, items: list[_Item], half: int, answer: Answer) -> None:
+    def _request(self, item: _Item) -> tuple[Wanted, int | None]:
+        call, number = item
+        wanted = call.images[number]
+        if call.begin is None:
+            return wanted, None
+        return wanted, call.begin + number * self._views.view_bytes
+
+    def _note(self, number: int, items: list[_Item], answer: Answer) -> None:
         """Take what a process has answered."""
-        views = self._processes[number].views[half]
-        for i, (call, place) in enumerate(items):
-            if call.views is not None and answer.results[i] is None:
-                call.views[place] = views[i]
         with self._lock:
             for position in answer.kept:
                 self._keeper.setdefault(position, number)
             for (call, place), result in zip(items, answer.results, strict=True):
                 call.results[place] = result
                 call.left -= 1
-                if not call.left:
-                    call.done.set()
+                if call.left:
+                    continue
+                call.done.set()
+                if call.is_abandoned and call.begin is not None:
+                    self._views.drop(call.begin)
 
     def _fail(self, error: Exception) -> None:
         """End all calls by an error, the first; there will be no others."""
@@ -250,11 +263,9 @@ class _Process:
 
     Args:
         task: What it does.
-        views: Its part of the shared memory, uint8 `[2, n, size, size, 3]`.
     """
 
-    def __init__(self, task: Task, views: np.ndarray) -> None:
-        self.views = views
+    def __init__(self, task: Task) -> None:
         # What can be imported here can be imported there. No `__main__` is: a script
         # that trains needs no guard.
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
@@ -272,13 +283,13 @@ class _Process:
         self._answers = cast(IO[bytes], self._process.stdout)
         self._send(task)
 
-    def ask(self, images: Asked) -> None:
-        """Ask for images.
+    def ask(self, images: Sequence[tuple[Wanted, int | None]]) -> None:
+        """Ask for images, each for a view at a place or for its digest.
 
         Raises:
             OSError: The process has ended.
         """
-        self._send(images)
+        self._send(Asked(*zip(*images, strict=True)))
 
     def answer(self) -> Answer:
         """Wait for the answer to the first that has been asked and is not answered.
@@ -327,41 +338,3 @@ def _end_all(processes: Sequence[_Process]) -> None:
         process.hang_up()
     for process in processes:
         process.end()
-
-
-def _asked(items: Sequence[_Item], first: int) -> Asked:
-    images = [call.images[place] for call, place in items]
-    return Asked(images, first if _is_viewed(items[0]) else None)
-
-
-def _is_viewed(item: _Item) -> bool:
-    return item[0].views is not None
-
-
-@contextmanager
-def _shared_memory(size: int) -> Iterator[tuple[int | str, np.ndarray]]:
-    """Open memory that other processes can open meanwhile, and that ends with them all.
-
-    It is not in /dev/shm, which is small in a container.
-
-    Args:
-        size: Bytes.
-
-    Raises:
-        OSError: There is not so much.
-    """
-    if sys.platform == "win32":
-        name = f"tfdml-{uuid.uuid4()}"
-        yield name, np.frombuffer(open_memory(name, size), np.uint8)
-        return
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("tfdml-images")
-    else:
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
-    try:
-        os.truncate(descriptor, size)
-        memory: mmap.mmap = open_memory(descriptor, size)
-        yield descriptor, np.frombuffer(memory, np.uint8)
-    finally:
-        os.close(descriptor)

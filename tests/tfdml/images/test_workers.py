@@ -1,5 +1,6 @@
 """Processes that read images: the same images, and nothing left behind."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from PIL import Image
 
 from tests.tfdml.images.test_view import photograph
 from tfdml.images import ImageReader, UnreadableImageError, View
+from tfdml.images._shared_views import SharedViews
 from tfdml.images._workers import WorkerDiedError, Workers
 
 VIEW = View(20, resize=24)
@@ -96,6 +98,60 @@ def test_views_larger_than_a_message_holds(files):
     threads = ImageReader(files, view, workers=0, cache_bytes=0)
     np.testing.assert_array_equal(reader.central(range(9)), threads.central(range(9)))
     reader.close()
+
+
+def test_arrays_that_are_kept_stay_as_they_are(files, monkeypatch):
+    monkeypatch.setattr("tfdml.images._shared_views._BYTES", 100 * 20 * 20 * 3)
+    reader = ImageReader(files, VIEW, crop="resized", workers=2)
+    threads = ImageReader(files, VIEW, crop="resized", workers=0)
+    kept = [reader.random(range(step, step + 10), step) for step in range(30)]
+    whole = reader.random(range(40), 31)  # more than a block
+    for step, images in enumerate(kept):
+        np.testing.assert_array_equal(
+            images, threads.random(range(step, step + 10), step)
+        )
+    np.testing.assert_array_equal(whole, threads.random(range(40), 31))
+    parts = [images[2:] for images in kept]
+    expected = [part.copy() for part in parts]
+    del kept, images
+    gc.collect()
+    again = [reader.random(range(10), step) for step in range(30)]
+    np.testing.assert_array_equal(parts, expected)
+    np.testing.assert_array_equal(again[29], threads.random(range(10), 29))
+    reader.close()
+    np.testing.assert_array_equal(parts, expected)
+
+
+def test_room_of_arrays_that_ended_is_used_again():
+    shared = SharedViews((1000, 1000, 3))
+    with shared.open():
+        for _ in range(100):
+            begin = shared.take(10)
+            assert begin == 0
+            shared.array(begin, 10)[:] = 7
+        arrays = [shared.array(shared.take(10), 10) for _ in range(20)]
+        is_copy = [array.flags.owndata for array in arrays]
+        assert is_copy == [False] * 4 + [True] * 16
+
+
+def test_call_that_is_interrupted_leaves_its_room_to_nobody_until_it_is_over(
+    reader, files, monkeypatch
+):
+    expected = ImageReader(files, VIEW, crop="resized", seed=3, workers=0)
+    reader.central([0])
+
+    def interrupted(event, timeout=None):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Event, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            reader.random(range(40), 0)
+    np.testing.assert_array_equal(
+        reader.random(range(40), 1), expected.random(range(40), 1)
+    )
+    used = reader._workers._views._used  # brought up to date by the next call
+    wait_for(lambda: len(reader.central([0])) == 1 and len(used) <= 1)
 
 
 def test_error_is_that_of_the_first_image_and_the_next_call_works(reader, files):
