@@ -43,9 +43,11 @@ def nearest_neighbors(
     Large searches run on the GPU of the Keras backend where Keras has been imported and
     its backend has one (TensorFlow, JAX or PyTorch). The GPU compares in float32, TF32
     switched off, and finds the rows that may be among the nearest, whatever the
-    rounding; these are scored in float64 on the CPU. So the answers are the same with
-    and without it. Its memory holds a copy of the gallery and at most 4 GiB of scores
-    and what follows from them; where it has less, the CPU searches, with a warning.
+    rounding; these are scored in float64 there, too, or on the CPU where the order of
+    the additions could change the score. So the answers are the same with and without
+    it. Its memory holds two copies of the gallery and at most 4 GiB of scores and what
+    follows from them. With room for one copy, the CPU scores; with less, it searches,
+    with a warning.
 
     Args:
         queries: Embeddings `[Q, D]`, real and finite. `Q` may be 0.

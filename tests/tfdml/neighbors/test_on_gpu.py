@@ -3,6 +3,8 @@
 Whatever device the backend has here is used as if it were a GPU.
 """
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -14,10 +16,12 @@ from tfdml._core.exact_search import (
     _gpu_nearest,
     _gpu_ranks,
     _nearest,
+    _pairs,
     _ranks,
     _scores,
 )
-from tfdml._core.exact_search._gpu import GpuRows
+from tfdml._core.exact_search._gpu import GpuOriginals, GpuRows, Sums
+from tfdml._core.exact_search._pairs import Pairs
 from tfdml.metrics import MetricLimits, RetrievalTask, retrieval_metrics
 from tfdml.neighbors import ExactSearcher, SearchLimits, positive_ranks
 
@@ -112,13 +116,44 @@ def test_length_of_a_query_is_computed_few_times(are_gallery, monkeypatch, gpu):
         measured.append(len(rows))
         return norms(rows)
 
-    monkeypatch.setattr(_scores, "row_norms", counted)
+    for module in (_pairs, _scores):
+        monkeypatch.setattr(module, "row_norms", counted)
     gallery, _ = drawn("random", 1)
     limits = SearchLimits(gpu_multiplications=ALWAYS, most_gpu_queries=64)
     queries = gallery if are_gallery else gallery.copy()
     ExactSearcher(gallery, "cosine", limits=limits).nearest(queries, 6)
     assert gpu == [len(gallery)]
     assert sum(measured) <= 5 * len(gallery)
+
+
+@pytest.mark.parametrize("kind", ["random", "true ties"])
+@pytest.mark.parametrize("metric", METRICS)
+def test_order_in_which_the_gpu_adds_changes_nothing(kind, metric, monkeypatch, gpu):
+    gallery, generator = drawn(kind, 2)
+    expected = ExactSearcher(
+        gallery, metric, limits=SearchLimits(gpu_multiplications=NEVER)
+    ).nearest(gallery, 6)
+    fetch, scored, scores = Sums.fetch, [], Pairs.scores
+
+    def fetched(self):
+        numbers, columns, sums = fetch(self)
+        assert sums.dtype == np.float64
+        off = generator.integers(-2, 3, size=sums.shape) * np.finfo(np.float64).eps
+        return numbers, columns, sums + off * np.abs(sums)
+
+    def counted(self):
+        scored.append(len(self.rows))
+        return scores(self)
+
+    monkeypatch.setattr(Sums, "fetch", fetched)
+    monkeypatch.setattr(Pairs, "scores", counted)
+    limits = SearchLimits(gpu_multiplications=ALWAYS, most_gpu_queries=128)
+    found = ExactSearcher(gallery, metric, limits=limits).nearest(gallery, 6)
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_array_equal(found[1], expected[1])
+    if kind == "random":
+        assert gpu[1] == len(gallery)
+        assert sum(scored) < 3 * len(gallery)  # the distances 0 among them
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -234,6 +269,23 @@ def test_too_little_memory_is_made_up_for_by_the_cpu(monkeypatch, gpu):
             most_gpu_queries=8,
         )
     assert 0 < gpu[0] < 40
+
+
+@pytest.mark.parametrize("kind", [GpuRows, GpuOriginals])
+def test_gallery_above_the_memory_is_searched_all_the_same(kind, monkeypatch, gpu):
+    class OutOfMemoryError(RuntimeError):
+        pass
+
+    def failing(self, *arguments, **named):
+        raise OutOfMemoryError("80 GiB")
+
+    monkeypatch.setattr(kind, "__init__", failing)
+    gallery = np.random.default_rng(7).normal(size=(70, 5))
+    limits = {"gpu_multiplications": ALWAYS, "gpu_spare": 5}
+    warned = pytest.warns(UserWarning, match="too little memory")
+    with warned if kind is GpuRows else contextlib.nullcontext():
+        test_exact.assert_equals_naive(gallery[:9], gallery, 3, "cosine", **limits)
+    assert gpu == [0 if kind is GpuRows else 9]
 
 
 @pytest.mark.parametrize("metric", METRICS)

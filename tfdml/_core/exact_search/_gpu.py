@@ -6,7 +6,7 @@ the GPU. TensorFlow computes with int32 on the CPU: counts are whole numbers in 
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ POSITIVES = 16
 """Positives of a query that are compared with the gallery in one pass."""
 _MOST_ROWS = 2**24  # float32 counts to this
 _WORTH_A_THREAD = 2**20  # numbers to copy
+_WIDENED = 2**26  # numbers gathered in float64 at once: 512 MiB
 
 
 class GpuRows:
@@ -82,7 +83,7 @@ class GpuRows:
             found = _compiled(_best, "count", "chunk")(
                 self._rows, self._prepared(queries, size), count=count, chunk=chunk
             )
-        return Best(found, chunk)
+        return Best(*found)
 
     def numbers(self, queries: NDArray[np.float32], size: int) -> Any:
         """Start to compute the numbers of all rows, and leave them on the GPU."""
@@ -136,19 +137,69 @@ class GpuRows:
 class Best:
     """The largest numbers of some queries, once they are there."""
 
-    def __init__(self, found: Any, chunk: int) -> None:
-        self._found = found
-        self._chunk = chunk
+    def __init__(self, numbers: Any, columns: Any) -> None:
+        self._numbers = numbers
+        self.columns = columns
+        """Their rows, on the GPU."""
 
     def fetch(self) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Wait for them and return them in falling order, and their rows."""
-        values, places, chunks = map(_array, self._found)
-        places = places.astype(np.int64)
-        if self._chunk:
-            numbers, within = np.divmod(places, self._chunk)
-            chunk = np.take_along_axis(chunks.astype(np.int64), numbers, axis=1)
-            places = chunk * self._chunk + within
-        return values, places
+        return _array(self._numbers), _array(self.columns).astype(np.int64)
+
+
+class GpuOriginals:
+    """Gallery rows as they were given, on the GPU, to be compared in float64.
+
+    Args:
+        rows: float32 `[N, D]`.
+        is_distance: Whether squared differences are added up, not products.
+    """
+
+    def __init__(self, rows: NDArray[np.float32], *, is_distance: bool) -> None:
+        from keras import ops
+
+        self._rows = ops.convert_to_tensor(rows)
+        self._is_distance = is_distance
+
+    def with_sums(self, best: Best, queries: NDArray[Any]) -> "Sums":
+        """Start to compare queries with their best rows.
+
+        Args:
+            best: What `GpuRows.best` returned for them.
+            queries: The queries as they were given, float32 `[Q, D]`; or the gallery
+                rows that they are, int64 `[Q]`.
+        """
+        from keras import ops
+
+        size, count = best.columns.shape
+        shape = (int(size), *queries.shape[1:])
+        given = np.zeros(shape, np.float32 if queries.ndim == 2 else _index_dtype())
+        given[: len(queries)] = queries
+        numbers = int(size) * int(self._rows.shape[1])
+        with _float64():
+            sums = _compiled(_sums, "step", "is_distance")(
+                self._rows,
+                ops.convert_to_tensor(given),
+                best.columns,
+                step=min(int(count), max(1, _WIDENED // numbers)),
+                is_distance=self._is_distance,
+            )
+        return Sums(best, sums)
+
+
+class Sums:
+    """The best rows of some queries with their sums, once they are there."""
+
+    def __init__(self, best: Best, sums: Any) -> None:
+        self._best = best
+        self._sums = sums
+
+    def fetch(
+        self,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float64]]:
+        """Wait for them and return what `Best.fetch` does, and the sums."""
+        numbers, columns = self._best.fetch()
+        return numbers, columns, _array(self._sums)
 
 
 class Around:
@@ -211,7 +262,7 @@ def _numbers(rows: Any, queries: Any) -> Any:
 
 
 def _best(rows: Any, queries: Any, *, count: int, chunk: int) -> tuple[Any, ...]:
-    """Return the largest numbers, their places in the best chunks, and these.
+    """Return the largest numbers and their rows.
 
     The best numbers lie in the chunks with the highest maxima: a sort of few maxima
     and few chunks takes the place of one of the whole row.
@@ -220,17 +271,43 @@ def _best(rows: Any, queries: Any, *, count: int, chunk: int) -> tuple[Any, ...]
 
     numbers = ops.matmul(queries, rows)
     if not chunk:
-        values, places = ops.top_k(numbers, count)
-        return values, places, places
+        return ops.top_k(numbers, count)
     size, chunks = queries.shape[0], rows.shape[1] // chunk
     maxima = ops.max(ops.reshape(numbers, (size, chunks, chunk)), axis=2)
     _, best = ops.top_k(maxima, count)
     dtype = _index_dtype()
-    firsts = ops.expand_dims(ops.arange(size, dtype=dtype) * chunks, 1)
-    flat = ops.reshape(ops.cast(best, dtype) + firsts, (-1,))
+    best, queries_of = ops.cast(best, dtype), ops.arange(size, dtype=dtype)[:, None]
+    flat = ops.reshape(best + queries_of * chunks, (-1,))
     near = ops.take(ops.reshape(numbers, (size * chunks, chunk)), flat, axis=0)
     values, places = ops.top_k(ops.reshape(near, (size, count * chunk)), count)
-    return values, places, best
+    places = ops.cast(places, dtype)
+    which = ops.floor_divide(places, chunk)
+    flat = ops.reshape(which + queries_of * count, (-1,))
+    chunk_of = ops.reshape(ops.take(ops.reshape(best, (-1,)), flat), (size, count))
+    return values, (chunk_of - which) * chunk + places
+
+
+def _sums(
+    rows: Any, queries: Any, columns: Any, *, step: int, is_distance: bool
+) -> Any:
+    """Return sums over the dimensions in float64, `[Q, columns]`."""
+    from keras import ops
+
+    if len(queries.shape) == 1:
+        queries = ops.take(rows, queries, axis=0)
+    (size, count), (total, dimension) = columns.shape, rows.shape
+    queries = ops.expand_dims(ops.cast(queries, "float64"), 1)
+    # The rows that fill up have no original.
+    columns = ops.minimum(ops.cast(columns, _index_dtype()), total - 1)
+    sums = []
+    for start in range(0, count, step):
+        some = columns[:, start : start + step]
+        near = ops.take(rows, ops.reshape(some, (-1,)), axis=0)
+        near = ops.reshape(ops.cast(near, "float64"), (size, -1, dimension))
+        if is_distance:
+            near = near - queries
+        sums.append(ops.sum(near * (near if is_distance else queries), axis=2))
+    return ops.concatenate(sums, axis=1)
 
 
 def _around(
@@ -269,6 +346,18 @@ def _count(are: Any) -> Any:
     from keras import ops
 
     return ops.sum(ops.cast(are, "float32"), axis=1)
+
+
+def _float64() -> AbstractContextManager[Any]:
+    """Let JAX compute in float64, as the others do."""
+    if running_backend() != "jax":
+        return nullcontext()
+    import jax
+    from jax import experimental
+
+    where: Any = jax if hasattr(jax, "enable_x64") else experimental  # before JAX 0.8
+    switch: AbstractContextManager[Any] = where.enable_x64(True)
+    return switch
 
 
 @contextmanager

@@ -110,13 +110,7 @@ def _fetched(
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        warnings.warn(
-            "The GPU has too little memory left for exact search: the CPU does the "
-            f"rest, more slowly ({len(gallery)} embeddings of the dimension "
-            f"{gallery.gallery.shape[1]}). `SearchLimits(gpu_scores=...)` bounds the "
-            "scores held at once.",
-            stacklevel=2,
-        )
+        gallery.warn_of_memory()
 
 
 def _blocks(

@@ -1,11 +1,12 @@
 """Find the nearest rows of a gallery on a GPU."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml._core.exact_search._gpu import Best
+from tfdml._core.exact_search._gpu import Best, Sums
 from tfdml._core.exact_search._gpu_blocks import Block, run_blocks
 from tfdml._core.exact_search._scores import PreparedGallery
 
@@ -57,14 +58,16 @@ def _find(
     count = min(len(gallery), k + exclude.shape[1] + spare)
     is_done = np.zeros(len(queries), bool)
 
-    def launch(block: Block) -> Iterator[tuple[None, Best]]:
-        yield None, gpu.best(block.prepared.rows, count, block.size)
+    def launch(block: Block) -> Iterator[tuple[None, Best | Sums]]:
+        best = gpu.best(block.prepared.rows, count, block.size)
+        is_own = queries is gallery.gallery
+        asked = block.queries if is_own else queries[block.queries]
+        originals = gallery.originals_on_gpu()
+        yield None, originals.with_sums(best, asked) if originals else best
 
-    def finish(
-        block: Block, _: None, found: tuple[NDArray[np.float32], NDArray[np.int64]]
-    ) -> None:
+    def finish(block: Block, _: None, found: tuple[NDArray[Any], ...]) -> None:
         size = len(block.queries)
-        numbers, columns = found[0][:size], found[1][:size]
+        numbers, columns, *sums = (side[:size] for side in found)
         allowed = columns[:, :, None] != exclude[block.queries][:, None, :]
         allowed = allowed.all(axis=2)
         kth = np.argmax(np.cumsum(allowed, axis=1) == k, axis=1)
@@ -75,7 +78,12 @@ def _find(
         near = allowed & (numbers >= lowest[:, None]) & done[:, None]
         rows, places = np.nonzero(near)
         found_columns = columns[rows, places]
-        values = gallery.scores(queries, block.queries[rows], found_columns)
+        values = gallery.scores(
+            queries,
+            block.queries[rows],
+            found_columns,
+            sums[0][rows, places] if sums else None,
+        )
         if not block.confirms(gallery, rows, numbers[rows, places], values):
             return
         order, badness = np.full(near.shape, len(gallery)), np.full(near.shape, np.inf)

@@ -6,6 +6,7 @@ enough: the same row may score differently in another position of a BLAS call, s
 equal rows would not tie.
 """
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -13,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml._core.arguments import one_of
-from tfdml._core.devices import has_gpu
-from tfdml._core.embeddings import row_norms, row_products
-from tfdml._core.exact_search._gpu import GpuRows
+from tfdml._core.devices import has_gpu, is_out_of_memory
+from tfdml._core.embeddings import row_norms
+from tfdml._core.exact_search._gpu import GpuOriginals, GpuRows
+from tfdml._core.exact_search._pairs import Pairs
 from tfdml._core.parallel import in_threads
 
 Metric = Literal["cosine", "dot_product", "squared_euclidean"]
@@ -126,6 +128,8 @@ class PreparedGallery:
         self._columns = self._prepare(self.gallery, np.dtype(np.float32))
         self._sharp: _Prepared | None = None
         self._on_gpu: GpuRows | None = None
+        self._originals: GpuOriginals | None = None
+        self._has_room = True
 
     def __len__(self) -> int:
         """Return the number of gallery rows."""
@@ -167,14 +171,42 @@ class PreparedGallery:
             return None
         if not has_gpu() or not GpuRows.can_hold(count, self.gpu_queries(queries)):
             return None
-        if self._on_gpu is None:
+        if self._on_gpu is None and self._has_room:
             right = self._columns
             if not _is_known(right.norms**2, right.rows.dtype).all():
                 return None
             is_distance = self.metric == "squared_euclidean"
             offsets = (right.norms**2).astype(np.float32) if is_distance else None
-            self._on_gpu = GpuRows(right.rows, offsets)
+            try:
+                self._on_gpu = GpuRows(right.rows, offsets)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                self._has_room = False
+                self.warn_of_memory()
         return self._on_gpu
+
+    def warn_of_memory(self) -> None:
+        """Warn that the memory of the GPU is not enough."""
+        warnings.warn(
+            "The GPU has too little memory left for exact search: the CPU does the "
+            f"rest, more slowly ({len(self)} embeddings of the dimension "
+            f"{self.gallery.shape[1]}). `SearchLimits(gpu_scores=...)` bounds the "
+            "scores held at once.",
+            stacklevel=2,
+        )
+
+    def originals_on_gpu(self) -> GpuOriginals | None:
+        """Return the gallery on the GPU as it was given, None where it has no room."""
+        if self._originals is None and self._has_room:
+            is_distance = self.metric == "squared_euclidean"
+            try:
+                self._originals = GpuOriginals(self.gallery, is_distance=is_distance)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                self._has_room = False
+        return self._originals
 
     def gpu_queries(self, queries: int) -> int:
         """Return how many of some queries a GPU compares with the gallery at once.
@@ -243,6 +275,7 @@ class PreparedGallery:
         queries: NDArray[np.float32],
         rows: NDArray[np.int64],
         columns: NDArray[np.int64],
+        sums: NDArray[Any] | None = None,
     ) -> NDArray[np.float32]:
         """Score pairs in float64, each on its own, and round to float32.
 
@@ -250,6 +283,7 @@ class PreparedGallery:
             queries: Checked queries `[Q, D]`.
             rows: Which query each pair has, `[P]`.
             columns: Which gallery row, `[P]`.
+            sums: What a GPU added up for each, `[P]`; the scores are the same.
 
         Returns:
             Similarities, or distances for `"squared_euclidean"`, `[P]`.
@@ -257,38 +291,18 @@ class PreparedGallery:
         Raises:
             ValueError: A score is too large for float32.
         """
-        scores, dimension = np.empty(len(rows)), self.gallery.shape[1]
-        step = max(1, min(len(rows), self.limits.gathered_numbers // dimension))
-        narrow = np.empty((step, dimension), np.float32)
-        wide = np.empty((2, step, dimension))
-        for start in range(0, len(rows), step):
-            part = slice(start, min(start + step, len(rows)))
-            size = part.stop - start
-            for array, places, held in (
-                (queries, rows, wide[0]),
-                (self.gallery, columns, wide[1]),
-            ):
-                array.take(places[part], axis=0, out=narrow[:size], mode="clip")
-                held[:size] = narrow[:size]
-            left, right = wide[:, :size]
-            if self.metric == "squared_euclidean":
-                left -= right
-                right = left
-            scores[part] = row_products(left, right)
-        if self.metric == "cosine":
-            used = np.flatnonzero(np.bincount(rows, minlength=len(queries)))
-            norms = np.empty(len(queries))
-            norms[used] = row_norms(queries[used])
-            lengths = norms[rows] * self._norms[columns]
-            scores /= np.where(lengths > 0, lengths, 1)
-        with np.errstate(over="ignore"):
-            rounded = scores.astype(np.float32)
-        if not np.isfinite(rounded).all():
-            raise ValueError(
-                f"A `{self.metric}` score is too large for float32: scale the "
-                "embeddings down."
-            )
-        return rounded
+        pairs = Pairs(
+            self.metric,
+            queries,
+            self.gallery,
+            self._norms,
+            rows,
+            columns,
+            self.limits.gathered_numbers,
+        )
+        if sums is None or sums.dtype != np.float64:
+            return pairs.scores()
+        return pairs.rounded(sums)
 
     def all_scores(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
         """Score every query with every gallery row, just as `scores` does.
