@@ -19,7 +19,7 @@ from tfdml.index import ExactIndex, Not, Range, where_from_json
 from tfdml.messages import LONGEST
 from training.data.manifest import ManifestError, read_manifest
 from training.recipe.checks import RecipeError
-from training.recipe.recipe import recipe_of
+from training.recipe.recipe import read_recipe, recipe_of
 
 ROWS = np.eye(4, dtype="float32")
 LABELS = [0, 0, 1, 1]
@@ -108,6 +108,20 @@ DOORS = [
     ("`count`", lambda v: Retries(count=v)),
 ]
 
+# What takes a path.
+PATHS = {
+    "find_images": tfdml.images.find_images,
+    "labeled_images": tfdml.images.labeled_images,
+    "list_images": tfdml.images.list_images,
+    "load": ExactIndex.load,
+    "load_embedder": tfdml.models.load_embedder,
+    "load_index": tfdml.index.load_index,
+    "read_image": tfdml.images.read_image,
+    "read_manifest": read_manifest,
+    "read_recipe": read_recipe,
+    "save": lambda path: index().save(path),
+}
+
 HUGE = st.one_of(
     st.text(min_size=1).map(lambda text: text * 3000),
     st.binary(min_size=1).map(lambda data: data * 3000),
@@ -178,3 +192,11 @@ def test_an_unknown_key_is_refused_in_few_words(key):
 @pytest.mark.parametrize("text", ["x" * 10**6, COLORS * 10**5], ids=["long", "colors"])
 def test_what_a_server_answers_is_short_and_printable(text):
     check("", StatusError(StatusCode.INVALID_ARGUMENT, text))
+
+
+@pytest.mark.parametrize("door", PATHS)
+@pytest.mark.parametrize("name", ["x" * 10**6, "/".join(["x" * 200] * 5000)])
+def test_path_by_the_megabyte_is_refused_in_short(tmp_path, door, name):
+    with pytest.raises((OSError, ValueError), match=r"xxx\.\.\.xxx") as refused:
+        PATHS[door](f"{tmp_path}/{name}")
+    assert len(str(refused.value)) <= LONGEST

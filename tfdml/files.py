@@ -17,7 +17,7 @@ from pathlib import Path
 
 from filelock import lock_descriptor, unlock_descriptor
 
-from tfdml.messages import cut
+from tfdml.messages import LONGEST, cut
 
 DISK_IS_FULL = frozenset(
     getattr(errno, name) for name in ("ENOSPC", "EDQUOT") if hasattr(errno, name)
@@ -48,6 +48,25 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
             raise OSError(
                 errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path)
             ) from error
+        raise
+
+
+@contextmanager
+def short_names() -> Iterator[None]:
+    """Shorten the path in an error that would be too long to read.
+
+    A public function that takes a path has this as its decorator.
+
+    Raises:
+        OSError: As in the block.
+    """
+    try:
+        yield
+    except OSError as error:
+        if len(str(error)) > LONGEST:
+            for name in ("filename", "filename2"):
+                if (path := getattr(error, name)) is not None:
+                    setattr(error, name, cut(path))
         raise
 
 

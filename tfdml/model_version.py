@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tfdml.files import whole_folder, written
+from tfdml.files import short_names, whole_folder, written
 from tfdml.messages import cut, shortened, shown
 
 DESCRIBE = "describe"
@@ -80,6 +80,7 @@ def parse_description(text: str | bytes) -> dict[str, Any]:
     return members
 
 
+@short_names()
 def read_description(folder: str | PathLike[str]) -> dict[str, Any] | None:
     """Read the description of an exported model.
 

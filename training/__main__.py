@@ -92,6 +92,11 @@ def _parser() -> argparse.ArgumentParser:
         help="which images (default: the test images if there are any, else all)",
     )
     evaluate.add_argument(
+        "--skip-unreadable",
+        action="store_true",
+        help="skip files that cannot be read, and list them",
+    )
+    evaluate.add_argument(
         "--out",
         help="where to write (default: MODEL/evaluation for a run, else "
         "evaluations/MODEL_NAME)",
@@ -179,7 +184,12 @@ def _evaluate(parsed: argparse.Namespace) -> None:
     from training.reports.text import evaluation_summary
 
     subject = open_subject(
-        parsed.model, parsed.images, parsed.split, parsed.run, parsed.root
+        parsed.model,
+        parsed.images,
+        parsed.split,
+        parsed.run,
+        parsed.root,
+        skip_unreadable=parsed.skip_unreadable,
     )
     out = parsed.out or default_folder(parsed.model, subject)
     results = evaluate(

@@ -80,7 +80,12 @@ CONTAINERS = {
     "memoryview": memoryview,
     "masked without a mask": np.ma.array,
     "series": lambda a: pandas.Series(a, index=_index(len(a))),
-    "category": lambda a: pandas.Series(a, index=_index(len(a)), dtype="category"),
+    # pandas makes no categories of float16.
+    "category": lambda a: pandas.Series(
+        a.astype("float32") if a.dtype == "float16" else a,
+        index=_index(len(a)),
+        dtype="category",
+    ),
     "frame": lambda a: pandas.DataFrame({"label": a}, index=_index(len(a))),
     "tensor": keras.ops.convert_to_tensor,
 }

@@ -22,6 +22,7 @@ from tfdml.files import (
     locked,
     remove_unfinished,
     replace_folder,
+    short_names,
     whole_folder,
     written,
 )
@@ -393,3 +394,19 @@ def test_other_errors_name_what_they_named(tmp_path):
     with pytest.raises(FileNotFoundError) as refused:
         read()
     assert refused.value.filename == str(tmp_path / "nowhere")
+
+
+class TestShortNames:
+    def test_path_that_can_be_read_stays_whole(self):
+        with pytest.raises(FileNotFoundError) as raised, short_names():
+            Path("x" * 200).read_bytes()
+        assert raised.value.filename == "x" * 200
+
+    def test_long_paths_of_an_error_are_cut(self):
+        with (
+            pytest.raises(OSError, match=r"x\.\.\.x.*y\.\.\.y") as raised,
+            short_names(),
+        ):
+            os.rename("x" * 5000, "y" * 5000)
+        assert raised.value.errno == errno.ENAMETOOLONG
+        assert len(str(raised.value)) <= 500

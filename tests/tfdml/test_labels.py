@@ -1,5 +1,7 @@
 """Labels and roles of items: what is taken, what it becomes, what is refused."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -138,3 +140,28 @@ def test_role_may_be_a_column_of_pandas():
     for dtype in ("bool", "boolean"):
         column = pandas.Series([True, False], index=[1, 0], dtype=dtype)
         assert as_role("is_query", column, 2).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("value", ["x" * 1025, b"x" * 10**6])
+@pytest.mark.parametrize("kept", [list, tuple, lambda x: np.array(x, object)])
+@pytest.mark.parametrize("column", [False, True])
+def test_long_string_is_refused_before_all_get_its_length(value, kept, column):
+    values = [type(value)()] * 1000 + [value]  # a gigabyte in an array of strings
+    if column:
+        values = [[one] for one in values]
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="at most 1,024") as refused:
+            as_labels("labels", kept(values))
+        assert tracemalloc.get_traced_memory()[1] < 10**6
+    finally:
+        tracemalloc.stop()
+    assert str(refused.value).startswith(
+        "`labels` must have at most 1,024 characters each. "
+        f"Received: {len(value):,} in row 1000, "
+    )
+    assert len(str(refused.value)) <= 500
+
+
+def test_string_of_1024_characters_is_a_label():
+    assert as_labels("labels", ["x" * 1024, ""]).tolist() == ["x" * 1024, ""]

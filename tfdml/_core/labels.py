@@ -1,11 +1,15 @@
 """Check the classes, groups and roles of items, and number them from 0."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml._core.arrays import as_array
+from tfdml.messages import shown
+
+_LONGEST = 1024  # characters of a label, as of the id of an item
 
 _EXACT = {"float16": 2**11, "bfloat16": 2**8, "float32": 2**24}
 """Up to where each type holds every whole number; 2^53 for float64."""
@@ -55,12 +59,14 @@ def as_labels(name: str, values: ArrayLike, count: int | None = None) -> NDArray
     Raises:
         ValueError: The values are of another type or shape, or of several types:
             whether 1 and "1" are one class is not known. One is missing (NaN, None or
-            masked), or not whole.
+            masked), not whole, or a string of more than 1,024 characters.
 
     Example:
         >>> as_labels("labels", np.array(["dog", "cat"], object))
         array(['dog', 'cat'], dtype='<U3')
     """
+    if isinstance(values, list | tuple):
+        _refuse_long(name, values)
     array = as_array(name, values)
     if array.dtype.kind not in "iub" and not hasattr(values, "dtype"):
         array = np.asarray(values, object)  # NumPy made a string of 1 in [1, "a"]
@@ -127,6 +133,7 @@ def _of_one_type(name: str, objects: NDArray[Any]) -> NDArray[Any]:
     missing = next((row for row, x in enumerate(objects) if _is_missing(x)), None)
     if missing is not None:
         raise ValueError(_missing(name, objects[missing], missing))
+    _refuse_long(name, objects)
     types = set(map(type, objects))
     if all(issubclass(one, float | np.floating) for one in types):
         return _whole_numbers(name, objects.astype(np.float64))
@@ -148,6 +155,18 @@ def _of_one_type(name: str, objects: NDArray[Any]) -> NDArray[Any]:
     raise ValueError(
         f"`{name}` must hold integers or strings, all of one type. Received: {names}."
     )
+
+
+def _refuse_long(name: str, values: Iterable[Any]) -> None:
+    """Refuse a long string, since NumPy gives all strings the length of the longest."""
+    for row, value in enumerate(values):
+        if isinstance(value, list | tuple) and len(value) == 1:
+            value = value[0]
+        if isinstance(value, str | bytes) and len(value) > _LONGEST:
+            raise ValueError(
+                f"`{name}` must have at most {_LONGEST:,} characters each. "
+                f"Received: {len(value):,} in row {row}, {shown(value, 60)}."
+            )
 
 
 def _whole_numbers(name: str, array: NDArray[Any]) -> NDArray[np.int64]:

@@ -17,6 +17,7 @@ from tfdml.export._compact import (
 )
 from tfdml.export._description import new_description
 from tfdml.export._in_graph import training_form
+from tfdml.files import short_names
 from tfdml.images import View
 from tfdml.messages import shown
 from tfdml.model_version import (
@@ -30,6 +31,7 @@ from tfdml.model_version import (
 from tfdml.ops import unit_rows
 
 
+@short_names()
 def export_embedder(
     embedder: keras.Model,
     folder: str | PathLike[str],

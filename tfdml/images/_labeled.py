@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tfdml.files import short_names
 from tfdml.images._listing import FoundImages, find_images
 from tfdml.messages import cut, shown
 
@@ -24,6 +25,7 @@ class LabeledImages(NamedTuple):
     class_names: tuple[str, ...]
 
 
+@short_names()
 def labeled_images(
     folder: str | PathLike[str], *, found: FoundImages | None = None
 ) -> LabeledImages:

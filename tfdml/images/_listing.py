@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path, PurePosixPath
 
+from tfdml.files import short_names
 from tfdml.images._formats import NOT_READ, is_image_name, why_not_taken
 from tfdml.messages import cut, shown
 
@@ -79,6 +80,7 @@ class FoundImages:
         )
 
 
+@short_names()
 def list_images(images_folder: str | PathLike[str]) -> list[str]:
     """List the images below a folder, at any depth, sorted.
 
@@ -100,6 +102,7 @@ def list_images(images_folder: str | PathLike[str]) -> list[str]:
     return list(find_images(images_folder).paths)
 
 
+@short_names()
 def find_images(
     images_folder: str | PathLike[str],
     *,

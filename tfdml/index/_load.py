@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+from tfdml.files import short_names
 from tfdml.index._checks import check_load
 from tfdml.index._interface import Embed
 from tfdml.index.local import ExactIndex
@@ -20,6 +21,7 @@ LOCAL_CLASSES: dict[str, type[ExactIndex] | type[ScannIndex]] = {
 _Loaded = type[ExactIndex] | type[ScannIndex] | type[MilvusIndex]
 
 
+@short_names()
 def load_index(
     folder: str | os.PathLike[str],
     *,

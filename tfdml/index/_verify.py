@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml._core.arguments import whole
+from tfdml.files import short_names
 from tfdml.index._load import LOCAL_CLASSES
 from tfdml.index.local import LocalIndex
 from tfdml.index.rows import Snapshot
@@ -80,6 +81,7 @@ class VerifyReport:
         return "\n".join(lines)
 
 
+@short_names()
 def verify_index(
     folder: str | os.PathLike[str], *, sample: int = 1000, seed: int = 0
 ) -> VerifyReport:

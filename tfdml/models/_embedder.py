@@ -13,6 +13,7 @@ from keras import layers
 
 from tfdml._core.arguments import fraction, one_of, whole
 from tfdml._core.embedding_part import embedding_part
+from tfdml.files import short_names
 from tfdml.layers import ColorTransform, GeMPooling, L2Normalization
 from tfdml.messages import cut, shortened, shown
 
@@ -109,6 +110,7 @@ def build_embedder(
     return keras.Model(images, embedding, name="embedder")
 
 
+@short_names()
 def load_embedder(path: str | PathLike[str]) -> keras.Model:
     """Load an embedder from a `.keras` file, ready for inference or more training.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from tfdml.files import written
+from tfdml.files import short_names, written
 from tfdml.images import UnreadableImageError, read_image
 from tfdml.messages import LONGEST, cut, shown
 from tfdml.text_files import TextError, decode, read_text, records_of
@@ -59,6 +59,7 @@ class ManifestError(ValueError):
         super().__init__(message)
 
 
+@short_names()
 def read_manifest(
     path: str | os.PathLike[str], *, root: str | os.PathLike[str] | None = None
 ) -> DataSet:

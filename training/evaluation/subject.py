@@ -14,7 +14,7 @@ from tfdml.messages import cut, shortened, shown
 from tfdml.models import load_embedder
 from tfdml.run_view import view_of_run
 from training.data.data_set import SPLITS
-from training.data.images import Images
+from training.data.images import Images, find_readable
 from training.data.source import read_source
 from training.data.split import Split
 from training.json_files import read_json
@@ -61,6 +61,8 @@ def open_subject(
     split: str | None = None,
     run: str | PathLike[str] | None = None,
     root: str | PathLike[str] | None = None,
+    *,
+    skip_unreadable: bool = False,
 ) -> Subject:
     """Open what `python -m training evaluate MODEL [IMAGES]` names.
 
@@ -80,9 +82,10 @@ def open_subject(
             for a run folder and for a file in one.
         root: Folder that the paths in a manifest are below, by default that of the
             manifest; to be left out with a run, whose recipe says it.
+        skip_unreadable: Whether files that cannot be read are left out, and named.
 
     Returns:
-        The subject; its files exist, none is read yet.
+        The subject; its files exist, none is read yet unless broken ones are skipped.
 
     Raises:
         ValueError: There is no such model, or the images cannot be used.
@@ -104,18 +107,21 @@ def open_subject(
                 f"`run` must be left out where the model is a run. Received: {run}."
             )
         finished = read_finished_run(path)
-        return _of_run(finished, _model_of(finished), images, split, is_model=True)
+        model_ = _model_of(finished)
+        return _of_run(finished, model_, images, split, skip_unreadable, is_model=True)
     opened = _open_model(path, own)
     if run is not None:
-        return _of_run(read_finished_run(run), opened, images, split)
+        return _of_run(read_finished_run(run), opened, images, split, skip_unreadable)
     if own is not None and is_finished_run(own):
-        return _of_run(read_finished_run(own), opened, images, split)
+        return _of_run(read_finished_run(own), opened, images, split, skip_unreadable)
     if images is None:
         raise ValueError(
             f"{shown(str(path))} is not a run folder, so its images are not known. "
             "Name a folder or a manifest to evaluate on, or the run with `--run`."
         )
-    chosen, split_name, names = _read_split(images, split, opened.view, root=root)
+    chosen, split_name, names = _read_split(
+        images, split, opened.view, skip_unreadable, root=root
+    )
     return _checked(opened, str(images), split_name, chosen, names)
 
 
@@ -173,6 +179,7 @@ def _of_run(
     model: _Model,
     images: str | PathLike[str] | None,
     split: str | None,
+    skip_unreadable: bool,
     *,
     is_model: bool = False,
 ) -> Subject:
@@ -188,9 +195,13 @@ def _of_run(
     if is_own or split not in (None, "all"):
         split_name = split or "test"
         view = None if is_model else model.view
-        chosen, names = run.split(split_name, images, view)
+        chosen, names = run.split(
+            split_name, images, view, skip_unreadable=skip_unreadable
+        )
     else:
-        chosen, split_name, names = _read_split(where, split, model.view, run.recipe)
+        chosen, split_name, names = _read_split(
+            where, split, model.view, skip_unreadable, run.recipe
+        )
     subject = _checked(model, where, split_name, chosen, names)
     trained = set(read_json(run.folder / "splits.json")["train"])
     return dataclasses.replace(
@@ -205,6 +216,7 @@ def _read_split(
     images: str | PathLike[str],
     split: str | None,
     view: View,
+    skip_unreadable: bool,
     recipe: Recipe | None = None,
     root: str | PathLike[str] | None = None,
 ) -> tuple[Split, str, list[str]]:
@@ -216,6 +228,7 @@ def _read_split(
         test_fraction=0.0,
         validation_fraction=0.0,
         root="" if root is None else str(root),
+        skip_unreadable=skip_unreadable,
     )
     source = read_source(settings)
     for note in source.notes:
@@ -232,8 +245,12 @@ def _read_split(
     places = np.arange(len(of)) if split == "all" else np.flatnonzero(of == split)
     data = source.data.select(places)
     distance = None if recipe is None else label_distance_of(recipe)
-    chosen = Split(data, Images(data, view), np.arange(len(data)), distance)
-    return chosen, split, source.names(data)
+    viewed, positions = Images(data, view), np.arange(len(data))
+    if skip_unreadable:
+        positions, _ = find_readable(viewed, skip_unreadable=True)
+    selected = data.select(positions)
+    chosen = Split(selected, viewed, positions, distance)
+    return chosen, split, source.names(selected)
 
 
 def _checked(

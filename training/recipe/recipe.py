@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any
 
+from tfdml.files import short_names
 from tfdml.images import RandomChanges, RandomView, View
 from tfdml.messages import cut, shortened, shown
 from tfdml.text_files import read_text
@@ -75,6 +76,7 @@ class Recipe:
         return view
 
 
+@short_names()
 def read_recipe(path: str | PathLike[str], *, images: str | None = None) -> Recipe:
     """Read and check a recipe.
 

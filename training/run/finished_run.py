@@ -41,17 +41,20 @@ class FinishedRun:
         split: str,
         images: str | PathLike[str] | None = None,
         view: View | None = None,
+        *,
+        skip_unreadable: bool = False,
     ) -> tuple[Split, list[str]]:
         """Find the images of a split again, as the network saw them.
 
-        Files that cannot be read are left out where the recipe says so, and named on
-        the console.
+        Files that cannot be read are left out where the recipe or the argument says
+        so, and named on the console.
 
         Args:
             split: `"train"`, `"validation"` or `"test"`.
             images: Folder or manifest, where the images are not those of the recipe or
                 no longer there.
             view: How another model sees them, in place of the view of the run.
+            skip_unreadable: Whether files that cannot be read are left out.
 
         Returns:
             The images, perhaps none, and the name of each.
@@ -73,6 +76,8 @@ class FinishedRun:
                 f"The images of the run are no longer in {shown(settings.images)}. "
                 "Name the folder or manifest where they are now as `images`."
             )
+        if skip_unreadable:
+            settings = dataclasses.replace(settings, skip_unreadable=True)
         source = read_source(settings)
         for note in source.notes:
             print(note)

@@ -223,6 +223,24 @@ def test_embedder_and_its_export_are_evaluated_alike(root, tmp_path):
     np.testing.assert_allclose(first, second, atol=1e-5)
 
 
+def test_images_that_cannot_be_read_are_skipped_where_asked(root, tmp_path, capsys):
+    shutil.copytree(root / "images", tmp_path / "images")
+    broken = sorted((tmp_path / "images").rglob("*.png"))[5]
+    broken.write_bytes(b"no image")
+    inputs = keras.Input((12, 12, 3), dtype="uint8")
+    x = keras.layers.Rescaling(1 / 255)(inputs)
+    keras.Model(inputs, keras.layers.Flatten()(x)).save(tmp_path / "embedder.keras")
+    arguments = [str(tmp_path / "embedder.keras"), str(tmp_path / "images")]
+    arguments = ["evaluate", *arguments, "--out", str(tmp_path / "out")]
+    assert main(arguments) == 1
+    assert broken.name in capsys.readouterr().err
+    assert main([*arguments, "--skip-unreadable"]) == 0
+    printed = capsys.readouterr().out
+    assert "Skipped 1 unreadable files:" in printed
+    assert broken.name in printed
+    assert json.loads((tmp_path / "out/metrics.json").read_text())["images"] == 23
+
+
 @pytest.fixture
 def wide_run(finished_run, tmp_path):
     """A run that saw the whole width of its images."""

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tfdml._core.arguments import one_of, whole
 from tfdml._core.embeddings import embeddings_and_norms
+from tfdml.files import short_names
 from tfdml.index._checks import (
     check_count,
     check_embed,
@@ -266,6 +267,7 @@ class LocalIndex(Index):
 
     # Files
 
+    @short_names()
     def save(self, folder: str | os.PathLike[str]) -> None:
         """See `Index.save`.
 
@@ -304,6 +306,7 @@ class LocalIndex(Index):
         self._write(table.snapshot.searcher, data)
 
     @classmethod
+    @short_names()
     def load(
         cls,
         folder: str | os.PathLike[str],
