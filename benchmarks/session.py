@@ -85,7 +85,7 @@ def machine() -> dict[str, str]:
 
     backend = keras.backend.backend()
     version = __import__(backend).__version__
-    device = _card(backend) or processor()
+    device = card(backend) or processor()
     return {"backend": f"{backend} {version}", "device": device, "date": today()}
 
 
@@ -104,7 +104,7 @@ def today() -> str:
     return datetime.datetime.now(tz=datetime.UTC).date().isoformat()
 
 
-def _card(backend: str) -> str | None:
+def card(backend: str) -> str | None:
     """Return the name of the accelerator that a backend computes on, if any."""
     if backend == "jax":
         import jax
@@ -117,7 +117,9 @@ def _card(backend: str) -> str | None:
         cards = tf.config.list_physical_devices("GPU")
         details = cards and tf.config.experimental.get_device_details(cards[0])
         return details.get("device_name", cards[0].name) if cards else None
-    return None
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
 
 
 def chosen(
