@@ -36,9 +36,9 @@ class EndpointClient:
     """Embeds images through a served model. May be used from several threads.
 
     A request is made again, after a growing wait, where the endpoint is overloaded or
-    not ready (503, 429, UNAVAILABLE, RESOURCE_EXHAUSTED) or the connection failed
-    before anything was answered; never where it was refused for what is in it, and not
-    after a timeout.
+    not ready (503, 429, UNAVAILABLE, RESOURCE_EXHAUSTED, CANCELLED) or the connection
+    failed before anything was answered; never where it was refused for what is in it,
+    and not after a timeout.
 
     Example:
         >>> with EndpointClient("http://127.0.0.1:8501/v1/models/emoji") as client:

@@ -13,7 +13,11 @@ from tfdml.messages import cut
 from tfdml.model_version import DESCRIBE
 
 _SIGNATURE = "serving_default"
-_MAY_PASS = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
+_MAY_PASS = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.CANCELLED,  # the server gave up a message that arrived too slowly
+)
 _TOO_LARGE = ("larger than max", "at most")
 """In the details of RESOURCE_EXHAUSTED: of a message that will be too large again."""
 

@@ -16,7 +16,7 @@ from tfdml.messages import bounded, shown
 
 _log = logging.getLogger(__name__)
 
-_BUSY = (429, 503, "UNAVAILABLE", "RESOURCE_EXHAUSTED")
+_BUSY = (429, 503, "UNAVAILABLE", "RESOURCE_EXHAUSTED", "CANCELLED")
 _GONE = (404, "NOT_FOUND")
 _NOT_ADMITTED = (401, 403, "UNAUTHENTICATED", "PERMISSION_DENIED")
 

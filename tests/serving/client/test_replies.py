@@ -92,6 +92,7 @@ def test_endpoint_that_is_down_is_reported_with_the_remedy(url):
         ("REST", 503),
         ("gRPC", "UNAVAILABLE"),
         ("gRPC", "RESOURCE_EXHAUSTED"),
+        ("gRPC", "CANCELLED"),
     ],
 )
 def test_overloaded_endpoint_is_asked_again(protocol, status):

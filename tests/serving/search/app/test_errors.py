@@ -13,6 +13,7 @@ ERRORS = [
     (Failure.REFUSED, 503, 503, "cannot answer now"),
     (Failure.REFUSED, 429, 503, "cannot answer now"),
     (Failure.REFUSED, "RESOURCE_EXHAUSTED", 503, "cannot answer now"),
+    (Failure.REFUSED, "CANCELLED", 503, "cannot answer now"),
     (Failure.REFUSED, 404, 503, "does not serve the version of the model"),
     (Failure.REFUSED, "NOT_FOUND", 503, "does not serve the version of the model"),
     (Failure.REFUSED, 401, 502, "does not admit this service"),
