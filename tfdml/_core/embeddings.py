@@ -13,9 +13,7 @@ DIVERGED = (
 )
 """The remedy if the embeddings of a model are not finite."""
 
-_AT_HAND = (
-    2**15
-)  # numbers that a core widens to float64 at a time: they stay in its cache
+_AT_HAND = 2**17  # numbers widened to float64 at a time: they stay in a core's cache
 _WORTH_A_THREAD = 2**20  # numbers
 
 

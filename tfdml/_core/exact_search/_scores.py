@@ -64,11 +64,15 @@ class SearchLimits:
 USUAL_LIMITS = SearchLimits()
 
 
+_AFTER_ROUNDING = 1 + float(np.finfo(np.float32).eps)  # the length of a unit vector
+
+
 class _Prepared(NamedTuple):
-    """Rows whose inner products rank the gallery, and their lengths."""
+    """Rows whose inner products rank the gallery."""
 
     rows: NDArray[Any]
     norms: NDArray[np.float64]
+    """Their lengths; for cosines, no less than these."""
 
 
 class GpuQueries(NamedTuple):
@@ -338,16 +342,16 @@ class PreparedGallery:
         else:
             rows = np.empty(array.shape, dtype)
         lengths = np.empty(len(rows))
-
         norms_of = self._norms if array is self.gallery else None
 
         def prepare(part: slice) -> None:
             if self.metric == "cosine":
                 known = row_norms(array[part]) if norms_of is None else norms_of[part]
-                norms = known[:, None].copy()
-                norms[norms == 0] = 1
+                norms = np.where(known > 0, known, 1)[:, None]
                 np.divide(array[part], norms, out=rows[part], casting="same_kind")
-            elif self.metric == "squared_euclidean":
+                lengths[part] = np.where(known > 0, _AFTER_ROUNDING, 0)
+                return
+            if self.metric == "squared_euclidean":
                 # Distances do not change when all are moved, and stay sharp for
                 # embeddings that lie close together and far from the origin.
                 with np.errstate(over="ignore"):  # found out by the lengths
