@@ -4,8 +4,11 @@ import datetime
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import keras
+
+_MOST_COMPILED = 4 * 10**9  # bytes
 
 
 def environment() -> dict[str, str]:
@@ -20,6 +23,25 @@ def environment() -> dict[str, str]:
         "devices": ", ".join(_devices(backend)),
         "cpu_cores": str(cpu_cores()),
     }
+
+
+def keep_compiled() -> None:
+    """Keep on disk what JAX compiles for a GPU, for the next runs.
+
+    It goes to `tfdml/jax` in `XDG_CACHE_HOME`, or in `~/.cache`, 4 GB at most; to where
+    `JAX_COMPILATION_CACHE_DIR` says, where that is set. Nothing is kept for processors:
+    what is compiled for one can stop a process on another.
+    """
+    if keras.backend.backend() != "jax":
+        return
+    import jax
+
+    is_set = bool(getattr(jax.config, "jax_compilation_cache_dir", None))
+    if jax.default_backend() != "gpu" or is_set:
+        return
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    jax.config.update("jax_compilation_cache_dir", str(Path(cache, "tfdml", "jax")))
+    jax.config.update("jax_compilation_cache_max_size", _MOST_COMPILED)
 
 
 def cpu_cores() -> int:

@@ -10,6 +10,8 @@ from tqdm import tqdm
 from training.reports.text import is_further, metric_text, metric_title
 from training.run.progress import Progress
 
+_LONG = 10  # seconds of a first step that are worth a word
+
 
 class Console(keras.callbacks.Callback):
     """Print one line per epoch, and within it a bar in a terminal or a line a minute.
@@ -24,6 +26,8 @@ class Console(keras.callbacks.Callback):
         progress: Knows the best epoch.
     """
 
+    takes_arrays = True
+
     def __init__(self, epochs: int, steps: int, progress: Progress) -> None:
         super().__init__()
         self._epochs = epochs
@@ -33,6 +37,7 @@ class Console(keras.callbacks.Callback):
         self._times: list[float] = []
         self._epochs_left = epochs
         self._said = 0.0
+        self._has_begun = False
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Begin a bar."""
@@ -52,6 +57,12 @@ class Console(keras.callbacks.Callback):
     ) -> None:
         """Move the bar."""
         self._times = [*self._times[:2], time.monotonic()]
+        if not self._has_begun:
+            self._has_begun = True
+            seconds = self._times[1] - self._times[0]
+            if seconds >= _LONG:
+                about = "most of them to compile it: the next ones are fast"
+                tqdm.write(f"The first step took {seconds:.0f} seconds, {about}.")
         if self._bar.disable:
             self._say(batch + 1, logs or {})
             return

@@ -15,7 +15,7 @@ from training.data.data_set import SPLITS
 from training.data.images import find_readable, open_images
 from training.data.source import Source, read_source
 from training.data.split import Split
-from training.environment import environment
+from training.environment import environment, keep_compiled
 from training.json_files import write_json
 from training.measure.embed import embed, original_error, raw_pixels
 from training.measure.measure import (
@@ -48,6 +48,7 @@ from training.run.run_folder import (
 from training.run.searches import write_searches
 from training.run.state import locked
 from training.run.tensorboard import EventFiles
+from training.run.without_waiting import WithoutWaiting
 
 FLOOR_QUERIES = 20_000
 """Raw pixels are long vectors: of a larger test set so many search it."""
@@ -123,6 +124,7 @@ def fit(
 def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, Any]:
     check_same_recipe(folder, recipe)
     settings = recipe.fit
+    keep_compiled()
     keras.utils.set_random_seed(settings.seed)
     # Before the images are read, which takes longer: it may not be possible.
     embedder = build_embedder_of(recipe)
@@ -279,13 +281,18 @@ def _train(
                 batches,
                 initial_epoch=progress.epochs_done,
                 epochs=settings.epochs,
-                callbacks=[
-                    *before,
-                    progress,
-                    *events,
-                    *after,
-                    Console(settings.epochs, settings.epoch_steps, progress),
-                ],
+                callbacks=WithoutWaiting(
+                    [
+                        *before,
+                        progress,
+                        *events,
+                        *after,
+                        Console(settings.epochs, settings.epoch_steps, progress),
+                    ],
+                    model,
+                    epochs=settings.epochs,
+                    steps=settings.epoch_steps,
+                ),
                 shuffle=False,  # the design has shuffled already
                 verbose=0,
             )

@@ -12,8 +12,8 @@ from training.run.averages import averaged, take_averages
 from training.run.batches import ImageBatches
 from training.run.state import Snapshot, StateWriter, read_state
 
-_AT_ONCE = 16  # losses that are looked at together
-_UNDER_WAY = 4  # the latest, which may not have been computed yet
+_AT_ONCE = 4  # losses that are looked at together
+_UNDER_WAY = 2  # the latest, which may not have been computed yet
 
 
 class DivergedError(RuntimeError):
@@ -42,6 +42,8 @@ class Progress(keras.callbacks.Callback):
         embedder: What is saved when the run diverges; by default what is trained, which
             with a loss on proxies ends in these.
     """
+
+    takes_arrays = True
 
     def __init__(
         self,

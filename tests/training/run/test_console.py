@@ -62,6 +62,8 @@ def test_a_log_gets_a_line_a_minute_within_an_epoch(capsys, clock):
         clock.now += 25.0
         console.on_train_batch_end(step, {"loss": 1.5})
     assert capsys.readouterr().out.splitlines() == [
+        "The first step took 25 seconds, most of them to compile it: the next ones are "
+        "fast.",
         "  step 3/10: loss 1.5, 25.0 s per step, 7:05 left",
         "  step 6/10: loss 1.5, 25.0 s per step, 5:50 left",
         "  step 9/10: loss 1.5, 25.0 s per step, 4:35 left",
