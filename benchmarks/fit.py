@@ -188,7 +188,7 @@ def _until_training(process: Any, state: Path, start: float, name: str) -> float
             return time.perf_counter() - start
         if name == "resumed":
             line = process.stdout.readline()
-            if line.startswith("Going on after epoch"):
+            if line.startswith("Resuming after epoch"):
                 return time.perf_counter() - start
         time.sleep(0.005)
     raise RuntimeError(f"The {name} run ended with status {process.returncode}.")

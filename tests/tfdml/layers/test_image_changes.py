@@ -272,6 +272,16 @@ def test_uncovered_border_is_white():
     np.testing.assert_allclose(moved, expected, atol=1e-3)
 
 
+@compiled_or_not
+def test_contrast_of_a_large_image_is_about_its_very_mean(compiled):
+    images = some_images(1, 512, 512).astype("float32") / 7 + np.float32(150.1)
+    numbers = numbers_of(1, contrast=1.9)
+    mean = images.mean(axis=(1, 2), keepdims=True, dtype="float64")
+    expected = np.clip(mean + np.float32(1.9) * (images - mean), 0, 255)
+    received = changed(RandomChanges(contrast=0.9), images, numbers, compiled)
+    np.testing.assert_allclose(received, expected, rtol=0, atol=1e-3)
+
+
 def test_what_zoom_moves_out_shift_brings_back():
     """One resampling: of three, the second would find the white of the first."""
     stripes = np.zeros((1, 8, 8, 3), "uint8")
