@@ -85,6 +85,11 @@ class _TripletLoss(_AddonsLoss):
         self.margin: float = at_least_zero("margin", margin)
         self.distance_metric: str | Callable[[Tensor], Tensor] = distance_metric
 
+    @property
+    def compares_lengths(self) -> bool:
+        """Whether embeddings are compared as they are."""
+        return self.distance_metric in ("L2", "squared-L2")
+
     def _distances(self, embeddings: Tensor) -> Tensor:
         if callable(self.distance_metric):
             return self.distance_metric(embeddings)
@@ -200,6 +205,7 @@ class LiftedStructLoss(_AddonsLoss, package="Addons"):
     """
 
     needs_positives = True
+    compares_lengths = True
 
     def __init__(
         self,

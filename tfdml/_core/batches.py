@@ -17,6 +17,9 @@ _NUMBERS = (
     "strings by `tfdml.batch_designs.encode_labels`."
 )
 
+LARGEST_COMPONENT = 1e12
+"""Of an embedding that is not normalized, in float32: its square times a batch fits."""
+
 
 def refuse_mask(y_pred: Tensor) -> None:
     """Refuse embeddings that carry a Keras mask.
@@ -61,6 +64,35 @@ def checked_batch(
         known = ops.expand_dims(are_class_ids(labels), 1)
         embeddings = ops.where(known, embeddings, float("nan"))
     return labels, embeddings
+
+
+def refuse_long(embeddings: Tensor) -> Tensor:
+    """Refuse embeddings whose squares, summed over a batch, may not fit their type.
+
+    Inside a compiled function, and on torch, such an embedding becomes NaN, and so does
+    the loss: its products would be NaN or, worse, a wrong number.
+
+    Args:
+        embeddings: Embeddings `[B, dimension]` that a loss does not normalize.
+
+    Raises:
+        ValueError: A component is too large.
+    """
+    kind = keras.backend.standardize_dtype(embeddings.dtype)
+    if kind == "float16":
+        return embeddings  # of at most 65504
+    most = 1e140 if kind == "float64" else LARGEST_COMPONENT
+    # NaN is not too large: it shows by itself.
+    is_long = ops.any(ops.abs(embeddings) > most, axis=1, keepdims=True)
+    if not _may_be_in_fit(embeddings) and ops.convert_to_numpy(is_long).any():
+        largest = np.nanmax(np.abs(ops.convert_to_numpy(embeddings).astype("float64")))
+        raise ValueError(
+            f"The components of embeddings (`y_pred`) must be at most {most:g} in "
+            f"size where the loss does not normalize them, as {kind} cannot hold the "
+            f"distances. Received: {largest:g}. If training diverges, lower the "
+            "learning rate, or let the loss or the model normalize the embeddings."
+        )
+    return ops.where(is_long, float("nan"), embeddings)
 
 
 def refuse_few_rows(labels: Tensor, least: int, reason: str) -> None:

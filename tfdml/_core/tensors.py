@@ -9,22 +9,6 @@ Tensor = Any
 """A tensor of whichever backend Keras runs on."""
 
 
-LARGEST_COMPONENT = 1e12
-"""Beyond it a component of an embedding that is not normalized counts as this."""
-
-
-def limited(embeddings: Tensor) -> Tensor:
-    """Cut components beyond 1e12 in size, so that no product overflows in float32.
-
-    The gradient of a cut component is not 0 but small, and keeps its sign. NaN stays
-    NaN, and infinity becomes NaN. Other components are exactly as they were.
-    """
-    if keras.backend.standardize_dtype(embeddings.dtype) == "float16":
-        return embeddings  # of at most 65504
-    size = ops.maximum(ops.abs(ops.stop_gradient(embeddings)), LARGEST_COMPONENT)
-    return embeddings * (LARGEST_COMPONENT / size)
-
-
 def products(anchors: Tensor, gallery: Tensor) -> Tensor:
     """Compute the dot product of every anchor with every gallery item, `[A, G]`."""
     result = ops.matmul(anchors, ops.transpose(gallery))

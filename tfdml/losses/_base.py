@@ -8,7 +8,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from tfdml._core.batches import checked_batch, refuse_mask
+from tfdml._core.batches import checked_batch, refuse_long, refuse_mask
 from tfdml._core.control_flow import without_autograph
 from tfdml._core.marks import refuse_marks
 from tfdml._core.no_positives import holds_positives, warn_of_no_positives
@@ -71,6 +71,8 @@ class MetricLoss(keras.losses.Loss):
     Attributes:
         needs_positives: Whether it learns from pairs of one class in a batch, so that a
             first batch without any is warned of. True of each `PairLoss`.
+        compares_lengths: Whether the lengths of embeddings count, so that very long
+            ones are refused. By default True with the argument `normalize=False`.
 
     Args:
         reduction: As in Keras: `"sum_over_batch_size"` is the mean over anchors.
@@ -119,8 +121,8 @@ class MetricLoss(keras.losses.Loss):
 
         Raises:
             ValueError: The shapes do not fit, a label is not a whole number, the
-                embeddings carry a mask, or `y_pred` is the output of a layer for
-                another kind of loss.
+                embeddings carry a mask or are too long for their type, or `y_pred` is
+                the output of a layer for another kind of loss.
         """
         refuse_mask(y_pred)
         labels, embeddings = self.checked(y_true, y_pred)
@@ -134,6 +136,11 @@ class MetricLoss(keras.losses.Loss):
             return self._reduce(values, values, sample_weight=sample_weight)
 
     needs_positives: bool = False
+
+    @property
+    def compares_lengths(self) -> bool:
+        """Whether the lengths of embeddings count. See the class."""
+        return getattr(self, "normalize", True) is False
 
     _has_looked = False
 
@@ -153,7 +160,8 @@ class MetricLoss(keras.losses.Loss):
         overrides this.
         """
         refuse_marks(y_pred)
-        return checked_batch(y_true, y_pred, self.dtype)
+        labels, embeddings = checked_batch(y_true, y_pred, self.dtype)
+        return labels, refuse_long(embeddings) if self.compares_lengths else embeddings
 
     @abstractmethod
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from tfdml._core.arrays import as_array
-from tfdml._core.batches import is_traced, refuse_few_rows
+from tfdml._core.batches import is_traced, refuse_few_rows, refuse_long
 from tfdml._core.marks import refuse_marks
 from tfdml._core.tensors import Tensor, same_labels
 from tfdml.losses._base import MetricLoss
@@ -65,7 +65,7 @@ class ContinuousLoss(MetricLoss):
                 f"many rows. Received: {rows[0]} labels and {rows[1]} embeddings."
             )
         refuse_few_rows(labels, 1, "or there is no mean")
-        return labels, embeddings
+        return labels, refuse_long(embeddings) if self.compares_lengths else embeddings
 
     def label_distances(
         self, labels: Tensor, embeddings: Tensor

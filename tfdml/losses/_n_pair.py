@@ -5,7 +5,7 @@ from typing import Any
 from keras import ops
 
 from tfdml._core.arguments import at_least_zero, boolean
-from tfdml._core.tensors import Tensor, limited, products
+from tfdml._core.tensors import Tensor, products
 from tfdml.losses._base import PairLoss
 from tfdml.losses._costs import softmax_costs
 from tfdml.losses._ranges import LARGEST_WEIGHT
@@ -26,9 +26,8 @@ class NPairLoss(PairLoss):
 
     An anchor without positives or without negatives adds 0 (but its length counts).
     The paper does not normalize the embeddings, and limits their length by the L2 term.
-    A component beyond 1e12 in size counts as 1e12, so that the loss stays finite. On
-    unit vectors (`normalize=True`) it cannot come near 0: for these `NTXentLoss`
-    divides by a temperature.
+    On unit vectors (`normalize=True`) the loss cannot come near 0: for these
+    `NTXentLoss` divides by a temperature.
 
     Args:
         l2_weight: Weight of the mean squared length, from 0 to 1e6. 0.001 to 0.01 in
@@ -69,14 +68,14 @@ class NPairLoss(PairLoss):
         """Add the weighted squared length of each row to values `[B]`."""
         if not self.l2_weight:
             return values
-        squares = ops.square(limited(embeddings))
+        squares = ops.square(embeddings)
         return values + self.l2_weight * ops.sum(squares, axis=1)
 
     def scores(self, anchors: Tensor, gallery: Tensor) -> Tensor:
         """Compute dot products `[A, G]`."""
         if self.normalize:
             return products(unit_rows(anchors), unit_rows(gallery))
-        return products(limited(anchors), limited(gallery))
+        return products(anchors, gallery)
 
     def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Compute the loss of each anchor. See `PairLoss.pair_loss`."""

@@ -56,6 +56,11 @@ class NCALoss(PairLoss):
         self.scale: float = scale_of_exponents("scale", scale)
         self.euclidean: bool = boolean("euclidean", euclidean)
 
+    @property
+    def compares_lengths(self) -> bool:
+        """Whether embeddings are compared as they are."""
+        return self.euclidean
+
     def scores(self, anchors: Tensor, gallery: Tensor) -> Tensor:
         """Compute similarities `[A, G]`."""
         if self.euclidean:

@@ -52,7 +52,7 @@ def pair_weights(loss: PairLoss, labels: Tensor, embeddings: Tensor) -> Tensor:
         Weighting for Deep Metric Learning, CVPR 2019.
     """
     check_pairwise(loss)
-    labels, embeddings = checked_batch(labels, embeddings, loss.dtype)
+    labels, embeddings = loss.checked(labels, embeddings)
     positives, negatives = label_masks(labels)
     gradient = _gradient(
         lambda scores: ops.sum(loss.pair_loss(scores, positives, negatives)),

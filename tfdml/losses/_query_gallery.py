@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from tfdml._core.batches import checked_labels, gallery_masks
+from tfdml._core.batches import checked_labels, gallery_masks, refuse_long
 from tfdml._core.control_flow import without_autograph
 from tfdml._core.marks import refuse_marks
 from tfdml._core.tensors import Tensor
@@ -43,7 +43,8 @@ def query_gallery_loss(
 
     Raises:
         TypeError: The loss is not defined by pairs alone: see `check_pairwise`.
-        ValueError: The shapes do not fit, or a label is not a whole number.
+        ValueError: The shapes do not fit, a label is not a whole number, or embeddings
+            are too long for their type.
 
     Example:
         >>> from tfdml.losses import TopKPrecisionLoss
@@ -108,6 +109,8 @@ def _checked_set(
             f"Received: shape={tuple(embeddings.shape)}."
         )
     try:
+        if loss.compares_lengths:
+            embeddings = refuse_long(embeddings)
         return checked_labels(labels, embeddings.shape[0]), embeddings
     except ValueError as error:
         raise ValueError(f"In the {name} set: {error}") from error

@@ -1,7 +1,7 @@
 """Check arguments for the ranges in which float32 keeps the digits of a loss."""
 
 from tfdml._core.arguments import within
-from tfdml._core.tensors import LARGEST_COMPONENT
+from tfdml._core.batches import LARGEST_COMPONENT
 
 LARGEST = LARGEST_COMPONENT
 """The largest margin or threshold: the square of it times a batch is a float32."""

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from tfdml._core.arguments import above_zero, at_least_zero, boolean
-from tfdml._core.tensors import Tensor, limited
+from tfdml._core.tensors import Tensor
 from tfdml.batch_designs import group_importance, random_pair_importance
 from tfdml.losses._base import MetricLoss
 from tfdml.losses._class_counts import ClassCounts
@@ -50,7 +50,8 @@ class WeightedContrastiveLoss(MetricLoss):
         positive_probability: p, from 0 to 1, for batches of pairs of the p-random
             design. Not given if m and n are.
         margin: The distance that negatives should have, above 0.
-        power: delta, at least 0. Values below 1 weaken the weights.
+        power: delta, at least 0, with which no weight is above 1e12. Values below 1
+            weaken the weights.
         normalize: Whether embeddings are scaled to unit length first.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
 
@@ -115,6 +116,16 @@ class WeightedContrastiveLoss(MetricLoss):
         self.classes_per_batch: int | None = classes_per_batch
         self.margin: float = above_zero("margin", margin, LARGEST)
         self.power: float = at_least_zero("power", power)
+        with np.errstate(over="ignore"):
+            # A class does not know its `balance` yet: eta has a range of its own.
+            both = WeightedContrastiveLoss._class_weights(self).max(axis=0)
+            largest = max(both[0], both[1] * both[2])
+        if not largest <= LARGEST:
+            raise ValueError(
+                f"`power` must leave all weights of pairs at most {LARGEST:g}: larger "
+                f"ones hide all other pairs. Received: power={power:g}, with which the "
+                f"largest weight is {largest:g}."
+            )
         self.normalize: bool = boolean("normalize", normalize)
 
     @property
@@ -153,8 +164,7 @@ class WeightedContrastiveLoss(MetricLoss):
                 "A batch of pairs must have an even number of rows. "
                 f"Received: {embeddings.shape[0]}."
             )
-        rows = limited(embeddings)
-        squared = ops.sum(ops.square(rows[0::2] - rows[1::2]), axis=1)
+        squared = ops.sum(ops.square(embeddings[0::2] - embeddings[1::2]), axis=1)
         is_zero = ops.equal(squared, 0)  # where sqrt has an infinite gradient
         root = ops.sqrt(ops.where(is_zero, ops.ones_like(squared), squared))
         distances = ops.where(is_zero, ops.zeros_like(root), root)

@@ -195,6 +195,9 @@ class _MemoryLoss(MetricLoss):
         self._loss = loss
         self._memory = memory
 
+    def checked(self, y_true: Tensor, y_pred: Tensor) -> tuple[Tensor, Tensor]:
+        return self._loss.checked(y_true, y_pred)
+
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
         gallery, positives, negatives = self._memory.gallery(labels, embeddings)
         # Separate products, as the memory needs no gradient.

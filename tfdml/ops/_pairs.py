@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from tfdml._core.tensors import Tensor, count, limited, products, same_labels
+from tfdml._core.tensors import Tensor, count, products, same_labels
 
 
 def unit_rows(x: Tensor) -> Tensor:
@@ -46,8 +46,8 @@ def squared_distances(anchors: Tensor, gallery: Tensor) -> Tensor:
     """Compute the squared Euclidean distance of every anchor to every gallery item.
 
     ||a - g||^2 = ||a||^2 + ||g||^2 - 2 a.g, at least 0. In float32 a distance much
-    smaller than the lengths of its vectors has their rounding error. A component
-    beyond 1e12 in size counts as 1e12, so that nothing overflows.
+    smaller than the lengths of its vectors has their rounding error, and lengths beyond
+    1e18 are too long: the distance is NaN.
 
     Args:
         anchors: Float tensor `[A, dimension]`.
@@ -56,7 +56,6 @@ def squared_distances(anchors: Tensor, gallery: Tensor) -> Tensor:
     Returns:
         Tensor `[A, G]`.
     """
-    anchors, gallery = limited(anchors), limited(gallery)
     lengths = ops.sum(ops.square(anchors), axis=1, keepdims=True)
     others = ops.expand_dims(ops.sum(ops.square(gallery), axis=1), 0)
     return ops.relu(lengths + others - 2 * products(anchors, gallery))

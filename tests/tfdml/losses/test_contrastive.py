@@ -265,3 +265,16 @@ def test_half_a_design_and_no_probability_are_refused(argument, value, rule):
 def test_wrong_arguments_of_weights_are_refused(function, arguments, message):
     with pytest.raises(ValueError, match=message):
         function(*arguments)
+
+
+@pytest.mark.parametrize("cls", [WeightedContrastiveLoss, BalancedContrastiveLoss])
+def test_power_whose_weights_do_not_fit_float32_is_refused(cls):
+    design = {"images_per_class": 2, "classes_per_batch": 3}
+    cls([4, 9, 30], power=10, **design)
+    refuses(
+        lambda power: cls([4, 9, 30], power=power, **design),
+        argument="power",
+        value=1e3,
+        rule="must leave all weights of pairs at most 1e+12",
+        received="power=1000, with which the largest weight is",
+    )

@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 
 from tests.support.all_losses import ENTRIES, QUICK
-from tests.support.autodiff import differentiated
+from tests.support.autodiff import BACKEND, JIT, differentiated, slow_on_jax
 from tests.support.loss_entry import Entry, batch, rebuilt
+from tfdml.losses import (
+    AcrossReplicas,
+    ContrastiveLoss,
+    NPairLoss,
+    query_gallery_loss,
+)
 
 pytestmark = pytest.mark.backend
 
@@ -95,17 +101,17 @@ EXTREMES: dict[str, dict[str, tuple[Any, ...]]] = {
 }
 """Arguments of losses, and values at the ends of their ranges."""
 
-LENGTHS = (1e-6, 1e-3, 1e3, 1e9)
+LENGTHS = (1e-6, 1e-3, 1e3, 1e9, 1e12)
 """Lengths of embeddings that a loss which does not normalize must take."""
 
-TOO_LONG = (1e13, 1e19, 1e30, 1e38)
-"""Lengths of which it counts the components as 1e12."""
+TOO_LONG = (1e13, 1e19, 1e38)
+"""Lengths of embeddings that it refuses."""
 
 
 def cases() -> Iterator[Any]:
     """Yield a loss of an entry for each value; `make test` runs the ends alone."""
     for name, arguments in EXTREMES.items():
-        usual = [] if name in QUICK | {"AngularLoss"} else [pytest.mark.slow]
+        usual = [] if name in QUICK - {"FastAPLoss"} else [pytest.mark.slow]
         for argument, values in arguments.items():
             for value in values:
                 rare = [] if value in (values[0], values[-1]) else [pytest.mark.full]
@@ -178,25 +184,67 @@ def test_float32_has_the_digits_of_float64(entry, changes):
 
 # The embeddings of `NpairsLoss` are multiplied before it.
 RAW = [name for name, entry in ENTRIES.items() if entry.uses_length and not entry.head]
+# Log-ratio compares ratios, for which it divides by the largest component.
+LIMITED = [name for name in RAW if name != "LogRatioLoss"]
+# Each says in its own way that it does not normalize.
+CHECKED_ALONE = ("ContrastiveLoss-raw", "NCALoss-euclidean", "tfa.TripletHardLoss")
 
 
-@pytest.mark.parametrize("name", RAW)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=slow_on_jax if n == "MultiClassNPairLoss" else [])
+        for n in RAW
+    ],
+)
 def test_float32_has_the_digits_of_float64_at_any_length(name):
     entry = ENTRIES[name]
     labels, x = next(batches())
-    for length in LENGTHS:
+    for length in (*LENGTHS, *([] if name in LIMITED else [1e30])):
         holds_digits(entry, entry.loss, labels, (length * x).astype("float32"))
 
 
-@pytest.mark.parametrize("name", RAW)
-def test_embeddings_too_long_for_a_product_have_a_finite_loss(name):
-    entry = ENTRIES[name]
-    both = computed(entry, entry.loss, "float32")
-    for labels, x in batches():
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=[] if n in CHECKED_ALONE else [pytest.mark.full])
+        for n in LIMITED
+    ],
+)
+def test_embeddings_too_long_for_float32_are_refused(name):
+    loss = ENTRIES[name].loss
+    labels, x = batch()
+    # If they were cut, rows of equal signs would be equal, and their loss small.
+    assert_too_long(lambda x: loss(labels, x), x, np.abs(x))
+
+
+def assert_too_long(function: Callable[[Any], Any], *batches: np.ndarray) -> None:
+    """Assert that it refuses long rows, or is NaN where it cannot know values."""
+    compiled = differentiated(lambda x: keras.ops.mean(function(x)), compiled=JIT[-1])
+    for x in batches:
         for length in TOO_LONG:
-            value, gradient = both(labels, (length * x).astype("float32"))
-            assert np.isfinite(value)
-            assert np.isfinite(gradient).all()
+            rows = (length * (x / np.abs(x).max())).astype("float32")
+            assert np.isnan(compiled(rows)[0])
+            if BACKEND != "torch":
+                with pytest.raises(ValueError, match=r"at most 1e\+12 in size"):
+                    function(keras.ops.convert_to_tensor(rows))
+
+
+def test_embeddings_too_long_for_float32_are_refused_wherever_they_come_in():
+    loss = ENTRIES["NPairLoss-l2"].loss
+    labels, x = batch()
+    assert_too_long(lambda x: AcrossReplicas(loss)(labels, x), x)
+    loss, others = NPairLoss(), np.ones_like(x)
+    assert_too_long(lambda x: query_gallery_loss(loss, labels, x, labels, others), x)
+    assert_too_long(lambda x: query_gallery_loss(loss, labels, others, labels, x), x)
+
+
+def test_float64_takes_longer_embeddings():
+    labels, x = batch()
+    loss = ContrastiveLoss(normalize=False, dtype="float64")
+    value = loss(labels, x.astype("float64"))
+    longer = loss(labels, 1e19 * x.astype("float64"))
+    assert float(longer) > 1e37 * float(value)
 
 
 def test_table_holds_every_number_that_a_loss_takes():
