@@ -31,6 +31,7 @@ class Method:
         answer: Makes the reply of the request, the call, and what takes note of it.
         gate: Bounds its calls.
         arrivals: Bounds their messages.
+        longest: Of their messages in bytes; None for what `arrivals` says.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Method:
     answer: Callable[[Any, grpc.ServicerContext, Observed], Any]
     gate: CallGate
     arrivals: Arrivals
+    longest: int | None
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,9 @@ def method_handler(service: str, method: Method, rules: CallRules) -> Any:
             if rules.access is not None:
                 rules.access.check(metadata.get("authorization"))
             inside.enter_context(method.gate.enter())
-            message = method.arrivals.receive(messages, call, method.request, path)
+            message = method.arrivals.receive(
+                messages, call, method.request, path, method.longest
+            )
             return *inside.enter_context(message), None
         except StatusError as error:
             return None, None, error

@@ -15,7 +15,11 @@ from typing import Any
 import grpc
 
 from serving.endpoint.rpc.message_memory import MessageMemory
+from serving.endpoint.rpc.message_parts import has_more_parts
 from serving.web.status import StatusCode, StatusError
+
+MOST_PARTS = 2**18
+"""Strings, dimensions and other parts of a request to predict."""
 
 
 class CallLimit:
@@ -106,6 +110,7 @@ class Arrivals:
         call: grpc.ServicerContext,
         kind: Any,
         path: str,
+        longest: int | None = None,
     ) -> Iterator[tuple[Any, int]]:
         """Wait for the message of a call, and hold its memory until the block ends.
 
@@ -115,43 +120,58 @@ class Arrivals:
             call: The call.
             kind: Class of the message.
             path: Of the method, for the error.
+            longest: Of its messages in bytes; None for what the attribute says. Where
+                neither says it, the message is a `PredictRequest`.
 
         Yields:
             The message, and its length in bytes.
 
         Raises:
-            StatusError: It does not come or is none, with gRPC's text; it is too long;
-                or the call ended before.
+            StatusError: It does not come or is none, with gRPC's text; it is too long
+                or has too many parts; or the call ended before.
         """
         with contextlib.ExitStack() as held:
             with self.limit.hold(call):
                 held.enter_context(self.memory.hold(call))
-                message, length = _receive(messages, call, kind, path)
-            if self.longest is not None and length > self.longest:
+                data = _received(messages, path)
+            length = len(data)
+            longest = self.longest if longest is None else longest
+            if longest is None:
+                if has_more_parts(data, MOST_PARTS):
+                    raise StatusError(
+                        StatusCode.RESOURCE_EXHAUSTED,
+                        f"A message to {path} may have at most {MOST_PARTS} strings "
+                        "and other parts. Send fewer instances, and numbers in "
+                        "`tensor_content`.",
+                    )
+            elif length > longest:
                 raise StatusError(
                     StatusCode.RESOURCE_EXHAUSTED,
-                    f"A message to {path} may have at most {self.longest} bytes. "
+                    f"A message to {path} may have at most {longest} bytes. "
                     f"Received: {length}.",
                 )
             self.memory.arrived(call, length)
+            message = _parsed(data, kind)
+            del data
             yield message, length
 
 
-def _receive(
-    messages: Iterator[bytes], call: grpc.ServicerContext, kind: Any, path: str
-) -> tuple[Any, int]:
-    from google.protobuf.message import DecodeError
-
+def _received(messages: Iterator[bytes], path: str) -> bytes:
     try:
-        data = next(messages)
+        return next(messages)
     except StopIteration:
         raise StatusError(
             StatusCode.UNIMPLEMENTED, f'"{path}" requires exactly one request message.'
         ) from None
     except grpc.RpcError:
         raise StatusError(StatusCode.CANCELLED, "Cancelled") from None
+
+
+def _parsed(data: bytes, kind: Any) -> Any:
+    from google.protobuf.message import DecodeError
+
     try:
-        return kind.FromString(data), len(data)
+        return kind.FromString(data)
     except DecodeError:
         raise StatusError(
             StatusCode.INTERNAL, "Exception deserializing request!"

@@ -30,6 +30,9 @@ from serving.endpoint.rpc.models import lease, status
 from serving.web.observer import Observed
 from serving.web.status import StatusCode, refuse
 
+_SHORT_METHODS = ("GetModelMetadata", "Classify", "Regress", "MultiInference")
+_LONGEST_OTHER = 2**20
+
 
 class ServiceCore:
     """Answers each call; knows nothing of servers and sockets.
@@ -183,12 +186,18 @@ def add_services(
         service = f"tensorflow.serving.{name}"
         bounds = predictions if name == "PredictionService" else others
         handlers = {
-            method[0]: method_handler(service, Method(*method, *bounds), rules)
+            method[0]: method_handler(
+                service, Method(*method, *bounds, _longest(method[0])), rules
+            )
             for method in methods
         }
         server.add_generic_rpc_handlers(
             [grpc.method_handlers_generic_handler(service, handlers)]
         )
+
+
+def _longest(method: str) -> int | None:
+    return _LONGEST_OTHER if method in _SHORT_METHODS else None
 
 
 @dataclass(frozen=True)

@@ -283,6 +283,15 @@ class TestMessages:
                 f"Received: {request.ByteSize()}.",
             )
 
+    def test_message_of_very_many_parts_is_refused_before_it_is_parsed(self, prompt):
+        request = predict_request({"x": [1.0]}, name="stub", outputs=[""] * 2**18)
+        with running_grpc([prompt]) as stubs:
+            assert refusal(stubs.prediction.Predict, request) == (
+                "RESOURCE_EXHAUSTED",
+                f"A message to {PREDICT} may have at most 262144 strings and other "
+                "parts. Send fewer instances, and numbers in `tensor_content`.",
+            )
+
     def test_refused_call_keeps_nothing_in_memory(self, prompt):
         inputs = []
 
