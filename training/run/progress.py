@@ -201,6 +201,7 @@ class Progress(keras.callbacks.Callback):
         self._best, self.best_epoch, self._waited = value, self.epochs_done, 0
 
     def _stop(self, step: int, what: str) -> None:
+        self.close()  # the last good state may be on its way to the disk
         listed = self._path.with_name("diverged_batch.txt")
         names = [self._paths[i] for i in self._batches.positions(step)]
         listed.write_text("".join(f"{name}\n" for name in names), "utf-8")

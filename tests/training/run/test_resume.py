@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import keras
@@ -16,6 +17,7 @@ import pytest
 
 import training.run.fit
 import training.run.progress
+import training.run.state
 from tests.support.small_images import write_shapes
 from tests.support.training_runs import RECIPE, fit
 from tfdml.images import RandomChanges
@@ -242,6 +244,13 @@ def test_loss_that_becomes_nan_stops_the_run_and_names_the_batch(
         init(self, path, batches, paths, *more, **others)
 
     monkeypatch.setattr(training.run.progress.Progress, "__init__", remembering)
+    written = training.run.state.StateWriter._written
+
+    def late(*arguments):
+        time.sleep(1)  # the steps until the first bad loss take less
+        return written(*arguments)
+
+    monkeypatch.setattr(training.run.state.StateWriter, "_written", late)
     assert fit(tmp_path / "recipe.toml", tmp_path / "run") == 1
     message = capsys.readouterr().err
     assert "At step 9 (batch 3 of epoch 2) the loss became infinite or NaN" in message
