@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import os
 import signal
 import socket
 import ssl
@@ -111,14 +112,21 @@ def serve(
         runner.run(_serve(applications, tls, on_stop))
 
 
-def exit_on_sigterm() -> None:
+def exit_on_sigterm(seconds: float = GRACE_SECONDS) -> None:
     """Let SIGTERM end this process from now on, until `serve` takes the signal over.
 
     The first process of a container has no default action: without this, it could not
     be stopped while it loads a model. It ends with code 143, as any other process.
+
+    Args:
+        seconds: After which it ends whatever it does: code that a library calls back
+            may swallow what ends a process.
     """
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
+        last = threading.Timer(seconds, os._exit, [128 + number])
+        last.daemon = True
+        last.start()
         raise SystemExit(128 + number)
 
     signal.signal(signal.SIGTERM, leave)

@@ -10,6 +10,7 @@ import pytest
 
 from serving.web import sockets
 from serving.web.sockets import PortInUseError, open_socket, url_of
+from tests.support.running_process import ROOT
 
 
 def test_port_zero_takes_a_free_port():
@@ -149,3 +150,16 @@ def test_full_files_are_logged_once_a_minute(caplog):
         "limit of open files.",
         "something else",
     ]
+
+
+def test_sigterm_ends_a_process_that_swallows_its_exit():
+    code = (
+        "import contextlib, signal, time\n"
+        "from serving.web.sockets import exit_on_sigterm\n"
+        "exit_on_sigterm(0.1)\n"
+        "with contextlib.suppress(SystemExit):\n"
+        "    signal.raise_signal(signal.SIGTERM)\n"
+        "time.sleep(60)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=50)
+    assert ended.returncode == 143
