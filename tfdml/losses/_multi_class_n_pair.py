@@ -80,8 +80,7 @@ class MultiClassNPairLoss(NPairLoss):
         share = ops.cast(batch, values.dtype) / ops.cast(
             ops.shape(values)[0], values.dtype
         )
-        values = ops.take(values * share, ops.maximum(rows.place, 0), axis=0)
-        return ops.where(anchors, values, 0)
+        return ops.where(anchors, rows.put_back(values * share), 0)
 
     def _compare(
         self,
@@ -156,18 +155,35 @@ class _MaskedRows(NamedTuple):
 
     def of_floats(self, x: Tensor) -> Tensor:
         """Take these rows of floats `[B, dimension]`: `[N, dimension]`."""
+        return _taken_once(x, self.chosen, self.place)
 
-        @ops.custom_gradient
-        def taken(x: Tensor, chosen: Tensor, place: Tensor) -> Any:
-            def gradient(*args: Tensor, upstream: Tensor = None) -> tuple[Tensor, ...]:
-                upstream = args[0] if upstream is None else upstream
-                index = ops.cast(ops.maximum(place, 0), "int32")
-                rows = ops.take(upstream, index, axis=0)
-                slopes = ops.where(ops.expand_dims(place, 1) >= 0, rows, 0)
-                return slopes, ops.zeros_like(chosen), ops.zeros_like(place)
+    def put_back(self, values: Tensor) -> Tensor:
+        """Return the values `[N]` at the rows of the batch, `[B]`; others have any."""
+        origin = ops.where(self.exists, self.chosen, -1)
+        return _taken_once(values, ops.maximum(self.place, 0), origin)
 
-            return ops.take(x, ops.cast(chosen, "int32"), axis=0), gradient
 
-        # Its arguments are floats: JAX has no gradient by integers.
-        places = [ops.cast(index, "float32") for index in (self.chosen, self.place)]
-        return taken(x, *places)
+def _taken_once(x: Tensor, rows: Tensor, origins: Tensor) -> Tensor:
+    """Take rows of floats, each of them once where the result counts.
+
+    Args:
+        x: Float tensor `[M]` or `[M, dimension]`.
+        rows: The rows to take, int32 `[N]`.
+        origins: Where each row of x is in the result, int32 `[M]`; -1 if it is not.
+    """
+
+    @ops.custom_gradient
+    def taken(x: Tensor, rows: Tensor, origins: Tensor) -> Any:
+        def gradient(*args: Tensor, upstream: Tensor = None) -> tuple[Tensor, ...]:
+            upstream = args[0] if upstream is None else upstream
+            index = ops.cast(ops.maximum(origins, 0), "int32")
+            is_taken = origins >= 0
+            if len(x.shape) == 2:
+                is_taken = ops.expand_dims(is_taken, 1)
+            slopes = ops.where(is_taken, ops.take(upstream, index, axis=0), 0)
+            return slopes, ops.zeros_like(rows), ops.zeros_like(origins)
+
+        return ops.take(x, ops.cast(rows, "int32"), axis=0), gradient
+
+    # Its arguments are floats: JAX has no gradient by integers.
+    return taken(x, ops.cast(rows, "float32"), ops.cast(origins, "float32"))

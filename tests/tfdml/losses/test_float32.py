@@ -71,7 +71,7 @@ EXTREMES: dict[str, dict[str, tuple[Any, ...]]] = {
     "MultiSimilarityLoss": {**BOTH_SCALES, "epsilon": THRESHOLDS},
     "MultiSimilarityLoss-all": {**BOTH_SCALES, "threshold": THRESHOLDS},
     "NCALoss": {"scale": SCALES},
-    "NCALoss-euclidean": {"scale": (1e-4, 100.0)},
+    "NCALoss-euclidean": {"scale": SCALES},
     "NPairLoss-l2": {"l2_weight": WEIGHTS},
     "NTXentLoss": {"temperature": TEMPERATURES},
     "PairWeightedLoss": {"arguments": ({"alpha": 2e3}, {"beta": 2e3})},

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tests.support.autodiff import SEGMENT_ERROR, tensors, value_and_gradient
+from tests.support.autodiff import BACKEND, SEGMENT_ERROR, tensors, value_and_gradient
 from tfdml.losses import (
     CircleLoss,
     MultiClassNPairLoss,
@@ -134,3 +134,29 @@ def test_length_of_every_row_counts_in_the_l2_term():
     labels, x = np.arange(5), np.random.default_rng(0).normal(size=(5, 3))
     loss = NPairLoss(l2_weight=0.5, dtype="float64")
     assert float(loss(labels, x)) == pytest.approx(0.5 * (x**2).sum() / 5)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="graphs of TensorFlow")
+@pytest.mark.parametrize("rows", [8, pytest.param(4096, marks=pytest.mark.full)])
+def test_multi_class_n_pair_compiles_where_the_batch_is_unknown(rows):
+    import tensorflow as tf
+
+    loss = MultiClassNPairLoss()
+
+    def gradient(labels, x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            value = loss(labels, x)
+        return value, tape.gradient(value, x)
+
+    signature = [tf.TensorSpec((None,), "int64"), tf.TensorSpec((None, 8), "float32")]
+    compiled = tf.function(gradient, signature, jit_compile=True)
+    # XLA compiles no scatter of unknown size for GPUs, as the gradient of `take` is.
+    kinds = {op.type for op in compiled.get_concrete_function().graph.get_operations()}
+    assert not [kind for kind in kinds if "Segment" in kind or "Scatter" in kind]
+    x = np.random.default_rng(0).normal(size=(rows, 8)).astype("float32")
+    labels = tf.constant(np.arange(rows) // 2)
+    for ours, expected in zip(
+        compiled(labels, tf.constant(x)), gradient(labels, tf.constant(x)), strict=True
+    ):
+        np.testing.assert_allclose(ours, expected, rtol=1e-3, atol=1e-6)
