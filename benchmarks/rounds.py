@@ -56,7 +56,8 @@ def steps_of(
         for _ in range(steps):
             batch = next(iterator)
             step(batch)
-            images += len(batch[0]) if isinstance(batch, (tuple, list)) else len(batch)
+            # The last of a batch is its labels.
+            images += len(batch[-1]) if isinstance(batch, (tuple, list)) else len(batch)
         return images
 
     return run

@@ -128,6 +128,8 @@ class Images:
     it instead, "resized" a random region of at least `min_scale` of its area and of any
     shape between 3:4 and 4:3. Decoded images are kept in memory up to
     `cache_megabytes`. An image of more than `max_pixels` pixels cannot be read.
+    `workers` processes read; 0: threads of one, -1: as `tfdml.images.ImageReader`
+    chooses. What is read does not depend on it.
     """
 
     resize: int = 0
@@ -136,11 +138,13 @@ class Images:
     min_scale: float = 0.16
     cache_megabytes: int = 2048
     max_pixels: int = 100_000_000
+    workers: int = -1
 
     def __post_init__(self) -> None:
         """Check what `tfdml.images.View` and `RandomView` do not."""
         check_range(self, "cache_megabytes", 0)
         check_range(self, "max_pixels", 1)
+        check_range(self, "workers", -1)
 
 
 DESIGNS = {

@@ -14,6 +14,8 @@ from training.run.state import Snapshot, StateWriter, read_state
 
 _AT_ONCE = 4  # losses that are looked at together
 _UNDER_WAY = 2  # the latest, which may not have been computed yet
+_SMALL_STATE = 64 * 2**20  # bytes that are written after each epoch
+_PAUSE = 60.0  # seconds between two larger ones: they cost the steps some time
 
 
 class DivergedError(RuntimeError):
@@ -21,7 +23,10 @@ class DivergedError(RuntimeError):
 
 
 class Progress(keras.callbacks.Callback):
-    """Write the whole state of a run after each epoch, and stop the run in time.
+    """Write the whole state of a run after its epochs, and stop the run in time.
+
+    A state of more than 64 MiB is written once a minute and after the last epoch, a
+    smaller one after each.
 
     The state is the weights, those of the optimizer, the weights of the best epoch by
     validation, and the history, to which it adds the learning rate at the end of each
@@ -69,7 +74,7 @@ class Progress(keras.callbacks.Callback):
         self._monitored = monitored
         self._sign = {"max": 1, "min": -1}[mode]
         self._waited = 0
-        self._started = time.monotonic()
+        self._started = self._written = time.monotonic()
         self._seconds_before = 0.0
         self._step = 0
         self.loss = math.nan  # the last that was looked at
@@ -142,7 +147,7 @@ class Progress(keras.callbacks.Callback):
             self._look_at_losses(_AT_ONCE)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Note the results of an epoch and begin to write the state.
+        """Note the results of an epoch and begin to write the state, if it is time.
 
         Raises:
             DivergedError: A weight is infinite or NaN, or was when the state of the
@@ -157,9 +162,12 @@ class Progress(keras.callbacks.Callback):
         self.epochs_done = epoch + 1
         if self._monitored in self.history:
             self._compare(self.history[self._monitored][-1])
-        self._write()
         if self.is_over:
             self.model.stop_training = True
+        is_last = self.is_over or self.epochs_done == (self.params or {}).get("epochs")
+        has_waited = time.monotonic() - self._written >= _PAUSE
+        if is_last or has_waited or self._state_bytes() <= _SMALL_STATE:
+            self._write()
 
     def wait(self) -> None:
         """Wait until the state of the last epoch is on the disk.
@@ -205,15 +213,16 @@ class Progress(keras.callbacks.Callback):
         listed = self._path.with_name("diverged_batch.txt")
         names = [self._paths[i] for i in self._batches.positions(step)]
         listed.write_text("".join(f"{name}\n" for name in names), "utf-8")
-        _assign(self.model.variables, read_state(self._path)[0]["model"])
+        groups, about = read_state(self._path)
+        _assign(self.model.variables, groups["model"])
         good = self._path.with_name("last_good.keras")
         (self._embedder or self.model).save(good)
         epoch, batch = divmod(step, len(self._batches))
         raise DivergedError(
             f"At step {step + 1} (batch {batch + 1} of epoch {epoch + 1}) {what}. The "
-            f"images of that batch are named in {listed}; the weights from before this "
-            f"epoch are in {good}. A lower learning rate, a warm-up or float32 may "
-            "help: change the recipe and start over with --restart."
+            f"images of that batch are named in {listed}; the weights after epoch "
+            f"{about['epochs']} are in {good}. A lower learning rate, a warm-up or "
+            "float32 may help: change the recipe and start over with --restart."
         )
 
     def _write(self) -> None:
@@ -231,6 +240,11 @@ class Progress(keras.callbacks.Callback):
             "history": self.history,
         }
         self._writer.write(groups, about)
+        self._written = time.monotonic()
+
+    def _state_bytes(self) -> int:
+        variables = [*self.model.variables, *self.model.optimizer.variables]
+        return sum(4 * math.prod(variable.shape) for variable in variables)
 
 
 def _assign(variables: list[keras.Variable], values: list[np.ndarray]) -> None:

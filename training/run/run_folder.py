@@ -16,6 +16,7 @@ from training.json_files import read_json, write_json
 from training.recipe.recipe import Recipe, with_current_names
 from training.recipe.tables import Data
 
+_WITHOUT_EFFECT = (("images", "workers"), ("images", "cache_megabytes"))
 STATE = "state.npz"
 _BEFORE = "before.json"
 _IMAGES = "images.json"
@@ -73,7 +74,7 @@ def check_same_recipe(folder: Path, recipe: Recipe) -> None:
         changes += [
             f"{table}.{key} was {shown(old.get(key), 80)} and is {shown(value, 80)}"
             for key, value in values.items()
-            if old.get(key) != value
+            if old.get(key) != value and (table, key) not in _WITHOUT_EFFECT
         ]
     if changes:
         raise ValueError(

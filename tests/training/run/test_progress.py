@@ -109,6 +109,24 @@ def test_weights_of_a_run_without_validation_are_the_averages(tmp_path):
     assert_same(trainable(again), ended)
 
 
+def test_large_state_is_written_once_a_minute_and_at_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("training.run.progress._SMALL_STATE", 0)
+    written = []
+
+    class Written(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            progress.wait()
+            written.append(read_state(tmp_path / "s")[1]["epochs"])
+            if epoch == 1:  # a minute goes by
+                progress._written -= 60
+
+    model, batches = compiled(), Batches()
+    progress = Progress(tmp_path / "s", batches, ("a",), 0)
+    progress.begin(model)
+    model.fit(batches, epochs=5, callbacks=[progress, Written()], verbose=0)
+    assert written == [0, 0, 3, 3, 5]
+
+
 def test_state_taken_up_knows_the_best_epoch(tmp_path):
     trained(tmp_path / "s", [0.9, 0.2], mode="max")
     _, progress, seen = trained(tmp_path / "s", [0.9, 0.2, 0.5, 0.95], mode="max")

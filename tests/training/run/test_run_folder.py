@@ -50,6 +50,8 @@ def test_key_that_a_run_is_older_than_had_its_default(tmp_path):
     del known["images"]["max_pixels"]
     file.write_text(json.dumps(known))
     check_same_recipe(tmp_path, recipe)
+    slower = Recipe(Data("images"), images=Images(workers=2, cache_megabytes=1))
+    check_same_recipe(tmp_path, slower)  # it trains the same
     other = Recipe(Data("images"), images=Images(max_pixels=200_000_000))
     with pytest.raises(ValueError, match="max_pixels was 100000000 and is 200000000"):
         check_same_recipe(tmp_path, other)
