@@ -24,6 +24,7 @@ def image_batches(
     changes: RandomChanges | None = None,
     seed: int = 0,
     cache_bytes: int = 2**30,
+    scaled_decoding: bool = False,
     workers: int | None = None,
     steps_per_epoch: int | None = None,
     start_step: int = 0,
@@ -48,6 +49,7 @@ def image_batches(
             labels), for a model that begins with `tfdml.layers.ImageChanges`.
         seed: Seed of the random crops and changes, at least 0.
         cache_bytes: Most bytes of images to keep, at least 0: none.
+        scaled_decoding: As for `tfdml.images.ImageReader`.
         workers: How many processes read, see `tfdml.images.ImageReader`.
         steps_per_epoch: Number of batches in an epoch; `None` for a pass of the design.
         start_step: How many batches of the run are done already.
@@ -80,6 +82,7 @@ def image_batches(
         min_scale=min_scale,
         seed=seed,
         cache_bytes=cache_bytes,
+        scaled_decoding=scaled_decoding,
         workers=workers,
     )
     drawn = changes or RandomChanges()

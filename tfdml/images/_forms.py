@@ -47,14 +47,21 @@ class Forms:
         max_pixels: Width times height above which a file cannot be read; None for no
             limit.
         cache_bytes: Most bytes of forms to keep; 0 keeps none.
+        scaled_decoding: Whether a JPEG is decoded at 1/2, 1/4 or 1/8 of its size where
+            that is enough for every view.
     """
 
     def __init__(
-        self, random_view: RandomView, max_pixels: int | None, cache_bytes: int
+        self,
+        random_view: RandomView,
+        max_pixels: int | None,
+        cache_bytes: int,
+        scaled_decoding: bool = False,
     ) -> None:
         self.random_view = random_view
         self.max_pixels = max_pixels
         self.cache_bytes = cache_bytes
+        self._least = random_view.least_side if scaled_decoding else None
         self.kept_bytes = 0
         self._kept: dict[int, np.ndarray] = {}
         self._lock = threading.Lock()
@@ -98,11 +105,12 @@ class Forms:
 
     def _read(self, wanted: Wanted) -> np.ndarray:
         source = wanted.source
-        image = (
-            source
-            if isinstance(source, np.ndarray)
-            else read_image(source, max_pixels=self.max_pixels)
-        )
+        if isinstance(source, np.ndarray):
+            image = source
+        else:
+            # A box is in pixels of the whole image.
+            least = self._least if wanted.box is None else None
+            image = read_image(source, max_pixels=self.max_pixels, least_side=least)
         if wanted.box is None:
             return image
         x, y, width, height = wanted.box

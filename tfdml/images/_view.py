@@ -255,6 +255,16 @@ class RandomView:
                 f"Received: min_scale={self.min_scale}."
             )
 
+    @property
+    def least_side(self) -> int:
+        """The shorter side that an image needs so that no view enlarges it."""
+        side = max(self.view.image_size, self.view.resize)
+        if self.crop == "resized":
+            # The longer side of the smallest part may lie along the shorter one.
+            part = self.view.image_size / math.sqrt(self.min_scale * _RATIOS[0])
+            side = max(side, math.ceil(part))
+        return side
+
     def __call__(self, image: np.ndarray, generator: np.random.Generator) -> np.ndarray:
         """Return a random view.
 

@@ -1,9 +1,9 @@
 """Read images in a process of its own, as `_workers` asks for them.
 
-The process gets pickled objects on its standard input, and answers on its standard
-output: first a `Task`, then lists of `Wanted`. Views go into memory that is shared with
-the process that asked. It ends when its input does: however that process ends, none of
-these stays behind.
+The process gets a `Task` and then `Asked` after `Asked` on its standard input, pickled,
+and writes an `Answer` to each to its standard output. Views go into memory that is
+shared with the process that asked. It ends when its input does: however that process
+ends, none of these stays behind.
 """
 
 import io
@@ -31,6 +31,7 @@ class Task:
     Args:
         random_view: How views are cut.
         max_pixels: As for `Forms`.
+        scaled_decoding: As for `Forms`.
         cache_bytes: As for `Forms`.
         memory: The shared memory: a file descriptor, or its name on Windows.
         memory_bytes: Its size.
@@ -38,6 +39,7 @@ class Task:
 
     random_view: RandomView
     max_pixels: int | None
+    scaled_decoding: bool
     cache_bytes: int
     memory: int | str
     memory_bytes: int
@@ -88,7 +90,9 @@ def main() -> None:
     keep_freed_memory()
     task: Task = received(requests)
     memory = np.frombuffer(open_memory(task.memory, task.memory_bytes), np.uint8)
-    forms = Forms(task.random_view, task.max_pixels, task.cache_bytes)
+    forms = Forms(
+        task.random_view, task.max_pixels, task.cache_bytes, task.scaled_decoding
+    )
     _answer(forms, memory, requests, answers)
 
 
@@ -141,7 +145,3 @@ def _picklable(error: Exception) -> Exception:
     except Exception:
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error
-
-
-if __name__ == "__main__":
-    main()

@@ -72,6 +72,7 @@ class Workers:
         random_view: How views are cut.
         max_pixels: Width times height above which a file cannot be read.
         cache_bytes: Most bytes of images to keep, in all processes together.
+        scaled_decoding: As for `Forms`.
     """
 
     def __init__(
@@ -80,8 +81,11 @@ class Workers:
         random_view: RandomView,
         max_pixels: int | None,
         cache_bytes: int,
+        *,
+        scaled_decoding: bool,
     ) -> None:
-        self._task = (random_view, max_pixels, cache_bytes // count)
+        own_bytes = cache_bytes // count
+        self._task = (random_view, max_pixels, scaled_decoding, own_bytes)
         size = random_view.view.image_size
         self._views = SharedViews((size, size, 3))
         self._count = count
@@ -157,9 +161,11 @@ class Workers:
         except BaseException:  # Ctrl-C, say; the processes go on with its images
             with self._lock:
                 call.is_abandoned = True
+                self._drop_if_over(call)
             raise
         finally:
-            self._calls.discard(call)
+            with self._lock:
+                self._calls.discard(call)
         if call.failure is not None:
             raise call.failure
         return call.results
@@ -240,11 +246,14 @@ class Workers:
             for (call, place), result in zip(items, answer.results, strict=True):
                 call.results[place] = result
                 call.left -= 1
-                if call.left:
-                    continue
-                call.done.set()
-                if call.is_abandoned and call.begin is not None:
-                    self._views.drop(call.begin)
+                if not call.left:
+                    call.done.set()
+                    self._drop_if_over(call)
+
+    def _drop_if_over(self, call: _Call) -> None:
+        """Give up the room of a call that nobody waits for, once all was written."""
+        if call.is_abandoned and not call.left and call.begin is not None:
+            self._views.drop(call.begin)
 
     def _fail(self, error: Exception) -> None:
         """End all calls by an error, the first; there will be no others."""

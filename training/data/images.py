@@ -35,6 +35,7 @@ def open_images(recipe: Recipe, data: DataSet) -> Images:
         seed=recipe.fit.seed,
         cache_bytes=about.cache_megabytes * 2**20,
         max_pixels=about.max_pixels,
+        scaled_decoding=about.scaled_decoding,
         workers=None if about.workers < 0 else about.workers,
     )
 

@@ -128,6 +128,7 @@ class Images:
     it instead, "resized" a random region of at least `min_scale` of its area and of any
     shape between 3:4 and 4:3. Decoded images are kept in memory up to
     `cache_megabytes`. An image of more than `max_pixels` pixels cannot be read.
+    With `scaled_decoding`, JPEGs are decoded no larger than the network needs.
     `workers` processes read; 0: threads of one, -1: as `tfdml.images.ImageReader`
     chooses. What is read does not depend on it.
     """
@@ -138,6 +139,7 @@ class Images:
     min_scale: float = 0.16
     cache_megabytes: int = 2048
     max_pixels: int = 100_000_000
+    scaled_decoding: bool = False
     workers: int = -1
 
     def __post_init__(self) -> None:

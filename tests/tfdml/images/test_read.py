@@ -13,6 +13,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngImageFile
 
 from tests.support.encoded_images import encoded
+from tests.tfdml.images.test_view import photograph as photograph_of
 from tfdml.images import (
     UnreadableImageError,
     encode_png,
@@ -361,3 +362,38 @@ def test_error_of_a_decoder_is_short(monkeypatch):
     with pytest.raises(UnreadableImageError) as raised:
         read_image(encoded(photograph()))
     assert len(str(raised.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("size", "least", "factor"),
+    [
+        ((800, 1200), 100, 8),
+        ((800, 1200), 101, 4),
+        ((800, 1200), 400, 2),
+        ((800, 1200), 401, 1),
+        ((801, 1203), 100, 8),
+        ((90, 1200), 100, 1),
+    ],
+)
+def test_scaled_pixels_are_averages_of_squares(size, least, factor):
+    image = photograph_of(*size)
+    data = io.BytesIO()
+    Image.fromarray(image).save(data, "JPEG", quality=98, subsampling=0)
+    whole = read_image(data.getvalue()).astype(float)
+    scaled = read_image(data.getvalue(), least_side=least)
+    height, width = (side // factor for side in size)
+    assert scaled.shape == (*(-(-side // factor) for side in size), 3)
+    squares = whole[: height * factor, : width * factor]
+    squares = squares.reshape(height, factor, width, factor, 3).mean(axis=(1, 3))
+    assert np.abs(squares - scaled[:height, :width]).max() <= 6
+    assert np.abs(squares - scaled[:height, :width]).mean() <= 0.6
+
+
+def test_what_is_no_plain_jpeg_is_read_whole(tmp_path):
+    image = photograph_of(400, 600)
+    Image.fromarray(image).save(tmp_path / "a.png")
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    Image.fromarray(image).save(tmp_path / "b.jpg", exif=turned)
+    assert read_image(tmp_path / "a.png", least_side=50).shape == (400, 600, 3)
+    assert read_image(tmp_path / "b.jpg", least_side=50).shape == (600, 400, 3)

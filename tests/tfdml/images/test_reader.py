@@ -229,3 +229,29 @@ def test_file_that_vanished_is_named(files):
 def test_option_out_of_range_is_refused(options, message, files):
     with pytest.raises(ValueError, match=message):
         ImageReader(files, VIEW, **options)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_scaled_decoding_reads_what_the_views_need(tmp_path, workers):
+    file = tmp_path / "large.jpg"
+    Image.fromarray(photograph(800, 600)).save(file)
+    boxes = np.array([[0, 0, 0, 0], [10, 20, 300, 400]])
+    options = {"crop": "resized", "min_scale": 0.3, "workers": workers}
+    scaled = ImageReader([file] * 2, VIEW, boxes=boxes, scaled_decoding=True, **options)
+    # 20 pixels of the smallest part are 43 of the shorter side: 600 / 8 are enough.
+    expected = VIEW.central(read_image(file, least_side=43))
+    assert read_image(file, least_side=43).shape == (100, 75, 3)
+    np.testing.assert_array_equal(scaled.central([0])[0], expected)
+    whole = ImageReader([file] * 2, VIEW, boxes=boxes, **options)
+    np.testing.assert_array_equal(scaled.central([1]), whole.central([1]))
+    difference = scaled.random([0] * 8, 3).astype(int) - whole.random([0] * 8, 3)
+    assert 0 < np.abs(difference).mean() < 12
+    scaled.close()
+    whole.close()
+
+
+def test_least_side_enlarges_no_view():
+    assert RandomView(View(20), "none").least_side == 20
+    assert RandomView(View(20, resize=24), "position").least_side == 24
+    random_view = RandomView(View(20), "resized", 0.25)
+    assert random_view.least_side == 47  # 20 / sqrt(0.25 * 3 / 4) = 46.2
