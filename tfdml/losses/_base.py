@@ -57,7 +57,9 @@ class MetricLoss(keras.losses.Loss):
     `tf.distribute`.)
 
     A NaN in an embedding makes the value of its anchor NaN, and so the mean, even where
-    the loss compares that item with no other. A mask on the embeddings, as a
+    the loss compares that item with no other. In a loss that does not normalize, a
+    component beyond 1e12 in size is refused; inside a compiled function, where values
+    are unknown, and on torch it counts as NaN. A mask on the embeddings, as a
     `keras.layers.Masking` on `[batch, dimension]` gives, is refused: leave masked rows
     out of the batch, as a pair with one of them would still count.
 

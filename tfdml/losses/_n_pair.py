@@ -26,7 +26,8 @@ class NPairLoss(PairLoss):
 
     An anchor without positives or without negatives adds 0 (but its length counts).
     The paper does not normalize the embeddings, and limits their length by the L2 term.
-    On unit vectors (`normalize=True`) the loss cannot come near 0: for these
+    Components beyond 1e12 in size are refused, and make the loss NaN in a compiled
+    function. On unit vectors (`normalize=True`) the loss cannot come near 0: for these
     `NTXentLoss` divides by a temperature.
 
     Args:

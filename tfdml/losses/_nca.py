@@ -31,7 +31,8 @@ class NCALoss(PairLoss):
         scale: s, from 1e-4 to 1e4. 1 in the papers; on cosine similarities larger
             ones separate better.
         euclidean: Whether S is minus the squared Euclidean distance of the embeddings,
-            which are not normalized.
+            which are not normalized; components beyond 1e12 in size are refused, and
+            make the loss NaN in a compiled function.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
 
     Raises:
