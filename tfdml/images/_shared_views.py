@@ -22,8 +22,9 @@ class SharedViews:
     """Memory for blocks of views.
 
     A block becomes an array without being copied, and free again when nothing refers to
-    that array any more. Where half of the memory is in such arrays, others are copies:
-    whoever keeps all of them does not stop the reading.
+    that array any more. That is so in the first half of the memory. What finds no room
+    there is copied out of the second half, which is free again at once: whoever keeps
+    all arrays, large and small, does not stop the reading.
 
     Args:
         view_shape: Shape of a view.
@@ -42,7 +43,6 @@ class SharedViews:
         self.most = self.size // _PARTS // self.view_bytes
         self._lock = threading.Condition()
         self._used: dict[int, int] = {}  # begin and end of blocks
-        self._given = 0  # bytes of arrays that somebody has
         # Filled when an array ends, which can be in the middle of anything.
         self._dropped: deque[int] = deque()
 
@@ -82,31 +82,34 @@ class SharedViews:
             Where it begins.
         """
         wanted = count * self.view_bytes
+        half = self.size // 2
         with self._lock:
             while True:
                 while self._dropped:
-                    begin = self._dropped.popleft()
-                    self._given -= self._used.pop(begin) - begin
-                begin = 0
-                for taken, end in sorted(self._used.items()):
-                    if taken - begin >= wanted:
-                        break
-                    begin = end
-                if begin + wanted <= self.size:
-                    self._used[begin] = begin + wanted
-                    return begin
+                    del self._used[self._dropped.popleft()]
+                for first, last in ((0, half), (half, self.size)):
+                    begin = self._free_place(first, last, wanted)
+                    if begin is not None:
+                        self._used[begin] = begin + wanted
+                        return begin
                 self._lock.wait(_WAIT)
+
+    def _free_place(self, first: int, last: int, wanted: int) -> int | None:
+        """Return where so many bytes are free, within a part of the memory."""
+        begin = first
+        for taken, end in sorted(self._used.items()):
+            if first <= taken < last:
+                if taken - begin >= wanted:
+                    break
+                begin = end
+        return begin if begin + wanted <= last else None
 
     def array(self, begin: int, count: int) -> np.ndarray:
         """Return a block as an array, uint8 `[count, *view_shape]`."""
         size = count * self.view_bytes
         block = np.frombuffer(self._memory, np.uint8, size, begin)
         views = block.reshape(count, *self.view_shape)
-        with self._lock:
-            is_given = self._given + size <= self.size // 2
-            if is_given:
-                self._given += size
-        if not is_given:
+        if begin >= self.size // 2:
             views = views.copy()
             self.drop(begin)
             return views
