@@ -90,7 +90,7 @@ EXTRAS["dev"] = [
     "playwright>=1.48",
     "pre-commit>=4",
     "ruff==0.14.4",
-    # Its photographs are what `benchmarks.reading` reads.
+    # Its photographs are what `benchmarks.serving` sends.
     "scikit-image>=0.24",
     "types-tqdm",
 ]

@@ -4,10 +4,15 @@ from collections.abc import Iterator
 
 import grain
 import numpy as np
+from absl import flags
 
 from benchmarks.reading.measured import MIN_SCALE, Task
 from benchmarks.reading.with_threads import crop
 from tfdml.images import RandomView, View
+
+# Beside JAX, Grain asks for flags of absl, which fails where none were parsed. It also
+# ends its errors with a remark, which would be told in place of what went wrong.
+flags.FLAGS(["reading", "--grain_py_traceback_filtering=off"])
 
 
 def batches_of(task: Task) -> Iterator[np.ndarray]:

@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 
+from benchmarks import resume
 from benchmarks.image_files import CLASS_IMAGES, class_batches, write_images
 from benchmarks.reading import __main__ as reading
 from benchmarks.training import __main__ as training
@@ -188,3 +189,11 @@ def test_each_phase_of_training_is_measured(folder, tmp_path, capsys):
     ]
     assert min(record.get("rate", 1) for record in records) > 0
     assert "end of an epoch" in capsys.readouterr().out
+
+
+@pytest.mark.full
+def test_resuming_is_measured(tmp_path):
+    out = tmp_path / "records.jsonl"
+    assert resume.main(["--out", str(out)]) == 0
+    record = json.loads(out.read_text("utf-8"))
+    assert min(record["new_seconds"], record["resumed_seconds"]) > 0
