@@ -32,7 +32,7 @@ widths = [32, 64, 128, 128]
 images_per_class = 4
 classes_per_batch = 8
 [fit]
-steps = 20
+steps = 200
 steps_per_epoch = 5
 """
 
@@ -59,7 +59,6 @@ def _resume(folder: Path) -> dict[str, Any]:
     state = run.with_name("run.unfinished") / "state.npz"
     seconds = {}
     for name in ("new", "resumed"):
-        before = state.stat().st_mtime_ns if state.exists() else 0
         start = time.perf_counter()
         process = subprocess.Popen(
             command,
@@ -70,7 +69,7 @@ def _resume(folder: Path) -> dict[str, Any]:
         )
         try:
             seconds[f"{name}_seconds"] = _until_training(process, state, start, name)
-            while state.stat().st_mtime_ns == before or _epochs(state) < 1:
+            while _epochs(state) < 1:  # the one that goes on has done them
                 if process.poll() is not None:
                     raise RuntimeError(
                         f"The {name} run ended with status {process.returncode}."
