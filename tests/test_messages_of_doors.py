@@ -197,6 +197,6 @@ def test_what_a_server_answers_is_short_and_printable(text):
 @pytest.mark.parametrize("door", PATHS)
 @pytest.mark.parametrize("name", ["x" * 10**6, "/".join(["x" * 200] * 5000)])
 def test_path_by_the_megabyte_is_refused_in_short(tmp_path, door, name):
-    with pytest.raises((OSError, ValueError), match=r"xxx\.\.\.xxx") as refused:
+    with pytest.raises((OSError, ValueError), match=r"\.\.\..*xxx") as refused:
         PATHS[door](f"{tmp_path}/{name}")
     assert len(str(refused.value)) <= LONGEST

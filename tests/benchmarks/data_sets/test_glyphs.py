@@ -13,6 +13,7 @@ from benchmarks.data_sets.glyph_fonts import GLYPH_FONTS, GlyphFont
 from benchmarks.data_sets.glyph_pen import GlyphPen
 from benchmarks.data_sets.glyphs import build_glyphs
 from tests.benchmarks.data_sets.test_furniture import tool
+from tests.support.image_shapes import read_shape
 from training.data.manifest import check_manifest, read_manifest
 
 small_fonts = pytest.importorskip(
@@ -77,7 +78,7 @@ def test_characters_are_drawn_listed_and_attributed(tmp_path):
     assert counts == {"train": 4, "test": 4}
     with Image.open(tmp_path / "U+4E00/font1.png") as image:
         assert (image.mode, image.size) == ("L", (32, 32))
-    assert again.read(0).shape == (32, 32, 3)
+    assert read_shape(again, 0) == (32, 32, 3)
     attribution = (tmp_path / "ATTRIBUTION.md").read_text("utf-8")
     assert "| font1 | 8 | Free | fonts-test 2:1.0-1 |" in attribution
     assert (tmp_path / "licenses/fonts-test.txt").read_text() == "Do as you like."

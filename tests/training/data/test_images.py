@@ -1,13 +1,11 @@
 """Images of a data set: what cannot be read is named, and what is in it twice."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks import reading
 from tests.support.image_files import MAX_PIXELS, UNREADABLE
 from tests.tfdml.images.test_view import photograph
 from tfdml.images import UnreadableImageError, View
@@ -66,16 +64,3 @@ def test_whatever_cannot_be_read_is_named_or_skipped(kind, files, capsys):
     assert "3.png" in reason
     assert why in reason
     assert reason in capsys.readouterr().out
-
-
-def test_benchmark_reports_every_way_to_read(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr("os.sched_setaffinity", lambda *_: None)
-    out = tmp_path / "reading.jsonl"
-    options = ["--files", "8", "--seconds", "0", "--no-peers", "--out", str(out)]
-    reading.main(options)
-    rates = [json.loads(line) for line in out.read_text().splitlines()]
-    names = [record["name"] for record in rates]
-    assert names[:2] == ["decode alone", "decode and resize"]
-    assert {"tfdml, position", "tfdml, resized", "tfdml, central"} < set(names)
-    assert all(record["rate"] > 0 for record in rates)
-    assert "| tfdml, central |" in capsys.readouterr().out

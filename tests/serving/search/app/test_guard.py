@@ -443,7 +443,9 @@ def test_each_request_has_a_line_in_the_log_and_an_id(search):
         page.get("/images", params={"id": "none"})
         reply = page.get("/api/nothing")
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    lines = [line for line in lines if line["event"] == "request"]
+    # An endpoint that still answers another test in this process has lines, too.
+    own = ("info", "thumbnail", "unknown")
+    lines = [x for x in lines if x["event"] == "request" and x["call"] in own]
     assert [(line["call"], line["status"]) for line in lines] == [
         ("info", "OK"),
         ("thumbnail", "NOT_FOUND"),
