@@ -214,9 +214,11 @@ def test_reader_that_is_forgotten_ends_its_processes(files):
 
 
 SCRIPT = """
+import signal
 import sys
 from tfdml.images import ImageReader, View
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
 reader = ImageReader(sys.argv[1:], View(8), workers=2)
 assert reader.central(range(len(reader))).shape == (len(reader), 8, 8, 3)
 print(*[p._process.pid for p in reader._workers._processes], flush=True)
