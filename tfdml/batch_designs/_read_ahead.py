@@ -31,10 +31,15 @@ class ReadAhead:
         self._last = step
         if not (self._count and in_order):
             return self._read(step)
-        wanted = range(step, step + self._count + 1)
-        for number in self._futures.keys() - set(wanted):
-            self._futures.pop(number).cancel()
-        for number in wanted:
-            if number not in self._futures:
-                self._futures[number] = self._pool.submit(self._read, number)
-        return self._futures[step].result()
+        # Each of these is whole by itself: several threads may ask.
+        for number in list(self._futures):
+            if not step <= number <= step + self._count:
+                self._futures.pop(number, None)
+        wanted, *_ = [self._future(step + i) for i in range(self._count + 1)]
+        return wanted.result()
+
+    def _future(self, step: int) -> Future[Any]:
+        found = self._futures.get(step)
+        return found or self._futures.setdefault(
+            step, self._pool.submit(self._read, step)
+        )

@@ -120,6 +120,26 @@ def test_batches_read_ahead_come_in_order_and_once(ahead):
         assert sorted(read) == list(range(6 + ahead))
 
 
+def test_several_threads_may_ask_for_batches_that_are_read_ahead():
+    sequence, _ = recorded(3)
+    failures = []
+
+    def take():
+        for step in range(300):
+            try:
+                if sequence.batch(step)[0] != step:
+                    failures.append(step)
+            except BaseException as error:
+                failures.append(error)
+
+    threads = [threading.Thread(target=take) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
 def test_batches_in_another_order_are_not_read_ahead():
     sequence, read = recorded(3)
     sequence.batch(0)
