@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.tfdml.images.test_view import photograph
+from tests.tfdml.images.test_view import photograph, write_photographs
 from tfdml.images import ImageReader, RandomView, UnreadableImageError, View, read_image
 
 VIEW = View(20, resize=24)
@@ -16,13 +16,7 @@ CROPS = ("none", "position", "resized")
 
 @pytest.fixture
 def files(tmp_path):
-    """Six images of different sizes, each brighter than the one before."""
-    paths = []
-    for i in range(6):
-        image = photograph(40 + 5 * i, 60 - 4 * i) // 2 + 20 * i
-        paths.append(tmp_path / f"{i}.{'png' if i % 2 else 'jpg'}")
-        Image.fromarray(image).save(paths[-1])
-    return tuple(paths)
+    return write_photographs(tmp_path)
 
 
 @pytest.mark.parametrize("crop", CROPS)

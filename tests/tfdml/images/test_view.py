@@ -20,6 +20,16 @@ def photograph(height, width):
     return np.clip(noisy, 0, 255).astype("uint8")
 
 
+def write_photographs(folder):
+    """Write six images of different sizes, each brighter than the one before."""
+    paths = []
+    for i in range(6):
+        image = photograph(40 + 5 * i, 60 - 4 * i) // 2 + 20 * i
+        paths.append(folder / f"{i}.{'png' if i % 2 else 'jpg'}")
+        Image.fromarray(image).save(paths[-1])
+    return tuple(paths)
+
+
 def in_two_steps(image, size, resize):
     """Resize the shorter side, cut from the middle: the papers' words in Pillow."""
     height, width = image.shape[:2]

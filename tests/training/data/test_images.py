@@ -4,10 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from tests.support.image_files import MAX_PIXELS, UNREADABLE
-from tests.tfdml.images.test_view import photograph
+from tests.tfdml.images.test_view import write_photographs
 from tfdml.images import UnreadableImageError, View
 from training.data.data_set import DataSet
 from training.data.images import Images, find_readable
@@ -23,13 +22,7 @@ def data_set(images, **columns):
 
 @pytest.fixture
 def files(tmp_path):
-    """Six images of different sizes, each brighter than the one before."""
-    paths = []
-    for i in range(6):
-        image = photograph(40 + 5 * i, 60 - 4 * i) // 2 + 20 * i
-        paths.append(tmp_path / f"{i}.{'png' if i % 2 else 'jpg'}")
-        Image.fromarray(image).save(paths[-1])
-    return tuple(paths)
+    return write_photographs(tmp_path)
 
 
 def test_same_image_in_two_classes_is_reported(files, capsys):

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml._core.embeddings import row_norms
+from tfdml._core.parallel import cpu_cores
 from tfdml.index._recall import MeasuredRecall
 from tfdml.index.scann._settings import (
     LIMITS,
@@ -71,7 +72,7 @@ class ScannSearcher:
         self.limits = limits
         self.recall = recall
         self.scale = scale
-        self.threads = _cores() if threads is None else threads
+        self.threads = cpu_cores() if threads is None else threads
         self._unit = unit
         self._searcher = searcher
         self._rows = int(searcher.size())
@@ -292,13 +293,6 @@ class ScannSearcher:
             queries, **settings, batch_size=part
         )
         return found
-
-
-def _cores() -> int:
-    """Return how many cores this process may use, at least 1."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1
 
 
 def _divide(
