@@ -3,13 +3,14 @@
 import argparse
 import sys
 
-from serving.commands.embed import add_embed
-from serving.commands.index import add_index
-from serving.commands.models import add_models
-from serving.commands.options import HintingParser
-from serving.commands.page import add_pages
-from serving.commands.search import add_search
 from tfdml.command_line import run_command
+
+from .commands.embed import add_embed
+from .commands.index import add_index
+from .commands.models import add_models
+from .commands.options import HintingParser
+from .commands.page import add_pages
+from .commands.search import add_search
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -114,6 +114,16 @@ def is_face(path):
     return path.name == "__init__.py"
 
 
+def absolute(importer, node):
+    """Return the full name of what a `from` imports from."""
+    if not node.level:
+        return node.module
+    package = importer.split(".")
+    above = node.level - is_face(sources()[importer][0])
+    package = package[: len(package) - above]
+    return ".".join([*package, node.module] if node.module else package)
+
+
 @functools.cache
 def imports():
     """Return what each module imports of ours: module, imported module, line."""
@@ -121,10 +131,11 @@ def imports():
     found = []
     for name, (_, tree) in modules.items():
         for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            if isinstance(node, ast.ImportFrom):
+                source = absolute(name, node)
                 for alias in node.names:
-                    whole = f"{node.module}.{alias.name}"
-                    target = whole if whole in modules else node.module
+                    whole = f"{source}.{alias.name}"
+                    target = whole if whole in modules else source
                     found.append((name, target, node.lineno))
             elif isinstance(node, ast.Import):
                 found += [(name, alias.name, node.lineno) for alias in node.names]
@@ -153,6 +164,24 @@ def test_applications_meet_at_files():
             if target.split(".")[0] not in allowed[module.split(".")[0]]
         ],
         "`tfdml` imports neither application, and neither imports the other:",
+    )
+
+
+def test_applications_do_not_name_themselves():
+    """An application is `serving` in a checkout, `tfdml.serving` in the wheel."""
+    report(
+        [
+            at(module, node.lineno)
+            for module, (_, tree) in sources().items()
+            for node in ast.walk(tree)
+            if module.split(".")[0] in ("training", "serving")
+            and (
+                isinstance(node, ast.ImportFrom)
+                and not node.level
+                and node.module.split(".")[0] == module.split(".")[0]
+            )
+        ],
+        "Inside an application, imports of its own files are relative:",
     )
 
 

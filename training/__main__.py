@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 from tfdml.command_line import run_command
-from training import commands as data_commands
+
+from . import commands as data_commands
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -137,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
 def _fit(parsed: argparse.Namespace) -> None:
     import dataclasses
 
-    from training.recipe.recipe import read_recipe
+    from .recipe.recipe import read_recipe
 
     recipe = read_recipe(parsed.recipe, images=parsed.images)
     settings = recipe.fit
@@ -146,8 +147,8 @@ def _fit(parsed: argparse.Namespace) -> None:
     if parsed.seed is not None:
         settings = dataclasses.replace(settings, seed=parsed.seed)
     recipe = dataclasses.replace(recipe, fit=settings)
-    from training.reports.text import summary
-    from training.run.fit import fit
+    from .reports.text import summary
+    from .run.fit import fit
 
     run = parsed.run or Path("runs") / Path(parsed.recipe).stem
     results = fit(recipe, run, overwrite=parsed.overwrite, restart=parsed.restart)
@@ -157,8 +158,9 @@ def _fit(parsed: argparse.Namespace) -> None:
 
 def _calibrate(parsed: argparse.Namespace) -> None:
     from tfdml.run_calibration import CALIBRATION
-    from training.evaluation.calibrate import NoThresholdError, calibrate_run
-    from training.reports.threshold import calibration_text
+
+    from .evaluation.calibrate import NoThresholdError, calibrate_run
+    from .reports.threshold import calibration_text
 
     try:
         found = calibrate_run(
@@ -179,9 +181,9 @@ def _calibrate(parsed: argparse.Namespace) -> None:
 
 
 def _evaluate(parsed: argparse.Namespace) -> None:
-    from training.evaluation.evaluate import default_folder, evaluate
-    from training.evaluation.subject import open_subject
-    from training.reports.text import evaluation_summary
+    from .evaluation.evaluate import default_folder, evaluate
+    from .evaluation.subject import open_subject
+    from .reports.text import evaluation_summary
 
     subject = open_subject(
         parsed.model,
@@ -203,8 +205,8 @@ def _evaluate(parsed: argparse.Namespace) -> None:
 
 
 def _compare(parsed: argparse.Namespace) -> None:
-    from training.evaluation.compare import compare
-    from training.evaluation.comparison_page import (
+    from .evaluation.compare import compare
+    from .evaluation.comparison_page import (
         check_page_free,
         comparison_text,
         write_comparison,
@@ -219,7 +221,7 @@ def _compare(parsed: argparse.Namespace) -> None:
 
 
 def _report(parsed: argparse.Namespace) -> None:
-    from training.reports.run_page import write_report
+    from .reports.run_page import write_report
 
     print(write_report(Path(parsed.run)))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from training.data.data_set import DataSet
+    from .data.data_set import DataSet
 
 _RELEASES = {
     "cub": "retrieval_benchmarks",
@@ -64,15 +64,15 @@ def add_to(commands: Any) -> None:
 
 
 def _emoji(parsed: argparse.Namespace) -> None:
-    from training.data.emoji.build import build_emoji
+    from .data.emoji.build import build_emoji
 
     count = build_emoji(parsed.folder, size=parsed.size)
     print(f"{count} images in {parsed.folder}; see ATTRIBUTION.md there.")
 
 
 def _check(parsed: argparse.Namespace) -> None:
-    from training.data.data_set import SPLITS
-    from training.data.manifest import check_manifest, read_manifest
+    from .data.data_set import SPLITS
+    from .data.manifest import check_manifest, read_manifest
 
     problems = check_manifest(parsed.manifest, root=parsed.root)
     for problem in problems:
@@ -88,7 +88,7 @@ def _check(parsed: argparse.Namespace) -> None:
 
 
 def _manifest(parsed: argparse.Namespace) -> None:
-    from training.data.manifest import write_manifest
+    from .data.manifest import write_manifest
 
     data = _read_release(parsed)
     path = Path(parsed.folder) / "manifest.csv"
@@ -103,7 +103,7 @@ def _read_release(parsed: argparse.Namespace) -> "DataSet":
             raise ValueError(
                 f"`--{option}` is for {' and '.join(releases)}. Received: {name}."
             )
-    module = importlib.import_module(f"training.data.releases.{_RELEASES[name]}")
+    module = importlib.import_module(f".data.releases.{_RELEASES[name]}", __package__)
     read = getattr(module, f"read_{name}")
     if name == "coco":
         if not parsed.embeddings:
@@ -120,7 +120,7 @@ def _read_release(parsed: argparse.Namespace) -> "DataSet":
 
 
 def _tfds(parsed: argparse.Namespace) -> None:
-    from training.data.releases.tfds import export_tfds
+    from .data.releases.tfds import export_tfds
 
     data = export_tfds(
         parsed.name,

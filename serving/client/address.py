@@ -6,8 +6,9 @@ from urllib.parse import unquote
 
 import httpx
 
-from serving.web.access import is_loopback
 from tfdml.messages import shown
+
+from ..web.access import is_loopback
 
 _VERSION = re.compile(r"(/versions/[0-9]+|/labels/\w+)$")
 _CHOICE = r"(?:/versions/(?P<version>[0-9]{1,18})|/labels/(?P<label>\w+))?"

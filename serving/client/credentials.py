@@ -7,10 +7,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from serving.client.address import ModelAddress
-from serving.client.retries import EndpointError
 from tfdml.messages import shortened, shown
 from tfdml.text_files import decode
+
+from .address import ModelAddress
+from .retries import EndpointError
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 

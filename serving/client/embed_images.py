@@ -10,7 +10,11 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from serving.client import (
+from tfdml.files import remove_unfinished, written
+from tfdml.images import UnreadableImageError, find_images
+from tfdml.messages import shown
+
+from . import (
     Credentials,
     EndpointClient,
     EndpointError,
@@ -19,11 +23,8 @@ from serving.client import (
     Retries,
     Unreadable,
 )
-from serving.client.images import how_to_skip
-from serving.client.journal import Journal, digest_of_list
-from tfdml.files import remove_unfinished, written
-from tfdml.images import UnreadableImageError, find_images
-from tfdml.messages import shown
+from .images import how_to_skip
+from .journal import Journal, digest_of_list
 
 PATIENCE = Retries(count=60, seconds=120.0)
 """A long run outlasts the restart of an endpoint."""

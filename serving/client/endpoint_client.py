@@ -15,21 +15,22 @@ from typing import Any, Self
 
 import numpy as np
 
-from serving.client.address import at_version, parse_address
-from serving.client.credentials import Credentials
-from serving.client.images import (
+from tfdml.images import UnreadableImageError, find_images
+from tfdml.messages import shown
+
+from .address import at_version, parse_address
+from .credentials import Credentials
+from .images import (
     FolderEmbeddings,
     ImageSource,
     Unreadable,
     check_is_list,
 )
-from serving.client.metadata import ModelMetadata
-from serving.client.remote_model import Begun, Connection, RemoteModel
-from serving.client.rest import RestConnection
-from serving.client.retries import EndpointError, Failure, Retries, Waits
-from serving.client.stream import in_order
-from tfdml.images import UnreadableImageError, find_images
-from tfdml.messages import shown
+from .metadata import ModelMetadata
+from .remote_model import Begun, Connection, RemoteModel
+from .rest import RestConnection
+from .retries import EndpointError, Failure, Retries, Waits
+from .stream import in_order
 
 
 class EndpointClient:
@@ -104,7 +105,7 @@ class EndpointClient:
         self._waits = Waits()
         connection: Connection
         if address.is_grpc:
-            from serving.client.rpc import GrpcConnection
+            from .rpc import GrpcConnection
 
             connection = GrpcConnection(
                 address, timeout=timeout, credentials=self._credentials

@@ -7,10 +7,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from serving.client.images import ImageSource, read_pixels
-from serving.client.metadata import ModelMetadata, parse_metadata
-from serving.client.reply import Reply
-from serving.client.retries import (
+from tfdml.images import encode_png
+from tfdml.messages import shown
+from tfdml.model_version import parse_description
+
+from .images import ImageSource, read_pixels
+from .metadata import ModelMetadata, parse_metadata
+from .reply import Reply
+from .retries import (
     EndpointError,
     Failure,
     Retries,
@@ -18,10 +22,7 @@ from serving.client.retries import (
     ask,
     unexpected,
 )
-from serving.client.rows import rows_of, split
-from tfdml.images import encode_png
-from tfdml.messages import shown
-from tfdml.model_version import parse_description
+from .rows import rows_of, split
 
 
 class Connection(Protocol):

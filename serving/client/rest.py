@@ -11,12 +11,13 @@ from typing import Any
 
 import httpx
 
-from serving.client.address import ModelAddress
-from serving.client.credentials import Credentials, refused_certificate
-from serving.client.reply import FINGERPRINT, Reply
-from serving.client.retries import EndpointError, Failure, unexpected
 from tfdml.messages import cut, shortened
 from tfdml.model_version import DESCRIBE
+
+from .address import ModelAddress
+from .credentials import Credentials, refused_certificate
+from .reply import FINGERPRINT, Reply
+from .retries import EndpointError, Failure, unexpected
 
 _MAY_PASS = (429, 503)
 _NOT_CONNECTED = (httpx.NetworkError, httpx.RemoteProtocolError)

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.client.metadata import OUTPUT
 from tfdml.messages import shortened
+
+from .metadata import OUTPUT
 
 _REQUEST_BYTES = 16_000_000
 

@@ -5,12 +5,13 @@ from typing import Any
 
 import grpc
 
-from serving.client.address import ModelAddress
-from serving.client.credentials import Credentials, refused_certificate
-from serving.client.reply import FINGERPRINT, Reply
-from serving.client.retries import EndpointError, Failure, unexpected
 from tfdml.messages import cut
 from tfdml.model_version import DESCRIBE
+
+from .address import ModelAddress
+from .credentials import Credentials, refused_certificate
+from .reply import FINGERPRINT, Reply
+from .retries import EndpointError, Failure, unexpected
 
 _SIGNATURE = "serving_default"
 _MAY_PASS = (

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 
-from serving.client import EndpointClient, EndpointError
-from serving.search.app import app as page
-from serving.web.sockets import open_socket
+from ..client import EndpointClient, EndpointError
+from ..search.app import app as page
+from ..web.sockets import open_socket
 
 MODEL_NAME = "demo"
 
@@ -53,7 +53,8 @@ def run(
 
 @contextlib.contextmanager
 def _endpoint(model_base_path: str | PathLike[str], port: int) -> Iterator[str]:
-    command = [sys.executable, "-m", "serving", "run", "--model-name", MODEL_NAME]
+    serving = __name__.removesuffix(".commands.demo")
+    command = [sys.executable, "-m", serving, "run", "--model-name", MODEL_NAME]
     command += ["--model-base-path", str(model_base_path), "--port", str(port)]
     command += ["--no-grpc"]  # the page speaks REST
     process = subprocess.Popen(command)

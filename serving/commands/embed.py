@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from serving.commands.options import add_client, add_max_pixels, credentials_of
+from .options import add_client, add_max_pixels, credentials_of
 
 
 def add_embed(commands: Any) -> None:
@@ -26,7 +26,7 @@ def add_embed(commands: Any) -> None:
 
 
 def _embed(parsed: argparse.Namespace) -> None:
-    from serving.client.embed_images import embed_images
+    from ..client.embed_images import embed_images
 
     report = embed_images(
         parsed.images,

@@ -3,9 +3,9 @@
 import argparse
 from typing import Any
 
-from serving.commands.index_changes import add, build, merge, remove
-from serving.commands.index_reports import duplicates, gallery_map, stats, verify
-from serving.commands.options import (
+from .index_changes import add, build, merge, remove
+from .index_reports import duplicates, gallery_map, stats, verify
+from .options import (
     HintingParser,
     add_embedder,
     add_json,

@@ -4,20 +4,21 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from serving.commands.options import credentials_of
-from serving.commands.tables import details, print_json, print_text, printable
 from tfdml.text_files import decode, lines_of, read_text
 
+from .options import credentials_of
+from .tables import details, print_json, print_text, printable
+
 if TYPE_CHECKING:
-    from serving.search.gallery.report import AddReport, IndexReport, ShardReport
+    from ..search.gallery.report import AddReport, IndexReport, ShardReport
 
     _Report = AddReport | IndexReport | ShardReport
 
 
 def build(parsed: argparse.Namespace) -> None:
     """Embed a folder into an index, or into one shard of it."""
-    from serving.search.gallery.indexing import embed_shard, index_images
-    from serving.search.gallery.shards import Part
+    from ..search.gallery.indexing import embed_shard, index_images
+    from ..search.gallery.shards import Part
 
     where = parsed.images, parsed.index, parsed.model
     reading: dict[str, Any] = {
@@ -53,7 +54,7 @@ def build(parsed: argparse.Namespace) -> None:
 
 def merge(parsed: argparse.Namespace) -> None:
     """Build an index from all its shards."""
-    from serving.search.gallery.indexing import merge_shards
+    from ..search.gallery.indexing import merge_shards
 
     report = merge_shards(
         parsed.index, parsed.shards, target_recall=parsed.target_recall
@@ -96,7 +97,7 @@ def _print_index(report: "IndexReport", parsed: argparse.Namespace) -> None:
 
 def add(parsed: argparse.Namespace) -> None:
     """Embed a folder and add it to an index."""
-    from serving.search.gallery.changing import add_images
+    from ..search.gallery.changing import add_images
 
     report = add_images(
         parsed.index,
@@ -127,7 +128,7 @@ def add(parsed: argparse.Namespace) -> None:
 
 def remove(parsed: argparse.Namespace) -> None:
     """Remove images from an index."""
-    from serving.search.gallery.changing import remove_images
+    from ..search.gallery.changing import remove_images
 
     lines = _lines_of_file(parsed.from_file)
     if not (parsed.ids or lines):

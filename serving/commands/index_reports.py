@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from serving.commands.tables import (
+from tfdml.messages import shortened
+
+from .tables import (
     details,
     print_json,
     print_text,
@@ -15,14 +17,14 @@ from serving.commands.tables import (
     progress_bar,
     table,
 )
-from tfdml.messages import shortened
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
     from tqdm import tqdm
 
-    from serving.search.gallery.map_layout import MapLayout, MapPoint
     from tfdml.index import NearDuplicates, ScannIndex, SearchResult, Where
+
+    from ..search.gallery.map_layout import MapLayout, MapPoint
 
 
 _MEMBERS = 10  # of a group that are printed
@@ -31,9 +33,9 @@ _BLOCK = 4096  # images whose attributes are read at once
 
 def stats(parsed: argparse.Namespace) -> None:
     """Describe an index and its content."""
-    from serving.search.gallery.gallery import CLASS, load_gallery
-    from serving.search.gallery.report import method_of
-    from serving.search.gallery.stored_images import STORED_IMAGE
+    from ..search.gallery.gallery import CLASS, load_gallery
+    from ..search.gallery.report import method_of
+    from ..search.gallery.stored_images import STORED_IMAGE
 
     index, gallery = load_gallery(parsed.index)
     with index:
@@ -114,8 +116,9 @@ def verify(parsed: argparse.Namespace) -> None:
     Raises:
         ValueError: It is damaged.
     """
-    from serving.search.gallery.verifying import image_problems
     from tfdml.index import verify_index
+
+    from ..search.gallery.verifying import image_problems
 
     report = verify_index(parsed.index)
     problems = [*report.problems]
@@ -153,8 +156,9 @@ def verify(parsed: argparse.Namespace) -> None:
 
 def duplicates(parsed: argparse.Namespace) -> None:
     """Print the groups of images that are nearly the same."""
-    from serving.search.gallery.gallery import load_gallery
     from tfdml.index import near_duplicates
+
+    from ..search.gallery.gallery import load_gallery
 
     _check_limit(parsed.limit)
     index, _ = load_gallery(parsed.index)
@@ -213,7 +217,7 @@ def _duplicates_json(
 
 def gallery_map(parsed: argparse.Namespace) -> None:
     """Print the clusters of a gallery, or the place of each image."""
-    from serving.search.gallery.gallery import load_gallery
+    from ..search.gallery.gallery import load_gallery
 
     _check_limit(parsed.limit)
     index, _ = load_gallery(parsed.index)
@@ -241,7 +245,7 @@ def gallery_map(parsed: argparse.Namespace) -> None:
 
 def _layout(index: "ScannIndex", limit: int) -> "MapLayout":
     try:
-        from serving.search.gallery.map_layout import lay_out
+        from ..search.gallery.map_layout import lay_out
 
         return lay_out(index, limit=limit)
     except ImportError as error:
@@ -258,7 +262,7 @@ def _check_limit(limit: int) -> None:
 
 def _classes_of(index: "ScannIndex", ids: "Sequence[Any]") -> dict[Any, str]:
     """Return the class of each image, or "", by its id."""
-    from serving.search.gallery.gallery import CLASS
+    from ..search.gallery.gallery import CLASS
 
     found: dict[Any, str] = {}
     for start in range(0, len(ids), _BLOCK):

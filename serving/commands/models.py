@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from serving.endpoint.options import add_options, options_of
+from ..endpoint.options import add_options, options_of
 
 
 def add_models(commands: Any) -> None:
@@ -60,7 +60,7 @@ def _add_combine(commands: Any) -> None:
 
 
 def _export(parsed: argparse.Namespace) -> None:
-    from serving.export.exporting import export_run
+    from ..export.exporting import export_run
 
     report = export_run(
         parsed.run,
@@ -75,7 +75,7 @@ def _export(parsed: argparse.Namespace) -> None:
 
 
 def _combine(parsed: argparse.Namespace) -> None:
-    from serving.export.combined import combine
+    from ..export.combined import combine
 
     print(
         combine(
@@ -85,13 +85,13 @@ def _combine(parsed: argparse.Namespace) -> None:
 
 
 def _run(parsed: argparse.Namespace) -> None:
-    from serving.web.log import configure
-    from serving.web.sockets import exit_on_sigterm
+    from ..web.log import configure
+    from ..web.sockets import exit_on_sigterm
 
     options = options_of(parsed)
     exit_on_sigterm()
     # Not before the options are checked: TensorFlow takes seconds.
-    from serving.endpoint.run import run
+    from ..endpoint.run import run
 
     configure(options.log_format)
     run(options)

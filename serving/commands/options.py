@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from serving.client.credentials import Credentials
+    from ..client.credentials import Credentials
 
 
 _ENDPOINT_HELP = (
@@ -102,7 +102,7 @@ def credentials_of(parsed: argparse.Namespace) -> "Credentials":
         ValueError: A file holds no token, or one file of a pair is missing.
         OSError: A file cannot be read.
     """
-    from serving.client.credentials import Credentials, read_token
+    from ..client.credentials import Credentials, read_token
 
     file = parsed.endpoint_token_file
     return Credentials(

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from serving.commands.options import add_address, add_client, credentials_of
+from .options import add_address, add_client, credentials_of
 
 
 def add_pages(commands: Any) -> None:
@@ -80,13 +80,13 @@ def _add_demo(commands: Any) -> None:
 
 
 def _page(parsed: argparse.Namespace) -> None:
-    from serving.web.sockets import exit_on_sigterm
+    from ..web.sockets import exit_on_sigterm
 
     exit_on_sigterm()
-    from serving.search.app.app import run
-    from serving.web.access import TokenAccess
-    from serving.web.log import configure
-    from serving.web.tls import read_ssl_config
+    from ..search.app.app import run
+    from ..web.access import TokenAccess
+    from ..web.log import configure
+    from ..web.tls import read_ssl_config
 
     tokens, ssl = parsed.token_file, parsed.ssl_config_file
     access = None if tokens is None else TokenAccess(tokens)
@@ -113,7 +113,7 @@ def _page(parsed: argparse.Namespace) -> None:
 
 
 def _demo(parsed: argparse.Namespace) -> None:
-    from serving.commands.demo import run
+    from .demo import run
 
     run(
         parsed.run,

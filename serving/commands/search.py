@@ -7,23 +7,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from serving.commands.options import add_embedder, add_json, credentials_of
-from serving.commands.tables import (
+from tfdml.messages import shortened, shown
+
+from .options import add_embedder, add_json, credentials_of
+from .tables import (
     print_json,
     print_text,
     printable,
     progress_bar,
     table,
 )
-from tfdml.messages import shortened, shown
 
 if TYPE_CHECKING:
-    from serving.search.gallery.image_search import ImageSearch
-    from serving.search.gallery.items import Hit
-    from serving.search.gallery.query import Query
-    from serving.search.gallery.uploads import Crop
     from tfdml.index import Where
     from tfdml.metrics import Calibration
+
+    from ..search.gallery.image_search import ImageSearch
+    from ..search.gallery.items import Hit
+    from ..search.gallery.query import Query
+    from ..search.gallery.uploads import Crop
 
 
 def add_search(commands: Any) -> None:
@@ -74,7 +76,7 @@ def _no_folder(name: str) -> str:
 
 
 def _search(parsed: argparse.Namespace) -> None:
-    from serving.search.gallery.query import File, Query
+    from ..search.gallery.query import File, Query
 
     if parsed.queries.count("-") > 1:
         raise ValueError("The standard input, -, can be searched with only once.")
@@ -96,7 +98,7 @@ def _search(parsed: argparse.Namespace) -> None:
 
 
 def _open(parsed: argparse.Namespace) -> "ImageSearch":
-    from serving.search.gallery.opening import open_local_search, open_search
+    from ..search.gallery.opening import open_local_search, open_search
 
     if parsed.model is not None:
         return open_local_search(parsed.index, parsed.model, images=parsed.images)
@@ -135,7 +137,7 @@ def _where(text: str | None) -> "Where | None":
 
 
 def _crop(text: str | None) -> "Crop | None":
-    from serving.search.gallery.uploads import Crop
+    from ..search.gallery.uploads import Crop
 
     if text is None:
         return None
@@ -152,8 +154,8 @@ def _crop(text: str | None) -> "Crop | None":
 def _to_json(
     name: str, hits: "Sequence[Hit]", known: "Calibration | None"
 ) -> dict[str, Any]:
-    from serving.search.gallery.gallery import CLASS
-    from serving.search.gallery.stored_images import STORED_IMAGE
+    from ..search.gallery.gallery import CLASS
+    from ..search.gallery.stored_images import STORED_IMAGE
 
     found = [
         {

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from serving.web.status import StatusCode, StatusError
+from ..web.status import StatusCode, StatusError
 
 _UNMEASURED = (2**31 - 1, 2**31 - 1)
 

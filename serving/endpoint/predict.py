@@ -5,21 +5,21 @@ from typing import Any
 
 import numpy as np
 
-from serving.endpoint.models.servable import (
+from ..web.status import StatusCode, refuse
+from .models.servable import (
     DEFAULT_SIGNATURE,
     Servable,
     Signature,
     input_mismatch,
     type_name,
 )
-from serving.endpoint.tensor_proto import (
+from .tensor_proto import (
     decode_tensor,
     dtype_of,
     encode_tensor,
     lacks_strings,
     unpacked_bytes,
 )
-from serving.web.status import StatusCode, refuse
 
 Run = Callable[[str, dict[str, np.ndarray]], dict[str, np.ndarray]]
 

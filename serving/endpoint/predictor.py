@@ -5,12 +5,12 @@ from concurrent.futures import Future
 
 import numpy as np
 
-from serving.endpoint.batching.costs import ImageCosts
-from serving.endpoint.batching.scheduler import BatchScheduler, Waiting
-from serving.endpoint.image_header import check_pixels
-from serving.endpoint.models.servable import Servable
-from serving.endpoint.options import ServerOptions
-from serving.web.status import refuse
+from ..web.status import refuse
+from .batching.costs import ImageCosts
+from .batching.scheduler import BatchScheduler, Waiting
+from .image_header import check_pixels
+from .models.servable import Servable
+from .options import ServerOptions
 
 _MOST_IMAGES = 4
 """Images of the largest size that a request may hold.

@@ -14,41 +14,41 @@ from typing import Any, TypeVar
 
 from starlette.types import ASGIApp
 
-from serving.endpoint.batching.parameters import (
-    BatchingParameters,
-    read_batching_parameters,
-)
-from serving.endpoint.batching.scheduler import BatchScheduler, OnBatch
-from serving.endpoint.models.config import (
-    ModelConfig,
-    model_configs_of,
-    parse_model_configs,
-    single_model,
-)
-from serving.endpoint.models.config_watch import ConfigWatch
-from serving.endpoint.models.fingerprint import load_checked, load_unchecked
-from serving.endpoint.models.servable import Servable
-from serving.endpoint.models.served import ServedModels
-from serving.endpoint.models.watched import WatchedModels
-from serving.endpoint.options import File, ServerOptions
-from serving.endpoint.predictor import Predictor
-from serving.endpoint.rest.api import create_app
-from serving.endpoint.rpc.message_memory import MessageMemory
-from serving.endpoint.rpc.server import GrpcServer
-from serving.endpoint.warm_up import warm_up
-from serving.web.access import TokenAccess, is_loopback
-from serving.web.image_memory import ImageMemory
-from serving.web.memory_limit import default_image_bytes, default_message_bytes
-from serving.web.monitoring import Monitoring, read_monitoring_config
-from serving.web.observer import RequestObserver
-from serving.web.sockets import GRACE_SECONDS, open_socket, serve, url_of
-from serving.web.status import StatusCode, refuse
-from serving.web.tls import (
+from ..web.access import TokenAccess, is_loopback
+from ..web.image_memory import ImageMemory
+from ..web.memory_limit import default_image_bytes, default_message_bytes
+from ..web.monitoring import Monitoring, read_monitoring_config
+from ..web.observer import RequestObserver
+from ..web.sockets import GRACE_SECONDS, open_socket, serve, url_of
+from ..web.status import StatusCode, refuse
+from ..web.tls import (
     SslConfig,
     grpc_credentials,
     read_ssl_config,
     ssl_context_for_uvicorn,
 )
+from .batching.parameters import (
+    BatchingParameters,
+    read_batching_parameters,
+)
+from .batching.scheduler import BatchScheduler, OnBatch
+from .models.config import (
+    ModelConfig,
+    model_configs_of,
+    parse_model_configs,
+    single_model,
+)
+from .models.config_watch import ConfigWatch
+from .models.fingerprint import load_checked, load_unchecked
+from .models.servable import Servable
+from .models.served import ServedModels
+from .models.watched import WatchedModels
+from .options import File, ServerOptions
+from .predictor import Predictor
+from .rest.api import create_app
+from .rpc.message_memory import MessageMemory
+from .rpc.server import GrpcServer
+from .warm_up import warm_up
 
 _T = TypeVar("_T")
 

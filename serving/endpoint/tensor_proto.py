@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from serving.web.status import StatusCode, refuse
+from ..web.status import StatusCode, refuse
 
 _FIELDS = {
     "float32": "float_val",

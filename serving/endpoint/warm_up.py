@@ -10,11 +10,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from serving.endpoint.models.servable import Servable
-from serving.endpoint.predict import predict
-from serving.web.status import StatusError
 from tfdml.files import written
 from tfdml.messages import shortened, shown
+
+from ..web.status import StatusError
+from .models.servable import Servable
+from .predict import predict
 
 _MOST_RECORDS = 1000  # as many as TF Serving accepts
 _MAX_UNPACKED_BYTES = 2**31

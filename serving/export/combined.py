@@ -14,14 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from serving.endpoint.models.calibration import calibration_of_model, save_calibration
-from serving.endpoint.models.saved_model import find_model_version, model_fingerprint
-from serving.endpoint.models.scann_operators import import_scann_operators
-from serving.endpoint.models.servable import DEFAULT_SIGNATURE, Servable
-from serving.endpoint.warm_up import read_warm_up_requests
-from serving.export.exporting import MOST_IMAGES, check_destination, warm_up_with
-from serving.export.warm_up_images import synthetic_image
-from serving.search.gallery.gallery import Gallery, load_gallery
 from tfdml.images import View
 from tfdml.index import ScannIndex, ScannSettings
 from tfdml.messages import shown
@@ -35,6 +27,15 @@ from tfdml.model_version import (
     write_whole,
 )
 from tfdml.versioned_folder import read_version
+
+from ..endpoint.models.calibration import calibration_of_model, save_calibration
+from ..endpoint.models.saved_model import find_model_version, model_fingerprint
+from ..endpoint.models.scann_operators import import_scann_operators
+from ..endpoint.models.servable import DEFAULT_SIGNATURE, Servable
+from ..endpoint.warm_up import read_warm_up_requests
+from ..search.gallery.gallery import Gallery, load_gallery
+from .exporting import MOST_IMAGES, check_destination, warm_up_with
+from .warm_up_images import synthetic_image
 
 SEARCH = "search"
 """Name of the signature."""

@@ -6,16 +6,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from serving.endpoint.models.calibration import save_calibration
-from serving.endpoint.models.saved_model import is_version, model_fingerprint
-from serving.endpoint.models.servable import Servable
-from serving.endpoint.warm_up import warm_up, write_warm_up_requests
-from serving.export.warm_up_images import (
-    encoded_images,
-    synthetic_image,
-    training_images,
-    warm_up_requests,
-)
 from tfdml.export import OutputType
 from tfdml.images import View, list_images
 from tfdml.messages import shown
@@ -23,6 +13,17 @@ from tfdml.metrics import Calibration
 from tfdml.model_version import update_description
 from tfdml.run_calibration import read_calibration
 from tfdml.run_view import view_of_run
+
+from ..endpoint.models.calibration import save_calibration
+from ..endpoint.models.saved_model import is_version, model_fingerprint
+from ..endpoint.models.servable import Servable
+from ..endpoint.warm_up import warm_up, write_warm_up_requests
+from .warm_up_images import (
+    encoded_images,
+    synthetic_image,
+    training_images,
+    warm_up_requests,
+)
 
 MOST_IMAGES = 64
 """Most images in the warm-up requests of a version."""

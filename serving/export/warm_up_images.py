@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from serving.endpoint.models.servable import DEFAULT_SIGNATURE, Servable
-from serving.web.status import StatusError
 from tfdml.images import UnreadableImageError, View, encode_png, find_images, read_image
 from tfdml.text_files import read_text, records_of
+
+from ..endpoint.models.servable import DEFAULT_SIGNATURE, Servable
+from ..web.status import StatusError
 
 MOST_ROWS = 32
 """Most rows of a request: a server that batches refuses one above its `max_batch_size`,

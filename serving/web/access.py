@@ -14,8 +14,9 @@ import stat
 import threading
 from os import PathLike
 
-from serving.web.status import StatusCode, StatusError
 from tfdml.text_files import decode
+
+from .status import StatusCode, StatusError
 
 _SHORTEST_TOKEN = 16
 # What RFC 6750 allows in the header.

@@ -11,7 +11,7 @@ from typing import Any
 
 import h11
 
-from serving.web.timeouts import PromptH11Protocol
+from .timeouts import PromptH11Protocol
 
 _KEPT_FILES = 128
 _LEAST, _MOST = 16, 1024

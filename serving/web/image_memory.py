@@ -9,8 +9,8 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 
-from serving.web.memory_limit import default_image_bytes, give_back_large_blocks
-from serving.web.status import StatusCode, StatusError
+from .memory_limit import default_image_bytes, give_back_large_blocks
+from .status import StatusCode, StatusError
 
 _MEGABYTE = 10**6
 

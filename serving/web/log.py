@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
-from serving.web.status import StatusCode
 from tfdml.messages import shown
+
+from .status import StatusCode
 
 _ID = re.compile("[A-Za-z0-9._-]{1,128}")
 _PLAIN = re.compile(r"[^\s\"\\=]+")
@@ -30,15 +31,18 @@ _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
 
+# "serving" in a checkout, "tfdml.serving" where the package is installed.
+_SERVING = __name__.removesuffix(".web.log")
+
 _LEVELS = {
-    "serving": logging.INFO,
+    _SERVING: logging.INFO,
     "uvicorn": logging.INFO,
     "uvicorn.error": logging.INFO,
     # Above every level: its lines would repeat each request, with its query.
     "uvicorn.access": logging.CRITICAL + 1,
 }
 
-_log = logging.getLogger("serving.requests")
+_log = logging.getLogger(f"{_SERVING}.requests")
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from urllib.parse import quote
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.metrics_core import Metric
 
-from serving.web.config_messages import message_class, read_text_message
-from serving.web.status import StatusCode
 from tfdml.messages import shown
+
+from .config_messages import message_class, read_text_message
+from .status import StatusCode
 
 METRICS_PATH = "/monitoring/prometheus/metrics"
 """Where the metrics are served unless the configuration names another path."""

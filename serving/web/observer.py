@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from serving.web.log import RequestRecord, log_request
-from serving.web.monitoring import Monitoring
-from serving.web.status import StatusCode
+from .log import RequestRecord, log_request
+from .monitoring import Monitoring
+from .status import StatusCode
 
 _PREDICTIONS = {"predict", "classify", "regress"}
 

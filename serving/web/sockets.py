@@ -20,8 +20,9 @@ from typing import Any, NoReturn
 import uvicorn
 from starlette.types import ASGIApp
 
-from serving.web.http_connection import Notice, connection_of_server
 from tfdml.messages import shown
+
+from .http_connection import Notice, connection_of_server
 
 _HANDSHAKE_SECONDS = 10.0
 

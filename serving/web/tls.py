@@ -17,8 +17,9 @@ from datetime import UTC, datetime
 from os import PathLike
 from typing import Any
 
-from serving.web.config_messages import message_class, read_text_message
 from tfdml.messages import cut, shortened
+
+from .config_messages import message_class, read_text_message
 
 _log = logging.getLogger(__name__)
 

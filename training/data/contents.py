@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from tfdml.messages import cut
-from training.data.data_set import DataSet
+
+from .data_set import DataSet
 
 
 def shared_images(data: DataSet, contents: Mapping[int, str]) -> str | None:

@@ -7,7 +7,8 @@ from os import PathLike
 import numpy as np
 
 from tfdml.images import FoundImages, labeled_images
-from training.data.data_set import SPLITS, DataSet
+
+from .data_set import SPLITS, DataSet
 
 
 def read_folder(

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 
 from tfdml.images import ImageReader, View
-from training.data.contents import shared_images
-from training.data.data_set import DataSet
-from training.recipe.recipe import Recipe
+
+from ..recipe.recipe import Recipe
+from .contents import shared_images
+from .data_set import DataSet
 
 
 class Images(ImageReader):

@@ -7,7 +7,8 @@ import numpy as np
 
 from tfdml.files import sync, written
 from tfdml.messages import cut, shortened, shown
-from training.data.rules import LABEL_ROW, Problem, Row
+
+from .rules import LABEL_ROW, Problem, Row
 
 
 def labels_path(manifest: Path) -> Path:

@@ -17,13 +17,14 @@ from tfdml.files import short_names, written
 from tfdml.images import UnreadableImageError, read_image
 from tfdml.messages import LONGEST, cut, shown
 from tfdml.text_files import TextError, decode, read_text, records_of
-from training.data.data_set import SPLITS, DataSet
-from training.data.label_array import (
+
+from .data_set import SPLITS, DataSet
+from .label_array import (
     label_row_problems,
     read_label_array,
     write_label_array,
 )
-from training.data.rules import (
+from .rules import (
     BOX,
     CONTINUOUS,
     LABEL_ROW,

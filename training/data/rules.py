@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from tfdml.messages import cut, shown
-from training.data.data_set import ROLES, SPLITS
+
+from .data_set import ROLES, SPLITS
 
 BOX = ("x", "y", "width", "height")
 CONTINUOUS = re.compile(r"label_([0-9]+)")

@@ -8,10 +8,11 @@ import numpy as np
 
 from tfdml.images import find_images
 from tfdml.messages import shown
-from training.data.data_set import DataSet
-from training.data.folder import hash_order, read_folder, split_classes
-from training.data.manifest import read_manifest, states_splits
-from training.recipe.recipe import Data
+
+from ..recipe.recipe import Data
+from .data_set import DataSet
+from .folder import hash_order, read_folder, split_classes
+from .manifest import read_manifest, states_splits
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from training.data.data_set import DataSet
-from training.data.images import Images
+from .data_set import DataSet
+from .images import Images
 
 
 @dataclass(frozen=True)

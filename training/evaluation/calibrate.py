@@ -12,9 +12,10 @@ from tfdml.metrics import (
     match_scores,
 )
 from tfdml.run_calibration import write_calibration
-from training.data.split import Split
-from training.measure.embed import embed
-from training.run.finished_run import read_finished_run
+
+from ..data.split import Split
+from ..measure.embed import embed
+from ..run.finished_run import read_finished_run
 
 
 class NoThresholdError(ValueError):

@@ -10,9 +10,10 @@ import numpy as np
 
 from tfdml.messages import cut, shortened, shown
 from tfdml.metrics import Difference, paired_difference
-from training.json_files import read_json
-from training.measure.query_files import NamedResults, read_queries
-from training.recipe.recipe import with_current_names
+
+from ..json_files import read_json
+from ..measure.query_files import NamedResults, read_queries
+from ..recipe.recipe import with_current_names
 
 _CLASSES = ("precision_at_1", "r_precision", "map_at_r", "mean_average_precision")
 

@@ -8,11 +8,12 @@ import numpy as np
 
 from tfdml.messages import shown
 from tfdml.metrics import Difference
-from training.evaluation.compare import Comparison, results_folder
-from training.evaluation.figures import convergence, curves
-from training.measure.query_files import read_queries, read_roc
-from training.reports.page import Figure, Section, Table, write_page
-from training.reports.text import metric_text, metric_title
+
+from ..measure.query_files import read_queries, read_roc
+from ..reports.page import Figure, Section, Table, write_page
+from ..reports.text import metric_text, metric_title
+from .compare import Comparison, results_folder
+from .figures import convergence, curves
 
 _NOTE = (
     "Differences are to the first model, with 95 % intervals by resampling classes "

@@ -26,13 +26,14 @@ from tfdml.metrics import (
     verification_metrics,
 )
 from tfdml.run_calibration import read_calibration
-from training.environment import environment
-from training.evaluation.evaluation_page import write_evaluation_report
-from training.evaluation.figures import Drawn
-from training.evaluation.subject import Subject
-from training.json_files import write_json
-from training.measure.measure import nearest_images, split_results, task_of
-from training.measure.query_files import write_queries, write_roc
+
+from ..environment import environment
+from ..json_files import write_json
+from ..measure.measure import nearest_images, split_results, task_of
+from ..measure.query_files import write_queries, write_roc
+from .evaluation_page import write_evaluation_report
+from .figures import Drawn
+from .subject import Subject
 
 KS = (1, 2, 4, 5, 8, 10, 100, 1000)
 """The k of Precision@k and Recall@k, as far as the gallery is large enough."""

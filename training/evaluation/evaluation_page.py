@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from training.evaluation.figures import Drawn, figures
-from training.reports.page import Section, Table, environment_section, write_page
-from training.reports.text import metric_text, metric_title
-from training.reports.threshold import threshold_rows, threshold_warning
+from ..reports.page import Section, Table, environment_section, write_page
+from ..reports.text import metric_text, metric_title
+from ..reports.threshold import threshold_rows, threshold_warning
+from .figures import Drawn, figures
 
 _K = re.compile(r"_at_[0-9]+$")
 _CHOSEN = ("precision_at_1", "r_precision", "map_at_r", "mean_average_precision")

@@ -18,10 +18,11 @@ from tfdml.plots import (
     plot_roc,
     plot_similarity_histograms,
 )
-from training.evaluation.subject import Subject
-from training.json_files import read_json
-from training.measure.measure import nearest_images
-from training.reports.page import Figure
+
+from ..json_files import read_json
+from ..measure.measure import nearest_images
+from ..reports.page import Figure
+from .subject import Subject
 
 _MOST_ON_THE_MAP = 2000
 _THUMBNAIL = 48

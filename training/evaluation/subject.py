@@ -13,15 +13,16 @@ from tfdml.images import View
 from tfdml.messages import cut, shortened, shown
 from tfdml.models import load_embedder
 from tfdml.run_view import view_of_run
-from training.data.data_set import SPLITS
-from training.data.images import Images, find_readable
-from training.data.source import read_source
-from training.data.split import Split
-from training.json_files import read_json
-from training.measure.embed import embed
-from training.recipe.recipe import Data, Recipe
-from training.run.build_batches import label_distance_of
-from training.run.finished_run import (
+
+from ..data.data_set import SPLITS
+from ..data.images import Images, find_readable
+from ..data.source import read_source
+from ..data.split import Split
+from ..json_files import read_json
+from ..measure.embed import embed
+from ..recipe.recipe import Data, Recipe
+from ..run.build_batches import label_distance_of
+from ..run.finished_run import (
     FinishedRun,
     is_finished_run,
     read_finished_run,

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from training.data.split import Split
+from ..data.split import Split
 
 _BATCH = 64
 

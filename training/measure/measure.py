@@ -14,9 +14,10 @@ from tfdml.metrics import (
     query_metrics,
 )
 from tfdml.neighbors import Metric
-from training.data.data_set import DataSet
-from training.data.split import Split
-from training.measure.embed import embed
+
+from ..data.data_set import DataSet
+from ..data.split import Split
+from .embed import embed
 
 _KS = (1, 5)
 _LABEL_KS = (1, 10)

@@ -11,8 +11,9 @@ import numpy as np
 
 from tfdml.messages import shortened, shown
 from tfdml.metrics import PairCounts, QueryResults, RankingCurve, roc_curve
-from training.data.data_set import DataSet
-from training.data.split import Split
+
+from ..data.data_set import DataSet
+from ..data.split import Split
 
 _FILE = "queries.npz"
 _ROC = "roc.npz"

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Self
 
 from tfdml.messages import shown
-from training.recipe.checks import RecipeError, check_range, check_word
+
+from .checks import RecipeError, check_range, check_word
 
 OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "rmsprop": "RMSprop", "sgd": "SGD"}
 """The class in `keras.optimizers` of each `optimizer`."""

@@ -13,9 +13,10 @@ from tfdml.files import short_names
 from tfdml.images import RandomChanges, RandomView, View
 from tfdml.messages import cut, shortened, shown
 from tfdml.text_files import read_text
-from training.recipe.checks import RecipeError
-from training.recipe.fit_table import Fit
-from training.recipe.tables import (
+
+from .checks import RecipeError
+from .fit_table import Fit
+from .tables import (
     Batches,
     Data,
     Embedder,

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfdml.messages import shown
-from training.recipe.checks import RecipeError, check_range, check_word
+
+from .checks import RecipeError, check_range, check_word
 
 
 @dataclass(frozen=True)

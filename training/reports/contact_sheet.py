@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from training.data.split import Split
-from training.measure.measure import nearest_images, task_of
+from ..data.split import Split
+from ..measure.measure import nearest_images, task_of
 
 _SIDE = 72
 

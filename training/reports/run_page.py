@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 
 from tfdml.figure_style import draw_runs, legend_below, new_figure, plain_axes
-from training.json_files import read_json
-from training.recipe.recipe import Recipe, with_current_names
-from training.reports.page import (
+
+from ..json_files import read_json
+from ..recipe.recipe import Recipe, with_current_names
+from .page import (
     Figure,
     Section,
     Table,
     environment_section,
     write_page,
 )
-from training.reports.text import (
+from .text import (
     is_further,
     measured_rows,
     metric_text,

@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from training.data.split import Split
-from training.recipe.recipe import Recipe
-from training.reports.threshold import threshold_rows, threshold_warning
+from ..data.split import Split
+from ..recipe.recipe import Recipe
+from .threshold import threshold_rows, threshold_warning
 
 _FURTHER = ("r_precision", "mean_average_precision", "mean_reciprocal_rank", "roc_auc")
 _TITLES = {

@@ -5,8 +5,9 @@ import numpy as np
 
 from tfdml.batch_designs import BatchDesign, BatchSequence
 from tfdml.images import RandomChanges
-from training.data.split import Split
-from training.measure.embed import noted
+
+from ..data.split import Split
+from ..measure.embed import noted
 
 _AHEAD = 4  # batches: enough for no reader to wait for the slowest of a batch
 

@@ -18,9 +18,10 @@ from tfdml.batch_designs import (
 from tfdml.losses import ContinuousLoss, MetricLoss, WeightedContrastiveLoss
 from tfdml.messages import shown
 from tfdml.ops import caption_distance, segmentation_distance
-from training.data.data_set import DataSet
-from training.recipe.recipe import Recipe, RecipeError
-from training.recipe.tables import DESIGNS, LABEL_DISTANCES
+
+from ..data.data_set import DataSet
+from ..recipe.recipe import Recipe, RecipeError
+from ..recipe.tables import DESIGNS, LABEL_DISTANCES
 
 _DESIGNS: dict[str, Callable[..., BatchDesign]] = {
     "groups": GroupBatches,

@@ -6,8 +6,9 @@ from tfdml.layers import CenterRegularizer, ImageChanges, Proxies
 from tfdml.losses import MetricLoss, TopKPrecisionLoss
 from tfdml.metrics import MisplacedPairs
 from tfdml.models import build_embedder
-from training.recipe.recipe import Recipe, RecipeError
-from training.run.build_optimizer import VariableGroup, build_optimizer
+
+from ..recipe.recipe import Recipe, RecipeError
+from .build_optimizer import VariableGroup, build_optimizer
 
 
 def build_embedder_of(recipe: Recipe) -> keras.Model:

@@ -7,8 +7,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from training.recipe.fit_table import OPTIMIZERS, Fit
-from training.run.schedules import build_schedule
+from ..recipe.fit_table import OPTIMIZERS, Fit
+from .schedules import build_schedule
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any
 import keras
 from tqdm import tqdm
 
-from training.reports.text import is_further, metric_text, metric_title
-from training.run.progress import Progress
+from ..reports.text import is_further, metric_text, metric_title
+from .progress import Progress
 
 _LONG = 10  # seconds of a first step that are worth a word
 

@@ -12,12 +12,13 @@ import numpy as np
 from tfdml.images import View
 from tfdml.messages import shortened, shown
 from tfdml.models import load_embedder
-from training.data.images import Images, find_readable, open_images
-from training.data.source import Source, read_source
-from training.data.split import Split
-from training.json_files import read_json
-from training.recipe.recipe import Recipe, with_current_names
-from training.run.build_batches import label_distance_of
+
+from ..data.images import Images, find_readable, open_images
+from ..data.source import Source, read_source
+from ..data.split import Split
+from ..json_files import read_json
+from ..recipe.recipe import Recipe, with_current_names
+from .build_batches import label_distance_of
 
 
 @dataclass(frozen=True)

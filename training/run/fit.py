@@ -11,14 +11,15 @@ import keras
 
 from tfdml.files import remove_unfinished, replace_folder
 from tfdml.messages import cut
-from training.data.data_set import SPLITS
-from training.data.images import find_readable, open_images
-from training.data.source import Source, read_source
-from training.data.split import Split
-from training.environment import environment, keep_compiled
-from training.json_files import write_json
-from training.measure.embed import embed, original_error, raw_pixels
-from training.measure.measure import (
+
+from ..data.data_set import SPLITS
+from ..data.images import find_readable, open_images
+from ..data.source import Source, read_source
+from ..data.split import Split
+from ..environment import environment, keep_compiled
+from ..json_files import write_json
+from ..measure.embed import embed, original_error, raw_pixels
+from ..measure.measure import (
     SplitEvaluation,
     means_of,
     measure,
@@ -26,17 +27,17 @@ from training.measure.measure import (
     split_results,
     task_of,
 )
-from training.measure.query_files import write_queries
-from training.recipe.recipe import Recipe
-from training.reports.run_page import write_report
-from training.reports.text import begun
-from training.run.averages import OnAverages
-from training.run.batches import ImageBatches
-from training.run.build_batches import build_design, build_loss, label_distance_of
-from training.run.build_model import build_embedder_of, build_model
-from training.run.console import Console
-from training.run.progress import Progress, SampledTriplets
-from training.run.run_folder import (
+from ..measure.query_files import write_queries
+from ..recipe.recipe import Recipe
+from ..reports.run_page import write_report
+from ..reports.text import begun
+from .averages import OnAverages
+from .batches import ImageBatches
+from .build_batches import build_design, build_loss, label_distance_of
+from .build_model import build_embedder_of, build_model
+from .console import Console
+from .progress import Progress, SampledTriplets
+from .run_folder import (
     STATE,
     UNFINISHED,
     check_free,
@@ -45,10 +46,10 @@ from training.run.run_folder import (
     drop_unbegun,
     kept,
 )
-from training.run.searches import write_searches
-from training.run.state import locked
-from training.run.tensorboard import EventFiles
-from training.run.without_waiting import WithoutWaiting
+from .searches import write_searches
+from .state import locked
+from .tensorboard import EventFiles
+from .without_waiting import WithoutWaiting
 
 FLOOR_QUERIES = 20_000
 """Raw pixels are long vectors: of a larger test set so many search it."""

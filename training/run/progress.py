@@ -8,9 +8,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from training.run.averages import averaged, take_averages
-from training.run.batches import ImageBatches
-from training.run.state import Snapshot, StateWriter, read_state
+from .averages import averaged, take_averages
+from .batches import ImageBatches
+from .state import Snapshot, StateWriter, read_state
 
 _AT_ONCE = 4  # losses that are looked at together
 _UNDER_WAY = 2  # the latest, which may not have been computed yet

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from tfdml.messages import cut, shown
-from training.data.data_set import DataSet
-from training.json_files import read_json, write_json
-from training.recipe.recipe import Recipe, with_current_names
-from training.recipe.tables import Data
+
+from ..data.data_set import DataSet
+from ..json_files import read_json, write_json
+from ..recipe.recipe import Recipe, with_current_names
+from ..recipe.tables import Data
 
 _WITHOUT_EFFECT = (("images", "workers"), ("images", "cache_megabytes"))
 STATE = "state.npz"

@@ -5,7 +5,7 @@ from typing import Any
 from keras import ops
 from keras.optimizers import schedules
 
-from training.recipe.recipe import Fit
+from ..recipe.recipe import Fit
 
 
 class WarmUp(schedules.LearningRateSchedule):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from training.data.split import Split
-from training.reports.contact_sheet import contact_sheet
-from training.run.tensorboard import write_projector
+from ..data.split import Split
+from ..reports.contact_sheet import contact_sheet
+from .tensorboard import write_projector
 
 
 def write_searches(

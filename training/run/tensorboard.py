@@ -9,8 +9,8 @@ import keras
 import numpy as np
 from PIL import Image
 
-from training.recipe.recipe import RecipeError
-from training.run.progress import Progress
+from ..recipe.recipe import RecipeError
+from .progress import Progress
 
 _LARGEST_SPRITE = 8192  # pixels a side: what the projector can load
 _TILE = 64

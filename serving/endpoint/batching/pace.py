@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from serving.endpoint.batching.parameters import BatchingParameters
+from .parameters import BatchingParameters
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from serving.web.config_messages import message_class, read_text_message
 from tfdml.messages import cut, shown
+
+from ...web.config_messages import message_class, read_text_message
 
 _MOST_UNBATCHED = 256
 

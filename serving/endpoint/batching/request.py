@@ -8,9 +8,9 @@ from typing import Protocol
 
 import numpy as np
 
-from serving.endpoint.batching.costs import ImageCosts
-from serving.endpoint.models.servable import Servable
-from serving.web.status import StatusCode, StatusError
+from ...web.status import StatusCode, StatusError
+from ..models.servable import Servable
+from .costs import ImageCosts
 
 Outputs = dict[str, np.ndarray]
 

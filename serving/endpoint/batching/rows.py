@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
-from serving.endpoint.models.servable import Signature, TensorSpec
+from ..models.servable import Signature, TensorSpec
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from serving.endpoint.batching.costs import peak_bytes
-from serving.endpoint.batching.request import Outputs, Piece, Request
-from serving.endpoint.batching.rows import (
+from ...web.image_memory import ImageMemory
+from ...web.status import StatusCode, StatusError
+from .costs import peak_bytes
+from .request import Outputs, Piece, Request
+from .rows import (
     join_outputs,
     merge_inputs,
     padded_size,
     pads_too_much,
     split_outputs,
 )
-from serving.web.image_memory import ImageMemory
-from serving.web.status import StatusCode, StatusError
 
 _log = logging.getLogger(__name__)
 

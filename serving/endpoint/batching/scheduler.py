@@ -30,16 +30,16 @@ from types import TracebackType
 
 import numpy as np
 
-from serving.endpoint.batching.costs import ImageCosts, even_pieces
-from serving.endpoint.batching.pace import Pace, WaitLimits, first_pace, next_pace
-from serving.endpoint.batching.parameters import BatchingParameters
-from serving.endpoint.batching.request import Piece, Request, Waiting
-from serving.endpoint.batching.rows import mergeable, padded_size
-from serving.endpoint.batching.run import RunLimits, run_batch, settle
-from serving.endpoint.batching.turns import TurnQueue
-from serving.endpoint.models.servable import Servable
-from serving.web.image_memory import ImageMemory
-from serving.web.status import StatusCode, StatusError
+from ...web.image_memory import ImageMemory
+from ...web.status import StatusCode, StatusError
+from ..models.servable import Servable
+from .costs import ImageCosts, even_pieces
+from .pace import Pace, WaitLimits, first_pace, next_pace
+from .parameters import BatchingParameters
+from .request import Piece, Request, Waiting
+from .rows import mergeable, padded_size
+from .run import RunLimits, run_batch, settle
+from .turns import TurnQueue
 
 OnBatch = Callable[[Servable, Sequence[int], int, Sequence[float], float], None]
 """Called with each batch: the version, the rows of each request in it (or piece of a

@@ -3,8 +3,8 @@
 from collections import deque
 from collections.abc import Hashable, Iterator
 
-from serving.endpoint.batching.costs import peak_bytes
-from serving.endpoint.batching.request import Piece, Request
+from .costs import peak_bytes
+from .request import Piece, Request
 
 
 class _Turn:

@@ -155,7 +155,7 @@ def parse_model_configs(content: bytes, file: str | PathLike[str]) -> list[Model
     """
     from tensorflow_serving.config import model_server_config_pb2
 
-    from serving.web.config_messages import parse_text_message
+    from ...web.config_messages import parse_text_message
 
     message = parse_text_message(
         content, file, model_server_config_pb2.ModelServerConfig

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from serving.endpoint.models.config import ModelConfig, parse_model_configs
-from serving.web.status import StatusError
+from ...web.status import StatusError
+from .config import ModelConfig, parse_model_configs
 
 _log = logging.getLogger(__name__)
 

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-from serving.endpoint.models.saved_model import has_graph, model_fingerprint
-from serving.endpoint.models.servable import MAP_FN_AT_ONCE, Servable
-from serving.web.status import StatusCode, StatusError
 from tfdml.messages import shown
 from tfdml.model_version import DESCRIPTION_FILE, IMAGES_AT_ONCE, read_description
+
+from ...web.status import StatusCode, StatusError
+from .saved_model import has_graph, model_fingerprint
+from .servable import MAP_FN_AT_ONCE, Servable
 
 
 def load_unchecked(name: str, version: int, folder: Path) -> Servable:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from serving.endpoint.models.servable import Servable
-from serving.endpoint.models.version_states import VersionStatus
+from .servable import Servable
+from .version_states import VersionStatus
 
 
 def model_status(versions: Iterable[VersionStatus]) -> Any:

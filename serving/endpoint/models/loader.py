@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from serving.endpoint.models.config import ModelConfig
-from serving.endpoint.models.plan import ModelPlan, check_labels, older_versions
-from serving.endpoint.models.saved_model import folder_stamp
-from serving.endpoint.models.servable import Servable
-from serving.endpoint.models.served import ServedModels
-from serving.endpoint.models.version_states import VersionState, VersionStatus
-from serving.web.status import StatusCode, StatusError
+from ...web.status import StatusCode, StatusError
+from .config import ModelConfig
+from .plan import ModelPlan, check_labels, older_versions
+from .saved_model import folder_stamp
+from .servable import Servable
+from .served import ServedModels
+from .version_states import VersionState, VersionStatus
 
 _log = logging.getLogger(__name__)
 

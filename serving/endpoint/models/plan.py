@@ -7,9 +7,9 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from serving.endpoint.models.config import LatestVersions, ModelConfig
-from serving.endpoint.models.saved_model import find_version_folders, has_graph
-from serving.web.status import StatusCode, StatusError
+from ...web.status import StatusCode, StatusError
+from .config import LatestVersions, ModelConfig
+from .saved_model import find_version_folders, has_graph
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from serving.endpoint.models.scann_operators import register_scann_operators
-from serving.web.status import StatusCode, StatusError, refuse
 from tfdml.messages import bounded, cut, shown
+
+from ...web.status import StatusCode, StatusError, refuse
+from .scann_operators import register_scann_operators
 
 DEFAULT_SIGNATURE = "serving_default"
 

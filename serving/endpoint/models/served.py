@@ -9,14 +9,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from serving.endpoint.models.servable import Servable
-from serving.endpoint.models.version_states import (
+from ...web.status import StatusCode, StatusError
+from .servable import Servable
+from .version_states import (
     ModelVersions,
     VersionCopy,
     VersionState,
     VersionStatus,
 )
-from serving.web.status import StatusCode, StatusError
 
 _MOST_ENDED_MODELS = 100
 """Removed models whose status is still reported; older ones are forgotten."""
@@ -86,7 +86,7 @@ class ServedModels:
         Raises:
             StatusError: The server knows no such version, with TF Serving's text.
         """
-        from serving.endpoint.models.info import model_status
+        from .info import model_status
 
         with self._lock:
             model = self._models.get(name, ModelVersions())

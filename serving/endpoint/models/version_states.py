@@ -6,8 +6,8 @@ Nothing here takes a lock: `ServedModels` holds its own.
 import enum
 from dataclasses import dataclass, field
 
-from serving.endpoint.models.servable import Servable
-from serving.web.status import StatusCode, StatusError
+from ...web.status import StatusCode, StatusError
+from .servable import Servable
 
 _MOST_ENDED = 100
 """Ended versions of a model that its status still lists; older ones are forgotten."""

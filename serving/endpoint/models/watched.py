@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from serving.endpoint.models.config import ModelConfig, unique_by_name
-from serving.endpoint.models.fingerprint import load_checked
-from serving.endpoint.models.loader import VersionLoader
-from serving.endpoint.models.plan import (
+from ...web.status import StatusCode, StatusError
+from .config import ModelConfig, unique_by_name
+from .fingerprint import load_checked
+from .loader import VersionLoader
+from .plan import (
     ModelPlan,
     check_labels,
     no_version_text,
@@ -23,10 +24,9 @@ from serving.endpoint.models.plan import (
     plan_or_refuse,
     versions_to_unload,
 )
-from serving.endpoint.models.servable import Servable
-from serving.endpoint.models.served import ServedModels
-from serving.endpoint.models.version_states import VersionState, VersionStatus
-from serving.web.status import StatusCode, StatusError
+from .servable import Servable
+from .served import ServedModels
+from .version_states import VersionState, VersionStatus
 
 _log = logging.getLogger(__name__)
 

@@ -24,24 +24,25 @@ from starlette.responses import Response
 from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from serving.endpoint.models.info import metadata_json, model_status_json
-from serving.endpoint.models.servable import Servable, refuse_method
-from serving.endpoint.models.served import ServedModels
-from serving.endpoint.options import ServerOptions
-from serving.endpoint.predictor import Predictor
-from serving.endpoint.rest.paths import find_asked, path_of
-from serving.endpoint.rest.reply import encode_error, encode_predict_reply
-from serving.endpoint.rest.request import (
+from tfdml.messages import bounded, shortened
+
+from ...web.access import TokenAccess
+from ...web.body import ARRIVAL_SECONDS, BodyReader
+from ...web.log import request_id
+from ...web.observer import Observed, RequestObserver
+from ...web.status import HTTP_STATUS, STATUS_CODE, StatusCode, StatusError, refuse
+from ..models.info import metadata_json, model_status_json
+from ..models.servable import Servable, refuse_method
+from ..models.served import ServedModels
+from ..options import ServerOptions
+from ..predictor import Predictor
+from .paths import find_asked, path_of
+from .reply import encode_error, encode_predict_reply
+from .request import (
     decode_predict_request,
     decode_signature_name,
     decoding_bytes,
 )
-from serving.web.access import TokenAccess
-from serving.web.body import ARRIVAL_SECONDS, BodyReader
-from serving.web.log import request_id
-from serving.web.observer import Observed, RequestObserver
-from serving.web.status import HTTP_STATUS, STATUS_CODE, StatusCode, StatusError, refuse
-from tfdml.messages import bounded, shortened
 
 _MUCH = 128 * 2**10  # bytes of JSON that take a few milliseconds
 _VERY_MUCH = 32 * _MUCH

@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 import numpy as np
 import pybase64
 
-from serving.endpoint.models.servable import type_name
-from serving.web.status import StatusCode, StatusError, refuse
+from ...web.status import StatusCode, StatusError, refuse
+from ..models.servable import type_name
 
 _LONGEST_QUOTE = 200
 _MOST_DIMENSIONS = 32

@@ -6,8 +6,8 @@ from urllib.parse import unquote
 
 from starlette.types import Scope
 
-from serving.endpoint.models.saved_model import is_version
-from serving.web.status import refuse
+from ...web.status import refuse
+from ..models.saved_model import is_version
 
 _MODEL = r"/v1/models/(?P<model>[^/:]+)"
 _VERSION = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from serving.endpoint.models.servable import type_name
-from serving.web.status import refuse
+from ...web.status import refuse
+from ..models.servable import type_name
 
 _INDENT = "    "
 _NUMBERS = {"int8", "int16", "int32", "int64", "uint8", "uint32", "uint64"}

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from serving.endpoint.models.servable import DEFAULT_SIGNATURE, Signature, TensorSpec
-from serving.endpoint.rest.json_tensor import (
+from ...web.status import StatusError, refuse
+from ..models.servable import DEFAULT_SIGNATURE, Signature, TensorSpec
+from .json_tensor import (
     first_misfit,
     is_base64,
     parse_json,
@@ -15,7 +16,6 @@ from serving.endpoint.rest.json_tensor import (
     tensor,
     try_tensor,
 )
-from serving.web.status import StatusError, refuse
 
 _BYTES_OF_SIGNS = {b",": 64, b'"': 48, b"[": 112, b":": 100, b"{": 240}
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import grpc
 
-from serving.endpoint.rpc.gate import CallGate
-from serving.endpoint.rpc.message import Arrivals
-from serving.web.access import TokenAccess
-from serving.web.log import request_id
-from serving.web.observer import Observed, RequestObserver
-from serving.web.status import StatusCode, StatusError
+from ...web.access import TokenAccess
+from ...web.log import request_id
+from ...web.observer import Observed, RequestObserver
+from ...web.status import StatusCode, StatusError
+from .gate import CallGate
+from .message import Arrivals
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 

@@ -4,7 +4,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
-from serving.web.status import StatusCode, StatusError
+from ...web.status import StatusCode, StatusError
 
 
 class CallGate:

@@ -11,8 +11,8 @@ from typing import Any
 
 import grpc
 
-from serving.endpoint.rpc.message import Arrivals
-from serving.web.status import StatusError
+from ...web.status import StatusError
+from .message import Arrivals
 
 _SERVICE = "grpc.health.v1.Health"
 _MOST_WATCHERS = 64

@@ -14,9 +14,9 @@ from typing import Any
 
 import grpc
 
-from serving.endpoint.rpc.message_memory import MessageMemory
-from serving.endpoint.rpc.message_parts import has_more_parts
-from serving.web.status import StatusCode, StatusError
+from ...web.status import StatusCode, StatusError
+from .message_memory import MessageMemory
+from .message_parts import has_more_parts
 
 MOST_PARTS = 2**18
 """Strings, dimensions and other parts of a request to predict."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import grpc
 
-from serving.web.memory_limit import default_message_bytes
-from serving.web.status import StatusCode, StatusError
+from ...web.memory_limit import default_message_bytes
+from ...web.status import StatusCode, StatusError
 
 _LOOK_SECONDS = 0.2
 

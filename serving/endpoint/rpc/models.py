@@ -4,10 +4,10 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from serving.endpoint.models.servable import Servable
-from serving.endpoint.models.served import ServedModels
-from serving.web.observer import Observed
-from serving.web.status import refuse
+from ...web.observer import Observed
+from ...web.status import refuse
+from ..models.servable import Servable
+from ..models.served import ServedModels
 
 
 @contextlib.contextmanager

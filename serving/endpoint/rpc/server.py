@@ -9,21 +9,22 @@ from typing import Any, Self
 
 import grpc
 
-from serving.endpoint.models.served import ServedModels
-from serving.endpoint.options import ServerOptions
-from serving.endpoint.predictor import Predictor
-from serving.endpoint.rpc.calls import CallRules
-from serving.endpoint.rpc.gate import CallGate
-from serving.endpoint.rpc.health import Health
-from serving.endpoint.rpc.message import Arrivals, CallLimit
-from serving.endpoint.rpc.message_memory import MessageMemory
-from serving.endpoint.rpc.services import ServiceCore, add_services
-from serving.web.access import TokenAccess
-from serving.web.body import ARRIVAL_SECONDS
-from serving.web.http_connection import most_connections
-from serving.web.observer import RequestObserver
-from serving.web.sockets import GRACE_SECONDS, open_socket
 from tfdml.messages import shortened
+
+from ...web.access import TokenAccess
+from ...web.body import ARRIVAL_SECONDS
+from ...web.http_connection import most_connections
+from ...web.observer import RequestObserver
+from ...web.sockets import GRACE_SECONDS, open_socket
+from ..models.served import ServedModels
+from ..options import ServerOptions
+from ..predictor import Predictor
+from .calls import CallRules
+from .gate import CallGate
+from .health import Health
+from .message import Arrivals, CallLimit
+from .message_memory import MessageMemory
+from .services import ServiceCore, add_services
 
 _STATUS_CALLS = 24
 _HEALTH_CALLS = 24

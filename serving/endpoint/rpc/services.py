@@ -13,22 +13,22 @@ from typing import Any, NoReturn
 import grpc
 import numpy as np
 
-from serving.endpoint.models.info import metadata_response
-from serving.endpoint.models.servable import (
+from ...web.observer import Observed
+from ...web.status import StatusCode, refuse
+from ..models.info import metadata_response
+from ..models.servable import (
     DEFAULT_SIGNATURE,
     KIND_OF_METHOD,
     METHOD_PREFIX,
     refuse_method,
 )
-from serving.endpoint.models.served import ServedModels
-from serving.endpoint.predict import predict
-from serving.endpoint.predictor import Predictor
-from serving.endpoint.rpc.calls import CallRules, Method, method_handler
-from serving.endpoint.rpc.gate import CallGate
-from serving.endpoint.rpc.message import Arrivals
-from serving.endpoint.rpc.models import lease, status
-from serving.web.observer import Observed
-from serving.web.status import StatusCode, refuse
+from ..models.served import ServedModels
+from ..predict import predict
+from ..predictor import Predictor
+from .calls import CallRules, Method, method_handler
+from .gate import CallGate
+from .message import Arrivals
+from .models import lease, status
 
 _SHORT_METHODS = ("GetModelMetadata", "Classify", "Regress", "MultiInference")
 _LONGEST_OTHER = 2**20

@@ -9,16 +9,17 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from serving.search.app.query_fields import whole_number
-from serving.search.app.service import SearchService
-from serving.search.gallery.image_search import ImageSearch
-from serving.web.bounded_work import BoundedWork
 from tfdml.index import ScannIndex, SearchResult, Where, near_duplicates
 from tfdml.messages import shown
 
+from ...web.bounded_work import BoundedWork
+from ..gallery.image_search import ImageSearch
+from .query_fields import whole_number
+from .service import SearchService
+
 if TYPE_CHECKING:
-    from serving.search.gallery.map import GalleryMap
-    from serving.search.gallery.map_layout import MapLayout
+    from ..gallery.map import GalleryMap
+    from ..gallery.map_layout import MapLayout
 
 
 _THRESHOLD = 0.95
@@ -150,7 +151,7 @@ class GalleryAnalysis:
 
     def _layout(self, search: ImageSearch) -> "MapLayout | None":
         # Loads Matplotlib and scikit-learn.
-        from serving.search.gallery.map import GalleryMap, MapError
+        from ..gallery.map import GalleryMap, MapError
 
         with self._lock:
             if search.name not in self._maps:

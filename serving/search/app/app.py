@@ -30,27 +30,28 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from serving.client import Credentials
-from serving.search.app.analysis import GalleryAnalysis
-from serving.search.app.browsing import GalleryBrowsing
-from serving.search.app.changes import GalleryChanges
-from serving.search.app.errors import ERROR_HANDLERS
-from serving.search.app.fetching import Fetcher
-from serving.search.app.guard import Guard, Watch, check_host_name
-from serving.search.app.health import Health
-from serving.search.app.page_files import SecurityHeaders, static_file
-from serving.search.app.requests import RequestReader
-from serving.search.app.service import Limits, SearchService
-from serving.search.gallery.editing import GalleryEditor
-from serving.search.gallery.image_search import ImageSearch
-from serving.search.gallery.opening import open_search
-from serving.web.access import TokenAccess, is_loopback
-from serving.web.bounded_work import TIMEOUT_SECONDS
-from serving.web.image_memory import ImageMemory
-from serving.web.observer import RequestObserver
-from serving.web.sockets import open_socket, serve, url_of
-from serving.web.tls import SslConfig, ssl_context_for_uvicorn
 from tfdml.messages import shown
+
+from ...client import Credentials
+from ...web.access import TokenAccess, is_loopback
+from ...web.bounded_work import TIMEOUT_SECONDS
+from ...web.image_memory import ImageMemory
+from ...web.observer import RequestObserver
+from ...web.sockets import open_socket, serve, url_of
+from ...web.tls import SslConfig, ssl_context_for_uvicorn
+from ..gallery.editing import GalleryEditor
+from ..gallery.image_search import ImageSearch
+from ..gallery.opening import open_search
+from .analysis import GalleryAnalysis
+from .browsing import GalleryBrowsing
+from .changes import GalleryChanges
+from .errors import ERROR_HANDLERS
+from .fetching import Fetcher
+from .guard import Guard, Watch, check_host_name
+from .health import Health
+from .page_files import SecurityHeaders, static_file
+from .requests import RequestReader
+from .service import Limits, SearchService
 
 MAX_UPLOAD_BYTES = 20_000_000
 

@@ -8,10 +8,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from serving.search.app.errors import errors_of_image, errors_of_values
-from serving.search.app.query_fields import where_of, whole_number
-from serving.search.app.service import SearchService, check_names
-from serving.search.app.thumbnails import MEDIA_TYPE, Thumbnails
+from .errors import errors_of_image, errors_of_values
+from .query_fields import where_of, whole_number
+from .service import SearchService, check_names
+from .thumbnails import MEDIA_TYPE, Thumbnails
 
 _FOREVER = "private, max-age=31536000, immutable"
 

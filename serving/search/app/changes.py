@@ -7,15 +7,16 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from serving.search.app.errors import exists, missing, refuse
-from serving.search.app.requests import NewImage, RequestReader
-from serving.search.app.service import SearchService
-from serving.search.gallery.editing import Addition, ExistsError, GalleryEditor
-from serving.search.gallery.gallery import CLASS, is_below
-from serving.search.gallery.items import Item
-from serving.search.gallery.uploads import check_upload
 from tfdml.files import DISK_IS_FULL
 from tfdml.index import IndexFileError
+
+from ..gallery.editing import Addition, ExistsError, GalleryEditor
+from ..gallery.gallery import CLASS, is_below
+from ..gallery.items import Item
+from ..gallery.uploads import check_upload
+from .errors import exists, missing, refuse
+from .requests import NewImage, RequestReader
+from .service import SearchService
 
 _log = logging.getLogger(__name__)
 

@@ -9,10 +9,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from serving.client import EndpointError, Failure
-from serving.web.status import HTTP_STATUS, StatusError
 from tfdml.images import UnreadableImageError
 from tfdml.messages import bounded, shown
+
+from ...client import EndpointError, Failure
+from ...web.status import HTTP_STATUS, StatusError
 
 _log = logging.getLogger(__name__)
 

@@ -18,11 +18,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serving.web.access import TokenAccess
-from serving.web.log import request_id
-from serving.web.observer import RequestObserver
-from serving.web.status import HTTP_STATUS, StatusCode, StatusError
 from tfdml.messages import shown
+
+from ...web.access import TokenAccess
+from ...web.log import request_id
+from ...web.observer import RequestObserver
+from ...web.status import HTTP_STATUS, StatusCode, StatusError
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _PORT = re.compile(r":[0-9]*\Z")

@@ -9,10 +9,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from serving.client import EndpointError
-from serving.search.app.errors import explained
-from serving.search.gallery.image_search import ImageSearch
-from serving.web.bounded_work import BoundedWork
+from ...client import EndpointError
+from ...web.bounded_work import BoundedWork
+from ..gallery.image_search import ImageSearch
+from .errors import explained
 
 _FRESH_SECONDS = 2.0
 _LONGEST_SECONDS = 10.0

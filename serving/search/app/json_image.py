@@ -10,7 +10,7 @@ import re
 import secrets
 from typing import NamedTuple
 
-from serving.search.app.strict_json import LONGEST_JSON, too_long
+from .strict_json import LONGEST_JSON, too_long
 
 _KEY = b'"b64"'
 _TO_TEXT = re.compile(rb'"b64"[ \t\r\n]*:[ \t\r\n]*"')

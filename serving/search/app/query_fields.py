@@ -8,14 +8,15 @@ the same refusals it needs more lines, not fewer.
 from collections.abc import Mapping
 from typing import Any
 
-from serving.search.app.errors import refuse
-from serving.search.app.strict_json import json_object, read_json
-from serving.search.gallery.gallery import CLASS
-from serving.search.gallery.query import Address, Embedding, Member, Query, Upload
-from serving.search.gallery.stored_images import STORED_IMAGE
-from serving.search.gallery.uploads import Crop
 from tfdml.index import Where, where_from_json
 from tfdml.messages import shown
+
+from ..gallery.gallery import CLASS
+from ..gallery.query import Address, Embedding, Member, Query, Upload
+from ..gallery.stored_images import STORED_IMAGE
+from ..gallery.uploads import Crop
+from .errors import refuse
+from .strict_json import json_object, read_json
 
 MAX_K = 100
 DEFAULT_K = 24

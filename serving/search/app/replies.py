@@ -7,11 +7,11 @@ from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote
 
-from serving.search.gallery.gallery import CLASS
-from serving.search.gallery.image_search import ImageSearch
-from serving.search.gallery.items import Hit, Item
-from serving.search.gallery.report import method_of
-from serving.search.gallery.stored_images import STORED_IMAGE
+from ..gallery.gallery import CLASS
+from ..gallery.image_search import ImageSearch
+from ..gallery.items import Hit, Item
+from ..gallery.report import method_of
+from ..gallery.stored_images import STORED_IMAGE
 
 _MOST_VALUES = 1_000  # of an attribute that a filter offers
 _TAG = 16  # characters of a hash that distinguish two images

@@ -11,9 +11,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
-from serving.search.app.errors import refuse, too_large
-from serving.search.app.json_image import cut_body, decoded
-from serving.search.app.query_fields import (
+from tfdml.messages import shown
+
+from ...web.body import ARRIVAL_SECONDS, BodyReader
+from ...web.bounded_work import TIMEOUT_SECONDS, BoundedWork
+from ..gallery.gallery import CLASS, is_below
+from ..gallery.query import Query, Upload
+from .errors import refuse, too_large
+from .json_image import cut_body, decoded
+from .query_fields import (
     OPTIONS,
     SOURCES,
     Scalar,
@@ -22,12 +28,7 @@ from serving.search.app.query_fields import (
     query_of,
     source_of,
 )
-from serving.search.app.strict_json import json_object, too_long
-from serving.search.gallery.gallery import CLASS, is_below
-from serving.search.gallery.query import Query, Upload
-from serving.web.body import ARRIVAL_SECONDS, BodyReader
-from serving.web.bounded_work import TIMEOUT_SECONDS, BoundedWork
-from tfdml.messages import shown
+from .strict_json import json_object, too_long
 
 _FORM_OVERHEAD = 64 * 1024  # boundaries, headers and small fields around an upload
 _BODIES = 4  # of the largest size that are held at once

@@ -11,19 +11,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from serving.search.app.errors import (
-    errors_of_image,
-    errors_of_values,
-    missing,
-    refuse,
-)
-from serving.search.app.fetching import Fetcher, FetchError
-from serving.search.app.query_fields import DEFAULT_K, MAX_K, where_of, whole_number
-from serving.search.app.replies import Replies
-from serving.search.app.requests import RequestReader
-from serving.search.gallery.image_search import ImageSearch
-from serving.search.gallery.items import Item
-from serving.search.gallery.query import (
+from tfdml.index import Where
+from tfdml.messages import shown
+
+from ...web.bounded_work import TIMEOUT_SECONDS, BoundedWork, Room
+from ..gallery.image_search import ImageSearch
+from ..gallery.items import Item
+from ..gallery.query import (
     Address,
     Embedding,
     File,
@@ -31,10 +25,17 @@ from serving.search.gallery.query import (
     Query,
     Upload,
 )
-from serving.search.gallery.stored_images import STORED_IMAGE
-from serving.web.bounded_work import TIMEOUT_SECONDS, BoundedWork, Room
-from tfdml.index import Where
-from tfdml.messages import shown
+from ..gallery.stored_images import STORED_IMAGE
+from .errors import (
+    errors_of_image,
+    errors_of_values,
+    missing,
+    refuse,
+)
+from .fetching import Fetcher, FetchError
+from .query_fields import DEFAULT_K, MAX_K, where_of, whole_number
+from .replies import Replies
+from .requests import RequestReader
 
 
 @dataclass(frozen=True)

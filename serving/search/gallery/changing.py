@@ -13,30 +13,31 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from serving.client import Credentials, EndpointClient
-from serving.client.images import how_to_skip
-from serving.endpoint.models.saved_model import find_model_version, model_fingerprint
-from serving.search.gallery.choosing import choose_images
-from serving.search.gallery.editing import Addition, ExistsError, GalleryEditor
-from serving.search.gallery.embedding import (
+from tfdml.export import SavedEmbedder
+from tfdml.images import UnreadableImageError
+from tfdml.index import ScannIndex
+from tfdml.messages import shown
+
+from ...client import Credentials, EndpointClient
+from ...client.images import how_to_skip
+from ...endpoint.models.saved_model import find_model_version, model_fingerprint
+from .choosing import choose_images
+from .editing import Addition, ExistsError, GalleryEditor
+from .embedding import (
     check_max_pixels,
     check_row,
     embed_files,
 )
-from serving.search.gallery.gallery import (
+from .gallery import (
     CLASS,
     Gallery,
     class_of,
     load_gallery,
 )
-from serving.search.gallery.image_search import ImageSearch
-from serving.search.gallery.model_check import client_of_index
-from serving.search.gallery.report import AddReport, RemoveReport
-from serving.search.gallery.uploads import check_upload
-from tfdml.export import SavedEmbedder
-from tfdml.images import UnreadableImageError
-from tfdml.index import ScannIndex
-from tfdml.messages import shown
+from .image_search import ImageSearch
+from .model_check import client_of_index
+from .report import AddReport, RemoveReport
+from .uploads import check_upload
 
 Embedded = Iterator[tuple[str, np.ndarray | UnreadableImageError]]
 

@@ -4,10 +4,11 @@ import os
 from os import PathLike
 from pathlib import Path, PurePosixPath
 
-from serving.search.gallery.gallery import is_below
 from tfdml.images import find_images
 from tfdml.messages import shown
 from tfdml.text_files import lines_of, read_text
+
+from .gallery import is_below
 
 
 def choose_images(

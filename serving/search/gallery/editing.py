@@ -15,9 +15,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.search.gallery.stored_images import STORED_IMAGE, StoredImages
 from tfdml.index import ScannIndex
 from tfdml.messages import shown
+
+from .stored_images import STORED_IMAGE, StoredImages
 
 _log = logging.getLogger(__name__)
 

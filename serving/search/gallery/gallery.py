@@ -17,11 +17,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from serving.search.gallery.stored_images import StoredImages
 from tfdml.index import ScannIndex
 from tfdml.messages import shortened, shown
 from tfdml.metrics import Calibration
 from tfdml.versioned_folder import check_destination, check_unlocked
+
+from .stored_images import StoredImages
 
 CLASS = "class"
 """Name of the attribute that holds the class of an image."""

@@ -8,19 +8,20 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from serving.client import ImageSource, ModelMetadata
-from serving.endpoint.options import ServerOptions
-from serving.search.gallery.gallery import Gallery, is_below
-from serving.search.gallery.items import Hit, Item
-from serving.search.gallery.listing import Listing
-from serving.search.gallery.query import Address, Embedding, File, Member, Query, Upload
-from serving.search.gallery.stored_images import StoredImages
-from serving.search.gallery.uploads import Crop, check_upload, memory_of
-from serving.web.bounded_work import TIMEOUT_SECONDS
-from serving.web.image_memory import ImageMemory
 from tfdml.images import UnreadableImageError, read_image
 from tfdml.index import ScannIndex
 from tfdml.messages import shown
+
+from ...client import ImageSource, ModelMetadata
+from ...endpoint.options import ServerOptions
+from ...web.bounded_work import TIMEOUT_SECONDS
+from ...web.image_memory import ImageMemory
+from .gallery import Gallery, is_below
+from .items import Hit, Item
+from .listing import Listing
+from .query import Address, Embedding, File, Member, Query, Upload
+from .stored_images import StoredImages
+from .uploads import Crop, check_upload, memory_of
 
 
 class _Client(Protocol):

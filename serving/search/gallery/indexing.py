@@ -13,24 +13,28 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from serving.client.images import how_to_skip
-from serving.client.journal import digest_of_list
-from serving.endpoint.models.calibration import calibration_of_model
-from serving.endpoint.models.saved_model import find_model_version, model_fingerprint
-from serving.search.gallery.choosing import choose_images
-from serving.search.gallery.embedding import (
+from tfdml.export import SavedEmbedder
+from tfdml.index import ScannIndex, check_ids
+from tfdml.messages import shown
+
+from ...client.images import how_to_skip
+from ...client.journal import digest_of_list
+from ...endpoint.models.calibration import calibration_of_model
+from ...endpoint.models.saved_model import find_model_version, model_fingerprint
+from .choosing import choose_images
+from .embedding import (
     check_max_pixels,
     embed_files,
 )
-from serving.search.gallery.gallery import (
+from .gallery import (
     CLASS,
     Gallery,
     check_gallery_folder,
     class_attributes,
     save_gallery,
 )
-from serving.search.gallery.report import IndexReport, ShardReport, method_of, recall_of
-from serving.search.gallery.shards import (
+from .report import IndexReport, ShardReport, method_of, recall_of
+from .shards import (
     Job,
     Part,
     Shard,
@@ -38,9 +42,6 @@ from serving.search.gallery.shards import (
     read_shards,
     save_shard,
 )
-from tfdml.export import SavedEmbedder
-from tfdml.index import ScannIndex, check_ids
-from tfdml.messages import shown
 
 
 def index_images(

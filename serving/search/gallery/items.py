@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from serving.search.gallery.gallery import CLASS
-from serving.search.gallery.stored_images import STORED_IMAGE
+from .gallery import CLASS
+from .stored_images import STORED_IMAGE
 
 Attributes = Mapping[str, str | int | float | bool]
 """The attributes of an image, by name."""

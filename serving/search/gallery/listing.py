@@ -7,10 +7,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from serving.search.gallery.gallery import CLASS
-from serving.search.gallery.items import Attributes, Item
-from serving.search.gallery.stored_images import STORED_IMAGE
 from tfdml.index import ScannIndex, Where
+
+from .gallery import CLASS
+from .items import Attributes, Item
+from .stored_images import STORED_IMAGE
 
 _BLOCK = 4096  # items whose attributes are read at once
 

@@ -6,10 +6,11 @@ from os import PathLike
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.client import ImageSource, ModelMetadata
-from serving.endpoint.models.saved_model import find_model_version, model_fingerprint
 from tfdml.export import SavedEmbedder
 from tfdml.images import read_image
+
+from ...client import ImageSource, ModelMetadata
+from ...endpoint.models.saved_model import find_model_version, model_fingerprint
 
 _BATCH = 32
 

@@ -18,16 +18,17 @@ from os import PathLike
 from pathlib import Path
 from typing import Self
 
-from serving.search.gallery.map_layout import (
+from tfdml.files import written
+from tfdml.index import Index
+from tfdml.messages import shortened, shown
+
+from .map_layout import (
     MapLayout,
     Sample,
     check_whole,
     lay_out_sample,
     sampled,
 )
-from tfdml.files import written
-from tfdml.index import Index
-from tfdml.messages import shortened, shown
 
 _LOGGER = logging.getLogger(__name__)
 

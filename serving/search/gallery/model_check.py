@@ -12,17 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.client import (
+from tfdml.images import read_image
+from tfdml.messages import shown
+
+from ...client import (
     EndpointClient,
     EndpointError,
     Failure,
     ImageSource,
     ModelMetadata,
 )
-from serving.search.gallery.image_search import ImageSearch
-from serving.search.gallery.items import Item
-from tfdml.images import read_image
-from tfdml.messages import shown
+from .image_search import ImageSearch
+from .items import Item
 
 _PROBES = 5
 _MOST_DIFFERENCE = 0.01

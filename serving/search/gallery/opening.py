@@ -4,11 +4,11 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
-from serving.client import Credentials, EndpointClient, Retries
-from serving.search.gallery.gallery import Gallery, load_gallery
-from serving.search.gallery.image_search import ImageSearch
-from serving.search.gallery.local_model import LocalModel
-from serving.search.gallery.model_check import client_of_index
+from ...client import Credentials, EndpointClient, Retries
+from .gallery import Gallery, load_gallery
+from .image_search import ImageSearch
+from .local_model import LocalModel
+from .model_check import client_of_index
 
 # Somebody waits for the answer: less than the client's own, which are for batches.
 _TIMEOUT_SECONDS = 20.0

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from serving.search.gallery.uploads import Crop
 from tfdml.index import Where
+
+from .uploads import Crop
 
 
 @dataclass(frozen=True)

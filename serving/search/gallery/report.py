@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from serving.search.gallery.gallery import Gallery
-from serving.search.gallery.shards import Part
 from tfdml.index import ScannIndex
+
+from .gallery import Gallery
+from .shards import Part
 
 
 def method_of(index: ScannIndex) -> str:

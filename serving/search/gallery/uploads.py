@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from serving.endpoint.options import ServerOptions
 from tfdml.images import UnreadableImageError
 from tfdml.pillow_limits import is_of_machine, own_limit
+
+from ...endpoint.options import ServerOptions
 
 UPLOAD_FORMATS = {
     name: suffix

@@ -3,8 +3,8 @@
 import hashlib
 from os import PathLike
 
-from serving.search.gallery.gallery import load_gallery
-from serving.search.gallery.stored_images import STORED_IMAGE, StoredImages
+from .gallery import load_gallery
+from .stored_images import STORED_IMAGE, StoredImages
 
 _BLOCK = 4096  # images whose names are read at once
 

@@ -27,8 +27,9 @@ from tqdm import tqdm
 
 from tfdml.files import written
 from tfdml.images import encode_png, read_image, resize_image
-from training.data.emoji.npm import fetch, read_members
-from training.data.emoji.sets import EMOJI_SETS, EmojiSet
+
+from .npm import fetch, read_members
+from .sets import EMOJI_SETS, EmojiSet
 
 _NAMING_SETS = ("noto", "twemoji", "fluent-emoji-flat")  # these map code -> name
 _SIZE_ONLY = {"25aa", "25ab", "25fb", "25fc", "25fd", "25fe", "2b1b", "2b1c"}

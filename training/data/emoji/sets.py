@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from training.data.emoji.npm import NpmPackage
+from .npm import NpmPackage
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from tfdml.messages import shortened, shown
-from training.data.data_set import DataSet
-from training.data.releases.mat_files import known_form
+
+from ..data_set import DataSet
+from .mat_files import known_form
 
 _SPLITS = {"train2017": "train", "val2017": "test"}
 

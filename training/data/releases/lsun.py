@@ -9,8 +9,9 @@ import numpy as np
 from tqdm import tqdm
 
 from tfdml.messages import shown
-from training.data.data_set import DataSet
-from training.data.releases.mat_files import known_form, load_mat, text
+
+from ..data_set import DataSet
+from .mat_files import known_form, load_mat, text
 
 SURFACES = ("frontal wall", "left wall", "right wall", "floor", "ceiling")
 """What the last axis of the labels stands for."""

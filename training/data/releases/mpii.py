@@ -11,9 +11,10 @@ import numpy as np
 from PIL import Image
 
 from tfdml.messages import cut
-from training.data.data_set import DataSet
-from training.data.folder import split_classes
-from training.data.releases.mat_files import (
+
+from ..data_set import DataSet
+from ..folder import split_classes
+from .mat_files import (
     known_form,
     load_mat,
     numbers,

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from tfdml.messages import cut, shown
-from training.data.data_set import DataSet, halve_classes
-from training.data.releases.mat_files import load_mat
+
+from ..data_set import DataSet, halve_classes
+from .mat_files import load_mat
 
 
 def read_cub(folder: str | os.PathLike[str]) -> DataSet:

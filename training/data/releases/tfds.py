@@ -14,8 +14,9 @@ from tqdm import tqdm
 
 from tfdml.files import written
 from tfdml.messages import cut, shown
-from training.data.data_set import DataSet, halve_classes
-from training.data.manifest import write_manifest
+
+from ..data_set import DataSet, halve_classes
+from ..manifest import write_manifest
 
 # Sets whose features go by other names than `supervised_keys`, or whose splits share
 # no class: name -> (label, category, whether its own splits are the papers').
