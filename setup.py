@@ -55,7 +55,7 @@ EXTRAS = {
         "uvicorn>=0.47,<0.55",
         "cryptography>=42",
         "python-multipart>=0.0.18",
-        "httpx>=0.27",
+        "httpx2>=2.10",
     ],
     # scikit-learn lays out the map of a gallery.
     "search": ["scann[tf]==1.4.2", *EVALUATION],

@@ -19,7 +19,7 @@ from benchmarks.mutants.changes import Mutant, mutants_of
 from benchmarks.mutants.chosen_tests import Selection, dotted
 
 _SHARED = (
-    *("tensorflow", "keras", "pytest", "hypothesis.strategies", "grpc", "httpx"),
+    *("tensorflow", "keras", "pytest", "hypothesis.strategies", "grpc", "httpx2"),
     *("uvicorn", "starlette.applications", "PIL.Image", "sklearn.metrics"),
     "scipy.stats",
 )

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-import httpx
+import httpx2
 
 from tfdml.messages import shown
 
@@ -64,8 +64,8 @@ def parse_address(url: str) -> ModelAddress:
         raise _no_address(url)
     url = url.rstrip("/")
     try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL:
+        parsed = httpx2.URL(url)
+    except httpx2.InvalidURL:
         raise _no_address(url) from None
     if parsed.userinfo:
         # Addresses are printed; this one is not, as it holds a secret.

@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Sequence
 from typing import Any
 
-import httpx
+import httpx2
 
 from tfdml.messages import cut, shortened
 from tfdml.model_version import DESCRIBE
@@ -20,7 +20,7 @@ from .reply import FINGERPRINT, Reply
 from .retries import EndpointError, Failure, unexpected
 
 _MAY_PASS = (429, 503)
-_NOT_CONNECTED = (httpx.NetworkError, httpx.RemoteProtocolError)
+_NOT_CONNECTED = (httpx2.NetworkError, httpx2.RemoteProtocolError)
 
 
 class RestConnection:
@@ -44,7 +44,7 @@ class RestConnection:
         self._url = address.url
         self._timeout = timeout
         self._gzip_requests = gzip_requests
-        self._http = httpx.Client(
+        self._http = httpx2.Client(
             timeout=timeout,
             headers=credentials.headers,
             verify=credentials.for_rest() if address.is_encrypted else True,
@@ -52,7 +52,7 @@ class RestConnection:
             trust_env=not address.is_loopback,
             # Shorter than the 5 seconds after which uvicorn hangs up: a request on a
             # connection that the server is just closing would fail.
-            limits=httpx.Limits(max_connections=None, keepalive_expiry=2.0),
+            limits=httpx2.Limits(max_connections=None, keepalive_expiry=2.0),
         )
 
     def close(self) -> None:
@@ -127,7 +127,7 @@ class RestConnection:
             raise unexpected(self._url, "the reply is not a JSON object")
         return Reply(reply, response.headers.get(FINGERPRINT))
 
-    def _send(self, method: str, suffix: str, body: object) -> httpx.Response:
+    def _send(self, method: str, suffix: str, body: object) -> httpx2.Response:
         headers, content = {}, None
         if body is not None:
             headers["content-type"] = "application/json"
@@ -148,12 +148,12 @@ class RestConnection:
                 response.read()
             finally:
                 response.close()
-        except httpx.ReadTimeout as error:
+        except httpx2.ReadTimeout as error:
             raise self._timed_out() from error
-        except httpx.TimeoutException as error:
+        except httpx2.TimeoutException as error:
             # Not connected, or nobody took the request: it has not been answered.
             raise self._timed_out(may_pass=not has_answered) from error
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             refused = _certificate_error(error)
             if refused is not None:
                 raise refused_certificate(self._url, refused) from error

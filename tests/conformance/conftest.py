@@ -2,7 +2,7 @@
 
 import os
 
-import httpx
+import httpx2
 import numpy as np
 import pytest
 
@@ -30,7 +30,7 @@ def target(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def rest(target):
-    with httpx.Client(base_url=target.rest, timeout=60, trust_env=False) as client:
+    with httpx2.Client(base_url=target.rest, timeout=60, trust_env=False) as client:
         yield client
 
 

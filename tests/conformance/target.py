@@ -4,7 +4,7 @@ import contextlib
 import os
 from dataclasses import dataclass
 
-import httpx
+import httpx2
 
 from tests.support.running_endpoint import endpoint_here, running_endpoint
 
@@ -131,7 +131,7 @@ def _write_models(base_path):
 
 def _metadata(rest, model, choice=""):
     url = f"{rest}/v1/models/{model}{choice}/metadata"
-    reply = httpx.get(url, timeout=30, trust_env=False)
+    reply = httpx2.get(url, timeout=30, trust_env=False)
     return reply.raise_for_status().json()
 
 

@@ -3,7 +3,7 @@
 import base64
 import sys
 
-import httpx
+import httpx2
 import numpy as np
 import pytest
 
@@ -37,7 +37,7 @@ def example_server(tmp_path_factory):
             "signature_name": "mixed",
             "inputs": {"number": [6, 9], "text": ["ab", {"b64": "Y2Q="}]},
         }
-        response = httpx.post(
+        response = httpx2.post(
             f"{server.url}:predict",
             json=document,
             timeout=ANSWER_SECONDS,
@@ -73,7 +73,7 @@ def embedder_server(tmp_path_factory):
     answers = []
 
     def check(server):
-        response = httpx.post(
+        response = httpx2.post(
             f"{server.url}:predict",
             json={"inputs": {"image_bytes": [image]}},
             timeout=ANSWER_SECONDS,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import httpx
+import httpx2
 
 ROOT = Path(__file__).parents[2]
 
@@ -134,8 +134,8 @@ class ServerProcess:
 
     def _is_available(self) -> bool:
         try:
-            response = httpx.get(self.url, timeout=ANSWER_SECONDS, trust_env=False)
-        except httpx.TransportError:
+            response = httpx2.get(self.url, timeout=ANSWER_SECONDS, trust_env=False)
+        except httpx2.TransportError:
             return False
         return response.status_code == 200 and "AVAILABLE" in response.text
 

@@ -8,7 +8,7 @@ import gzip
 import json
 import zlib
 
-import httpx
+import httpx2
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -26,7 +26,7 @@ PREDICT = b"/v1/models/example:predict"
 
 @pytest.fixture(scope="module")
 def client():
-    with httpx.Client(timeout=ANSWER_SECONDS, trust_env=False) as connection:
+    with httpx2.Client(timeout=ANSWER_SECONDS, trust_env=False) as connection:
         yield connection
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import httpx
+import httpx2
 import numpy as np
 from PIL import Image
 
@@ -164,11 +164,11 @@ def serve_model(base_path: Path, **options) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def page_of(search, **options) -> Iterator[httpx.Client]:
+def page_of(search, **options) -> Iterator[httpx2.Client]:
     """Serve the page of a search; gives a client of it."""
     with (
         running(create_app(search, **options)) as address,
-        httpx.Client(base_url=address, timeout=60) as client,
+        httpx2.Client(base_url=address, timeout=60) as client,
     ):
         yield client
 
@@ -180,12 +180,12 @@ def encoded(color, kind="PNG", size=(30, 40)) -> bytes:
     return buffer.getvalue()
 
 
-def post(page: httpx.Client, content: bytes, **fields) -> httpx.Response:
+def post(page: httpx2.Client, content: bytes, **fields) -> httpx2.Response:
     """Search with an uploaded image."""
     return page.post("/api/search", files={"image": ("query", content)}, data=fields)
 
 
-def error_of(response: httpx.Response, status: int) -> str:
+def error_of(response: httpx2.Response, status: int) -> str:
     """Return the text of an error, which must have this status."""
     assert response.status_code == status, response.text
     assert set(response.json()) == {"error"}

@@ -15,7 +15,7 @@ import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Container, Sequence
 
-import httpx
+import httpx2
 
 from tfdml.messages import cut, shortened, shown
 
@@ -164,7 +164,7 @@ class Fetcher:
         try:
             async with (
                 # No proxy: it would resolve the name again.
-                httpx.AsyncClient(trust_env=False, timeout=self._seconds) as client,
+                httpx2.AsyncClient(trust_env=False, timeout=self._seconds) as client,
                 client.stream(
                     "GET",
                     target.copy_with(host=address),
@@ -175,7 +175,7 @@ class Fetcher:
                 if response.has_redirect_location:
                     return str(target.join(response.headers["location"]))
                 return await self._content(response)
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             raise _failed(str(error) or type(error).__name__) from error
 
     async def _address(self, host: str, port: int) -> str:
@@ -193,7 +193,7 @@ class Fetcher:
             raise refused
         return addresses[0]
 
-    async def _content(self, response: httpx.Response) -> bytes:
+    async def _content(self, response: httpx2.Response) -> bytes:
         if response.status_code != 200:
             raise _failed(f"the answer has the status {response.status_code}")
         if response.headers.get("content-encoding", "identity") != "identity":
@@ -206,16 +206,16 @@ class Fetcher:
         return bytes(content)
 
 
-def _parsed(url: str) -> tuple[httpx.URL, str]:
+def _parsed(url: str) -> tuple[httpx2.URL, str]:
     """Return an address, and the host in it to resolve."""
     try:
         if len(url) > _LONGEST_URL:
-            raise httpx.InvalidURL("it is too long")
-        target = httpx.URL(url)
+            raise httpx2.InvalidURL("it is too long")
+        target = httpx2.URL(url)
         host = target.raw_host.decode("ascii")
         if (target.port or 0) > 65535:
-            raise httpx.InvalidURL("its port is above 65535")
-    except (httpx.InvalidURL, UnicodeError, ValueError) as error:
+            raise httpx2.InvalidURL("its port is above 65535")
+    except (httpx2.InvalidURL, UnicodeError, ValueError) as error:
         raise FetchError(
             f"`url` must be an address: {shortened(error)}.", is_refused=True
         ) from error

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import grpc
-import httpx
+import httpx2
 import pytest
 import tensorflow as tf
 import trustme
@@ -55,7 +55,7 @@ def body(*images):
 
 
 def status_of(url):
-    return httpx.get(url, timeout=60).json()["model_version_status"]
+    return httpx2.get(url, timeout=60).json()["model_version_status"]
 
 
 def wait_for(condition, seconds=120):
@@ -220,7 +220,7 @@ class TestEndpoint:
             def ask():
                 request = predict_request({"image_bytes": [png(255, 0, 0)]})
                 own = []
-                with httpx.Client(timeout=60) as client:
+                with httpx2.Client(timeout=60) as client:
                     while not stop.is_set():
                         reply = client.post(
                             f"{url}:predict", content=body(png(255, 0, 0))
@@ -280,7 +280,7 @@ class TestEndpoint:
         with endpoint_here(**options) as endpoint, channel_to(endpoint.grpc) as stubs:
             url = f"{endpoint.url}/v1/models/colors"
             for label, version in (("stable", 1), ("canary", 2)):
-                reply = httpx.get(f"{url}/labels/{label}/metadata", timeout=60)
+                reply = httpx2.get(f"{url}/labels/{label}/metadata", timeout=60)
                 assert reply.json()["model_spec"]["version"] == str(version)
                 (only,) = status_of(f"{url}/labels/{label}")
                 assert only["version"] == str(version)
@@ -288,7 +288,7 @@ class TestEndpoint:
                 request.model_spec.version_label = label
                 answer = stubs.prediction.Predict(request, timeout=30)
                 assert answer.model_spec.version.value == version
-            reply = httpx.post(
+            reply = httpx2.post(
                 f"{url}/labels/stable:predict",
                 content=body(png(0, 255, 0)),
                 headers={"X-Request-Id": "id-of-the-test"},
@@ -300,7 +300,7 @@ class TestEndpoint:
                 request, metadata=[("x-request-id", "id-by-grpc")]
             )
             assert ("x-request-id", "id-by-grpc") in call.trailing_metadata()
-            metrics = httpx.get(f"{endpoint.url}/metrics", timeout=60).text
+            metrics = httpx2.get(f"{endpoint.url}/metrics", timeout=60).text
             assert (
                 ':tensorflow:serving:request_count{model_name="colors",status="OK"} 4'
             ) in metrics
@@ -323,7 +323,7 @@ class TestEndpoint:
             wait_for(
                 lambda: all(version["state"] == "END" for version in status_of(url))
             )
-            gone = httpx.post(f"{url}:predict", content=body(), timeout=60)
+            gone = httpx2.post(f"{url}:predict", content=body(), timeout=60)
             assert gone.status_code == 404
         found = [getattr(line, "request_fields", None) for line in caplog.records]
         requests = {record.request_id: record for record in found if record is not None}
@@ -356,15 +356,15 @@ class TestEndpoint:
             assert endpoint.url.startswith("https://")
             url = f"{endpoint.url}/v1/models/example:predict"
             context = ssl.create_default_context(cafile=str(root))
-            with httpx.Client(verify=context, timeout=60) as client:
+            with httpx2.Client(verify=context, timeout=60) as client:
                 refused = client.post(url, content=body(png(0, 0, 0)))
                 assert refused.status_code == 401
                 assert refused.headers["www-authenticate"] == "Bearer"
                 client.headers["Authorization"] = f"Bearer {TOKEN}"
                 reply = client.post(url, content=body(png(0, 0, 255)))
                 assert reply.json() == {"predictions": [[0, 0, 1, 1]]}
-            with pytest.raises(httpx.ConnectError):
-                httpx.post(url, content=body(png(0, 0, 0)), timeout=60)
+            with pytest.raises(httpx2.ConnectError):
+                httpx2.post(url, content=body(png(0, 0, 0)), timeout=60)
             assert ask_by_grpc(endpoint.grpc, root, None) == "UNAUTHENTICATED"
             assert ask_by_grpc(endpoint.grpc, root, "wrong" * 5) == "UNAUTHENTICATED"
             assert ask_by_grpc(endpoint.grpc, root, TOKEN) == "OK"
@@ -381,7 +381,7 @@ class TestEndpoint:
         options = {"model_name": "example", "model_base_path": tmp_path / "example"}
         options |= {"max_pixels": 63, "host": "0.0.0.0"}  # noqa: S104
         with endpoint_here(**options) as endpoint:
-            reply = httpx.post(
+            reply = httpx2.post(
                 f"{endpoint.url}/v1/models/example:predict",
                 content=body(png(1, 2, 3)),
                 timeout=60,
@@ -418,7 +418,7 @@ class TestProcess:
                 call = stubs.prediction.Predict.future(request, timeout=60)
                 path = str(tmp_path / "r")
                 answer = pool.submit(
-                    httpx.post, address, json={"inputs": path}, timeout=60
+                    httpx2.post, address, json={"inputs": path}, timeout=60
                 )
                 for name in ("g", "r"):
                     wait_for((tmp_path / f"{name}.started").exists)
@@ -446,14 +446,14 @@ class TestProcess:
                 ("--port", endpoint.url.rpartition(":")[2]),
                 ("--grpc-port", endpoint.grpc.rpartition(":")[2]),
             ]
-            with httpx.Client(timeout=60) as client:  # a connection that the kill cuts
+            with httpx2.Client(timeout=60) as client:  # a connection that the kill cuts
                 client.get(f"{endpoint.url}/v1/models/example")
                 os.kill(endpoint.process.pid, signal.SIGKILL)
                 endpoint.process.wait(timeout=60)
             again = [word for port in ports for word in port]
             with running_endpoint(*options, *again) as second:
                 assert (second.url, second.grpc) == (endpoint.url, endpoint.grpc)
-                reply = httpx.get(f"{second.url}/v1/models/example", timeout=60)
+                reply = httpx2.get(f"{second.url}/v1/models/example", timeout=60)
                 assert reply.status_code == 200
 
 

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 
-import httpx
+import httpx2
 import keras
 import numpy as np
 import pytest
@@ -192,7 +192,7 @@ def test_endpoint_answers_with_names_and_scores(folder):
     image = {"b64": base64.b64encode(file.read_bytes()).decode()}
     body = {"signature_name": "search", "instances": [image]}
     with serve_model(folder / "models/search") as url:
-        reply = httpx.post(f"{url}:predict", json=body, timeout=60)
+        reply = httpx2.post(f"{url}:predict", json=body, timeout=60)
     (answer,) = reply.json()["predictions"]
     assert answer["ids"][0] == "class-2/1.png"
     assert answer["scores"] == sorted(answer["scores"], reverse=True)

@@ -7,7 +7,7 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import quote
 
-import httpx
+import httpx2
 import keras
 import numpy as np
 import pytest
@@ -253,8 +253,8 @@ def test_threshold_of_another_embedder_is_not_exported(embedder, tmp_path):
 def test_clients_ask_the_server_for_the_description(exported):
     with serve_model(exported / "models/shapes") as url:
         question = {"signature_name": "describe", "instances": ["", "anything"]}
-        reply = httpx.post(f"{url}:predict", json=question, timeout=60)
-        metadata = httpx.get(f"{url}/metadata", timeout=60).json()["metadata"]
+        reply = httpx2.post(f"{url}:predict", json=question, timeout=60)
+        metadata = httpx2.get(f"{url}/metadata", timeout=60).json()["metadata"]
     described = metadata["signature_def"]
     first, second = reply.raise_for_status().json()["predictions"]
     assert first == second

@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
-import httpx
+import httpx2
 import pytest
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
@@ -210,12 +210,14 @@ def test_rest_requests_need_a_token(file):
         return PlainTextResponse("in")
 
     with running(Starlette(routes=[Route("/", answer)])) as url:
-        assert httpx.get(url, timeout=60).status_code == 401
-        wrong = httpx.get(
+        assert httpx2.get(url, timeout=60).status_code == 401
+        wrong = httpx2.get(
             url, headers={"Authorization": f"Bearer {FIRST}x"}, timeout=60
         )
         assert wrong.status_code == 401
-        right = httpx.get(url, headers={"Authorization": f"Bearer {FIRST}"}, timeout=60)
+        right = httpx2.get(
+            url, headers={"Authorization": f"Bearer {FIRST}"}, timeout=60
+        )
         assert right.text == "in"
 
 

@@ -6,7 +6,7 @@ import resource
 import socket
 import threading
 
-import httpx
+import httpx2
 import pytest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -67,22 +67,22 @@ def pieces(count, piece=b"x" * 50_000):
 
 def test_longest_body_is_taken(url):
     body = b"x" * MAX_BYTES
-    assert httpx.post(url, content=body, timeout=60).content == body
+    assert httpx2.post(url, content=body, timeout=60).content == body
 
 
 def test_chunked_body_is_taken(url):
-    assert httpx.post(url, content=pieces(2), timeout=60).content == b"x" * MAX_BYTES
+    assert httpx2.post(url, content=pieces(2), timeout=60).content == b"x" * MAX_BYTES
 
 
 @pytest.mark.parametrize("content", [b"x" * (MAX_BYTES + 1), pieces(3)])
 def test_longer_body_is_refused(url, content):
-    answer = httpx.post(url, content=content, timeout=60)
+    answer = httpx2.post(url, content=content, timeout=60)
     assert (answer.status_code, answer.text) == (413, TOO_LONG)
 
 
 @pytest.mark.parametrize("announced", [True, False], ids=["announced", "chunked"])
 def test_client_that_writes_all_before_it_reads_gets_the_answer(url, announced):
-    address = httpx.URL(url)
+    address = httpx2.URL(url)
     connection = http.client.HTTPConnection(address.host, address.port, timeout=60)
     headers = {"Content-Length": "20000000"} if announced else {}
     connection.request("POST", "/", body=pieces(400), headers=headers)
@@ -95,7 +95,7 @@ def test_client_that_writes_all_before_it_reads_gets_the_answer(url, announced):
 def test_hundred_megabytes_are_refused_and_not_held(url, announced):
     headers = {"Content-Length": str(10**8)} if announced else {}
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    answer = httpx.post(
+    answer = httpx2.post(
         f"{url}/patient", content=pieces(2000), headers=headers, timeout=60
     )
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -174,7 +174,7 @@ def test_other_work_goes_on_while_a_body_is_decompressed():
 
 
 def test_client_that_asks_first_is_refused_before_it_sends(url):
-    address = httpx.URL(url)
+    address = httpx2.URL(url)
     with socket.create_connection((address.host, address.port), timeout=60) as client:
         client.sendall(
             b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n"
@@ -184,7 +184,7 @@ def test_client_that_asks_first_is_refused_before_it_sends(url):
 
 
 def test_body_that_does_not_come_is_refused(url):
-    address = httpx.URL(url)
+    address = httpx2.URL(url)
     with socket.create_connection((address.host, address.port), timeout=60) as client:
         client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nslow")
         assert client.recv(100).startswith(b"HTTP/1.1 408 ")
@@ -195,31 +195,31 @@ def test_bodies_of_all_requests_together_are_bounded(url, release):
     answers = []
     first = threading.Thread(
         target=lambda: answers.append(
-            httpx.post(f"{url}/hold", content=b"x" * MAX_BYTES, timeout=60)
+            httpx2.post(f"{url}/hold", content=b"x" * MAX_BYTES, timeout=60)
         )
     )
     first.start()
     try:
         # Until the first body has arrived, the second one is still taken.
         for _ in range(500):
-            second = httpx.post(url, content=b"x" * MAX_BYTES, timeout=60)
+            second = httpx2.post(url, content=b"x" * MAX_BYTES, timeout=60)
             if second.status_code == 503:
                 break
         assert (second.status_code, second.text) == (
             503,
             "The server holds too many requests. Retry.",
         )
-        assert httpx.post(url, content=b"small", timeout=60).status_code == 200
+        assert httpx2.post(url, content=b"small", timeout=60).status_code == 200
     finally:
         release.set()
         first.join()
     assert answers[0].status_code == 200
-    assert httpx.post(url, content=b"x" * MAX_BYTES, timeout=60).status_code == 200
+    assert httpx2.post(url, content=b"x" * MAX_BYTES, timeout=60).status_code == 200
 
 
 class TestCompression:
     def post(self, url, content, encoding="gzip"):
-        return httpx.post(
+        return httpx2.post(
             url, content=content, headers={"Content-Encoding": encoding}, timeout=60
         )
 

@@ -6,7 +6,7 @@ import logging
 import re
 import warnings
 
-import httpx
+import httpx2
 import pytest
 import uvicorn
 from hypothesis import given
@@ -255,7 +255,7 @@ def test_a_running_server_logs_in_one_form_and_each_request_once(logs):
     with running_uvicorn(config) as listener:
         url = url_of(listener)
         headers = {"x-request-id": "mine", "authorization": "Bearer hidden-token"}
-        httpx.get(f"{url}/?hidden-query", headers=headers, timeout=60)
+        httpx2.get(f"{url}/?hidden-query", headers=headers, timeout=60)
     lines = [json.loads(line) for line in logs.getvalue().splitlines()]
     assert {"time", "level", "event"} <= set.intersection(*map(set, lines))
     requests = [line for line in lines if line["event"] == "request"]

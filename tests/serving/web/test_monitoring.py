@@ -2,7 +2,7 @@
 
 import threading
 
-import httpx
+import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.applications import Starlette
@@ -169,7 +169,7 @@ def test_scraper_reads_the_metrics_over_http():
         return Response(content, headers={"content-type": media_type})
 
     with running(Starlette(routes=[Route(METRICS_PATH, metrics)])) as url:
-        reply = httpx.get(url + METRICS_PATH, timeout=60)
+        reply = httpx2.get(url + METRICS_PATH, timeout=60)
     assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
     families = {
         family.name: family for family in text_string_to_metric_families(reply.text)

@@ -11,7 +11,7 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
-import httpx
+import httpx2
 import pytest
 import trustme
 import uvicorn
@@ -136,11 +136,11 @@ def channel_credentials(*, with_certificate=False):
 def test_https_client_that_trusts_the_authority_is_served(tmp_path):
     config = read_ssl_config(write_config(tmp_path))
     with running_https(config) as url:
-        assert httpx.get(url, verify=client_context(), timeout=60).text == "https"
-        with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-            httpx.get(url, verify=ssl.create_default_context(), timeout=60)
-        with pytest.raises(httpx.RemoteProtocolError):
-            httpx.get(url.replace("https", "http"), timeout=60)
+        assert httpx2.get(url, verify=client_context(), timeout=60).text == "https"
+        with pytest.raises(httpx2.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+            httpx2.get(url, verify=ssl.create_default_context(), timeout=60)
+        with pytest.raises(httpx2.RemoteProtocolError):
+            httpx2.get(url.replace("https", "http"), timeout=60)
 
 
 def test_https_refuses_what_came_before_tls_1_2(tmp_path):
@@ -151,9 +151,9 @@ def test_https_refuses_what_came_before_tls_1_2(tmp_path):
 def test_https_client_must_show_a_certificate_if_clients_are_verified(tmp_path):
     with running_https(read_ssl_config(verifying(tmp_path))) as url:
         known = client_context(with_certificate=True)
-        assert httpx.get(url, verify=known, timeout=60).text == "https"
-        with pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
-            httpx.get(url, verify=client_context(), timeout=60)
+        assert httpx2.get(url, verify=known, timeout=60).text == "https"
+        with pytest.raises((httpx2.ReadError, httpx2.RemoteProtocolError)):
+            httpx2.get(url, verify=client_context(), timeout=60)
 
 
 def test_grpc_client_that_trusts_the_authority_is_served(tmp_path):

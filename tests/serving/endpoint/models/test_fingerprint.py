@@ -3,7 +3,7 @@
 import json
 import shutil
 
-import httpx
+import httpx2
 import pytest
 
 from serving.endpoint.models.config import single_model
@@ -102,7 +102,7 @@ def test_answers_of_both_protocols_name_a_fingerprint_that_was_checked(
         model_name="example", model_base_path=base, **options
     ) as endpoint:
         url = f"{endpoint.url}/v1/models/example"
-        with httpx.Client(trust_env=False) as client:
+        with httpx2.Client(trust_env=False) as client:
             for answer in (
                 client.post(f"{url}:predict", content=b"no JSON"),
                 client.get(f"{url}/metadata"),

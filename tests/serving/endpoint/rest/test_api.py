@@ -14,7 +14,7 @@ import re
 import threading
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
-import httpx
+import httpx2
 import pytest
 
 from serving.endpoint.batching.parameters import BatchingParameters
@@ -69,7 +69,7 @@ def ended():
 @pytest.fixture(scope="module")
 def client(example_servables, ended):
     app = rest_app(example_servables, max_body_bytes=200_000, observer=ended)
-    with running(app) as url, httpx.Client(base_url=url, timeout=60) as connection:
+    with running(app) as url, httpx2.Client(base_url=url, timeout=60) as connection:
         yield connection
 
 
@@ -204,7 +204,7 @@ class TestModels:
 
             def classify(body):
                 address = f"{url}/v1/models/stub:classify"
-                return httpx.post(address, content=body, timeout=60)
+                return httpx2.post(address, content=body, timeout=60)
 
             assert error_of(classify("{}"), 501) == (
                 'Signature "serving_default" takes tf.train.Example, which this server '
@@ -302,7 +302,7 @@ class TestPredict:
 
 
 def post(url, value=1, **options):
-    return httpx.post(
+    return httpx2.post(
         f"{url}{STUB}",
         content=json.dumps({"instances": [value]}),
         **{"timeout": 60, **options},
@@ -325,7 +325,7 @@ class TestLimits:
             answers = [asking(url) for _ in range(5)]
             for _ in range(2):
                 assert slow.started.acquire(timeout=60)
-            assert httpx.get(f"{url}/v1/models/stub", timeout=60).status_code == 200
+            assert httpx2.get(f"{url}/v1/models/stub", timeout=60).status_code == 200
             assert not slow.started.acquire(timeout=0.2)
             slow.release.set()
             assert [answer.result().status_code for answer in answers] == [200] * 5
@@ -376,15 +376,15 @@ class TestLimits:
 
         async def ask():
             # Without a socket between, which would take the parts before they are read.
-            transport = httpx.ASGITransport(app)
-            async with httpx.AsyncClient(transport=transport) as client:
+            transport = httpx2.ASGITransport(app)
+            async with httpx2.AsyncClient(transport=transport) as client:
                 return await client.post(f"http://app{STUB}", content=slowly())
 
         assert asyncio.run(ask()).status_code == 200
 
     def test_long_body_whose_time_is_over_is_not_decoded(self, slow):
         with running(rest_app([slow], timeout_seconds=1e-9)) as url:
-            reply = httpx.post(f"{url}{STUB}", content="{" * 10**6, timeout=60)
+            reply = httpx2.post(f"{url}{STUB}", content="{" * 10**6, timeout=60)
         # Decoded, it would be refused as bad JSON.
         assert "did not end within 1e-09" in error_of(reply, 504)
 
@@ -400,7 +400,7 @@ class TestLimits:
             app = rest_app([prompt], run_by=Watched(scheduler))
             body = b'{"instances": [1' + b" " * 10**6 + b"]}"
             with running(app) as url:
-                reply = httpx.post(f"{url}{STUB}", content=body, timeout=60)
+                reply = httpx2.post(f"{url}{STUB}", content=body, timeout=60)
         assert reply.status_code == 200
         assert [name.startswith("rest") for name in threads] == [True]
 
@@ -412,8 +412,8 @@ class TestLimits:
         with running(app) as url:
             first = asking(url, 1)
             assert slow.started.acquire(timeout=60)
-            with pytest.raises(httpx.ReadTimeout):
-                post(url, 2, timeout=httpx.Timeout(60, read=0.2))
+            with pytest.raises(httpx2.ReadTimeout):
+                post(url, 2, timeout=httpx2.Timeout(60, read=0.2))
             assert ended.next().status.name == "CANCELLED"
             slow.release.set()
             assert first.result().status_code == 200
@@ -462,7 +462,7 @@ class TestLimits:
         scheduler = BatchScheduler(BatchingParameters(), memory=memory)
         app = rest_app(example_servables, run_by=Predictor(scheduler))
         with scheduler, running(app) as url:
-            response = httpx.post(
+            response = httpx2.post(
                 f"{url}/v1/models/example:predict", content=body, timeout=60
             )
             assert error_of(response, 400) == (
@@ -543,7 +543,7 @@ class TestBesideTheAnswer:
             observer=observer,
             metrics_path="/metrics",
         )
-        with running(app) as url, httpx.Client(base_url=url, timeout=60) as counted:
+        with running(app) as url, httpx2.Client(base_url=url, timeout=60) as counted:
             predict(counted, {"instances": [b64(png(1, 1, 1))]})
             predict(counted, {"instances": ["x"]})
             predict(counted, {"instances": ["x"]}, "unknown")
@@ -567,7 +567,7 @@ class TestBesideTheAnswer:
             observer=RequestObserver(Monitoring()),
             metrics_path="/metrics",
         )
-        with running(app) as url, httpx.Client(base_url=url, timeout=60) as connection:
+        with running(app) as url, httpx2.Client(base_url=url, timeout=60) as connection:
             paths = ["/v1/models/example", "/v1/models/example/metadata", "/metrics"]
             for path in [*paths, "/elsewhere"]:
                 refused = connection.get(path)
@@ -594,7 +594,7 @@ class TestPagesOfOtherOrigins:
         file = write_tokens(tmp_path / "tokens", "0123456789abcdef\n")
         app = rest_app([prompt], allow_cors=True, access=TokenAccess(file))
         path = "/v1/models/stub:predict"
-        with running(app) as url, httpx.Client(base_url=url, timeout=60) as connection:
+        with running(app) as url, httpx2.Client(base_url=url, timeout=60) as connection:
             # A browser asks without the token whether it may send it.
             may = connection.options(path, headers=PREFLIGHT)
             assert may.status_code == 200

@@ -5,7 +5,7 @@ import threading
 from concurrent.futures import CancelledError
 
 import grpc
-import httpx
+import httpx2
 import pytest
 from grpc_health.v1 import health_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2
@@ -60,7 +60,7 @@ class TestLimits:
             body, address = '{"instances": [1]}', f"{url}/v1/models/stub:predict"
             rest = threading.Thread(
                 target=lambda: answers.append(
-                    httpx.post(address, content=body, timeout=60)
+                    httpx2.post(address, content=body, timeout=60)
                 )
             )
             rest.start()

@@ -10,7 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
-import httpx
+import httpx2
 import numpy as np
 import pytest
 
@@ -300,7 +300,7 @@ def test_a_search_finds_no_id_whose_image_is_missing(page):
 
     def change(thread):
         generator = np.random.default_rng(thread)
-        with httpx.Client(base_url=page.base_url, timeout=60) as client:
+        with httpx2.Client(base_url=page.base_url, timeout=60) as client:
             for number in range(10_000):
                 if time.monotonic() > until:
                     return
@@ -315,7 +315,7 @@ def test_a_search_finds_no_id_whose_image_is_missing(page):
                         failures.append(removed.text)
 
     def look(thread):
-        with httpx.Client(base_url=page.base_url, timeout=60) as client:
+        with httpx2.Client(base_url=page.base_url, timeout=60) as client:
             while time.monotonic() < until:
                 hits = search(client, encoded((thread * 50 + 1, 9, 200)), k=20)
                 for hit in hits:
@@ -352,7 +352,7 @@ def service(folder, url):
     with running_process(command) as process:
         line = process.stdout.readline()
         address = re.match(r"Image search: (\S+)", line)[1]
-        with httpx.Client(base_url=address, timeout=60) as client:
+        with httpx2.Client(base_url=address, timeout=60) as client:
             yield SimpleNamespace(client=client, kill=process.kill)
 
 
@@ -382,7 +382,7 @@ def test_what_was_acknowledged_survives_a_kill_at_any_moment(folder, colors_url,
                         expected.discard(gone)
                         client.delete("/api/images", params={"id": gone})
                     unsure = set()
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 pass
             finally:
                 timer.join()

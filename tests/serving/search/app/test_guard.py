@@ -11,7 +11,7 @@ import threading
 from contextlib import nullcontext
 
 import anyio
-import httpx
+import httpx2
 import pytest
 import trustme
 
@@ -346,7 +346,7 @@ def test_an_endpoint_that_hangs_does_not_hold_up_what_needs_none(colors):
         files = {"image": ("x", encoded((1, 2, 3)))}
 
         def ask():
-            with httpx.Client(base_url=page.base_url, timeout=60) as client:
+            with httpx2.Client(base_url=page.base_url, timeout=60) as client:
                 client.post("/api/search", files=files)
 
         thread = threading.Thread(target=ask)
@@ -378,7 +378,7 @@ def test_more_addresses_than_are_fetched_from_at_one_time_are_refused(search):
     with page_of(search, fetcher=Slow(), **options) as page:
 
         def ask():
-            with httpx.Client(base_url=page.base_url, timeout=60) as client:
+            with httpx2.Client(base_url=page.base_url, timeout=60) as client:
                 replies.append(
                     client.post("/api/search", json={"url": "http://a.test"})
                 )
@@ -416,7 +416,7 @@ def test_more_requests_than_are_taken_at_one_time_are_refused(colors):
 
         def ask():
             files = {"image": ("x", encoded((1, 2, 3)))}
-            with httpx.Client(base_url=page.base_url, timeout=60) as client:
+            with httpx2.Client(base_url=page.base_url, timeout=60) as client:
                 replies.put(client.post("/api/search", files=files))
 
         threads = [threading.Thread(target=ask) for _ in range(6)]
@@ -477,7 +477,7 @@ def test_the_page_is_served_over_tls(colors, colors_url, tmp_path):
         assert url.startswith("https://127.0.0.1:")
         context = ssl.create_default_context()
         authority.configure_trust(context)
-        reply = httpx.get(
+        reply = httpx2.get(
             f"{url}/api/info", verify=context, trust_env=False, timeout=60
         )
         indexes = [(own["name"], own["images"]) for own in reply.json()["indexes"]]

@@ -1,4 +1,4 @@
-import httpx
+import httpx2
 import pytest
 from playwright.sync_api import expect
 
@@ -189,7 +189,7 @@ def test_a_near_duplicate_is_removed_and_its_group_with_it(visit):
 
 
 def test_a_gallery_of_one_image_and_of_none_is_reported(visit, address, tmp_path):
-    with httpx.Client(base_url=address, timeout=60) as client:
+    with httpx2.Client(base_url=address, timeout=60) as client:
         first, *others = client.get("/api/images").json()["images"]
         for image in others:
             removed = client.delete("/api/images", params={"id": image["id"]})
