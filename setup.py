@@ -11,7 +11,7 @@ TENSORFLOW = "tensorflow~=2.20.0"
 IMAGES = ["cykooz-resizer~=4.0", "pillow>=11", "simplejpeg>=1.8,<2", "tqdm>=4.66"]
 
 # scikit-learn clusters, scores clusterings and lays images out by t-SNE.
-EVALUATION = ["matplotlib>=3.9", "scikit-learn>=1.5"]
+EVALUATION = ["matplotlib>=3.9", "scikit-learn>=1.5", "threadpoolctl>=3.1"]
 
 EXTRAS = {
     # TensorFlow is an extra so that the losses also install beside JAX alone.
@@ -86,10 +86,10 @@ EXTRAS["dev"] = [
     "kubernetes-validate>=1.37",
     # JAX is the second backend that the losses and layers are tested on.
     "jax>=0.5",
-    "mypy==1.18.2",
+    "mypy==2.4.1",
     "playwright>=1.48",
     "pre-commit>=4",
-    "ruff==0.14.4",
+    "ruff==0.17.6",
     # Its photographs are what `benchmarks.serving` sends.
     "scikit-image>=0.24",
     "types-tqdm",

@@ -87,7 +87,7 @@ class ServerProcess:
         """Return whether the model is AVAILABLE by its status over REST."""
         url = f"http://{self.rest_address}/v1/models/{NAME}"
         try:
-            with urllib.request.urlopen(url, timeout=5) as reply:  # noqa: S310
+            with urllib.request.urlopen(url, timeout=5) as reply:
                 return b"AVAILABLE" in reply.read()
         except (urllib.error.URLError, OSError):
             return False

@@ -104,8 +104,9 @@ def running_grpcs(config):
     """Serve one call by gRPC; yields the address."""
     server = grpc.server(ThreadPoolExecutor(2))
     ask = grpc.unary_unary_rpc_method_handler(
-        lambda request, context: request
-        + context.auth_context()["transport_security_type"][0]
+        lambda request, context: (
+            request + context.auth_context()["transport_security_type"][0]
+        )
     )
     server.add_generic_rpc_handlers(
         [grpc.method_handlers_generic_handler("test.Service", {"Ask": ask})]

@@ -90,8 +90,9 @@ def test_queries_search_their_gallery(root):
     results = run(
         root,
         "label,split,role",
-        lambda c,
-        i: f"{c},{split_of(c)},{('query' if i else 'gallery') if c >= 8 else ''}",
+        lambda c, i: (
+            f"{c},{split_of(c)},{('query' if i else 'gallery') if c >= 8 else ''}"
+        ),
         "",
     )
     # 4 classes of 3 queries, each with one image in the gallery.

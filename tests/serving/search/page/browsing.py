@@ -61,9 +61,9 @@ def visiting(browser, address, viewport=DESKTOP, *, start="", answers=None, **op
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on(
         "console",
-        lambda message: errors.append(message.text)
-        if message.type == "error"
-        else None,
+        lambda message: (
+            errors.append(message.text) if message.type == "error" else None
+        ),
     )
     for pattern, handler in (answers or {}).items():
         page.route(pattern, handler)
