@@ -8,7 +8,7 @@ from setuptools import find_packages, setup
 # for it, and `import scann` itself fails beside any other version.
 TENSORFLOW = "tensorflow~=2.20.0"
 
-IMAGES = ["cykooz-resizer~=4.0", "pillow>=11", "simplejpeg>=1.8,<2", "tqdm>=4.66"]
+IMAGES = ["cykooz-resizer~=4.0", "pillow>=11", "simplejpeg>=1.8,<2"]
 
 # scikit-learn clusters, scores clusterings and lays images out by t-SNE.
 EVALUATION = ["matplotlib>=3.9", "scikit-learn>=1.5", "threadpoolctl>=3.1"]
@@ -92,7 +92,6 @@ EXTRAS["dev"] = [
     "ruff==0.17.6",
     # Its photographs are what `benchmarks.serving` sends.
     "scikit-image>=0.24",
-    "types-tqdm",
 ]
 # Beside TensorFlow and JAX it would double what `make install` fetches.
 EXTRAS["torch"] = ["torch==2.13.0"]
@@ -116,6 +115,8 @@ setup(
         "keras>=3.12,<4",
         "lazy-loader>=0.4",
         "numpy>=1.26",
+        # Keras installs it, too.
+        "rich>=13.7",
     ],
     extras_require=EXTRAS,
     classifiers=[

@@ -14,7 +14,7 @@ PACKAGES = ("tfdml", "training", "serving", "benchmarks")
 # Rooms of one line do not import each other.
 FLOORS = {
     "tfdml": """
-        messages
+        messages progress
         _version _registration _core files text_files command_line pillow_limits
         model_version versioned_folder
         figure_style
@@ -374,16 +374,18 @@ def test_docstrings_begin_with_a_verb():
     report(faults, "The first line of a file or function says what it does:")
 
 
-def test_bars_are_drawn_in_a_terminal_alone():
-    faults = [
-        at(name, node.lineno)
-        for name, (_, tree) in sources().items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and getattr(node.func, "id", None) == "tqdm"
-        and "disable" not in {keyword.arg for keyword in node.keywords}
-    ]
-    report(faults, "`tqdm` gets `disable=None`: no bar in a file or a pipe:")
+def test_progress_is_shown_in_one_place():
+    faults = []
+    for name, (_, tree) in sources().items():
+        for node in ast.walk(tree):
+            named = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if isinstance(node, ast.Import):
+                named = [alias.name for alias in node.names]
+            if name != "tfdml.progress" and any(
+                word.partition(".")[0] in ("tqdm", "rich") for word in named
+            ):
+                faults.append(at(name, node.lineno))
+    report(faults, "tfdml/progress.py shows how far a job is, also in a file:")
 
 
 def test_messages_show_values_by_one_function():

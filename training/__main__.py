@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from tfdml.command_line import run_command
+from tfdml.progress import Progress
 
 from . import commands as data_commands
 
@@ -36,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="discard an interrupted run instead of resuming it",
     )
-    fit.set_defaults(run_command=_fit)
+    fit.set_defaults(run_command=_fit, job="fit")
 
     calibrate = commands.add_parser(
         "calibrate", help="choose the similarity threshold of a match"
@@ -66,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="exit with success if no threshold can be chosen",
     )
-    calibrate.set_defaults(run_command=_calibrate)
+    calibrate.set_defaults(run_command=_calibrate, job="calibrate")
 
     evaluate = commands.add_parser(
         "evaluate", help="measure an embedder, and plot the results"
@@ -108,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument(
         "--keep-embeddings", action="store_true", help="also write embeddings.npy"
     )
-    evaluate.set_defaults(run_command=_evaluate)
+    evaluate.set_defaults(run_command=_evaluate, job="evaluate")
 
     compare = commands.add_parser(
         "compare", help="compare runs, with confidence intervals"
@@ -127,29 +128,29 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument(
         "--out", help="where to write the page (default: comparison.html)"
     )
-    compare.set_defaults(run_command=_compare)
+    compare.set_defaults(run_command=_compare, job="compare")
 
     report = commands.add_parser("report", help="rewrite the report of a run")
     report.add_argument("run", help="the run folder")
-    report.set_defaults(run_command=_report)
+    report.set_defaults(run_command=_report, job="report")
     return parser
 
 
 def _fit(parsed: argparse.Namespace) -> None:
     import dataclasses
 
-    from .recipe.recipe import read_recipe
+    with Progress("loading"):  # Keras and its backend take seconds
+        from .recipe.recipe import read_recipe
+        from .reports.text import summary
+        from .run.fit import fit
 
-    recipe = read_recipe(parsed.recipe, images=parsed.images)
+        recipe = read_recipe(parsed.recipe, images=parsed.images)
     settings = recipe.fit
     if parsed.steps is not None:
         settings = settings.with_steps(parsed.steps)
     if parsed.seed is not None:
         settings = dataclasses.replace(settings, seed=parsed.seed)
     recipe = dataclasses.replace(recipe, fit=settings)
-    from .reports.text import summary
-    from .run.fit import fit
-
     run = parsed.run or Path("runs") / Path(parsed.recipe).stem
     results = fit(recipe, run, overwrite=parsed.overwrite, restart=parsed.restart)
     print(summary(results))

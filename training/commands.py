@@ -26,14 +26,14 @@ def add_to(commands: Any) -> None:
     emoji = commands.add_parser("emoji", help="fetch and draw the emoji data set")
     emoji.add_argument("folder", help="where to write the images")
     emoji.add_argument("--size", type=int, default=128, help="side in pixels")
-    emoji.set_defaults(run_command=_emoji)
+    emoji.set_defaults(run_command=_emoji, job="emoji")
 
     check = commands.add_parser("check", help="list every problem of a manifest")
     check.add_argument("manifest", help="a CSV file, see docs/data-sets.md")
     check.add_argument(
         "--root", help="folder of the images (default: the folder of the manifest)"
     )
-    check.set_defaults(run_command=_check)
+    check.set_defaults(run_command=_check, job="check")
 
     manifest = commands.add_parser(
         "manifest", help="write the manifest of a benchmark that you have downloaded"
@@ -46,7 +46,7 @@ def add_to(commands: Any) -> None:
     manifest.add_argument(
         "--embeddings", help="a .npy file with one row per caption (COCO)"
     )
-    manifest.set_defaults(run_command=_manifest)
+    manifest.set_defaults(run_command=_manifest, job="manifest")
 
     tfds = commands.add_parser("tfds", help="export a set of TensorFlow Datasets")
     tfds.add_argument("name", help="such as cars196 or caltech_birds2011")
@@ -60,7 +60,7 @@ def add_to(commands: Any) -> None:
         default=None,
         help="keep its splits; by default the first half of the classes trains",
     )
-    tfds.set_defaults(run_command=_tfds)
+    tfds.set_defaults(run_command=_tfds, job="tfds")
 
 
 def _emoji(parsed: argparse.Namespace) -> None:

@@ -18,13 +18,13 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from tqdm import tqdm
 
 from benchmarks.data_sets.debian import DebianPackage, fetch_debian
 from benchmarks.data_sets.renderer import Renderer, View
 from benchmarks.data_sets.wavefront import Part, read_model
 from tfdml.files import written
 from tfdml.images import encode_png
+from tfdml.progress import tracked
 from training.data.data_set import DataSet
 from training.data.folder import split_classes
 from training.data.manifest import write_manifest
@@ -108,9 +108,7 @@ def build_furniture(
     # A fork of a process that has started OpenGL hangs.
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         done = pool.map(_draw, jobs)
-        for _ in tqdm(
-            done, desc="render", total=len(jobs), unit="object", disable=None
-        ):
+        for _ in tracked(done, "rendering", len(jobs), "objects"):
             pass
     data = _data_set(folder, found, views)
     _write_attribution(folder / "ATTRIBUTION.md", found)

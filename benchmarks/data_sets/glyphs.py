@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from tqdm import tqdm
 
 from benchmarks.data_sets.debian import fetch_debian
 from benchmarks.data_sets.glyph_fonts import GLYPH_FONTS, GlyphFont
 from benchmarks.data_sets.glyph_pen import GlyphPen
 from tfdml.files import whole_folder, written
+from tfdml.progress import tracked
 from training.data.data_set import DataSet
 from training.data.folder import split_classes
 from training.data.manifest import write_manifest
@@ -151,7 +151,7 @@ def _fetch(folder: Path, fonts: Sequence[GlyphFont]) -> list[tuple[GlyphFont, Pa
     packages = list(dict.fromkeys(font.package for font in fonts))
     places = {
         package: fetch_debian(package, folder / ".packages")
-        for package in tqdm(packages, desc="fetch", unit="package", disable=None)
+        for package in tracked(packages, "fetching", len(packages), "packages")
     }
     return [(font, places[font.package] / font.file) for font in fonts]
 
@@ -169,9 +169,7 @@ def _draw_all(
         initargs=(folder, files, size, min_drawings),
     ) as pool:
         done = pool.map(_draw_class, code_points, chunksize=16)
-        return list(
-            tqdm(done, desc="draw", total=len(code_points), unit="class", disable=None)
-        )
+        return list(tracked(done, "drawing", len(code_points), "classes"))
 
 
 _worker: dict[str, Any] = {}

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from tqdm import tqdm
 
 from tfdml.files import written
 from tfdml.images import encode_png
+from tfdml.progress import tracked
 from training.data.data_set import DataSet
 from training.data.manifest import write_manifest
 
@@ -87,7 +87,7 @@ def build_pose(
             physicsClientId=client,
         )
         images, labels, sequences = [], [], []
-        for clip in tqdm(clips, desc="render", unit="clip", disable=None):
+        for clip in tracked(clips, "rendering", len(clips), "clips"):
             name = clip.stem.removeprefix("humanoid3d_")
             for number, frame in _frames(clip, frames):
                 _pose(pybullet, client, body, frame)

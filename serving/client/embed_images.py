@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from tfdml.files import remove_unfinished, written
 from tfdml.images import UnreadableImageError, find_images
 from tfdml.messages import shown
+from tfdml.progress import Progress
 
 from . import (
     Credentials,
@@ -211,13 +211,7 @@ def _embed(
     skip_unreadable: bool,
 ) -> None:
     """Add the images to the journal that are not in it."""
-    with tqdm(
-        total=len(paths),
-        initial=len(journal),
-        desc="embedding",
-        unit=" images",
-        disable=None,  # only in a terminal
-    ) as bar:
+    with Progress("embedding", len(paths), done=len(journal)) as bar:
 
         def leave_out(image: ImageSource, reason: Unreadable) -> None:
             journal.leave_out(str(reason))

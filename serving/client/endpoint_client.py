@@ -17,6 +17,7 @@ import numpy as np
 
 from tfdml.images import UnreadableImageError, find_images
 from tfdml.messages import shown
+from tfdml.progress import Progress
 
 from .address import at_version, parse_address
 from .credentials import Credentials
@@ -291,7 +292,7 @@ class EndpointClient:
             concurrency: As in `embed_stream`.
             skip_unreadable: Leave images out that cannot be read, and list them. By
                 default the first one ends it.
-            progress: Show a progress bar in a terminal.
+            progress: Show the progress on the standard error.
 
         Returns:
             Paths, embeddings, and what was left out.
@@ -302,20 +303,13 @@ class EndpointClient:
             EndpointError: The endpoint did not answer, or not with embeddings.
             ValueError: There are no images, or an argument is out of range.
         """
-        from tqdm import tqdm
-
         root = Path(folder)
         listing = find_images(root, skip_unreadable=skip_unreadable)
         paths = listing.paths
         dimension = self.metadata().dimension
         skipped: dict[str, str] = {}
         rows: dict[str, np.ndarray] = {}
-        with tqdm(
-            total=len(paths),
-            desc="embedding",
-            unit=" images",
-            disable=None if progress else True,  # None: only in a terminal
-        ) as bar:
+        with Progress("embedding", len(paths), shown=progress) as bar:
 
             def skip(image: ImageSource, reason: Unreadable) -> None:
                 skipped[_below(root, image)] = str(reason)

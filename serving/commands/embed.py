@@ -22,7 +22,7 @@ def add_embed(commands: Any) -> None:
         help="skip files that cannot be read, and list them",
     )
     add_max_pixels(embed)
-    embed.set_defaults(run_command=_embed)
+    embed.set_defaults(run_command=_embed, job="embed")
 
 
 def _embed(parsed: argparse.Namespace) -> None:

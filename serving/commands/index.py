@@ -45,7 +45,7 @@ def _add_build(commands: Any) -> None:
     )
     _add_target_recall(parser)
     add_json(parser)
-    parser.set_defaults(run_command=build)
+    parser.set_defaults(run_command=build, job="index build")
 
 
 def _add_merge(commands: Any) -> None:
@@ -56,7 +56,7 @@ def _add_merge(commands: Any) -> None:
     )
     _add_target_recall(parser)
     add_json(parser)
-    parser.set_defaults(run_command=merge)
+    parser.set_defaults(run_command=merge, job="index merge")
 
 
 def _add_add(commands: Any) -> None:
@@ -71,7 +71,7 @@ def _add_add(commands: Any) -> None:
         help="skip images that the index already has",
     )
     add_json(parser)
-    parser.set_defaults(run_command=add)
+    parser.set_defaults(run_command=add, job="index add")
 
 
 def _add_remove(commands: Any) -> None:
@@ -82,7 +82,7 @@ def _add_remove(commands: Any) -> None:
         "--from-file", metavar="FILE", help="text file, one id per line; - for stdin"
     )
     add_json(parser)
-    parser.set_defaults(run_command=remove)
+    parser.set_defaults(run_command=remove, job="index remove")
 
 
 def _add_stats(commands: Any) -> None:
@@ -96,7 +96,7 @@ def _add_verify(commands: Any) -> None:
     parser = commands.add_parser("verify", help="check every file of an index")
     parser.add_argument("index", help="folder that `index build` wrote")
     add_json(parser)
-    parser.set_defaults(run_command=verify)
+    parser.set_defaults(run_command=verify, job="index verify")
 
 
 def _add_duplicates(commands: Any) -> None:
@@ -114,7 +114,7 @@ def _add_duplicates(commands: Any) -> None:
         "--limit", type=int, default=20, help="groups to print; default: 20"
     )
     add_json(parser)
-    parser.set_defaults(run_command=duplicates)
+    parser.set_defaults(run_command=duplicates, job="index duplicates")
 
 
 def _add_map(commands: Any) -> None:
@@ -129,7 +129,7 @@ def _add_map(commands: Any) -> None:
         help="maximum number of images, sampled at random; default: 2000",
     )
     add_json(parser)
-    parser.set_defaults(run_command=gallery_map)
+    parser.set_defaults(run_command=gallery_map, job="index map")
 
 
 def _add_reading(parser: argparse.ArgumentParser) -> None:

@@ -57,7 +57,10 @@ def merge(parsed: argparse.Namespace) -> None:
     from ..search.gallery.indexing import merge_shards
 
     report = merge_shards(
-        parsed.index, parsed.shards, target_recall=parsed.target_recall
+        parsed.index,
+        parsed.shards,
+        target_recall=parsed.target_recall,
+        progress=not parsed.json,
     )
     _print_index(report, parsed)
 

@@ -8,19 +8,19 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tfdml.messages import shortened
+from tfdml.progress import Progress
 
 from .tables import (
     details,
     print_json,
     print_text,
     printable,
-    progress_bar,
+    progress_of,
     table,
 )
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
-    from tqdm import tqdm
 
     from tfdml.index import NearDuplicates, ScannIndex, SearchResult, Where
 
@@ -162,7 +162,7 @@ def duplicates(parsed: argparse.Namespace) -> None:
 
     _check_limit(parsed.limit)
     index, _ = load_gallery(parsed.index)
-    with index, progress_bar(parsed, len(index), "comparing") as bar:
+    with index, progress_of(parsed, len(index), "comparing") as bar:
         found = near_duplicates(_Watched(index, bar), threshold=parsed.threshold)
         members = [member for group in found.groups for member in group]
         classes = _classes_of(index, members)
@@ -275,7 +275,7 @@ def _classes_of(index: "ScannIndex", ids: "Sequence[Any]") -> dict[Any, str]:
 class _Watched:
     """An index whose searches advance a progress bar."""
 
-    def __init__(self, index: "ScannIndex", bar: "tqdm[Any]") -> None:
+    def __init__(self, index: "ScannIndex", bar: Progress) -> None:
         self._index = index
         self._bar = bar
         self.get, self.count, self.stats = index.get, index.count, index.stats

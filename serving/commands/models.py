@@ -40,7 +40,7 @@ def _add_export(commands: Any) -> None:
         default=8,
         help="images in the warm-up requests; default: 8; 0 for no requests",
     )
-    export.set_defaults(run_command=_export)
+    export.set_defaults(run_command=_export, job="export")
 
 
 def _add_combine(commands: Any) -> None:
@@ -56,7 +56,7 @@ def _add_combine(commands: Any) -> None:
     combine.add_argument(
         "--neighbors", type=int, default=10, help="neighbors per query; default: 10"
     )
-    combine.set_defaults(run_command=_combine)
+    combine.set_defaults(run_command=_combine, job="combine")
 
 
 def _export(parsed: argparse.Namespace) -> None:

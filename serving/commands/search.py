@@ -14,7 +14,7 @@ from .tables import (
     print_json,
     print_text,
     printable,
-    progress_bar,
+    progress_of,
     table,
 )
 
@@ -62,7 +62,7 @@ def add_search(commands: Any) -> None:
     )
     search.add_argument("--images", help="folder of the images, if they were moved")
     add_json(search)
-    search.set_defaults(run_command=_search)
+    search.set_defaults(run_command=_search, job="search")
 
 
 def _no_folder(name: str) -> str:
@@ -83,7 +83,7 @@ def _search(parsed: argparse.Namespace) -> None:
     where, crop = _where(parsed.where), _crop(parsed.crop)
     results: list[tuple[str, list[Hit]]] = []
     with _open(parsed) as search:
-        with progress_bar(parsed, len(parsed.queries), "searching") as bar:
+        with progress_of(parsed, len(parsed.queries), "searching") as bar:
             for name in parsed.queries:
                 file = File(sys.stdin.buffer.read() if name == "-" else Path(name))
                 query = Query(file, parsed.k, where, parsed.exclude, crop)

@@ -11,11 +11,9 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from tqdm import tqdm
-
+from tfdml.progress import Progress
 
 _GAP = "  "
 _LEAST = 8  # characters that remain of a text in the narrowest terminal
@@ -123,15 +121,9 @@ def print_json(document: Any) -> None:
     print(json.dumps(document, indent=1))
 
 
-def progress_bar(parsed: argparse.Namespace, total: int, what: str) -> "tqdm[Any]":
-    """Start a progress bar of `total` images; none with `--json` or no terminal."""
-    from tqdm import tqdm
-
-    disable = True if parsed.json else None  # None: only in a terminal
-    bar: tqdm[Any] = tqdm(
-        total=total, desc=what, unit=" images", disable=disable, leave=False
-    )
-    return bar
+def progress_of(parsed: argparse.Namespace, total: int, what: str) -> Progress:
+    """Return the progress of `total` images; `--json` shows none."""
+    return Progress(what, total, shown=not parsed.json)
 
 
 def _text(cell: str | int | float | None) -> str:

@@ -1,8 +1,15 @@
 import argparse
+import logging
+import os
+import subprocess
+import sys
+import warnings
 
 import pytest
 
-from tfdml.command_line import run_command
+from tests.support.small_images import write_shapes
+from tests.support.training_runs import RECIPE
+from tfdml.command_line import VERBOSE, run_command
 from tfdml.messages import LONGEST
 
 
@@ -44,3 +51,86 @@ def test_an_error_is_short_and_printable_whatever_a_file_holds(capsys):
 def test_a_bug_keeps_its_traceback(bug):
     with pytest.raises(bug):
         run_command(parser_that(bug()), [])
+
+
+def warn_of(name):
+    """Warn from a module of that name."""
+    code = "import warnings\nwarnings.warn('`k` is\\nlarge.', stacklevel=2)"
+    exec(code, {"__name__": name})  # noqa: S102
+
+
+def parser_that_warns(module):
+    def run(parsed):
+        warn_of(module)
+        logging.getLogger("absl").warning("of absl")
+
+    parser = argparse.ArgumentParser()
+    parser.set_defaults(run_command=run)
+    return parser
+
+
+@pytest.mark.parametrize(
+    ("module", "verbose", "printed"),
+    [
+        ("tfdml.losses._base", "", "warning: `k` is\nlarge.\n"),
+        ("training.run.fit", "0", "warning: `k` is\nlarge.\n"),
+        ("keras.src.models", "", ""),
+    ],
+)
+def test_warnings_of_other_libraries_are_hidden(
+    module, verbose, printed, capsys, monkeypatch
+):
+    monkeypatch.setenv(VERBOSE, verbose)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert run_command(parser_that_warns(module), []) == 0
+    assert capsys.readouterr().err == printed
+
+
+def test_warnings_of_other_libraries_are_shown_when_asked_for(monkeypatch, caplog):
+    monkeypatch.setenv(VERBOSE, "1")
+    with pytest.warns(UserWarning, match="large"):
+        assert run_command(parser_that_warns("keras.src.models"), []) == 0
+    assert caplog.messages == ["of absl"]
+
+
+def test_a_command_leaves_warnings_as_they_were():
+    level, shown = logging.getLogger("keras").level, warnings.showwarning
+    assert run_command(parser_that(None), []) == 0
+    assert (logging.getLogger("keras").level, warnings.showwarning) == (level, shown)
+
+
+JOBS = {"loading", "fit", "read", "reading raw pixels", "embedding", "training"}
+JOBS |= {"epoch 1/2", "epoch 2/2", "export", "index build", "building the index"}
+
+
+@pytest.mark.slow
+def test_commands_into_files_print_nothing_of_other_libraries(tmp_path):
+    """The machine of this test may have no GPU, of which TensorFlow would warn."""
+    write_shapes(tmp_path / "images", classes=10, images_per_class=4)
+    (tmp_path / "recipe.toml").write_text(RECIPE.format(images=tmp_path / "images"))
+    model = tmp_path / "models" / "m"
+    commands = [
+        ("training", "fit", "recipe.toml", "--run", "run"),
+        ("serving", "export", "run", str(model / "1")),
+        ("serving", "index", "build", "images", "index", "--model", str(model)),
+    ]
+    program = f"""
+import importlib
+for application, *words in {commands!r}:
+    assert importlib.import_module(application + ".__main__").main(words) == 0
+"""
+    hidden = ("TF_CPP_MIN_LOG_LEVEL", "PYTHONWARNINGS", VERBOSE)
+    variables = {k: v for k, v in os.environ.items() if k not in hidden}
+    root = os.path.abspath(os.curdir)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**variables, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert [line for line in lines if line.partition(":")[0] not in JOBS] == []
+    assert "Epoch 2/2" in done.stdout

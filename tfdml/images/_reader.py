@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
 
 import numpy as np
-from tqdm import tqdm
 
 from tfdml._core.arguments import whole
 from tfdml._core.parallel import cpu_cores
@@ -17,6 +16,7 @@ from tfdml.images._read import MAX_PIXELS, UnreadableImageError
 from tfdml.images._view import RandomView, View
 from tfdml.images._worker import keep_freed_memory
 from tfdml.images._workers import Workers
+from tfdml.progress import Progress
 
 _FEW_CORES = 3  # on so many, threads hardly wait for Python's lock
 _FEW_FILES = 256  # so many are read while processes start
@@ -166,11 +166,11 @@ class ImageReader:
     def check(
         self, *, skip_unreadable: bool = False, description: str = "read"
     ) -> list[tuple[int, str]]:
-        """Read every image once, in a terminal with a bar, and keep what fits.
+        """Read every image once, show the progress, and keep what fits.
 
         Args:
             skip_unreadable: Go on where a file is broken.
-            description: Stands before the progress bar.
+            description: What the progress is said to be of.
 
         Returns:
             Position and reason for each broken file.
@@ -183,7 +183,7 @@ class ImageReader:
         """
         failures = []
         blocks = range(0, len(self), _CHECKED_AT_ONCE)
-        with tqdm(total=len(self), desc=description, unit="image", disable=None) as bar:
+        with Progress(description, len(self)) as progress:
             # Many blocks at once: no reader waits for the last one of a block.
             found = self._pool.map(self._digests, blocks)
             for start, results in zip(blocks, found, strict=True):
@@ -194,7 +194,7 @@ class ImageReader:
                         failures.append((position, str(result)))
                     else:
                         raise result
-                bar.update(len(results))
+                progress.update(len(results))
         return failures
 
     def _wanted(

@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from tfdml.files import short_names, written
 from tfdml.images import UnreadableImageError, read_image
 from tfdml.messages import LONGEST, cut, shown
+from tfdml.progress import tracked
 from tfdml.text_files import TextError, decode, read_text, records_of
 
 from .data_set import SPLITS, DataSet
@@ -125,7 +125,7 @@ def check_manifest(
         sizes = pool.map(_size_or_error, by_file)
         for (_, sharing), size in zip(
             by_file.items(),
-            tqdm(sizes, desc="check", total=len(by_file), unit="image", disable=None),
+            tracked(sizes, "checking", len(by_file)),
             strict=True,
         ):
             for row in sharing:

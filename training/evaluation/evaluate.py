@@ -1,6 +1,8 @@
 """Evaluate embeddings: every metric, the report, and the files `compare` reads."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +27,7 @@ from tfdml.metrics import (
     query_metrics,
     verification_metrics,
 )
+from tfdml.progress import Progress
 from tfdml.run_calibration import read_calibration
 
 from ..environment import environment
@@ -88,7 +91,8 @@ def evaluate(
         folder.parent.mkdir(parents=True, exist_ok=True)
         replace_folder(new, folder, Path(scratch) / "replaced")
     # Last, because it needs the images: a broken one costs no more than the report.
-    write_evaluation_report(folder, results, drawn)
+    with Progress("drawing figures"):
+        write_evaluation_report(folder, results, drawn)
     return results
 
 
@@ -131,18 +135,19 @@ def _evaluate_into(
     folder: Path, subject: Subject, keep_embeddings: bool, threshold: float | None
 ) -> tuple[dict[str, Any], Drawn]:
     """Measure, and write all but the report."""
-    clock = _Clock()
+    stages = _Stages()
     split, data = subject.split, subject.split.data
-    embeddings = subject.embeddings()
-    try:
-        task = task_of(split, embeddings)
-    except ValueError as error:
-        raise ValueError(f"{subject.name}: {error}") from error
-    clock.note("embedding")
+    with stages.timed("embedding"):
+        embeddings = subject.embeddings()
+        try:
+            task = task_of(split, embeddings)
+        except ValueError as error:
+            raise ValueError(f"{subject.name}: {error}") from error
     if keep_embeddings:
         np.save(folder / "embeddings.npy", task.embeddings, allow_pickle=False)
-    queried = split_results(split, task, KS)
-    clock.note("retrieval")
+    with stages.timed("retrieval"):
+        queried = split_results(split, task, KS)
+        intervals = _intervals(queried)
     results: dict[str, Any] = {
         "model": subject.name,
         "of": subject.images,
@@ -156,32 +161,32 @@ def _evaluate_into(
         "queries_without_positive": len(queried.without_positive),
         "rule": "queries without a positive are left out of every mean",
         "metrics": queried.means(),
-        "intervals": _intervals(queried),
+        "intervals": intervals,
     }
     pairs = None
     if not data.is_continuous:
-        results |= _of_classes(subject, task, queried)
-        clock.note("clustering")
-        pairs, verification = _verification(task)
+        with stages.timed("clustering"):
+            results |= _of_classes(subject, task, queried)
+        with stages.timed("verification"):
+            pairs, verification = _verification(task)
         results |= verification
-        clock.note("verification")
         if threshold is not None and pairs is not None:
-            scores = match_scores(task)
+            with stages.timed("threshold"):
+                scores = match_scores(task)
             results["at_threshold"] = {
                 "threshold": threshold,
                 "gallery": scores.gallery,
                 **scores.rates_at(threshold),
             }
-            clock.note("threshold")
-    occurrences = _occurrences(subject, task)
+    with stages.timed("hubness"):
+        occurrences = _occurrences(subject, task)
     if occurrences is not None:
         results["hubness"] = {"k": HUB_K, **hubness_of_occurrences(occurrences)}
-    clock.note("hubness")
     write_queries(folder, queried, split, subject.names)
     if pairs is not None:
         write_roc(folder, pairs)
     results |= {
-        "seconds": clock.seconds,
+        "seconds": stages.seconds,
         "backend": keras.backend.backend(),
         "environment": environment(),
     }
@@ -198,18 +203,19 @@ def _evaluate_into(
     return results, drawn
 
 
-class _Clock:
-    """Record how long each part took."""
+class _Stages:
+    """Show each stage while it goes on, and record how long it took."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
-        self._last = time.monotonic()
 
-    def note(self, name: str) -> None:
-        """Record the time since the last note."""
-        now = time.monotonic()
-        self.seconds[name] = round(now - self._last, 3)
-        self._last = now
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Show a stage and record its time."""
+        began = time.monotonic()
+        with Progress(name):
+            yield
+        self.seconds[name] = round(time.monotonic() - began, 3)
 
 
 def _intervals(results: QueryResults) -> dict[str, tuple[float, float]]:

@@ -12,6 +12,7 @@ import numpy as np
 from tfdml.images import View
 from tfdml.messages import cut, shortened, shown
 from tfdml.models import load_embedder
+from tfdml.progress import Progress
 from tfdml.run_view import view_of_run
 
 from ..data.data_set import SPLITS
@@ -168,9 +169,12 @@ def _open_exported(path: Path) -> _Model:
 
     def embeddings(split: Split) -> np.ndarray:
         blocks = np.array_split(split.positions, -(-len(split.positions) // 64))
-        return np.concatenate(
-            [model.embed(split.images.central(block)) for block in blocks]
-        )
+        rows = []
+        with Progress("embedding", len(split.positions)) as progress:
+            for block in blocks:
+                rows.append(model.embed(split.images.central(block)))
+                progress.update(len(block))
+        return np.concatenate(rows)
 
     return _Model(path.resolve().name, model.view, embeddings)
 

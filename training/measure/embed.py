@@ -1,11 +1,13 @@
 """Embed the images of a split, by a network or as their own pixels."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import keras
 import numpy as np
+
+from tfdml.progress import Progress
 
 from ..data.split import Split
 
@@ -18,9 +20,10 @@ class _Blocks(keras.utils.PyDataset):
     The last one is filled up with its own images; a single block is not.
     """
 
-    def __init__(self, split: Split) -> None:
+    def __init__(self, split: Split, count: Callable[[int], object]) -> None:
         super().__init__(workers=1, use_multiprocessing=False)
         self._split = split
+        self._count = count  # is told how many images have been read
         self.error: Exception | None = None
 
     def __len__(self) -> int:
@@ -32,6 +35,7 @@ class _Blocks(keras.utils.PyDataset):
             images = self._split.images.central(block)
         if index:  # with a shorter last one a model would be compiled twice
             images = np.resize(images, (_BATCH, *images.shape[1:]))
+        self._count(len(block))
         return (images,)
 
 
@@ -63,21 +67,23 @@ def embed(embedder: keras.Model, split: Split) -> np.ndarray:
         UnreadableImageError: A file is broken.
         FileNotFoundError: A file is gone.
     """
-    blocks = _Blocks(split)
-    with original_error(blocks):
-        return embedder.predict(blocks, verbose=0)[: len(split.positions)]
+    with Progress("embedding", len(split.positions)) as progress:
+        blocks = _Blocks(split, progress.update)
+        with original_error(blocks):
+            return embedder.predict(blocks, verbose=0)[: len(split.positions)]
 
 
 def raw_pixels(split: Split) -> np.ndarray:
     """Embed images as their own 32 x 32 pixels, each centered: the floor to beat."""
-    blocks = _Blocks(split)
     rows = np.empty((len(split.positions), 32 * 32 * 3), "float32")
-    for index in range(len(blocks)):
-        images = blocks[index][0].astype("float32")
-        small = keras.ops.image.resize(images, (32, 32), antialias=True)
-        flat = keras.ops.convert_to_numpy(small).reshape(len(images), -1)
-        # Without this, most of the cosine is the white that all drawings share.
-        flat = flat - flat.mean(axis=1, keepdims=True)
-        block = rows[index * _BATCH : (index + 1) * _BATCH]
-        block[:] = flat[: len(block)]
+    with Progress("reading raw pixels", len(rows)) as progress:
+        blocks = _Blocks(split, progress.update)
+        for index in range(len(blocks)):
+            images = blocks[index][0].astype("float32")
+            small = keras.ops.image.resize(images, (32, 32), antialias=True)
+            flat = keras.ops.convert_to_numpy(small).reshape(len(images), -1)
+            # Without this, most of the cosine is the white that all drawings share.
+            flat = flat - flat.mean(axis=1, keepdims=True)
+            block = rows[index * _BATCH : (index + 1) * _BATCH]
+            block[:] = flat[: len(block)]
     return rows

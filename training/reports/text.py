@@ -18,13 +18,13 @@ _TITLES = {
 }
 
 
-def begun(recipe: Recipe, splits: Mapping[str, Split], backend: str) -> str:
+def begun(recipe: Recipe, splits: Mapping[str, Split], where: str) -> str:
     """Write what a run trains on and how, before it begins.
 
     Args:
         recipe: The recipe.
         splits: The images of each split.
-        backend: Name of Keras' backend.
+        where: Backend and devices.
 
     Returns:
         Two lines of text.
@@ -41,7 +41,7 @@ def begun(recipe: Recipe, splits: Mapping[str, Split], backend: str) -> str:
         f"{recipe.data.images}: {'; '.join(parts)}\n"
         f"{network.backbone} network{start}, {network.image_size} pixels to "
         f"{network.embedding_dimension} dimensions; {recipe.loss.name}; "
-        f"{settings.steps:,} steps, {settings.epoch_steps:,} per epoch, on {backend}"
+        f"{settings.steps:,} steps, {settings.epoch_steps:,} per epoch, on {where}"
     )
 
 

@@ -150,7 +150,8 @@ def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, A
     train = splits["train"].data
     design = build_design(recipe, train)
     loss = build_loss(recipe, train, design)
-    print(begun(recipe, splits, keras.backend.backend()), flush=True)
+    where = f"{keras.backend.backend()} ({environment()['devices']})"
+    print(begun(recipe, splits, where), flush=True)
 
     test = splits["test"]
     before = kept(
@@ -276,6 +277,7 @@ def _train(
             callback.on_train_begin()
             callback.on_train_end()
         return
+    console = Console(settings.epochs, settings.epoch_steps, progress)
     try:
         with original_error(batches):
             model.fit(
@@ -288,7 +290,7 @@ def _train(
                         progress,
                         *events,
                         *after,
-                        Console(settings.epochs, settings.epoch_steps, progress),
+                        console,
                     ],
                     model,
                     epochs=settings.epochs,
@@ -298,6 +300,7 @@ def _train(
                 verbose=0,
             )
     finally:
+        console.close()
         progress.close()
 
 

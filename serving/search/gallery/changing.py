@@ -11,12 +11,12 @@ from os import PathLike
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from tfdml.export import SavedEmbedder
 from tfdml.images import UnreadableImageError
 from tfdml.index import ScannIndex
 from tfdml.messages import shown
+from tfdml.progress import tracked
 
 from ...client import Credentials, EndpointClient
 from ...client.images import how_to_skip
@@ -83,7 +83,7 @@ def add_images(
         max_pixels: Width times height above which an image cannot be read, at least 1.
         skip_existing: Skip images whose ids the index has. By default nothing is added
             if it has one of them.
-        progress: Show a progress bar if the standard error is a terminal.
+        progress: Show the progress on the standard error.
 
     Returns:
         The report; as text it is a summary.
@@ -146,14 +146,7 @@ def add_images(
             added += len(waiting)
             waiting = []
 
-        bar = tqdm(
-            embedded,
-            total=len(new),
-            desc="adding",
-            unit=" images",
-            disable=None if progress else True,  # None: only in a terminal
-        )
-        for path, result in bar:
+        for path, result in tracked(embedded, "adding", len(new), shown=progress):
             try:
                 waiting.append(_addition(root / path, ids[path], result, prefix))
             except UnreadableImageError as error:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from tfdml.export import SavedEmbedder
 from tfdml.index import ScannIndex, check_ids
 from tfdml.messages import shown
+from tfdml.progress import Progress
 
 from ...client.images import how_to_skip
 from ...client.journal import digest_of_list
@@ -76,7 +76,7 @@ def index_images(
         outside_links: Take images that links lead to, outside of the folder.
         max_pixels: Width times height above which an image cannot be read, at least 1.
         target_recall: See `ScannIndex.build`, also for the default.
-        progress: Show a progress bar if the standard error is a terminal.
+        progress: Show the progress on the standard error.
 
     Returns:
         The report; as text it is a summary.
@@ -101,7 +101,7 @@ def index_images(
         max_pixels=max_pixels,
         progress=progress,
     )
-    report = _build(index_folder, shard, target_recall)
+    report = _build(index_folder, shard, target_recall, progress=progress)
     return replace(report, notes=notes)
 
 
@@ -133,7 +133,7 @@ def embed_shard(
         skip_unreadable: Skip images that cannot be read and list them in the report.
         outside_links: Take images that links lead to, outside of the folder.
         max_pixels: Width times height above which an image cannot be read.
-        progress: Show a progress bar.
+        progress: Show the progress on the standard error.
 
     Returns:
         The report; as text it is a summary.
@@ -164,6 +164,7 @@ def merge_shards(
     shard_folders: Sequence[str | PathLike[str]],
     *,
     target_recall: float | None = None,
+    progress: bool = True,
 ) -> IndexReport:
     """Build, from shards, the index that `index_images` would have built.
 
@@ -172,6 +173,7 @@ def merge_shards(
             replaced once the new one is complete.
         shard_folders: Folders that `embed_shard` wrote, each shard once, in any order.
         target_recall: See `ScannIndex.build`, also for the default.
+        progress: Show the progress on the standard error.
 
     Returns:
         The report; as text it is a summary.
@@ -183,7 +185,8 @@ def merge_shards(
         LockedError: Another process changes the index in `index_folder`.
     """
     check_gallery_folder(index_folder)
-    return _build(index_folder, read_shards(shard_folders), target_recall)
+    shard = read_shards(shard_folders)
+    return _build(index_folder, shard, target_recall, progress=progress)
 
 
 def _embed(
@@ -226,12 +229,7 @@ def _embed(
     rows: list[np.ndarray] = []
     kept: dict[int, str] = {}
     skipped: dict[int, str] = {}
-    with tqdm(
-        total=len(own),
-        desc="embedding",
-        unit=" images",
-        disable=None if progress else True,  # None: only in a terminal
-    ) as bar:
+    with Progress("embedding", len(own), shown=progress) as bar:
         embedded = embed_files(embedder, root, own, batch_size, max_pixels)
         for position, (path, result) in zip(positions, embedded, strict=True):
             bar.update()
@@ -254,7 +252,11 @@ def _embed(
 
 
 def _build(
-    index_folder: str | PathLike[str], shard: Shard, target_recall: float | None
+    index_folder: str | PathLike[str],
+    shard: Shard,
+    target_recall: float | None,
+    *,
+    progress: bool,
 ) -> IndexReport:
     """Build the index from the one shard that holds all images."""
     job, reasons = shard.job, tuple(shard.skipped.values())
@@ -273,15 +275,16 @@ def _build(
     options: dict[str, Any] = {}
     if target_recall is not None:
         options["target_recall"] = target_recall
-    index = ScannIndex.build(
-        shard.embeddings,
-        ids=shard.paths,
-        attributes=attributes,
-        metric="cosine",
-        model_fingerprint=job.model_fingerprint,
-        **options,
-    )
-    save_gallery(index_folder, index, gallery)
+    with Progress("building the index", shown=progress):
+        index = ScannIndex.build(
+            shard.embeddings,
+            ids=shard.paths,
+            attributes=attributes,
+            metric="cosine",
+            model_fingerprint=job.model_fingerprint,
+            **options,
+        )
+        save_gallery(index_folder, index, gallery)
     classes = len(set(attributes[CLASS]) - {None})
     return IndexReport(
         gallery,

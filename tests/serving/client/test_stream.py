@@ -251,8 +251,10 @@ def test_progress_is_shown_in_a_terminal_unless_left_out(
     client, folder, capsys, monkeypatch, is_terminal, progress, is_shown
 ):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
     client.embed_folder(folder, skip_unreadable=True, progress=progress)
-    assert ("11/11" in capsys.readouterr().err) is is_shown
+    assert ("11 of 11 images" in capsys.readouterr().err) is is_shown
 
 
 def test_unreadable_image_ends_a_folder(client, folder):

@@ -1,11 +1,13 @@
-"""One line an epoch, and within it a bar in a terminal or a line a minute."""
+"""One line per epoch, and within it a bar in a terminal or a line now and then."""
 
 import io
+import math
 import sys
 from types import SimpleNamespace
 
 import pytest
 
+import tfdml.progress as progress_lines
 from training.run.console import Console
 
 LOGS = {
@@ -31,18 +33,25 @@ def clock(monkeypatch):
     return moment
 
 
+def progress_after(epochs, best_epoch=0, is_over=False, loss=math.nan):
+    return SimpleNamespace(
+        best_epoch=best_epoch, is_over=is_over, epochs_done=epochs, loss=loss
+    )
+
+
 def run_epoch(console, clock, epoch, logs, steps=5):
+    console.on_train_begin()
     console.on_epoch_begin(epoch)
     for step in range(steps):
         clock.now += 9.0 if step == 0 else 0.25  # the first is compiled
         console.on_train_batch_end(step, {"loss": 1.5})
     clock.now += 3.0  # validation
     console.on_epoch_end(epoch, logs)
+    console.close()
 
 
 def test_line_of_an_epoch(capsys, clock):
-    progress = SimpleNamespace(best_epoch=2, is_over=False, epochs_done=2)
-    console = Console(10, 5, progress)
+    console = Console(10, 5, progress_after(2, best_epoch=2))
     run_epoch(console, clock, 1, LOGS)
     captured = capsys.readouterr()
     # 8 more epochs of 5 steps of 0.25 s and of 3 s.
@@ -54,25 +63,35 @@ def test_line_of_an_epoch(capsys, clock):
     assert captured.err == ""  # no terminal, no bar
 
 
-def test_a_log_gets_a_line_a_minute_within_an_epoch(capsys, clock):
-    progress = SimpleNamespace(best_epoch=0, is_over=False, epochs_done=0)
+def test_a_log_gets_lines_within_an_epoch(capsys, clock, monkeypatch):
+    display = progress_lines._Lines()
+    monkeypatch.setattr(progress_lines, "_LINES", display)
+    progress = progress_after(0)
     console = Console(2, 10, progress)
+    console.on_train_begin()
     console.on_epoch_begin(0)
-    for step in range(10):
+    clock.now += 12.0
+    display.report()
+    for step in range(4):
         clock.now += 25.0
-        console.on_train_batch_end(step, {"loss": 1.5})
-    assert capsys.readouterr().out.splitlines() == [
-        "The first step took 25 seconds, most of them to compile it: the next ones are "
-        "fast.",
-        "  step 3/10: loss 1.5, 25.0 s per step, 7:05 left",
-        "  step 6/10: loss 1.5, 25.0 s per step, 5:50 left",
-        "  step 9/10: loss 1.5, 25.0 s per step, 4:35 left",
+        console.on_train_batch_end(step, {})  # its loss is not waited for
+        progress.loss = 1.5
+        display.report()
+    console.close()
+    captured = capsys.readouterr()
+    assert captured.out == (
+        "The first step took 37 seconds, most of them to compile it: the next ones are "
+        "fast.\n"
+    )
+    assert captured.err.splitlines() == [
+        "epoch 1/2: 0 of 20 steps, 0:12 so far, compiling",
+        "epoch 1/2: 3 of 20 steps, 2.4 steps per minute, 7:05 left, loss 1.5",
+        "epoch 1/2: 4 steps in 1:52",
     ]
 
 
 def test_line_without_validation_and_of_one_step(capsys, clock):
-    progress = SimpleNamespace(best_epoch=0, is_over=False, epochs_done=1)
-    console = Console(1, 1, progress)
+    console = Console(1, 1, progress_after(1))
     run_epoch(console, clock, 0, {"loss": 2.0}, steps=1)
     console.on_train_end()
     assert capsys.readouterr().out == "Epoch 1/1: loss 2\n"
@@ -81,23 +100,23 @@ def test_line_without_validation_and_of_one_step(capsys, clock):
 def test_bar_shows_steps_and_loss_in_a_terminal(monkeypatch, capsys):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    progress = SimpleNamespace(best_epoch=1, is_over=False, epochs_done=1, loss=1.5)
-    console = Console(3, 5, progress)
-    console.on_epoch_begin(0)
+    monkeypatch.setenv("COLUMNS", "120")
+    console = Console(3, 5, progress_after(1, best_epoch=1, loss=1.5))
+    console.on_train_begin()
+    console.on_epoch_begin(1)
     for step in range(5):
-        console.on_train_batch_end(step, {})  # its loss is not waited for
-    console.on_epoch_end(0, LOGS)
+        console.on_train_batch_end(step, {})
+    console.on_epoch_end(1, LOGS)
+    console.on_train_end()
     shown = terminal.getvalue()
-    assert "epoch 1/3" in shown
-    assert "5/5" in shown
-    assert "loss=1.5" in shown
-    assert shown.endswith("\r")  # the bar is taken away
+    assert "epoch 2/3" in shown
+    assert "10 of 15 steps" in shown
+    assert "loss 1.5" in shown
     assert capsys.readouterr().out.count("\n") == 1
 
 
 def test_early_end_is_reported(capsys):
-    progress = SimpleNamespace(best_epoch=3, is_over=True, epochs_done=5)
-    Console(9, 1, progress).on_train_end()
+    Console(9, 1, progress_after(5, best_epoch=3, is_over=True)).on_train_end()
     assert capsys.readouterr().out == (
         "Stopped after epoch 5: none of the last `patience` epochs was better than "
         "epoch 3.\n"

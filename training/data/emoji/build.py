@@ -23,10 +23,10 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from tqdm import tqdm
 
 from tfdml.files import written
 from tfdml.images import encode_png, read_image, resize_image
+from tfdml.progress import tracked
 
 from .npm import fetch, read_members
 from .sets import EMOJI_SETS, EmojiSet
@@ -78,7 +78,7 @@ def build_emoji(
         )
     folder = Path(folder)
     packages = {}
-    for emoji_set in tqdm(sets, desc="fetch", unit="set", disable=None):
+    for emoji_set in tracked(sets, "fetching", len(sets), "sets"):
         tarball = fetch(emoji_set.package, folder / ".packages")
         packages[emoji_set.name] = read_members(tarball)
     drawings = _plan(packages, sets, min_drawings)
@@ -86,7 +86,7 @@ def build_emoji(
     jobs = [(folder / d.path, d.data, size) for d in missing]
     with ProcessPoolExecutor() as pool:
         done = pool.map(_draw, jobs, chunksize=16)
-        for _ in tqdm(done, total=len(jobs), desc="draw", unit="image", disable=None):
+        for _ in tracked(done, "drawing", len(jobs)):
             pass
     kept = _drop_identical(folder, drawings, min_drawings)
     _write_attribution(folder / "ATTRIBUTION.md", kept)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from tfdml.messages import shown
+from tfdml.progress import tracked
 
 from ..data_set import DataSet
 from .mat_files import known_form, load_mat, text
@@ -105,7 +105,7 @@ def read_lsun(folder: str | os.PathLike[str], *, size: int = 32) -> DataSet:
         rooms = [room for room in load_mat(path).get(name, ()) if text(room, "image")]
         if not rooms:
             raise ValueError(f"{path}: there is no list {shown(name)} of rooms in it.")
-        for room in tqdm(rooms, desc=name, unit="room", disable=None):
+        for room in tracked(rooms, name, len(rooms), "rooms"):
             with known_form(path):
                 label = _layout(room, folder / "layout_seg" / f"{room.image}.mat", size)
             if label is None:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from tfdml.files import written
 from tfdml.messages import cut, shown
+from tfdml.progress import tracked
 
 from ..data_set import DataSet, halve_classes
 from ..manifest import write_manifest
@@ -148,13 +148,7 @@ def _examples(tfds: Any, builder: Any, wanted: list[str]) -> Iterator[tuple[str,
             shuffle_files=False,
             decoders=decoders,
         )
-        for example in tqdm(
-            tfds.as_numpy(examples),
-            desc=split,
-            total=len(examples),
-            unit="image",
-            disable=None,
-        ):
+        for example in tracked(tfds.as_numpy(examples), split, len(examples)):
             yield split, example
 
 
