@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tfdml._core.embeddings import row_norms
 from tfdml._core.parallel import cpu_cores
 from tfdml.index._recall import MeasuredRecall
+from tfdml.index.scann._library import import_scann
 from tfdml.index.scann._settings import (
     LIMITS,
     REORDER_K,
@@ -99,7 +100,7 @@ class ScannSearcher:
     @classmethod
     def of_rows(cls, prepared: PreparedRows, settings: ScannSettings) -> Self:
         """Build with some settings; ScaNN copies the rows."""
-        scann = _import_scann()
+        scann = import_scann()
         builder = scann.builder(prepared.rows, REORDER_K, "dot_product")
         if settings.method == "tree":
             builder = builder.tree(
@@ -154,7 +155,7 @@ class ScannSearcher:
         """Read what `write` has written; the rest is that of the searcher then."""
         # ScaNN's load_searcher() also runs a pickle, `scann_docids.pkl`, where it
         # finds one. This is the rest of it.
-        scann = _import_scann()
+        scann = import_scann()
         assets = (data / "scann_assets.pbtxt").read_text(encoding="utf-8")
         searcher = scann.ScannSearcher(scann.scann_pybind.ScannNumpy(str(data), assets))
         return cls(searcher, settings, unit=unit, scale=scale, recall=recall)
@@ -320,20 +321,3 @@ def _typical_length(norms: NDArray[np.float64]) -> float:
 def _power_of_two(lengths: Any) -> NDArray[np.float64]:
     """Return the power of two next above each length: dividing by it is exact."""
     return np.ldexp(1.0, np.frexp(lengths)[1])
-
-
-def _import_scann() -> Any:
-    try:
-        # Slow, and needed by one class only.
-        from scann import scann_ops_pybind
-    except Exception as error:
-        # Not only ImportError: with a TensorFlow that its operators were not built
-        # for, ScaNN raises that TensorFlow's NotFoundError.
-        raise ImportError(
-            "`ScannIndex` needs ScaNN, which cannot be imported here "
-            f"({type(error).__name__}: {shortened(error)}). "
-            "Install it with: pip install 'tfdml[search]'. ScaNN works with one "
-            "version of TensorFlow only, which that command installs too. "
-            "`ExactIndex` needs neither."
-        ) from error
-    return scann_ops_pybind
