@@ -4,14 +4,32 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
-# TensorFlow must be 2.20: the TensorFlow operators inside ScaNN 1.4.2 are built
-# for it, and `import scann` itself fails beside any other version.
-TENSORFLOW = "tensorflow~=2.20.0"
+# The versions that the tests pass with.
+TENSORFLOW = "tensorflow>=2.20,<2.22"
+
+# ScaNN has wheels for Linux alone. It is imported without its TensorFlow operators.
+SCANN = "scann==1.4.2; sys_platform == 'linux' and python_version < '3.14'"
 
 IMAGES = ["cykooz-resizer~=4.0", "pillow>=11", "simplejpeg>=1.8,<2"]
 
 # scikit-learn clusters, scores clusterings and lays images out by t-SNE.
 EVALUATION = ["matplotlib>=3.9", "scikit-learn>=1.5", "threadpoolctl>=3.1"]
+
+# The endpoint and the search page are served, and the endpoint is called, with these.
+WEB = [
+    "prometheus-client>=0.20",
+    "psutil>=5.9",
+    "pybase64>=1.4",
+    "starlette>=1.2,<2",
+    "anyio>=4.4",
+    "h11>=0.14",
+    # From 0.47 on it takes a ready TLS context; `serving/web/timeouts.py` derives
+    # from a private class, and was checked with versions up to 0.54.
+    "uvicorn>=0.47,<0.55",
+    "cryptography>=42",
+    "python-multipart>=0.0.18",
+    "httpx2>=2.10",
+]
 
 EXTRAS = {
     # TensorFlow is an extra so that the losses also install beside JAX alone.
@@ -41,24 +59,17 @@ EXTRAS = {
     "serving": [
         TENSORFLOW,
         *IMAGES,
-        "tensorflow-serving-api~=2.20.0",
+        "tensorflow-serving-api>=2.20,<2.22",
         "grpcio>=1.60",
         "grpcio-health-checking>=1.60",
-        "prometheus-client>=0.20",
-        "psutil>=5.9",
-        "pybase64>=1.4",
-        "starlette>=1.2,<2",
-        "anyio>=4.4",
-        "h11>=0.14",
-        # From 0.47 on it takes a ready TLS context; `serving/web/timeouts.py` derives
-        # from a private class, and was checked with versions up to 0.54.
-        "uvicorn>=0.47,<0.55",
-        "cryptography>=42",
-        "python-multipart>=0.0.18",
-        "httpx2>=2.10",
+        *WEB,
     ],
-    # scikit-learn lays out the map of a gallery.
-    "search": ["scann[tf]==1.4.2", *EVALUATION],
+    # Without TensorFlow, also the search page. scikit-learn lays out the map of a
+    # gallery.
+    "search": [SCANN, *IMAGES, *EVALUATION, *WEB],
+    # ScaNN's operators for TensorFlow, for a model that searches: they are built for
+    # TensorFlow 2.20 alone.
+    "combine": [SCANN.replace("scann", "scann[tf]", 1)],
     # milvus-lite is the server of the tests, and of a path as the address.
     "milvus": ["pymilvus>=3.0,<4", "milvus-lite>=3.2,<4"],
     "evaluation": EVALUATION,

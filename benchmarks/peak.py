@@ -13,12 +13,17 @@ def added_memory(function: Callable[[], Any]) -> tuple[Any, int]:
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = resident_bytes()
     result = function()
-    return result, _status("VmHWM") - before
+    return result, peak_bytes() - before
 
 
 def resident_bytes() -> int:
     """Return the memory that the process has in use now."""
     return _status("VmRSS")
+
+
+def peak_bytes() -> int:
+    """Return the most memory that the process has had in use."""
+    return _status("VmHWM")
 
 
 def _status(name: str) -> int:

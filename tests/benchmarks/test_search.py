@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.search import __main__ as search
-from benchmarks.search import speed
+from benchmarks.search import footprint, speed
 from benchmarks.search.engines import Built
 from benchmarks.search.measuring import Measuring
 from benchmarks.search.sets import Gallery, draw
@@ -82,3 +82,16 @@ def test_speed_is_measured_beside_raw_scann_and_written(tmp_path, monkeypatch, c
     assert ours["save_peak"] >= 1
     assert ours["overhead"] > -1
     assert "Interface over ScaNN alone" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_footprint_is_that_of_a_process_without_tensorflow(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(footprint, "use_threads", lambda threads: None)
+    out = tmp_path / "records.jsonl"
+    assert search.main(["footprint", "--scale", "0.005", "--out", str(out)]) == 0
+    record = json.loads(out.read_text("utf-8"))
+    assert (record["items"], record["tensorflow"]) == (1000, False)
+    assert 20 < record["resident_megabytes"] <= record["peak_megabytes"]
+    assert "without TensorFlow" in capsys.readouterr().out

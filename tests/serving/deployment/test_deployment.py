@@ -238,7 +238,8 @@ def test_image_has_what_serving_imports(monkeypatch):
     setup = setup_arguments(monkeypatch)
     copied = {words[-2] for words in docker("COPY") if words[-1].endswith(words[-2])}
     extras = setup["extras_require"]
-    needed = [*setup["install_requires"], *extras["serving"], *extras["search"]]
+    extras = {name: extras[name] for name in ("serving", "search", "combine")}
+    needed = [*setup["install_requires"], *itertools.chain(*extras.values())]
     installed = closure_of(needed)
     packages = metadata.packages_distributions()
     for module in set(imports_of(ROOT / "serving")) - sys.stdlib_module_names:
@@ -247,10 +248,45 @@ def test_image_has_what_serving_imports(monkeypatch):
     assert {"serving", "tfdml"} <= copied
 
 
+def test_image_of_the_page_needs_no_tensorflow(monkeypatch):
+    setup = setup_arguments(monkeypatch)
+    extra = setup["extras_require"]["search"]
+    installed = closure_of([*setup["install_requires"], *extra])
+    assert not {name for name in installed if "tensorflow" in name}
+    program = (
+        "import sys, serving.search.app.app, sklearn.manifold; "
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    packages = metadata.packages_distributions()
+    installed |= {"pillow-heif"}  # which is used where it is installed
+    imported = set(done.stdout.split()) - {"tfdml"}
+    assert {"starlette", "sklearn", "prometheus_client", "PIL"} <= imported
+    for module in imported & packages.keys():
+        assert {canonicalize_name(name) for name in packages[module]} & installed, (
+            module
+        )
+
+
 def test_dockerfile_installs_extras_that_there_are(monkeypatch):
-    (extras,) = re.findall(r"'\.\[([\w,]+)\]'", DOCKERFILE.read_text("utf-8"))
+    stages = re.split(r"^FROM ", DOCKERFILE.read_text("utf-8"), flags=re.MULTILINE)
+    found = {
+        stage.split()[2]: set(extras.split(","))
+        for stage in stages
+        for extras in re.findall(r"'\.\[([\w,]+)\]'", stage)
+    }
+    assert found == {
+        "search-packages": {"search"},
+        "endpoint-packages": {"serving", "combine"},
+    }
     known = setup_arguments(monkeypatch)["extras_require"]
-    assert set(extras.split(",")) == {"serving", "search"} <= known.keys()
+    assert set().union(*found.values()) <= known.keys()
+    for image in ("search", "endpoint"):
+        (stage,) = (one for one in stages if one.startswith(f"runtime AS {image}\n"))
+        assert f"COPY --from={image}-packages /opt/venv /opt/venv" in stage
 
 
 def test_images_run_without_root_and_hear_signals():
@@ -269,8 +305,9 @@ def test_images_have_version_tags(monkeypatch):
         for requirement in setup["extras_require"]["serving"]
         if requirement.startswith("tensorflow-serving-api")
     )
+    assert Requirement(api).specifier.contains("2.20.0")
     assert images == {
-        f"tensorflow/serving:{api.partition('~=')[2]}",
+        "tensorflow/serving:2.20.0",
         f"tfdml-endpoint:{setup['version']}",
         f"tfdml-search:{setup['version']}",
     }

@@ -101,5 +101,5 @@ class _HidingLoader(Loader):
 
 def _import_but_tensorflow(name: str, *arguments: Any, **more: Any) -> ModuleType:
     if name.partition(".")[0] == "tensorflow":
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        raise ModuleNotFoundError(f"No module named '{name}'", name=name)
     return builtins.__import__(name, *arguments, **more)
