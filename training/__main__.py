@@ -26,10 +26,16 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument("--run", help="run folder (default: runs/RECIPE_NAME)")
     fit.add_argument("--images", help="images to use in place of the recipe's")
     fit.add_argument("--seed", type=int, help="seed to use in place of the recipe's")
-    fit.add_argument(
+    length = fit.add_mutually_exclusive_group()
+    length.add_argument(
         "--steps",
         type=int,
         help="number of steps to train, with the schedule in proportion",
+    )
+    length.add_argument(
+        "--minutes",
+        type=float,
+        help="how long to train, with the schedule in proportion",
     )
     fit.add_argument("--overwrite", action="store_true", help="replace a finished run")
     fit.add_argument(
@@ -141,18 +147,21 @@ def _fit(parsed: argparse.Namespace) -> None:
 
     with Progress("loading"):  # Keras and its backend take seconds
         from .recipe.recipe import read_recipe
-        from .reports.text import summary
+        from .reports.text import summary, trained
         from .run.fit import fit
 
         recipe = read_recipe(parsed.recipe, images=parsed.images)
     settings = recipe.fit
     if parsed.steps is not None:
         settings = settings.with_steps(parsed.steps)
+    if parsed.minutes is not None:
+        settings = settings.with_minutes(parsed.minutes)
     if parsed.seed is not None:
         settings = dataclasses.replace(settings, seed=parsed.seed)
     recipe = dataclasses.replace(recipe, fit=settings)
     run = parsed.run or Path("runs") / Path(parsed.recipe).stem
     results = fit(recipe, run, overwrite=parsed.overwrite, restart=parsed.restart)
+    print(f"Trained {trained(results)}.")
     print(summary(results))
     print(f"Run folder: {run} (report.html)")
 

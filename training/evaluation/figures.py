@@ -151,14 +151,21 @@ def convergence(runs: Mapping[str, Path]) -> Iterator[Figure]:
     metric = "val_precision_at_1"
     values, iterations, triplets = {}, {}, {}
     for name, folder in runs.items():
-        history, recipe = (_json(folder / f"{n}.json") for n in ("history", "recipe"))
+        history, recipe, results = (
+            _json(folder / f"{n}.json") for n in ("history", "recipe", "metrics")
+        )
         values_of, triplets_of = history.get(metric, []), history.get("triplets", [])
         # A run that began before triplets were counted has too few.
         if not recipe or not values_of or len(values_of) != len(triplets_of):
             continue
         values[name] = history[metric]
-        steps = min(recipe["fit"]["steps_per_epoch"], recipe["fit"]["steps"])
-        iterations[name] = steps * np.arange(1, len(values[name]) + 1)
+        about = recipe["fit"]
+        steps = about["steps_per_epoch"]
+        if not about.get("minutes"):
+            steps = min(steps, about["steps"])
+        ends = steps * np.arange(1, len(values[name]) + 1)
+        # Where time ended the run, its last epoch may be shorter.
+        iterations[name] = np.minimum(ends, results.get("steps_of_training", ends[-1]))
         triplets[name] = history["triplets"]
     if values:
         yield Figure(

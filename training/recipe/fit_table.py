@@ -18,14 +18,18 @@ class Fit:
     """`[fit]`: an optimizer, its schedule, and how long it runs.
 
     `steps` is a multiple of `steps_per_epoch`, or less than it: then there is one
-    epoch. `optimizer` is "adamw", "adam", "rmsprop" or "sgd" (with `momentum`).
+    epoch. With `minutes` above 0 in place of `steps` the run ends when it has trained
+    for so long, all its parts together; the time to compile, to validate and to write
+    states counts. A faster machine takes more steps, and the last epoch may be shorter.
+    `optimizer` is "adamw", "adam", "rmsprop" or "sgd" (with `momentum`).
     `epsilon` of Adam stands where the paper and PyTorch have it, beside the corrected
     root; 0 keeps Keras' 1e-7.
 
     The learning rate rises linearly over `warmup_steps` to `learning_rate`. `schedule`
-    is "cosine" (to 0 at the end), "constant", "steps" (times `decay_factor` from each
-    step in `decay_at` on), "exponential" (times `decay_factor` after every
-    `decay_every` steps) or "inverse_time" (divided by 1 + step / `decay_every`). The
+    is "cosine" (to 0 at the end of the steps or minutes), "constant", "steps" (times
+    `decay_factor` from each step in `decay_at` on), "exponential" (times `decay_factor`
+    after every `decay_every` steps) or "inverse_time" (divided by 1 + step /
+    `decay_every`). The
     last three count steps from the beginning of the run, those of the warm-up too.
 
     `weight_decay` shrinks weights by learning rate times decay, apart from the gradient
@@ -51,6 +55,7 @@ class Fit:
     """
 
     steps: int = 1000
+    minutes: float = 0.0
     steps_per_epoch: int = 100
     learning_rate: float = 1e-3
     warmup_steps: int = 0
@@ -80,16 +85,24 @@ class Fit:
     def __post_init__(self) -> None:
         """Check the values."""
         check_range(self, "steps", 1)
+        check_range(self, "minutes", 0)
         check_range(self, "steps_per_epoch", 1)
-        if self.steps % self.epoch_steps:
+        if self.minutes and self.steps != Fit.steps:
+            raise RecipeError(
+                "`steps` must be left out with `minutes`. "
+                f"Received: {self.steps} steps and {self.minutes:g} minutes."
+            )
+        if not self.minutes and self.steps % self.epoch_steps:
             raise RecipeError(
                 "`steps` must be a multiple of `steps_per_epoch`, "
                 f"{self.steps_per_epoch}. Received: {self.steps}."
             )
-        check_range(self, "warmup_steps", 0, self.steps - 1)
+        most = None if self.minutes else self.steps
+        last = None if self.minutes else self.steps - 1
+        check_range(self, "warmup_steps", 0, last)
         check_range(self, "seed", 0, 2**31 - 1)
-        check_range(self, "gradient_accumulation", 1, self.steps)
-        check_range(self, "head_only_steps", 0, self.steps - 1)
+        check_range(self, "gradient_accumulation", 1, most)
+        check_range(self, "head_only_steps", 0, last)
         for name in (
             "weight_decay",
             "l2_penalty",
@@ -118,6 +131,8 @@ class Fit:
     def with_steps(self, steps: int) -> Self:
         """Return the same plan over another number of steps, its places in proportion.
 
+        Of a plan in minutes the places stay, as far as there are so many steps.
+
         Args:
             steps: At least 1.
 
@@ -126,10 +141,11 @@ class Fit:
         """
         if steps < 1:
             raise RecipeError(f"`steps` must be at least 1. Received: {steps}.")
-        epochs = next(n for n in range(min(self.epochs, steps), 0, -1) if not steps % n)
+        wanted = self.epochs or max(1, steps // self.epoch_steps)
+        epochs = next(n for n in range(min(wanted, steps), 0, -1) if not steps % n)
 
         def scaled(count: int) -> int:
-            return round(count * steps / self.steps)
+            return count if self.minutes else round(count * steps / self.steps)
 
         def place(step: int) -> int:
             return min(scaled(step), steps - 1)
@@ -139,6 +155,7 @@ class Fit:
         return dataclasses.replace(
             self,
             steps=steps,
+            minutes=0.0,
             steps_per_epoch=steps // epochs,
             warmup_steps=place(self.warmup_steps),
             head_only_steps=place(self.head_only_steps),
@@ -148,6 +165,21 @@ class Fit:
             decay_every=self.decay_every and max(1, scaled(self.decay_every)),
             gradient_accumulation=min(self.gradient_accumulation, steps),
         )
+
+    def with_minutes(self, minutes: float) -> Self:
+        """Return the same plan for another time, or for a time in place of steps.
+
+        Args:
+            minutes: Above 0.
+
+        Raises:
+            RecipeError: `minutes` is not above 0 or not finite.
+        """
+        if not 0 < minutes < math.inf:
+            raise RecipeError(
+                f"`minutes` must be above 0 and finite. Received: {minutes}."
+            )
+        return dataclasses.replace(self, steps=Fit.steps, minutes=float(minutes))
 
     def _check_schedule(self) -> None:
         kinds = {
@@ -169,10 +201,12 @@ class Fit:
         check_range(self, "decay_every", 0)
         check_range(self, "decay_factor", 0, 1)
         at = self.decay_at
-        if any(a >= b for a, b in zip((0, *at), (*at, self.steps), strict=True)):
+        end = math.inf if self.minutes else self.steps
+        if any(a >= b for a, b in zip((0, *at), (*at, end), strict=True)):
+            most = "" if self.minutes else f" to below `steps`, {self.steps}"
             raise RecipeError(
-                "`decay_at` must increase, from at least 1 to below `steps`, "
-                f"{self.steps}. Received: {shown(list(at))}."
+                f"`decay_at` must increase, from at least 1{most}. "
+                f"Received: {shown(list(at))}."
             )
 
     def _check_together(self) -> None:
@@ -200,9 +234,11 @@ class Fit:
     @property
     def epoch_steps(self) -> int:
         """Number of steps in each epoch."""
+        if self.minutes:
+            return self.steps_per_epoch
         return min(self.steps, self.steps_per_epoch)
 
     @property
-    def epochs(self) -> int:
-        """Number of epochs."""
-        return self.steps // self.epoch_steps
+    def epochs(self) -> int | None:
+        """Number of epochs; None where `minutes` end the run."""
+        return None if self.minutes else self.steps // self.epoch_steps

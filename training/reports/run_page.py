@@ -24,6 +24,7 @@ from .text import (
     metric_text,
     metric_title,
     no_gain,
+    trained,
 )
 
 _DRAWINGS = {
@@ -79,10 +80,9 @@ def _lead(
     results: dict[str, Any], recipe: dict[str, Any], history: dict[str, Any]
 ) -> str:
     epochs = len(history.get("loss", ()))
-    minutes, seconds = divmod(round(results["seconds_of_training"]), 60)
     text = (
         f"{recipe['loss']['name']}, {recipe['embedder']['backbone']} network, "
-        f"{epochs} epochs in {minutes} min {seconds} s on {results['backend']}"
+        f"{epochs} epochs, {trained(results)} on {results['backend']}"
     )
     if best := results.get("best_epoch"):
         return f"{text}; the weights of epoch {best}, the best on validation, are kept."

@@ -37,12 +37,32 @@ def begun(recipe: Recipe, splits: Mapping[str, Split], where: str) -> str:
             parts.append(f"{name} {images:,} images{of_classes}")
     network, settings = recipe.embedder, recipe.fit
     start = f" from {network.weights}" if network.weights else ""
+    length = f"{settings.steps:,} steps"
+    if settings.minutes:
+        length = f"{settings.minutes:g} minutes"
     return (
         f"{recipe.data.images}: {'; '.join(parts)}\n"
         f"{network.backbone} network{start}, {network.image_size} pixels to "
         f"{network.embedding_dimension} dimensions; {recipe.loss.name}; "
-        f"{settings.steps:,} steps, {settings.epoch_steps:,} per epoch, on {where}"
+        f"{length}, {settings.epoch_steps:,} steps per epoch, on {where}"
     )
+
+
+def trained(results: dict[str, Any]) -> str:
+    """Write how many steps a run trained, and in which time.
+
+    Args:
+        results: The contents of a run's `metrics.json`.
+
+    Returns:
+        Such as "1,040 steps in 4 min 0 s"; the time alone for a run of an earlier
+        version.
+    """
+    minutes, seconds = divmod(round(results["seconds_of_training"]), 60)
+    time = f"{minutes} min {seconds} s"
+    if "steps_of_training" not in results:
+        return time
+    return f"{results['steps_of_training']:,} steps in {time}"
 
 
 def summary(results: dict[str, Any]) -> str:

@@ -22,22 +22,23 @@ class Console(keras.callbacks.Callback):
     and how long the rest will take. To be the last of the callbacks, and closed.
 
     Args:
-        epochs: Number of epochs of the run.
+        epochs: Number of epochs of the run; None where its time ends it.
         steps: Number of steps in an epoch.
         progress: Knows the best epoch.
     """
 
     takes_arrays = True
 
-    def __init__(self, epochs: int, steps: int, progress: Progress) -> None:
+    def __init__(self, epochs: int | None, steps: int, progress: Progress) -> None:
         super().__init__()
         self._epochs = epochs
         self._steps = steps
         self._progress = progress
         done = progress.epochs_done * steps
-        self._job = jobs.Progress("training", epochs * steps, "steps", done=done)
+        total = epochs * steps if epochs else None
+        self._job = jobs.Progress("training", total, "steps", done=done)
         self._times: list[float] = []
-        self._epochs_left = epochs
+        self._batches = 0  # of the epoch, so far
         self._has_begun = False
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -48,25 +49,28 @@ class Console(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Name the epoch."""
         self._times = [time.monotonic()]
-        self._epochs_left = self._epochs - epoch - 1
-        self._job.what = f"epoch {epoch + 1}/{self._epochs}"
+        self._job.what = f"epoch {epoch + 1}{self._of_all}"
 
     def on_train_batch_end(
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
         """Count a step."""
         self._times = [*self._times[:2], time.monotonic()]
+        self._batches = batch + 1
         self._job.update()
         if not self._has_begun:
             self._has_begun = True
-            self._job.note = ""
             seconds = self._times[1] - self._times[0]
             if seconds >= _LONG:
                 about = "most of them to compile it: the next ones are fast"
                 self._job.say(f"The first step took {seconds:.0f} seconds, {about}.")
+        note = []
+        if self._epochs is None:
+            note.append(f"{jobs.clock(self._progress.seconds_left)} left")
         # Not that of this step, which would have to be waited for.
         if not math.isnan(self._progress.loss):
-            self._job.note = f"loss {self._progress.loss:.4g}"
+            note.append(f"loss {self._progress.loss:.4g}")
+        self._job.note = ", ".join(note)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Print the line of the epoch."""
@@ -80,23 +84,32 @@ class Console(keras.callbacks.Callback):
         if "learning_rate" in logs:
             about.append(f"rate {logs['learning_rate']:.3g}")
         if last:
-            step = (trained - first) / (self._steps - 1)
+            step = (trained - first) / (self._batches - 1)
             about.append(f"{_short(step)} per step")
-            left = self._epochs_left * (self._steps * step + now - trained)
+            left = self._progress.seconds_left
+            if self._epochs is not None:
+                epochs_left = self._epochs - epoch - 1
+                left = epochs_left * (self._steps * step + now - trained)
             about += [f"{jobs.clock(left)} left"] if left else []
         groups += [", ".join(about)] if about else []
         groups += ["best so far"] if self._progress.best_epoch == epoch + 1 else []
-        number = f"{epoch + 1:>{len(str(self._epochs))}}"
-        self._job.say(f"Epoch {number}/{self._epochs}: {'; '.join(groups)}")
+        width = len(str(self._epochs or 0))
+        number = f"{epoch + 1:>{width}}{self._of_all}"
+        self._job.say(f"Epoch {number}: {'; '.join(groups)}")
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Print why the run ended early."""
         self._job.end()
-        if self._progress.is_over and self._progress.epochs_done < self._epochs:
+        is_last = self._progress.epochs_done == self._epochs
+        if self._progress.is_impatient and not is_last:
             print(
                 f"Stopped after epoch {self._progress.epochs_done}: none of the last "
                 f"`patience` epochs was better than epoch {self._progress.best_epoch}."
             )
+
+    @property
+    def _of_all(self) -> str:
+        return f"/{self._epochs}" if self._epochs else ""
 
     def close(self) -> None:
         """Remove the bar of a run that has ended by an error."""

@@ -46,13 +46,18 @@ from .run_folder import (
     drop_unbegun,
     kept,
 )
+from .schedules import is_by_time
 from .searches import write_searches
 from .state import locked
 from .tensorboard import EventFiles
+from .time_budget import RateByTime
 from .without_waiting import WithoutWaiting
 
 FLOOR_QUERIES = 20_000
 """Raw pixels are long vectors: of a larger test set so many search it."""
+
+_ENDLESS = 10**9
+"""Epochs of a run that its time ends."""
 
 Callbacks = Sequence[keras.callbacks.Callback]
 
@@ -177,12 +182,16 @@ def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, A
         tuple(names["train"]),
         settings.patience,
         *monitored(splits["validation"].data),
+        minutes=settings.minutes,
         embedder=embedder,
     )
     measuring = _validation(splits["validation"], embedder)
+    if is_by_time(settings):
+        measuring.append(RateByTime(settings, progress))
     if not train.is_continuous:
         measuring.append(SampledTriplets(batches, train.labels, progress))
     _train(model, batches, recipe, progress, folder, (measuring, callbacks))
+    seconds = round(progress.seconds, 1)
     progress.load_last(model)
     embedder.save(folder / "last.keras")
     progress.load_best(model)
@@ -203,7 +212,8 @@ def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, A
             name: len(split.data.class_names) for name, split in splits.items()
         },
         "skipped_files": skipped,
-        "seconds_of_training": round(progress.seconds, 1),
+        "seconds_of_training": seconds,
+        "steps_of_training": progress.steps_done,
         "best_epoch": progress.best_epoch,
         "backend": keras.backend.backend(),
         "environment": environment(),
@@ -269,7 +279,8 @@ def _train(
     settings = recipe.fit
     progress.begin(model)
     if progress.epochs_done:
-        print(f"Resuming after epoch {progress.epochs_done} of {settings.epochs}.")
+        of_all = f" of {settings.epochs}" if settings.epochs else ""
+        print(f"Resuming after epoch {progress.epochs_done}{of_all}.")
     before, after = callbacks
     events = _event_files(folder, recipe, progress)
     if progress.is_over:
@@ -277,13 +288,14 @@ def _train(
             callback.on_train_begin()
             callback.on_train_end()
         return
+    epochs = settings.epochs or _ENDLESS
     console = Console(settings.epochs, settings.epoch_steps, progress)
     try:
         with original_error(batches):
             model.fit(
                 batches,
                 initial_epoch=progress.epochs_done,
-                epochs=settings.epochs,
+                epochs=epochs,
                 callbacks=WithoutWaiting(
                     [
                         *before,
@@ -293,7 +305,7 @@ def _train(
                         console,
                     ],
                     model,
-                    epochs=settings.epochs,
+                    epochs=epochs,
                     steps=settings.epoch_steps,
                 ),
                 shuffle=False,  # the design has shuffled already

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,10 @@ class Progress(keras.callbacks.Callback):
         monitored: Which value of an epoch tells how good it is. Without it in the logs
             no epoch is the best.
         mode: "max" if larger is better, "min" if smaller is.
+        minutes: How long the run may train, all its parts together; 0: no limit.
         embedder: What is saved when the run diverges; by default what is trained, which
             with a loss on proxies ends in these.
+        clock: Returns seconds.
     """
 
     takes_arrays = True
@@ -59,9 +62,14 @@ class Progress(keras.callbacks.Callback):
         monitored: str = "val_precision_at_1",
         mode: str = "max",
         *,
+        minutes: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
         embedder: keras.Model | None = None,
     ) -> None:
         super().__init__()
+        self._limit = 60 * minutes
+        self._clock = clock
+        self._is_out_of_time = False
         self._embedder = embedder
         self._path = path
         self._batches = batches
@@ -74,23 +82,39 @@ class Progress(keras.callbacks.Callback):
         self._monitored = monitored
         self._sign = {"max": 1, "min": -1}[mode]
         self._waited = 0
-        self._started = self._written = time.monotonic()
+        self._started = self._written = clock()
         self._seconds_before = 0.0
-        self._step = 0
+        self._step = self._written_step = 0
         self.loss = math.nan  # the last that was looked at
         self.epochs_done = 0
+        self.steps_done = 0
         self.best_epoch = 0  # counted from 1; 0: none yet
         self.history: dict[str, list[float]] = {}
 
     @property
     def seconds(self) -> float:
         """How long the run has trained, all its parts together."""
-        return self._seconds_before + time.monotonic() - self._started
+        return self._seconds_before + self._clock() - self._started
+
+    @property
+    def time_spent(self) -> float:
+        """Share of the time that has passed, from 0 to 1; 0 without a limit."""
+        return min(1.0, self.seconds / self._limit) if self._limit else 0.0
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the run may still train; without a limit infinite."""
+        return max(0.0, self._limit - self.seconds) if self._limit else math.inf
+
+    @property
+    def is_impatient(self) -> bool:
+        """Whether patience has come to its end."""
+        return bool(self._patience) and self._waited >= self._patience
 
     @property
     def is_over(self) -> bool:
-        """Whether patience has come to its end."""
-        return bool(self._patience) and self._waited >= self._patience
+        """Whether patience or the time has come to its end."""
+        return self.is_impatient or self._is_out_of_time
 
     def begin(self, model: keras.Model) -> None:
         """Take up the state of a compiled model, if there is one, or write the first.
@@ -114,6 +138,9 @@ class Progress(keras.callbacks.Callback):
         self._waited = about["waited"]
         self._seconds_before = about["seconds"]
         self.epochs_done = about["epochs"]
+        # A state of an earlier version has whole epochs alone.
+        self.steps_done = about.get("steps", self.epochs_done * len(self._batches))
+        self._is_out_of_time = self.seconds_left == 0 and self.epochs_done > 0
         self.history = about["history"]
 
     def load_last(self, model: keras.Model) -> None:
@@ -135,13 +162,19 @@ class Progress(keras.callbacks.Callback):
     def on_train_batch_end(
         self, batch: int, logs: dict[str, Any] | None = None
     ) -> None:
-        """Stop the run at the first loss that is no number, some steps later.
+        """Count the step, and stop the run when its time is over.
+
+        It stops at the first loss that is no number too, some steps later.
 
         Raises:
             DivergedError: It names the step and lists the images of the batch.
         """
         self._losses.append((self._step + batch, (logs or {})["loss"]))
-        if batch + 1 == len(self._batches):  # what is measured now must be finite
+        self.steps_done = self._step + batch + 1
+        is_last = batch + 1 == len(self._batches)
+        if self.seconds_left == 0:
+            self._is_out_of_time = self.model.stop_training = is_last = True
+        if is_last:  # what is measured now must be finite
             self._look_at_losses(len(self._losses))
         elif len(self._losses) >= _AT_ONCE + _UNDER_WAY:
             self._look_at_losses(_AT_ONCE)
@@ -162,10 +195,11 @@ class Progress(keras.callbacks.Callback):
         self.epochs_done = epoch + 1
         if self._monitored in self.history:
             self._compare(self.history[self._monitored][-1])
+        self._is_out_of_time |= self.seconds_left == 0  # validation took the rest
         if self.is_over:
             self.model.stop_training = True
         is_last = self.is_over or self.epochs_done == (self.params or {}).get("epochs")
-        has_waited = time.monotonic() - self._written >= _PAUSE
+        has_waited = self._clock() - self._written >= _PAUSE
         if is_last or has_waited or self._state_bytes() <= _SMALL_STATE:
             self._write()
 
@@ -177,7 +211,7 @@ class Progress(keras.callbacks.Callback):
             OSError: It could not be written; the one before it is whole.
         """
         if not self._writer.wait():
-            self._stop(self.epochs_done * len(self._batches) - 1, "a weight became NaN")
+            self._stop(self._written_step - 1, "a weight became NaN")
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Wait until the last state is on the disk.
@@ -236,11 +270,13 @@ class Progress(keras.callbacks.Callback):
             "best_epoch": self.best_epoch,
             "waited": self._waited,
             "epochs": self.epochs_done,
+            "steps": self.steps_done,
             "seconds": self.seconds,
             "history": self.history,
         }
         self._writer.write(groups, about)
-        self._written = time.monotonic()
+        self._written_step = self.steps_done
+        self._written = self._clock()
 
     def _state_bytes(self) -> int:
         variables = [*self.model.variables, *self.model.optimizer.variables]
@@ -294,7 +330,7 @@ class SampledTriplets(keras.callbacks.Callback):
         before, first = (done[-1], epoch) if 0 < len(done) == epoch else (0, 0)
         seen = sum(
             triplets_of(self._labels[self._batches.positions(step)])
-            for step in range(first * steps, (epoch + 1) * steps)
+            for step in range(first * steps, self._progress.steps_done)
         )
         if logs is not None:
             logs["triplets"] = before + seen

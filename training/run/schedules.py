@@ -37,15 +37,23 @@ def build_schedule(settings: Fit) -> float | schedules.LearningRateSchedule:
     """Build the learning rate of a run from the recipe's `[fit]`.
 
     Returns:
-        A number, or a schedule that counts batches from 0.
+        A number, or a schedule that counts batches from 0. A cosine over `minutes` is
+        a number, which `training.run.time_budget.RateByTime` changes.
     """
     rate, warmup = settings.learning_rate, settings.warmup_steps
+    if is_by_time(settings):
+        return rate
     if settings.schedule == "constant" and not warmup:
         return rate
     if settings.schedule in ("cosine", "constant"):
         return _cosine(settings)
     schedule = _decay(settings)
     return WarmUp(schedule, warmup) if warmup else schedule
+
+
+def is_by_time(settings: Fit) -> bool:
+    """Return whether the learning rate follows the clock."""
+    return bool(settings.minutes) and settings.schedule == "cosine"
 
 
 def _cosine(settings: Fit) -> schedules.LearningRateSchedule:

@@ -70,7 +70,8 @@ class EventFiles(keras.callbacks.Callback):
         for name, value in values.items():
             short = name.removeprefix("val_")
             kind = "train" if short == name else "validation"
-            step = (epoch + 1) * self._steps
+            # Where time ends a run, its last epoch may be shorter.
+            step = min((epoch + 1) * self._steps, self._progress.steps_done)
             self._writer.add_scalar(f"{kind}/{short}", float(value), step)
 
 

@@ -1,6 +1,7 @@
 """Recipes: what is read, and what is refused."""
 
 import copy
+import math
 from pathlib import Path
 
 import keras
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.image_files import ENCODINGS
+from training.recipe.fit_table import Fit
 from training.recipe.recipe import RecipeError, read_recipe, recipe_of
 
 FOLDER = Path(__file__).parents[3] / "training" / "recipes"
@@ -124,6 +126,23 @@ def test_run_shorter_than_an_epoch_is_one_epoch(write):
     assert (settings.epochs, settings.epoch_steps) == (1, 7)
 
 
+def test_minutes_take_the_place_of_steps(write):
+    text = "[data]\nimages = 'x'\n[fit]\nminutes = 4\nwarmup_steps = 5000\n"
+    settings = read_recipe(write(text)).fit
+    assert settings.minutes == 4.0
+    assert (settings.epochs, settings.epoch_steps) == (None, 100)
+    assert settings.with_minutes(15).minutes == 15.0
+    short = settings.with_steps(7)
+    assert (short.minutes, short.steps, short.warmup_steps) == (0.0, 7, 6)
+    longer = Fit(steps=20, steps_per_epoch=10).with_minutes(0.5)
+    assert (longer.minutes, longer.epoch_steps) == (0.5, 10)
+
+
+def test_places_of_a_plan_in_minutes_have_no_end(write):
+    plan = Fit(minutes=1, schedule="steps", decay_at=(900, 9000), decay_factor=0.1)
+    assert plan.with_steps(1000).decay_at == (900, 999)
+
+
 def test_manifest_may_bring_the_classes_that_patience_waits_on(write):
     recipe = read_recipe(
         write("[data]\nimages = 'x.csv'\nvalidation_fraction = 0\n[fit]\npatience = 2")
@@ -182,6 +201,17 @@ def test_images_can_be_given_beside_the_recipe(write):
             "[data]\nimages = 'x'\n[fit]\nsteps = 10\nwarmup_steps = 10",
             "`warmup_steps` must be from 0 to 9. Received: 10",
         ),
+        (
+            "[data]\nimages = 'x'\n[fit]\nsteps = 10\nminutes = 4",
+            "`steps` must be left out with `minutes`. Received: 10 steps and 4 minutes",
+        ),
+        ("[data]\nimages = 'x'\n[fit]\nminutes = -1", "`minutes` must be at least 0"),
+        ("[data]\nimages = 'x'\n[fit]\nminutes = inf", "`minutes` must be at least 0"),
+        (
+            "[data]\nimages = 'x'\n[fit]\nminutes = 1\nschedule = 'steps'\n"
+            "decay_factor = 0.1\ndecay_at = [5, 5]",
+            r"`decay_at` must increase, from at least 1\. Received: \[5, 5\]",
+        ),
         ("[data]\nimages = 'x'\n[fit]\nlearning_rate = inf", "must be above 0 and"),
         ("[data]\nimages = 'x'\n[fit]\nweight_decay = inf", "must be at least 0. Rec"),
         ("[data]\nimages = 'x'\n[fit]\nseed = 4294967296", "`seed` must be from 0 to"),
@@ -233,9 +263,9 @@ def test_every_recipe_can_be_tried_in_few_steps(path, steps):
     plan = read_recipe(path).fit
     short = plan.with_steps(steps)  # which checks itself
     assert short.steps == steps == short.epochs * short.epoch_steps
-    assert short.epochs <= plan.epochs
+    assert short.epochs <= (plan.epochs or steps)
     assert short.learning_rate == plan.learning_rate
-    if plan.decay_at and steps >= 60:
+    if plan.decay_at and steps >= 60 and not plan.minutes:
         shares = [at / steps for at in short.decay_at]
         expected = [at / plan.steps for at in plan.decay_at]
         np.testing.assert_allclose(shares, expected, atol=1 / steps)
@@ -244,6 +274,9 @@ def test_every_recipe_can_be_tried_in_few_steps(path, steps):
 def test_plan_of_as_many_steps_stays_as_it_is():
     for path in RECIPES:
         plan = read_recipe(path).fit
-        assert plan.with_steps(plan.steps) == plan
+        assert plan.minutes or plan.with_steps(plan.steps) == plan
     with pytest.raises(RecipeError, match=r"`steps` must be at least 1\. Received: 0"):
         plan.with_steps(0)
+    for minutes in (0, -1, math.nan, math.inf):
+        with pytest.raises(RecipeError, match="`minutes` must be above 0 and finite"):
+            plan.with_minutes(minutes)

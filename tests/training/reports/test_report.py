@@ -17,7 +17,13 @@ from training.data.split import Split
 from training.reports.contact_sheet import contact_sheet
 from training.reports.page import Section, Table, write_page
 from training.reports.run_page import draw_curves, write_report
-from training.reports.text import metric_text, metric_title, no_gain, summary
+from training.reports.text import (
+    metric_text,
+    metric_title,
+    no_gain,
+    summary,
+    trained,
+)
 
 RESULTS = {
     "images": {"train": 50, "validation": 10, "test": 1200},
@@ -67,6 +73,11 @@ def test_summary_has_shares_in_percent_and_distances_as_they_are():
     assert re.search(r"^before training +25.0% +30$", text, re.MULTILINE)
     assert re.search(r"^after training +75.5% +12.35$", text, re.MULTILINE)
     assert text.endswith("are alone in their class and are not used as queries.")
+
+
+def test_steps_and_time_of_training_also_of_an_earlier_version():
+    assert trained(RESULTS) == "2 min 5 s"
+    assert trained(RESULTS | {"steps_of_training": 1040}) == "1,040 steps in 2 min 5 s"
 
 
 def test_summary_without_test_images():

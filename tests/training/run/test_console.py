@@ -33,9 +33,13 @@ def clock(monkeypatch):
     return moment
 
 
-def progress_after(epochs, best_epoch=0, is_over=False, loss=math.nan):
+def progress_after(epochs, best_epoch=0, is_impatient=False, loss=math.nan):
     return SimpleNamespace(
-        best_epoch=best_epoch, is_over=is_over, epochs_done=epochs, loss=loss
+        best_epoch=best_epoch,
+        is_impatient=is_impatient,
+        epochs_done=epochs,
+        loss=loss,
+        seconds_left=150.0,
     )
 
 
@@ -90,6 +94,27 @@ def test_a_log_gets_lines_within_an_epoch(capsys, clock, monkeypatch):
     ]
 
 
+def test_run_that_its_time_ends_says_how_much_of_it_is_left(capsys, clock, monkeypatch):
+    display = progress_lines._Lines()
+    monkeypatch.setattr(progress_lines, "_LINES", display)
+    console = Console(None, 5, progress_after(1, loss=1.5))
+    console.on_train_begin()
+    console.on_epoch_begin(1)
+    for step in range(3):  # the time ends within the epoch
+        clock.now += 35.0
+        console.on_train_batch_end(step, {})
+        display.report()
+    console.on_epoch_end(1, {"loss": 1.25})
+    console.on_train_end()
+    captured = capsys.readouterr()
+    line = "Epoch 2: loss 1.25; 35.0 s per step, 2:30 left"
+    assert captured.out.splitlines()[-1] == line
+    assert (
+        captured.err.splitlines()[0]
+        == "epoch 2: 7 steps, 1.7 steps per minute, 2:30 left, loss 1.5"
+    )
+
+
 def test_line_without_validation_and_of_one_step(capsys, clock):
     console = Console(1, 1, progress_after(1))
     run_epoch(console, clock, 0, {"loss": 2.0}, steps=1)
@@ -116,7 +141,7 @@ def test_bar_shows_steps_and_loss_in_a_terminal(monkeypatch, capsys):
 
 
 def test_early_end_is_reported(capsys):
-    Console(9, 1, progress_after(5, best_epoch=3, is_over=True)).on_train_end()
+    Console(9, 1, progress_after(5, best_epoch=3, is_impatient=True)).on_train_end()
     assert capsys.readouterr().out == (
         "Stopped after epoch 5: none of the last `patience` epochs was better than "
         "epoch 3.\n"

@@ -162,11 +162,12 @@ class GrowingBatches:
 def test_epochs_add_up_also_after_an_interruption():
     labels = np.array([0, 0, 1, 0, 1, 0, 1, 1])
     of_step = [triplets_of(labels[: step + 3]) for step in range(4)]
-    progress = SimpleNamespace(history={})
+    progress = SimpleNamespace(history={}, steps_done=2)
     logs = {}
     SampledTriplets(GrowingBatches(), labels, progress).on_epoch_end(0, logs)
     assert logs["triplets"] == sum(of_step[:2])
     whole = logs["triplets"]
+    progress.steps_done = 4
     progress.history = {"loss": [1.0]}  # of a run that began before they were counted
     SampledTriplets(GrowingBatches(), labels, progress).on_epoch_end(1, logs)
     assert logs["triplets"] == sum(of_step)

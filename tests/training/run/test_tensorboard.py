@@ -41,17 +41,25 @@ def same(events, epochs):
 
 
 def test_values_stand_at_the_steps_of_their_epochs(tmp_path):
-    written(tmp_path, SimpleNamespace(epochs_done=0, history={}), range(3))
+    written(
+        tmp_path, SimpleNamespace(epochs_done=0, steps_done=99, history={}), range(3)
+    )
     assert same(read(tmp_path), (1, 2, 3))
 
 
 def test_run_that_goes_on_writes_no_epoch_twice_and_leaves_none_out(tmp_path):
     # Killed after the event of epoch 2 was written, but not its state.
-    written(tmp_path, SimpleNamespace(epochs_done=0, history={}), range(2))
+    written(
+        tmp_path, SimpleNamespace(epochs_done=0, steps_done=99, history={}), range(2)
+    )
     (file,) = tmp_path.iterdir()
     file.rename(tmp_path / "events.out.tfevents.1.host")
     first = {name: values[:1] for name, values in HISTORY.items()}
-    written(tmp_path, SimpleNamespace(epochs_done=1, history=first), range(1, 3))
+    written(
+        tmp_path,
+        SimpleNamespace(epochs_done=1, steps_done=99, history=first),
+        range(1, 3),
+    )
     assert same(read(tmp_path), (1, 2, 3))
     assert len(list(tmp_path.iterdir())) == 1
 
