@@ -253,22 +253,20 @@ def test_image_of_the_page_needs_no_tensorflow(monkeypatch):
     extra = setup["extras_require"]["search"]
     installed = closure_of([*setup["install_requires"], *extra])
     assert not {name for name in installed if "tensorflow" in name}
+    # As where nothing else is installed.
+    others = [
+        module
+        for module, names in metadata.packages_distributions().items()
+        if not {canonicalize_name(name) for name in names} & installed
+        and module not in ("serving", "tfdml")
+    ]
+    assert {"tensorflow", "grpc"} <= {*others}
     program = (
-        "import sys, serving.search.app.app, sklearn.manifold; "
-        "print(*{name.partition('.')[0] for name in sys.modules})"
+        f"import sys; sys.modules.update(dict.fromkeys({others})); "
+        "import serving.search.app.app, sklearn.manifold"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    packages = metadata.packages_distributions()
-    installed |= {"pillow-heif"}  # which is used where it is installed
-    imported = set(done.stdout.split()) - {"tfdml"}
-    assert {"starlette", "sklearn", "prometheus_client", "PIL"} <= imported
-    for module in imported & packages.keys():
-        assert {canonicalize_name(name) for name in packages[module]} & installed, (
-            module
-        )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False)
+    assert done.returncode == 0
 
 
 def test_dockerfile_installs_extras_that_there_are(monkeypatch):
