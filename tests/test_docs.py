@@ -83,6 +83,8 @@ def test_commands_exist(page):
             assert words[1] in verbs, line
         elif words[:2] == ["python", "-m"]:
             modules[words[2]]._parser().parse_args(words[3:])
+        elif words[:1] == ["tfdml"]:
+            tfdml.__main__._parser().parse_args(words[1:])
         elif words:
             assert words[0] in ("git", "cd", "pip"), line
 

@@ -2,7 +2,8 @@
 
 import lazy_loader
 
-from tfdml._registration import install
+from tfdml import _missing_packages, _registration
 
-install()
+_missing_packages.install()
+_registration.install()
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -48,7 +48,10 @@ def run_command(
             parsed.run_command(parsed)
     except KeyboardInterrupt:
         return 130
-    except (ValueError, OSError, RuntimeError, MemoryError) as error:
+    except (ValueError, OSError, RuntimeError, MemoryError, ImportError) as error:
+        missing = error.name or "" if isinstance(error, ImportError) else ""
+        if missing.partition(".")[0] in _OURS:
+            raise
         message = bounded(str(error)) or type(error).__name__
         print(f"error: {message}", file=sys.stderr)
         return 1

@@ -5,6 +5,7 @@ import json
 from os import PathLike
 from pathlib import Path
 
+from tfdml.command_parser import command
 from tfdml.files import written
 from tfdml.metrics import Calibration
 
@@ -54,7 +55,7 @@ def read_calibration(embedder: str | PathLike[str]) -> Calibration | None:
     if chosen_for is not None and chosen_for != _digest(source):
         raise ValueError(
             f"{file} was chosen for another {_EMBEDDER} than the one beside it now. "
-            "Run `python -m training calibrate` again, or remove the file to go "
+            f"Run `{command('training', 'calibrate')}` again, or remove the file to go "
             "without a threshold."
         )
     return calibration

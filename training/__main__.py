@@ -3,8 +3,10 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from tfdml.command_line import run_command
+from tfdml.command_parser import CommandParser, command
 from tfdml.progress import Progress
 
 from . import commands as data_commands
@@ -15,14 +17,17 @@ def main(arguments: list[str] | None = None) -> int:
     return run_command(_parser(), arguments)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m training", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+def hints() -> dict[str, str]:
+    """Return what to say of commands that are not here, by their words."""
+    return {"train": f"An embedder is trained by `{command('training', 'fit')}`."}
 
+
+def add_to(commands: Any) -> None:
+    """Add the commands to the subparsers of a `CommandParser`."""
     data_commands.add_to(commands)
 
     fit = commands.add_parser("fit", help="train an embedder from a recipe")
-    fit.add_argument("recipe", help="a TOML file, such as training/recipes/demo.toml")
+    fit.add_argument("recipe", help="a TOML file, or a recipe by its name: demo")
     fit.add_argument("--run", help="run folder (default: runs/RECIPE_NAME)")
     fit.add_argument("--images", help="images to use in place of the recipe's")
     fit.add_argument("--seed", type=int, help="seed to use in place of the recipe's")
@@ -139,6 +144,13 @@ def _parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", help="rewrite the report of a run")
     report.add_argument("run", help="the run folder")
     report.set_defaults(run_command=_report, job="report")
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser(
+        prog=f"python -m {__package__}", description=__doc__, hints=hints()
+    )
+    add_to(parser.add_subparsers(required=True))
     return parser
 
 

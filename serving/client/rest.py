@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 
+from tfdml.command_parser import command
 from tfdml.messages import cut, shortened
 from tfdml.model_version import DESCRIBE
 
@@ -159,8 +160,8 @@ class RestConnection:
                 raise refused_certificate(self._url, refused) from error
             raise EndpointError(
                 f"The embedding endpoint {self._url} cannot be reached "
-                f"({shortened(error)}). Is it running? `python -m serving run` starts "
-                "one.",
+                f"({shortened(error)}). Is it running? "
+                f"`{command('serving', 'serve')}` starts one.",
                 failure=Failure.UNREACHABLE,
                 may_pass=isinstance(error, _NOT_CONNECTED) and not has_answered,
             ) from error

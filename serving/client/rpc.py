@@ -5,6 +5,7 @@ from typing import Any
 
 import grpc
 
+from tfdml.command_parser import command
 from tfdml.messages import cut
 from tfdml.model_version import DESCRIBE
 
@@ -180,7 +181,7 @@ class GrpcConnection:
                 failure = Failure.UNREACHABLE
                 message = (
                     f"cannot be reached or is not ready ({cut(details, 300)}). Is it "
-                    "running? `python -m serving run` starts one."
+                    f"running? `{command('serving', 'serve')}` starts one."
                 )
             else:
                 message = (

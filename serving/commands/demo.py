@@ -53,8 +53,7 @@ def run(
 
 @contextlib.contextmanager
 def _endpoint(model_base_path: str | PathLike[str], port: int) -> Iterator[str]:
-    serving = __name__.removesuffix(".commands.demo")
-    command = [sys.executable, "-m", serving, "run", "--model-name", MODEL_NAME]
+    command = [sys.executable, "-m", "tfdml", "serve", "--model-name", MODEL_NAME]
     command += ["--model-base-path", str(model_base_path), "--port", str(port)]
     command += ["--no-grpc"]  # the page speaks REST
     process = subprocess.Popen(command)

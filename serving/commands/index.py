@@ -3,27 +3,26 @@
 import argparse
 from typing import Any
 
+from tfdml.command_parser import CommandParser, command
+
 from .index_changes import add, build, merge, remove
 from .index_reports import duplicates, gallery_map, stats, verify
 from .options import (
-    HintingParser,
     add_embedder,
     add_json,
     add_max_pixels,
 )
 
-_HINT = (
-    "To embed a folder of images: `python -m serving index build IMAGES INDEX "
-    "--model MODEL`."
-)
-
 
 def add_index(commands: Any) -> None:
     """Add the command and its subcommands."""
-    index: HintingParser = commands.add_parser(
-        "index", help="build, change and check an index", hints={"": _HINT}
+    typed = command("serving", "index build IMAGES INDEX --model MODEL")
+    index: CommandParser = commands.add_parser(
+        "index",
+        help="build, change and check an index",
+        hints={"": f"To embed a folder of images: `{typed}`."},
     )
-    own = index.add_subparsers(required=True, metavar="COMMAND")
+    own = index.add_subparsers(required=True)
     _add_build(own)
     _add_merge(own)
     _add_add(own)

@@ -4,6 +4,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
+from tfdml.command_parser import command
 from tfdml.text_files import decode, lines_of, read_text
 
 from .options import credentials_of
@@ -49,7 +50,7 @@ def build(parsed: argparse.Namespace) -> None:
         print_json(values | _left_out(shard))
         return
     _print_details(values, shard)
-    print("Merge all shards with `python -m serving index merge`.")
+    print(f"Merge all shards with `{command('serving', 'index merge')}`.")
 
 
 def merge(parsed: argparse.Namespace) -> None:

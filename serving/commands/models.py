@@ -1,4 +1,4 @@
-"""`export`, `combine` and `run`: write a model for serving, and serve it."""
+"""`export`, `combine` and `serve`: write a model for serving, and serve it."""
 
 import argparse
 import sys
@@ -11,7 +11,9 @@ def add_models(commands: Any) -> None:
     """Add the commands."""
     _add_export(commands)
     _add_combine(commands)
-    serve = commands.add_parser("run", help="serve a model with TF Serving's protocols")
+    serve = commands.add_parser(
+        "serve", aliases=["run"], help="serve a model with TF Serving's protocols"
+    )
     add_options(serve)
     serve.set_defaults(run_command=_run)
 

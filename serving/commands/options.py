@@ -1,8 +1,7 @@
-"""Parse what several commands share: options, and hints for unknown commands."""
+"""Add the options that several commands share."""
 
 import argparse
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..client.credentials import Credentials
@@ -11,30 +10,6 @@ if TYPE_CHECKING:
 _ENDPOINT_HELP = (
     "such as http://127.0.0.1:8501/v1/models/NAME or grpc://127.0.0.1:8500/NAME"
 )
-
-
-class HintingParser(argparse.ArgumentParser):
-    """A parser that adds a hint to the error for an unknown or missing command.
-
-    Args:
-        hints: The hint by the unknown word; the one for "" is for any other word, and
-            for a missing command. Default: none.
-        options: See `argparse.ArgumentParser`.
-    """
-
-    def __init__(
-        self, *, hints: Mapping[str, str] | None = None, **options: Any
-    ) -> None:
-        super().__init__(**options)
-        self._hints = hints or {}
-
-    def error(self, message: str) -> NoReturn:
-        """Print the usage, the error and the hint, and exit with code 2."""
-        hint = self._hints.get("")
-        for word, text in self._hints.items():
-            if word and f"invalid choice: {word!r}" in message:
-                hint = text
-        super().error(message if hint is None else f"{message}. {hint}")
 
 
 def add_address(parser: argparse.ArgumentParser, port: int) -> None:

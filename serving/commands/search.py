@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfdml.command_parser import command
 from tfdml.messages import shortened, shown
 
 from .options import add_embedder, add_json, credentials_of
@@ -70,7 +71,7 @@ def _no_folder(name: str) -> str:
     if Path(name).is_dir():
         raise argparse.ArgumentTypeError(
             f"{shown(name)} is a folder, not an image. The search page of an index is "
-            "served by `python -m serving page INDEX --endpoint URL`"
+            f"served by `{command('serving', 'page INDEX --endpoint URL')}`"
         )
     return name
 

@@ -53,6 +53,17 @@ def test_a_bug_keeps_its_traceback(bug):
         run_command(parser_that(bug()), [])
 
 
+def test_a_missing_package_is_one_line(capsys):
+    error = ModuleNotFoundError("No module named 'scann'.", name="scann")
+    assert run_command(parser_that(error), []) == 1
+    assert capsys.readouterr().err == "error: No module named 'scann'.\n"
+
+
+def test_a_missing_file_of_ours_keeps_its_traceback():
+    with pytest.raises(ModuleNotFoundError):
+        run_command(parser_that(ModuleNotFoundError("x", name="serving.x")), [])
+
+
 def warn_of(name):
     """Warn from a module of that name."""
     code = "import warnings\nwarnings.warn('`k` is\\nlarge.', stacklevel=2)"

@@ -4,6 +4,7 @@ from os import PathLike
 
 import numpy as np
 
+from tfdml.command_parser import command
 from tfdml.images import View
 from tfdml.messages import shortened, shown
 
@@ -44,7 +45,7 @@ class SavedEmbedder:
             raise ValueError(
                 f"The exported model in {shown(str(folder))} has no signature "
                 f"`{_SIGNATURE}`, only {shown(sorted(self._model.signatures))}. Export "
-                "it again with `python -m serving export`."
+                f"it again with `{command('serving', 'export')}`."
             )
         spec = signature.structured_input_signature[1].get(_INPUT)
         shape = None if spec is None else spec.shape.as_list()

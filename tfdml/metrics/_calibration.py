@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NoReturn, Self, get_args
 
+from tfdml.command_parser import command
 from tfdml.messages import cut, shortened, shown
 
 Target = Literal["precision", "false_positive_rate"]
@@ -129,7 +130,7 @@ class Calibration:
 
     @classmethod
     def read(cls, file: str | PathLike[str]) -> Self:
-        """Read what `python -m training calibrate` wrote.
+        """Read what `tfdml calibrate` wrote.
 
         Args:
             file: A JSON file of `to_json`.
@@ -149,7 +150,7 @@ class Calibration:
         except ValueError as error:  # bad JSON and undecodable bytes too
             raise ValueError(
                 f"{cut(file)} holds no calibration: {shortened(error)}. Make it again "
-                "with `python -m training calibrate`."
+                f"with `{command('training', 'calibrate')}`."
             ) from error
 
     def __str__(self) -> str:

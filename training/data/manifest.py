@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tfdml.command_parser import command
 from tfdml.files import short_names, written
 from tfdml.images import UnreadableImageError, read_image
 from tfdml.messages import LONGEST, cut, shown
@@ -49,11 +50,11 @@ class ManifestError(ValueError):
 
     def __init__(self, path: Path, problems: list[Problem]) -> None:
         self.problems = problems
-        file = cut(path)
+        file, check = cut(path), command("training", "check")
         lines = [cut(f"{file}:{p.line}: {p.text}", _LONGEST) for p in problems[:10]]
         for count in range(len(lines), 0, -1):
             rest = len(problems) - count
-            more = f"and {rest} more; `python -m training check {file}` lists all."
+            more = f"and {rest} more; `{check} {file}` lists all."
             message = "\n".join([*lines[:count], *([more] if rest else [])])
             if len(message) <= LONGEST:
                 break

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tfdml.command_parser import command
 from tfdml.messages import cut, shortened, shown
 from tfdml.metrics import Difference, paired_difference
 
@@ -165,7 +166,9 @@ def _check_same_task(
     first: NamedResults, first_folder: Path, run: NamedResults, folder: Path
 ) -> None:
     """Refuse results of other queries, other labels or another gallery."""
-    remedy = "Evaluate them on the same images with `python -m training evaluate`."
+    remedy = (
+        f"Evaluate them on the same images with `{command('training', 'evaluate')}`."
+    )
     both = f"{shown(str(first_folder), 80)} and {shown(str(folder), 80)}"
     expected, received = (
         dict(zip(r.names.tolist(), r.results.classes.tolist(), strict=True))
@@ -201,8 +204,8 @@ def _check_measured(metrics: Sequence[str], run: NamedResults, folder: Path) -> 
     if missing:
         raise ValueError(
             f"`metrics` must have been measured of every run. {shown(str(folder))} has "
-            f"no {shown(missing[0])}. Measure it with `python -m training evaluate "
-            f"{folder}`."
+            f"no {shown(missing[0])}. Measure it with "
+            f"`{command('training', 'evaluate')} {folder}`."
         )
 
 

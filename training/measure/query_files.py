@@ -9,6 +9,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from tfdml.command_parser import command
 from tfdml.messages import shortened, shown
 from tfdml.metrics import PairCounts, QueryResults, RankingCurve, roc_curve
 
@@ -69,7 +70,7 @@ def read_queries(folder: Path) -> NamedResults:
     if not path.is_file():
         raise ValueError(
             f"{shown(str(folder))} holds no results of single queries (no {_FILE}). "
-            "Write them with `python -m training evaluate`."
+            f"Write them with `{command('training', 'evaluate')}`."
         )
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:

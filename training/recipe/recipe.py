@@ -7,6 +7,7 @@ import tomllib
 import typing
 from dataclasses import dataclass, field
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from tfdml.files import short_names
@@ -24,6 +25,8 @@ from .tables import (
     Loss,
     Proxies,
 )
+
+_SHIPPED = Path(__file__).parents[1] / "recipes"
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,8 @@ def read_recipe(path: str | PathLike[str], *, images: str | None = None) -> Reci
 
     Args:
         path: A TOML file with the tables `[data]`, `[embedder]`, `[loss]`,
-            `[proxies]`, `[images]`, `[batches]`, `[augmentation]` and `[fit]`.
+            `[proxies]`, `[images]`, `[batches]`, `[augmentation]` and `[fit]`; or the
+            name of a recipe that comes with the application, such as `demo`.
         images: Takes the place of `images` in `[data]`.
 
     Returns:
@@ -94,9 +98,13 @@ def read_recipe(path: str | PathLike[str], *, images: str | None = None) -> Reci
             cannot be. The message names the key and the rule.
     """
     try:
-        tables = tomllib.loads(read_text(path))
+        tables = tomllib.loads(read_text(_recipe_file(path)))
     except FileNotFoundError:
-        raise RecipeError(f"There is no recipe at {cut(path)}.") from None
+        known = sorted(file.stem for file in _SHIPPED.glob("*.toml"))
+        raise RecipeError(
+            f"There is no recipe at {cut(path)}. Recipes that can be named without a "
+            f"path: {', '.join(known)}; below them, such as papers/topk_cub_densenet."
+        ) from None
     except tomllib.TOMLDecodeError as error:
         hint = " Write paths with / in place of \\." if "\\" in str(error) else ""
         raise RecipeError(
@@ -107,6 +115,14 @@ def read_recipe(path: str | PathLike[str], *, images: str | None = None) -> Reci
     if images is not None:
         tables.setdefault("data", {})["images"] = images
     return recipe_of(tables, str(path))
+
+
+def _recipe_file(path: str | PathLike[str]) -> Path:
+    file = Path(path)
+    if not file.suffix and not file.is_absolute() and not file.exists():
+        shipped = (_SHIPPED / file).with_suffix(".toml")
+        return shipped if shipped.is_file() else file
+    return file
 
 
 def recipe_of(tables: dict[str, Any], name: str = "recipe") -> Recipe:

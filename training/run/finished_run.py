@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from tfdml.command_parser import command
 from tfdml.images import View
 from tfdml.messages import shortened, shown
 from tfdml.models import load_embedder
@@ -135,7 +136,7 @@ def read_finished_run(run: str | PathLike[str]) -> FinishedRun:
         if not (folder / name).is_file():
             raise FileNotFoundError(
                 f"{folder} holds no finished run (no {name}). "
-                "`python -m training fit` writes one."
+                f"`{command('training', 'fit')}` writes one."
             )
     return FinishedRun(folder, _recipe_of(folder))
 

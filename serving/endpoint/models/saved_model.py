@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
+from tfdml.command_parser import command
 from tfdml.messages import shown
 
 _GRAPH = "saved_model.pb"
@@ -49,8 +50,9 @@ def find_model_version(model: str | PathLike[str]) -> ModelVersion:
     if not versions:
         raise FileNotFoundError(
             "`model` must hold an exported model in a numbered folder, such as "
-            f"models/emoji with models/emoji/1/{_GRAPH} inside; `python -m serving "
-            f"export` writes one. Received: model={shown(str(model))}."
+            f"models/emoji with models/emoji/1/{_GRAPH} inside; "
+            f"`{command('serving', 'export')}` writes one. "
+            f"Received: model={shown(str(model))}."
         )
     latest = max(versions)
     return ModelVersion(base.name, latest, versions[latest])

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from tfdml.command_parser import command
 from tfdml.messages import bounded, cut, shown
 
 from ...web.status import StatusCode, StatusError, refuse
@@ -117,7 +118,8 @@ class Servable:
         if not self.signatures:
             raise ValueError(
                 f"Version {version} of model {shown(name)} in {shown(str(folder))} has "
-                "no signature to call. Export it with `python -m serving export`."
+                "no signature to call. Export it with "
+                f"`{command('serving', 'export')}`."
             )
 
     def signature(self, name: str) -> Signature:

@@ -17,6 +17,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from tfdml.command_parser import command
 from tfdml.index import ScannIndex
 from tfdml.messages import shortened, shown
 from tfdml.metrics import Calibration
@@ -30,7 +31,6 @@ CLASS = "class"
 _FORMAT = 2
 _NOTE = "gallery"
 _FILE_OF_FORMAT_1 = "gallery.json"
-_BUILD_AGAIN = "Build the index again with `python -m serving index build`"
 
 
 @dataclass(frozen=True)
@@ -138,28 +138,32 @@ def load_gallery(
     if _is_format_1(folder):
         raise ValueError(
             f"{shown(str(folder))} holds a gallery of format 1, this version reads "
-            f"format {_FORMAT}. {_BUILD_AGAIN}, into another folder."
+            f"format {_FORMAT}. {_build_again()}, into another folder."
         )
     if not (folder / "manifest.json").is_file():
         raise FileNotFoundError(
             f"There is no gallery in {shown(str(index_folder))}. Build it with "
-            "`python -m serving index build`."
+            f"`{command('serving', 'index build')}`."
         )
     index = ScannIndex.load(folder, model_fingerprint=model_fingerprint)
     if _NOTE not in index.notes:
         raise FileNotFoundError(
             f"There is no gallery in {shown(str(index_folder))}, only an index, which "
-            "does not tell where its images are. Build one with `python -m serving "
-            "index build`."
+            "does not tell where its images are. Build one with "
+            f"`{command('serving', 'index build')}`."
         )
     try:
         gallery = _parse_gallery(index.notes[_NOTE])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(
             f"The gallery in {shown(str(index_folder))} is damaged "
-            f"({type(error).__name__}: {shortened(error)}). {_BUILD_AGAIN}."
+            f"({type(error).__name__}: {shortened(error)}). {_build_again()}."
         ) from error
     return index, gallery
+
+
+def _build_again() -> str:
+    return f"Build the index again with `{command('serving', 'index build')}`"
 
 
 def _is_format_1(folder: Path) -> bool:

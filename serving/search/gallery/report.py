@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tfdml.command_parser import command
 from tfdml.index import ScannIndex
 
 from .gallery import Gallery
@@ -74,7 +75,7 @@ class ShardReport:
     def __str__(self) -> str:
         lines = [
             f"Shard {self.part}: {self.embedded} of the {self.images} images embedded. "
-            "Merge all shards with `python -m serving index merge`."
+            f"Merge all shards with `{command('serving', 'index merge')}`."
         ]
         return "\n".join([*lines, *self.notes, *_left_out(self.skipped)])
 

@@ -15,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from tfdml.command_parser import command
 from tfdml.index import IndexFileError
 from tfdml.messages import cut, shortened, shown
 from tfdml.metrics import Calibration
@@ -194,8 +195,9 @@ def read_shards(folders: Sequence[str | PathLike[str]]) -> Shard:
     if missing:
         raise ValueError(
             f"{len(missing)} of the {count} shards are missing: "
-            f"{cut(', '.join(missing))}. Create them with `python -m serving index "
-            f"build ... --shard {missing[0]}`, and merge them too."
+            f"{cut(', '.join(missing))}. Create them with "
+            f"`{command('serving', 'index build')} ... --shard {missing[0]}`, and "
+            "merge them too."
         )
     return _together([shard for _, shard in shards.values()])
 
@@ -219,7 +221,7 @@ def _read_shard(folder: Path) -> Shard:
     except (KeyError, TypeError, ValueError) as error:  # IndexFileError is one
         raise ValueError(
             f"{folder} is not a shard that can be merged: {shortened(error, 300)}. "
-            "Create it again with `python -m serving index build ... --shard "
+            f"Create it again with `{command('serving', 'index build')} ... --shard "
             "NUMBER/COUNT`."
         ) from error
 

@@ -3,7 +3,6 @@
 import ast
 import itertools
 import re
-import runpy
 import shlex
 import shutil
 import subprocess
@@ -36,6 +35,7 @@ from tests.support.deployment_files import (
     our_commands,
     tf_serving_commands,
 )
+from tests.support.setup_arguments import setup_arguments
 
 # Of those that TF Serving 2.20 has.
 TF_SERVING_FLAGS = {
@@ -54,13 +54,6 @@ TF_SERVING_FLAGS = {
 def flags(arguments):
     assert all(re.fullmatch(r"--\w+=\S+", argument) for argument in arguments)
     return dict(argument[2:].split("=", 1) for argument in arguments)
-
-
-def setup_arguments(monkeypatch):
-    received = {}
-    monkeypatch.setattr("setuptools.setup", received.update)
-    runpy.run_path(str(ROOT / "setup.py"))
-    return received
 
 
 def test_dockerfile_passes_hadolint():
@@ -234,8 +227,8 @@ def imports_of(folder):
                 yield node.module.partition(".")[0]
 
 
-def test_image_has_what_serving_imports(monkeypatch):
-    setup = setup_arguments(monkeypatch)
+def test_image_has_what_serving_imports():
+    setup = setup_arguments()
     copied = {words[-2] for words in docker("COPY") if words[-1].endswith(words[-2])}
     extras = setup["extras_require"]
     extras = {name: extras[name] for name in ("serving", "search", "combine")}
@@ -248,8 +241,8 @@ def test_image_has_what_serving_imports(monkeypatch):
     assert {"serving", "tfdml"} <= copied
 
 
-def test_image_of_the_page_needs_no_tensorflow(monkeypatch):
-    setup = setup_arguments(monkeypatch)
+def test_image_of_the_page_needs_no_tensorflow():
+    setup = setup_arguments()
     extra = setup["extras_require"]["search"]
     installed = closure_of([*setup["install_requires"], *extra])
     assert not {name for name in installed if "tensorflow" in name}
@@ -260,7 +253,7 @@ def test_image_of_the_page_needs_no_tensorflow(monkeypatch):
         if not {canonicalize_name(name) for name in names} & installed
         and module not in ("serving", "tfdml")
     ]
-    assert {"tensorflow", "grpc"} <= {*others}
+    assert {"tensorflow", "grpc_health"} <= {*others}
     program = (
         f"import sys; sys.modules.update(dict.fromkeys({others})); "
         "import serving.search.app.app, sklearn.manifold"
@@ -269,7 +262,7 @@ def test_image_of_the_page_needs_no_tensorflow(monkeypatch):
     assert done.returncode == 0
 
 
-def test_dockerfile_installs_extras_that_there_are(monkeypatch):
+def test_dockerfile_installs_extras_that_there_are():
     stages = re.split(r"^FROM ", DOCKERFILE.read_text("utf-8"), flags=re.MULTILINE)
     found = {
         stage.split()[2]: set(extras.split(","))
@@ -280,7 +273,7 @@ def test_dockerfile_installs_extras_that_there_are(monkeypatch):
         "search-packages": {"search"},
         "endpoint-packages": {"serving", "combine"},
     }
-    known = setup_arguments(monkeypatch)["extras_require"]
+    known = setup_arguments()["extras_require"]
     assert set().union(*found.values()) <= known.keys()
     for image in ("search", "endpoint"):
         (stage,) = (one for one in stages if one.startswith(f"runtime AS {image}\n"))
@@ -293,8 +286,8 @@ def test_images_run_without_root_and_hear_signals():
     assert len(docker("HEALTHCHECK")) == 2
 
 
-def test_images_have_version_tags(monkeypatch):
-    setup = setup_arguments(monkeypatch)
+def test_images_have_version_tags():
+    setup = setup_arguments()
     services = compose()["services"].values()
     images = {service["image"] for service in services}
     images |= {container(deployment)["image"] for deployment in deployments().values()}

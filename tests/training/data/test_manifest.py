@@ -230,7 +230,7 @@ def test_reading_a_manifest_with_problems_names_them(root):
     message = str(caught.value)
     told = message.count("there is no file")
     assert told >= 1
-    assert f"and {14 - told} more; `python -m training check" in message
+    assert f"and {14 - told} more; `tfdml check" in message
     assert len(message) <= LONGEST
 
 

@@ -151,9 +151,7 @@ def test_a_build_waits_for_nobody_who_changes_the_gallery(tmp_path):
 
 
 def test_a_folder_without_a_gallery_is_refused(tmp_path):
-    with pytest.raises(
-        FileNotFoundError, match="Build it with `python -m serving index build`"
-    ):
+    with pytest.raises(FileNotFoundError, match="Build it with `tfdml index build`"):
         load_gallery(tmp_path)
 
 
