@@ -136,6 +136,8 @@ class _Epochs(keras.callbacks.Callback):
     The steps are timed from the end of the first to the end of the last of an epoch.
     """
 
+    takes_arrays = True  # numbers would have to be waited for
+
     def __init__(self, phase: str, settings: Settings, *, ends: bool = False) -> None:
         super().__init__()
         self._phase = phase

@@ -67,9 +67,12 @@ class ImageBatches(keras.utils.PyDataset):
         The images are uint8 `[batch, size, size, 3]`; with random changes they come in
         a tuple with the numbers of these, float32 `[batch, numbers]`.
         """
+        return self.batch(self._epoch * self._steps_per_epoch + index)
+
+    def batch(self, step: int) -> Batch:
+        """Return batch `step` of the run, counted from 0, as `batches[index]` does."""
         with noted(self):
-            batch = self._run.batch(self._epoch * self._steps_per_epoch + index)
-        return batch
+            return self._run.batch(step)
 
     def _read(self, chosen: np.ndarray, step: int) -> Batch:
         images = self._split.images.random(self._split.positions[chosen], step)

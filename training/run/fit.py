@@ -49,6 +49,7 @@ from .run_folder import (
 from .schedules import is_by_time
 from .searches import write_searches
 from .state import locked
+from .steps import fed
 from .tensorboard import EventFiles
 from .time_budget import RateByTime
 from .without_waiting import WithoutWaiting
@@ -293,7 +294,7 @@ def _train(
     try:
         with original_error(batches):
             model.fit(
-                batches,
+                **fed(model, batches, progress.epochs_done),
                 initial_epoch=progress.epochs_done,
                 epochs=epochs,
                 callbacks=WithoutWaiting(

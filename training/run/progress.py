@@ -13,7 +13,11 @@ from .averages import averaged, take_averages
 from .batches import ImageBatches
 from .state import Snapshot, StateWriter, read_state
 
-_AT_ONCE = 4  # losses that are looked at together
+# Losses are looked at together: TensorFlow copies a number to the host after all steps
+# that were called before, and meanwhile none is called.
+_AT_ONCE = 32
+_SOME = 4  # enough if the last ones were looked at long ago
+_LONG_AGO = 2.0  # seconds
 _UNDER_WAY = 2  # the latest, which may not have been computed yet
 _SMALL_STATE = 64 * 2**20  # bytes that are written after each epoch
 _PAUSE = 60.0  # seconds between two larger ones: they cost the steps some time
@@ -78,6 +82,7 @@ class Progress(keras.callbacks.Callback):
         self._best_weights: Snapshot | None = None
         self._writer = StateWriter(path)
         self._losses: list[tuple[int, Any]] = []
+        self._looked = time.monotonic()
         self._best: float | None = None
         self._monitored = monitored
         self._sign = {"max": 1, "min": -1}[mode]
@@ -176,8 +181,11 @@ class Progress(keras.callbacks.Callback):
             self._is_out_of_time = self.model.stop_training = is_last = True
         if is_last:  # what is measured now must be finite
             self._look_at_losses(len(self._losses))
-        elif len(self._losses) >= _AT_ONCE + _UNDER_WAY:
-            self._look_at_losses(_AT_ONCE)
+            return
+        waiting = len(self._losses) - _UNDER_WAY
+        is_long_ago = time.monotonic() - self._looked >= _LONG_AGO
+        if waiting >= (_SOME if is_long_ago else _AT_ONCE):
+            self._look_at_losses(waiting)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Note the results of an epoch and begin to write the state, if it is time.
@@ -227,6 +235,7 @@ class Progress(keras.callbacks.Callback):
 
     def _look_at_losses(self, count: int) -> None:
         """Look at the first losses that have not been looked at."""
+        self._looked = time.monotonic()
         seen, self._losses = self._losses[:count], self._losses[count:]
         for step, loss in seen:
             self.loss = float(loss)

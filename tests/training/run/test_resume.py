@@ -225,18 +225,18 @@ def test_loss_that_becomes_nan_stops_the_run_and_names_the_batch(
     text = (folder / "recipe.toml").read_text() + '[loss]\nname = "ProxyAnchorLoss"\n'
     text = text.replace("[augmentation]", "[augmentation]\nbrightness = 0.1")
     (tmp_path / "recipe.toml").write_text(text)
-    get = training.run.fit.ImageBatches.__getitem__
+    get = training.run.fit.ImageBatches.batch
     broken = []
 
-    def spoiled(self, index):
-        (images, numbers), labels = get(self, index)
-        if self._epoch == 1 and index == 2:
+    def spoiled(self, step):
+        (images, numbers), labels = get(self, step)
+        if step == 8:
             column = RandomChanges.COLUMNS.index("brightness")
             numbers[:, column] = np.nan
             broken.append([self._paths[i] for i in self.positions(8)])
         return (images, numbers), labels
 
-    monkeypatch.setattr(training.run.fit.ImageBatches, "__getitem__", spoiled)
+    monkeypatch.setattr(training.run.fit.ImageBatches, "batch", spoiled)
     init = training.run.progress.Progress.__init__
 
     def remembering(self, path, batches, paths, *more, **others):
