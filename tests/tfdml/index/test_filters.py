@@ -69,3 +69,18 @@ def test_numbers_of_a_filter_must_be_finite_where_they_are_compared():
     # Python's JSON reads NaN.
     with pytest.raises(ValueError, match=r"must compare with integers, the kind.*nan"):
         index.count(where_from_json({"count": float("nan")}))
+
+
+@pytest.mark.parametrize("count", [0, 1, 16, 17, 60])
+@pytest.mark.parametrize("kind", [str, int, float, lambda value: value % 2 == 0])
+def test_list_of_values_marks_what_a_loop_over_the_rows_marks(kind, count):
+    numbers = np.random.default_rng(count).integers(80, size=500).tolist()
+    values = [None if number % 7 == 0 else kind(number) for number in numbers]
+    wanted = [kind(number) for number in range(10, 10 + count)]
+    index = ExactIndex.build(np.ones((500, 1)), attributes={"x": values})
+    expected = [value is not None and value in wanted for value in values]
+    for condition, marks in (
+        (wanted, expected), (Not(wanted), [not held for held in expected])
+    ):  # fmt: skip
+        found = index.ids_where({"x": condition})
+        assert found.tolist() == np.flatnonzero(marks).tolist()

@@ -1,6 +1,7 @@
 """The rows of an index in memory: ids, attributes, and changes that break off."""
 
 import dataclasses
+import enum
 import tracemalloc
 
 import numpy as np
@@ -118,6 +119,43 @@ def test_numpy_values_are_read_as_their_kind(values, kind, expected):
     assert [type(value) for value in checked["x"][1]] == [*map(type, expected)]
 
 
+class Size(enum.IntEnum):
+    SMALL = 1
+
+
+class Name(str):
+    """A string of another type."""
+
+
+def test_values_of_derived_types_become_plain_ones():
+    given = {"size": [Size.SMALL, None], "name": [Name("a"), "b"]}
+    checked = check_attributes(given, 2, {})
+    assert checked == {"size": ("integer", [1, None]), "name": ("string", ["a", "b"])}
+    assert [type(value) for _, own in checked.values() for value in own] == [
+        int, type(None), str, str,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([1, "a", True], "of one kind. Received: boolean and integer and string"),
+        ([1, b"a", {}], "must hold strings, integers.* Received: bytes"),
+        ([1, 2**63, 2**64], r"fit int64\. Received: \d+"),
+        ([0.5, 2**63], r"fit int64\. Received: 9223372036854775808"),
+        ([np.uint64(2**63)], "fit int64"),
+        ([1.0, None, float("nan"), 2.0], "must be finite.*Received: nan"),
+        ([np.float32(1), -np.inf], "must be finite.*Received: -inf"),
+        ([*"abc", "d\0", "e"], "NUL. Received: 'd"),
+        ([*"abc", "d\ud800", "e"], "valid Unicode"),
+    ],
+)
+def test_one_wrong_value_of_many_is_named(values, message):
+    more = values[:1] * 1_000 + values
+    with pytest.raises(ValueError, match=rf"`attributes\['x'\]` .*{message}"):
+        check_attributes({"x": more}, len(more), {})
+
+
 def test_integers_are_floats_beside_floats():
     assert check_attributes({"x": [1, 0.5]}, 2, {}) == {"x": ("number", [1.0, 0.5])}
     checked = check_attributes({"x": [1, None]}, 2, {"x": "number"})
@@ -174,8 +212,8 @@ def test_values_of_a_failed_change_are_written_over():
     columns = columns.with_rows(2, check_attributes({"x": ["d"]}, 1, {}), 1)
     assert columns.kinds == {"x": "string"}
     view = columns.view(3)["x"]
-    assert [view.value(row) for row in range(3)] == ["a", "b", "d"]
-    assert [seen["x"].value(row) for row in range(2)] == ["a", "b"]
+    assert view.values_at(np.arange(3)) == ["a", "b", "d"]
+    assert seen["x"].values_at(np.arange(2)) == ["a", "b"]
 
 
 # Changes

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tfdml.index.rows._column_view import TYPES, ColumnView, Scalar
 from tfdml.index.rows._growing_array import GrowingArray
-from tfdml.index.rows._ids import check_text
+from tfdml.index.rows._ids import check_text, check_texts
 from tfdml.messages import shown
 
 Checked = Mapping[str, tuple[str, list[Scalar | None]]]
@@ -65,9 +65,15 @@ def check_attributes(
                 f"`attributes[{shown(name)}]` must hold one value for each of the "
                 f"{rows} rows. Received: {len(values)} values."
             )
-        kind = _kind(name, values, kinds.get(name), may_become)
+        # Millions of values are of few types: these are looked at instead.
+        types = set(map(type, values))
+        there = values
+        if type(None) in types:
+            there = [value for value in values if value is not None]
+            types.remove(type(None))
+        kind = _kind(name, there, types, kinds.get(name), may_become)
         if kind is not None:
-            checked[name] = kind, _converted(name, kind, values)
+            checked[name] = kind, _converted(name, kind, values, types)
     return checked
 
 
@@ -85,17 +91,37 @@ def _listed(name: str, given: Any) -> list[Any]:
 def _kind(
     name: str,
     values: list[Any],
+    types: set[type],
     known: str | None,
     may_become: Callable[[str, str], bool],
 ) -> str | None:
-    """Return the kind of a column, None where it has no value and is not known."""
-    found = {_kind_of(name, value) for value in values if value is not None}
+    """Return the kind of a column, None where it has no value and is not known.
+
+    Args:
+        name: That of the attribute.
+        values: Those that are not None.
+        types: Their types.
+        known: The kind that the index has.
+        may_become: As in `check_attributes`.
+    """
+    of_types = {type_: _kind_of(type_) for type_ in types}
+    if None in of_types.values():
+        other = next(t for t in map(type, values) if of_types[t] is None)
+        raise ValueError(
+            f"`attributes[{shown(name)}]` must hold strings, integers, floats, "
+            f"booleans or None. Received: {other.__name__}."
+        )
+    found = set(of_types.values())
+    if found == {"integer"}:
+        _check_integers(name, values)
+    elif "integer" in found:
+        _check_integers(name, [v for v in values if of_types[type(v)] == "integer"])
     if found == {"integer", "number"} or (found == {"integer"} and known == "number"):
         found = {"number"}
     if len(found) > 1:
         raise ValueError(
             f"`attributes[{shown(name)}]` must hold values of one kind. "
-            f"Received: {' and '.join(sorted(found))}."
+            f"Received: {' and '.join(sorted(map(str, found)))}."
         )
     kind = found.pop() if found else known
     if known is None or kind is None or kind == known or may_become(name, kind):
@@ -112,40 +138,54 @@ def _kind(
     )
 
 
-def _kind_of(name: str, value: object) -> str:
-    if isinstance(value, bool | np.bool_):
+def _kind_of(type_: type) -> str | None:
+    """Return the kind of the values of a type, None where there is none."""
+    if issubclass(type_, bool | np.bool_):
         return "boolean"
-    if isinstance(value, int | np.integer):
-        if -(2**63) <= int(value) < 2**63:
-            return "integer"
-        raise ValueError(
-            f"`attributes[{shown(name)}]` must fit int64. Received: {shown(value)}."
-        )
-    if isinstance(value, float | np.floating):
-        if np.isfinite(value):
-            return "number"
-        raise ValueError(
-            f"`attributes[{shown(name)}]` must be finite; use None for a missing "
-            f"value. Received: {shown(value)}."
-        )
-    if isinstance(value, str):
-        check_text(f"`attributes[{name!r}]`", value)
-        return "string"
-    raise ValueError(
-        f"`attributes[{shown(name)}]` must hold strings, integers, floats, booleans or "
-        f"None. Received: {type(value).__name__}."
-    )
+    if issubclass(type_, int | np.integer):
+        return "integer"
+    if issubclass(type_, float | np.floating):
+        return "number"
+    return "string" if issubclass(type_, str) else None
 
 
-def _converted(name: str, kind: str, values: list[Any]) -> list[Scalar | None]:
-    converted = [None if value is None else TYPES[kind](value) for value in values]
+def _check_integers(name: str, values: list[Any]) -> None:
+    for value in (min(values), max(values)):
+        if not -(2**63) <= int(value) < 2**63:
+            raise ValueError(
+                f"`attributes[{shown(name)}]` must fit int64. Received: {shown(value)}."
+            )
+
+
+def _converted(
+    name: str, kind: str, values: list[Any], types: set[type]
+) -> list[Scalar | None]:
+    """Return the values in the type that a kind has."""
+    own = TYPES[kind]
+    converted = values
+    if types - {own}:
+        converted = [None if value is None else own(value) for value in values]
+    if kind == "string":
+        check_texts(f"`attributes[{name!r}]`", set(converted) - {None})
+    elif kind == "number":
+        numbers = np.array([v for v in converted if v is not None], np.float64)
+        if not np.isfinite(numbers).all():
+            raise ValueError(
+                f"`attributes[{shown(name)}]` must be finite; use None for a missing "
+                f"value. Received: {shown(numbers[~np.isfinite(numbers)][0].item())}."
+            )
+        if types - {own}:
+            _check_exact(name, values, converted)
+    return converted
+
+
+def _check_exact(name: str, values: list[Any], converted: list[Any]) -> None:
     for value, new in zip(values, converted, strict=True):
-        if kind == "number" and new != value:
+        if new != value:
             raise ValueError(
                 f"`attributes[{shown(name)}]` must hold integers that a float "
                 f"represents exactly, beside floats. Received: {shown(value)}."
             )
-    return converted
 
 
 class Column:
@@ -203,24 +243,23 @@ class Column:
 
     def put(self, start: int, values: Sequence[Scalar | None]) -> None:
         """Write checked values, one for each new row, behind the first `start` rows."""
-        known = np.array([value is not None for value in values], np.bool_)
-        if self.kind == "string":
-            numbers: list[Any] = [
-                0 if value is None else self._code(str(value)) for value in values
-            ]
-        else:
-            numbers = [0 if value is None else value for value in values]
-        self._values.put(start, np.array(numbers, _DTYPES[self.kind]))
+        there = [value for value in values if value is not None]
+        known = np.ones(len(values), np.bool_)
+        if len(there) < len(values):
+            known[:] = [value is not None for value in values]
+        numbers = np.zeros(len(values), _DTYPES[self.kind])
+        numbers[known] = self._coded(there) if self.kind == "string" else there
+        self._values.put(start, numbers)
         self._known.put(start, known)
 
-    def _code(self, word: str) -> int:
-        code = self._codes.get(word)
-        if code is None:
-            # The word first, so that a reader finds the word of each code.
-            code = len(self._words)
-            self._words.append(word)
-            self._codes[word] = code
-        return code
+    def _coded(self, words: Sequence[Any]) -> NDArray[np.int32]:
+        codes = self._codes
+        new = [word for word in dict.fromkeys(words) if word not in codes]
+        first = len(self._words)
+        # The words first, so that a reader finds the word of each code.
+        self._words.extend(new)
+        codes.update(zip(new, range(first, first + len(new)), strict=True))
+        return np.fromiter(map(codes.__getitem__, words), np.int32, len(words))
 
     def view(self, rows: int) -> ColumnView:
         """Return the first rows as they are now and stay."""

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_FEW = 16  # values, with each of which all rows are compared
+
 Scalar = str | int | float | bool
 
 TYPES: dict[str, type[Scalar]] = {
@@ -59,25 +61,39 @@ class ColumnView:
         self._words = words
         self._codes = codes
 
-    def value(self, row: int) -> Scalar | None:
-        """Return the value in a row, None where it has none."""
-        if not self.known[row]:
-            return None
-        value: Scalar = self.values[row].item()
-        return self._words[int(value)] if self.kind == "string" else value
+    def values_at(self, rows: NDArray[np.int64]) -> list[Scalar | None]:
+        """Return the values in some rows, None where there is none."""
+        found: list[Any] = self.values[rows].tolist()
+        if self.kind == "string":
+            # A missing value has the number 0, and there may be no word.
+            words = self._words or [""]
+            found = [words[number] for number in found]
+        known = self.known[rows]
+        if not known.all():
+            for place in np.flatnonzero(~known).tolist():
+                found[place] = None
+        return found
 
     def among(self, values: Sequence[Any]) -> NDArray[np.bool_]:
         """Mark the rows that have one of some values, given in the column's kind."""
         if self.kind == "string":
-            values = [self._codes.get(str(value), -1) for value in values]
+            codes = [self._codes.get(str(value), -1) for value in values]
+            values = [code for code in codes if code >= 0]
         elif self.kind != "boolean":
             exact = [_exactly(self.kind, value) for value in values]
             values = [value for value in exact if value is not None]
         wanted = np.array(values, self.values.dtype)
-        if len(wanted) == 1:  # by far the fastest
-            return (self.values == wanted[0]) & self.known
-        same: NDArray[np.bool_] = np.isin(self.values, wanted) & self.known
-        return same
+        if len(wanted) > _FEW and self.kind == "string":
+            passed = np.zeros(len(self._words), np.bool_)
+            passed[wanted] = True
+            return np.take(passed, self.values) & self.known
+        if len(wanted) > _FEW:
+            same: NDArray[np.bool_] = np.isin(self.values, wanted)
+        else:  # by far the fastest
+            same = np.zeros(len(self.values), np.bool_)
+            for value in wanted:
+                same |= self.values == value
+        return same & self.known
 
     def between(self, least: Any, most: Any) -> NDArray[np.bool_]:
         """Mark the rows with a number in a range, None for no limit."""

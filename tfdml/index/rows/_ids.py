@@ -1,6 +1,7 @@
 """Check ids, strings or integers, and map each to its row."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -77,8 +78,7 @@ def _as_array(values: list[Any], name: str, kind: str | None) -> NDArray[Any]:
     if not values:
         return np.empty(0, np.dtype("U1") if kind == "string" else np.int64)
     if all(isinstance(value, str) for value in values):
-        for value in values:
-            check_text(f"`{name}`", value)
+        check_texts(f"`{name}`", values)
         longest = max(map(len, values))
         if longest > LONGEST_ID:
             raise ValueError(
@@ -125,6 +125,17 @@ def check_text(name: str, value: str) -> None:
             f"{name} must be valid Unicode. Received: {shown(value)}, with half of a "
             "surrogate pair, as in the name of a file that is not UTF-8."
         ) from None
+
+
+def check_texts(name: str, values: Collection[str]) -> None:
+    """Check many strings at once; see `check_text`."""
+    text = "".join(values)
+    if "\0" not in text:
+        with suppress(UnicodeEncodeError):
+            text.encode()
+            return
+    for value in values:
+        check_text(name, value)
 
 
 def check_widths(ids: NDArray[Any], *there: NDArray[Any]) -> None:

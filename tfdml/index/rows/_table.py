@@ -76,21 +76,18 @@ class Snapshot:
     def attributes_of(self, rows: NDArray[np.int64]) -> Checked:
         """Return the attributes of some rows, to be added to a table."""
         return {
-            name: (column.kind, [column.value(row) for row in rows.tolist()])
+            name: (column.kind, column.values_at(rows))
             for name, column in self.columns.items()
         }
 
     def values_of(self, rows: NDArray[np.int64]) -> list[dict[str, Scalar]]:
         """Return the attributes of each row, without those that have no value."""
-        columns = self.columns.items()
-        return [
-            {
-                name: value
-                for name, column in columns
-                if (value := column.value(row)) is not None
-            }
-            for row in rows.tolist()
-        ]
+        found: list[dict[str, Scalar]] = [{} for _ in rows]
+        for name, column in self.columns.items():
+            for own, value in zip(found, column.values_at(rows), strict=True):
+                if value is not None:
+                    own[name] = value
+        return found
 
 
 def _of(
