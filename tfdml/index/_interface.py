@@ -22,7 +22,7 @@ class SearchResult(NamedTuple):
     """What `search` returns: the nearest items of each query, best first.
 
     Attributes:
-        ids: Their ids, `[Q, k]`, strings or int64.
+        ids: Their ids, `[Q, k]`, strings or int64, as in `Index.ids`.
         scores: Cosines or dot products, float32 `[Q, k]`; higher is nearer.
     """
 
@@ -34,7 +34,7 @@ class Items(NamedTuple):
     """What `get` returns: items of the gallery, in the order asked for.
 
     Attributes:
-        ids: Their ids, `[N]`, strings or int64.
+        ids: Their ids, `[N]`, strings or int64, as in `Index.ids`.
         embeddings: float32 `[N, D]`, as they were given.
         attributes: The attributes of each, without those that have no value.
     """
@@ -110,8 +110,8 @@ class Index(ABC):
             embeddings: `[N, D]`, real and finite, of the dimension of the index; read
                 as float32 and copied. `N` may be 0.
             ids: One per row, of the kind that the index has, none of them in the index
-                already. Strings have at most 1,024 characters and should be of similar
-                length: in memory, each takes as much as the longest.
+                already. Strings have at most 1,024 characters; in memory and on the
+                disk, each takes as much as it is long.
             attributes: The values of all rows by the name of the attribute, each a
                 string, integer, float or boolean, or None for none. One attribute has
                 one kind of value; once no item has a value, another kind may
@@ -219,9 +219,11 @@ class Index(ABC):
     @property
     @abstractmethod
     def ids(self) -> NDArray[Any]:
-        """The ids of all items, `[N]`, a copy.
+        """The ids of all items, `[N]`, a copy: int64, or strings of fixed width.
 
-        Their order is the index's own. It changes with the items alone.
+        Where a few long strings would make that take 1 GiB more than all of them need,
+        they are Python's own strings, in an array of objects. Their order is the
+        index's own. It changes with the items alone.
         """
 
     @abstractmethod

@@ -1,6 +1,7 @@
 """Check everything about a saved index."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -203,8 +204,8 @@ def _look_into(
 def _of_rows(state: Snapshot, at_once: int = _ROWS) -> Iterator[str]:
     """Yield what is wrong with ids and embeddings."""
     ids = state.ids_of(np.flatnonzero(state.live))
-    unique, counts = np.unique(ids, return_counts=True)
-    for repeated in unique[counts > 1][:10].tolist():
+    times = Counter(ids.tolist())
+    for repeated in [value for value in times if times[value] > 1][:10]:
         yield f"The id {repeated!r} occurs more than once."
     for start in range(0, state.rows, at_once):
         rows = np.arange(start, min(start + at_once, state.rows))

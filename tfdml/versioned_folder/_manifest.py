@@ -15,7 +15,8 @@ DATA = re.compile(r"data-[0-9a-f]{16}")
 """The name of the folder of the data files."""
 
 _FORMAT = "tfdml-index"
-_VERSION = 2
+_VERSION = 3
+_READ = (2, 3)  # in version 2, string ids were arrays of NumPy's fixed width
 # Plain names of files that are read as numbers or text: no folder, no pickle.
 _FILE = re.compile(r"[A-Za-z0-9_]+\.(npy|pb|pbtxt)")
 
@@ -98,11 +99,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"`folder` holds no index: {cut(path)} describes something else."
         )
     version = manifest.get("format_version")
-    if version != _VERSION:
+    if version not in _READ:
         raise IndexFileError(
             f"{cut(path)} has the format version {shown(version)}; this tfdml reads "
-            f"version {_VERSION}. Build the index again, or use the tfdml that wrote "
-            "it."
+            f"versions {_READ[0]} to {_READ[-1]}. Build the index again, or use the "
+            "tfdml that wrote it."
         )
     try:
         is_whole = manifest.pop("sha256", None) == _digest(manifest)

@@ -238,8 +238,8 @@ def test_manifest_of_something_else_is_refused(content, tmp_path):
     [
         ({"class": "OtherIndex"}, "must hold one of.*a OtherIndex"),
         *(
-            ({"format_version": version}, rf"version {version!r}.*reads version 2")
-            for version in (1, 3, "2", None)
+            ({"format_version": version}, rf"version {version!r}.*versions 2 to 3")
+            for version in (1, 4, "2", None)
         ),
         *(
             (changes, "names files that an index does not")
@@ -289,8 +289,11 @@ def test_manifest_with_a_wrong_value_is_an_index_file_error(value, tmp_path):
 WRONG_ARRAYS = {
     "embeddings": [np.zeros((50, 7), np.float32), np.zeros((50, 8)), np.zeros(50)],
     "added_embeddings": [np.zeros((9, 8), np.float32), np.zeros((10, 8), "U1")],
-    "ids": [np.arange(50), np.array(["a"] * 49), np.ones((50, 1), "U1")],
-    "added_ids": [np.arange(10), np.array(["a"] * 11), np.arange(10.0)],
+    "ids": [
+        *(np.arange(50), np.array(["a"] * 49), np.ones((50, 1), "U1"), np.array(50)),
+        *(np.zeros(49, np.uint8), np.array([255, 0], np.uint8), np.full(9, 65, "u1")),
+    ],
+    "added_ids": [np.arange(10), np.zeros(11, np.uint8), np.arange(10.0)],
     "live": [np.ones(60, np.uint8), np.ones(59, bool), np.ones(60, bool)],
     "attribute_0": [np.full(60, 7, np.int32), np.full(60, -1, np.int32), np.zeros(60)],
     "attribute_0_known": [np.ones(59, bool), np.ones(60, np.int32)],

@@ -12,9 +12,8 @@ from tfdml.index.rows import (
     Ids,
     Table,
     check_attributes,
-    check_ids,
-    check_widths,
     kind_of,
+    read_ids,
 )
 from tfdml.index.storage import Change, LogError
 from tfdml.messages import shown
@@ -36,16 +35,14 @@ def addition(
     Raises:
         ValueError: Ids or attributes do not fit, or an id exists already.
     """
-    checked = check_ids(ids, kind=table.kind)
+    checked = read_ids(ids, kind=table.kind)
     check_count(checked, len(embeddings))
-    state = table.snapshot
-    check_widths(checked, state.base_ids, state.tail_ids)
     new = _checked(table, attributes, len(embeddings), np.empty(0, np.int64))
     there = table.rows_of(checked) >= 0
     if there.any():
         raise ValueError(
             "`ids` must not be in the index already. "
-            f"Received: {shown(checked[there][0].item())}. Use `update`."
+            f"Received: {shown(checked[there].tolist()[0])}. Use `update`."
         )
     return Change(checked[:0], checked, embeddings, new)
 
@@ -104,7 +101,7 @@ def rows_there(table: Table, ids: NDArray[Any]) -> NDArray[np.int64]:
     rows = table.rows_of(ids)
     if (rows < 0).any():
         raise KeyError(
-            f"`ids` must be in the index. Received: {shown(ids[rows < 0][0].item())}."
+            f"`ids` must be in the index. Received: {shown(ids[rows < 0].tolist()[0])}."
         )
     return rows
 
@@ -160,5 +157,5 @@ def check_fits(change: Change, table: Table, dimension: int) -> None:
                 "it holds a change that does not fit: the kind of an attribute"
             )
     there = table.rows_of(change.ids) >= 0
-    if not np.isin(change.ids[there], change.removed).all():
+    if not set(change.ids[there].tolist()) <= set(change.removed.tolist()):
         raise LogError("it holds a change that does not fit: an added id exists")

@@ -19,7 +19,15 @@ from tfdml.index.local._changes import check_fits, of_kind, rows_of
 from tfdml.index.local._compaction import Compaction
 from tfdml.index.local._limits import Limits
 from tfdml.index.local._saved_folder import SavedFolder
-from tfdml.index.rows import IdMap, Ids, Snapshot, Table, banned_rows, check_exclude
+from tfdml.index.rows import (
+    IdMap,
+    Ids,
+    Snapshot,
+    Table,
+    banned_rows,
+    check_exclude,
+    stored,
+)
 from tfdml.index.storage import Change
 
 BuildAgain = Callable[[NDArray[np.float32], Any], Any]
@@ -166,8 +174,8 @@ class GuardedTable:
             if old.count == old.base == old.rows:
                 return
             rows = np.flatnonzero(old.live)
-            embeddings, ids = old.embeddings_of(rows), old.ids_of(rows)
-            places = IdMap(ids)
+            embeddings = old.embeddings_of(rows)
+            places = IdMap(stored(old.ids_of(rows)))
             places.sort()
             searcher = build_again(embeddings, old.searcher) if len(rows) else None
             with self._writing:

@@ -37,8 +37,9 @@ from tfdml.index.rows import (
     Ids,
     Table,
     check_attributes,
-    check_ids,
-    check_widths,
+    handed_out,
+    read_ids,
+    stored,
 )
 from tfdml.index.storage import Change, describe_table, read_table, write_table
 from tfdml.messages import shown
@@ -100,14 +101,13 @@ class LocalIndex(Index):
         check_embed(embed)
         gallery = own_embeddings("embeddings", embeddings, unit=metric == "cosine")
         rows = len(gallery)
-        checked = np.arange(rows) if ids is None else check_ids(ids)
+        checked = np.arange(rows, dtype=np.int64) if ids is None else read_ids(ids)
         check_count(checked, rows)
-        check_widths(checked)
         new = check_attributes(attributes, rows, {})
         columns = Columns().with_rows(0, new, rows)
         check_fingerprint(model_fingerprint)
         searcher = cls._build(gallery, metric, **options) if rows else None
-        table = Table.start(searcher, metric, gallery, checked, columns)
+        table = Table.start(searcher, metric, gallery, stored(checked), columns)
         return cls(table, gallery.shape[1], metric, model_fingerprint, embed)
 
     # Changes
@@ -132,7 +132,7 @@ class LocalIndex(Index):
         """See `Index.update`. An updated item becomes the last of `ids`."""
         check_update(embeddings, attributes)
         with self._guarded.changing() as table:
-            checked = check_ids(ids, kind=table.kind)
+            checked = read_ids(ids, kind=table.kind)
             old = rows_there(table, checked)
             rows = None if embeddings is None else self._own_rows(embeddings)
             change = replacement(table, checked, old, rows, attributes)
@@ -142,7 +142,7 @@ class LocalIndex(Index):
     def remove(self, ids: Ids) -> None:
         """See `Index.remove`."""
         with self._guarded.changing() as table:
-            checked = check_ids(ids, kind=table.kind)
+            checked = read_ids(ids, kind=table.kind)
             rows_there(table, checked)
             none = np.empty((0, self._dimension), np.float32)
             self._make(Change(checked, checked[:0], none, {}))
@@ -177,17 +177,18 @@ class LocalIndex(Index):
         known = {"norms": norms} if self._takes_norms else {}
         rows, scores = nearest(state, checked, k, passed, banned, self.limits, **known)
         self._guarded.searched(state, len(checked), self.compact)
-        return SearchResult(state.ids_of(rows), scores)
+        return SearchResult(state.handed_out_ids(rows), scores)
 
     # What it holds
 
     def get(self, ids: Ids) -> Items:
         """See `Index.get`."""
-        checked = check_ids(ids, kind=self._table.kind, may_repeat=True)
+        checked = read_ids(ids, kind=self._table.kind, may_repeat=True)
         with self._guarded.reading() as table:
             rows = rows_there(table, checked)
             state = table.snapshot
-        return Items(checked, state.embeddings_of(rows), state.values_of(rows))
+        found = state.embeddings_of(rows), state.values_of(rows)
+        return Items(handed_out(checked), *found)
 
     def count(self, where: Where | None = None) -> int:
         """See `Index.count`."""
@@ -202,7 +203,7 @@ class LocalIndex(Index):
             return False
         with self._guarded.reading() as table:
             try:
-                ids = check_ids(cast(Ids, [item]), kind=table.kind)
+                ids = read_ids(cast(Ids, [item]), kind=table.kind)
             except ValueError:  # of the other kind, or none that an index has
                 return False
             return bool(table.rows_of(ids)[0] >= 0)
@@ -211,7 +212,7 @@ class LocalIndex(Index):
     def ids(self) -> NDArray[Any]:
         """The ids in the order of the gallery, `[N]`, a copy."""
         state = self._table.snapshot
-        return state.ids_of(np.flatnonzero(state.live))
+        return state.handed_out_ids(np.flatnonzero(state.live))
 
     def ids_where(self, where: Where) -> NDArray[Any]:
         """Return the ids of the items that pass a filter.
@@ -227,7 +228,7 @@ class LocalIndex(Index):
         """
         state = self._table.snapshot
         passed = matching(where, state.columns, state.rows)
-        return state.ids_of(np.flatnonzero(passed & state.live))
+        return state.handed_out_ids(np.flatnonzero(passed & state.live))
 
     def stats(self) -> IndexStats:
         """See `Index.stats`.

@@ -21,7 +21,14 @@ from tfdml.index.milvus._rows import (
 )
 from tfdml.index.milvus._search import nearest
 from tfdml.index.milvus._store import Store
-from tfdml.index.rows import Checked, Ids, Scalar, check_attributes, check_exclude
+from tfdml.index.rows import (
+    Checked,
+    Ids,
+    Scalar,
+    check_attributes,
+    check_exclude,
+    handed_out,
+)
 from tfdml.messages import shown
 
 Attributes = Mapping[str, Sequence[Any]] | None
@@ -144,7 +151,8 @@ class Content:
         if not set().union(*attributes) <= self.kinds.keys():
             self.read_kinds()
         kinds = self.kinds
-        return Items(ids, embeddings, [of_kinds(own, kinds) for own in attributes])
+        values = [of_kinds(own, kinds) for own in attributes]
+        return Items(handed_out(ids), embeddings, values)
 
     def count(self, where: Where | None) -> int:
         """Return the number of items; see `Index.count`."""

@@ -17,7 +17,8 @@ from tfdml.index.rows import (
     Ids,
     Scalar,
     check_attributes,
-    check_ids,
+    kind_of,
+    read_ids,
 )
 from tfdml.messages import shown
 
@@ -60,13 +61,13 @@ def _packed(attributes: Mapping[str, Scalar | None]) -> dict[str, Scalar]:
 def check_milvus_ids(
     ids: Ids, *, kind: str | None, may_repeat: bool = False
 ) -> NDArray[Any]:
-    """Return ids as `check_ids` does, if Milvus can hold and name them.
+    """Return ids as `read_ids` does, if Milvus can hold and name them.
 
     Raises:
-        ValueError: As `check_ids`, or an integer is -2**63.
+        ValueError: As `read_ids`, or an integer is -2**63.
     """
-    checked = check_ids(ids, kind=kind, may_repeat=may_repeat)
-    if checked.dtype.kind != "U" and (checked == SMALLEST).any():
+    checked = read_ids(ids, kind=kind, may_repeat=may_repeat)
+    if kind_of(checked) == "integer" and (checked == SMALLEST).any():
         raise ValueError(
             "`ids` must be above -2**63, which cannot be queried in Milvus. "
             f"Received: {SMALLEST}."
@@ -95,7 +96,7 @@ def rows_of_gallery(
     gallery = as_embeddings("embeddings", embeddings, unit=unit)
     rows = len(gallery)
     given = np.arange(rows) if ids is None else ids
-    of_strings = isinstance(given, np.ndarray) and given.dtype.kind == "U"
+    of_strings = isinstance(given, np.ndarray) and given.dtype.kind in "UT"
     checked = check_milvus_ids(given, kind="string" if of_strings else None)
     check_count(checked, rows)
     new = check_attributes(attributes, rows, {})
@@ -105,7 +106,7 @@ def rows_of_gallery(
 
 def size_of_ids(ids: NDArray[Any]) -> NDArray[np.int64]:
     """Return how many bytes each id has in a request."""
-    if ids.dtype.kind != "U":
+    if kind_of(ids) == "integer":
         return np.full(len(ids), 24, np.int64)
     return np.array([len(value.encode()) for value in ids.tolist()], np.int64)
 

@@ -3,15 +3,19 @@
 from tfdml.index.rows._attributes import Checked, Column, Columns, check_attributes
 from tfdml.index.rows._column_view import TYPES, ColumnView, Scalar
 from tfdml.index.rows._exclusions import banned_rows, check_exclude, leaving_out_alike
+from tfdml.index.rows._id_map import IdMap
 from tfdml.index.rows._ids import (
     LONGEST_ID,
-    IdMap,
     Ids,
+    StoredIds,
     check_ids,
-    check_widths,
+    handed_out,
     kind_of,
+    read_ids,
+    stored,
 )
 from tfdml.index.rows._table import Snapshot, Table
+from tfdml.index.rows._texts import Texts
 
 __all__ = [
     "LONGEST_ID",
@@ -24,12 +28,16 @@ __all__ = [
     "Ids",
     "Scalar",
     "Snapshot",
+    "StoredIds",
     "Table",
+    "Texts",
     "banned_rows",
     "check_attributes",
     "check_exclude",
     "check_ids",
-    "check_widths",
+    "handed_out",
     "kind_of",
     "leaving_out_alike",
+    "read_ids",
+    "stored",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml.index.rows._ids import Ids, check_ids
+from tfdml.index.rows._ids import Ids, read_ids
 from tfdml.messages import shown
 
 _ALIKE = 64  # a difference below this is not worth a search of its own
@@ -54,7 +54,7 @@ def check_exclude(
 
 
 def _checked(ids: list[Any], kind: str | None) -> NDArray[Any]:
-    return check_ids(ids, kind=kind, name="exclude", may_repeat=True)
+    return read_ids(ids, kind=kind, name="exclude", may_repeat=True)
 
 
 def banned_rows(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:

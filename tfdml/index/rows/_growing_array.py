@@ -21,17 +21,11 @@ class GrowingArray:
         self._rows = rows
 
     def put(self, start: int, rows: NDArray[Any]) -> None:
-        """Write rows of the same shape behind the first `start` ones.
-
-        Longer strings widen all.
-        """
+        """Write rows of the same shape and dtype behind the first `start` ones."""
         end = start + len(rows)
-        dtype = self._rows.dtype
-        if dtype.kind == "U":
-            dtype = np.promote_types(dtype, rows.dtype)
-        if end > len(self._rows) or dtype != self._rows.dtype:
+        if end > len(self._rows):
             capacity = max(end, start + start // 2, 64)
-            grown = np.empty((capacity, *self._rows.shape[1:]), dtype)
+            grown = np.empty((capacity, *self._rows.shape[1:]), self._rows.dtype)
             grown[:start] = self._rows[:start]
             self._rows = grown
         self._rows[start:end] = rows

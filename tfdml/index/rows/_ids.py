@@ -1,5 +1,6 @@
-"""Check ids, strings or integers, and map each to its row."""
+"""Check ids, strings or integers, store them, and hand them out."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -7,26 +8,56 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfdml.index.rows._growing_array import GrowingArray
+from tfdml.index.rows._texts import GrowingTexts, Texts, in_fixed_width
 from tfdml.messages import shown
 
 LONGEST_ID = 1_024
-"""Characters: in arrays of strings, each takes as much memory as the longest."""
-
-_MOST_WASTE = 2**30  # bytes that a few long ids cost the others
+"""Characters of an id."""
 
 Ids = Sequence[str] | Sequence[int] | NDArray[Any]
 """Ids of items: all strings, or all integers."""
 
+StoredIds = NDArray[np.int64] | Texts
+"""Ids of rows."""
 
-def kind_of(ids: NDArray[Any]) -> str:
+
+def kind_of(ids: NDArray[Any] | Texts) -> str:
     """Return `"string"` or `"integer"`."""
-    return "string" if ids.dtype.kind == "U" else "integer"
+    return "integer" if ids.dtype.kind == "i" else "string"
+
+
+def stored(ids: NDArray[Any]) -> StoredIds:
+    """Return ids that `read_ids` has returned as rows keep them."""
+    return ids if kind_of(ids) == "integer" else Texts.of(ids)
+
+
+def growing(ids: StoredIds) -> GrowingArray | GrowingTexts:
+    """Return ids of rows that others can be added to."""
+    return GrowingTexts(ids) if isinstance(ids, Texts) else GrowingArray(ids)
+
+
+def handed_out(ids: NDArray[Any]) -> NDArray[Any]:
+    """Return ids as callers get them: int64, or strings of fixed width.
+
+    Where a few long ones would make that take 1 GiB more than all of them need, they
+    are Python's own strings, in an array of objects.
+    """
+    return ids if kind_of(ids) == "integer" else in_fixed_width(ids)
+
+
+def handed_out_rows(ids: StoredIds, rows: NDArray[np.int64]) -> NDArray[Any]:
+    """Return the ids of some rows as callers get them."""
+    return ids.in_fixed_width(rows) if isinstance(ids, Texts) else ids[rows]
 
 
 def check_ids(
     ids: Ids, *, kind: str | None = None, name: str = "ids", may_repeat: bool = False
 ) -> NDArray[Any]:
     """Return ids as an array of our own, int64 or strings of fixed width.
+
+    Where a few long ones would make that take 1 GiB more than all of them need, strings
+    are Python's own, in an array of objects.
 
     Args:
         ids: All strings or all integers. Strings have at most 1,024 characters of valid
@@ -39,6 +70,16 @@ def check_ids(
     Raises:
         ValueError: They are not as stated above.
     """
+    return handed_out(read_ids(ids, kind=kind, name=name, may_repeat=may_repeat))
+
+
+def read_ids(
+    ids: Ids, *, kind: str | None = None, name: str = "ids", may_repeat: bool = False
+) -> NDArray[Any]:
+    """Return ids as `check_ids` does, but all strings as Python's own.
+
+    Such an array of objects takes no more memory where one of them is long.
+    """
     values = _listed(ids, name)
     array = _as_array(values, name, kind)
     if kind is not None and kind_of(array) != kind:
@@ -47,10 +88,9 @@ def check_ids(
             f"Received: {shown(values[0])}."
         )
     if not may_repeat and len(set(values)) != len(values):
-        unique, counts = np.unique(array, return_counts=True)
+        repeated, times = Counter(array.tolist()).most_common(1)[0]
         raise ValueError(
-            f"`{name}` must not repeat. Received: "
-            f"{shown(unique[counts > 1][0].item())} {counts[counts > 1][0]} times."
+            f"`{name}` must not repeat. Received: {shown(repeated)} {times} times."
         )
     return array
 
@@ -76,7 +116,7 @@ def _listed(ids: Any, name: str) -> list[Any]:
 
 def _as_array(values: list[Any], name: str, kind: str | None) -> NDArray[Any]:
     if not values:
-        return np.empty(0, np.dtype("U1") if kind == "string" else np.int64)
+        return np.empty(0, np.object_ if kind == "string" else np.int64)
     if all(isinstance(value, str) for value in values):
         check_texts(f"`{name}`", values)
         longest = max(map(len, values))
@@ -85,7 +125,8 @@ def _as_array(values: list[Any], name: str, kind: str | None) -> NDArray[Any]:
                 f"`{name}` must have at most {LONGEST_ID:,} characters each. "
                 f"Received: one of {longest:,}. Use a shorter name, or its hash."
             )
-        return np.array(values, dtype=np.str_)
+        # Those of a derived type, such as NumPy's, as plain strings of the same text.
+        return np.array([str.__str__(value) for value in values], np.object_)
     if all(
         isinstance(value, int | np.integer) and not isinstance(value, bool)
         for value in values
@@ -136,84 +177,3 @@ def check_texts(name: str, values: Collection[str]) -> None:
             return
     for value in values:
         check_text(name, value)
-
-
-def check_widths(ids: NDArray[Any], *there: NDArray[Any]) -> None:
-    """Check that no few ids are so long that they cost the others much memory.
-
-    Args:
-        ids: Checked ids that come.
-        there: Those that they come to, and will share an array with.
-
-    Raises:
-        ValueError: More than 1 GiB would be lost.
-    """
-    if ids.dtype.kind != "U" or not len(ids):
-        return
-    longest = _width(ids)
-    others = sum(map(len, there))
-    waste = 4 * others * max(0, longest - max(map(_width, there), default=0))
-    if waste + 4 * len(ids) * longest > _MOST_WASTE:
-        characters = sum(map(len, ids.tolist()))
-        waste += 4 * (len(ids) * longest - characters)
-    if waste > _MOST_WASTE:
-        raise ValueError(
-            "`ids` must be of similar length: in memory, each takes as much as the "
-            f"longest. Received: one of {longest:,} characters, for which "
-            f"{others + len(ids):,} ids would take {waste / 1e9:.1f} GB more. Use a "
-            "shorter name, or its hash."
-        )
-
-
-def _width(ids: NDArray[Any]) -> int:
-    """Return how many characters each has room for."""
-    return ids.dtype.itemsize // 4
-
-
-class IdMap:
-    """The row of each id. A gallery's own are sorted once, those added are hashed.
-
-    An id that was removed keeps its row here: the table knows which rows were removed.
-    An id that is added again leads to its new row.
-
-    Args:
-        ids: Ids of the rows 0 to N - 1, without repetition.
-    """
-
-    def __init__(self, ids: NDArray[Any]) -> None:
-        self.ids = ids
-        self._order: NDArray[np.int64] | None = None
-        self._added: dict[str | int, int] = {}
-
-    def sort(self) -> NDArray[np.int64]:
-        """Sort the gallery's own ids, so that the first call of `rows` need not."""
-        if self._order is None:
-            self._order = np.argsort(self.ids, kind="stable")
-        return self._order
-
-    def append(self, ids: NDArray[Any], first_row: int) -> None:
-        """Add the ids of the rows from `first_row` on."""
-        self._added.update(
-            zip(ids.tolist(), range(first_row, first_row + len(ids)), strict=True)
-        )
-
-    def reset(self, ids: NDArray[Any]) -> None:
-        """Forget all added ids, and start again with these, the first to be added."""
-        self._added = {}
-        self.append(ids, len(self.ids))
-
-    def rows(self, ids: NDArray[Any]) -> NDArray[np.int64]:
-        """Return the row of each id, -1 where there was never one."""
-        found = np.full(len(ids), -1, np.int64)
-        if len(self.ids):
-            order = self.sort()
-            # In another width, NumPy would first copy all that are sorted.
-            narrow = ids.astype(self.ids.dtype)
-            places = np.searchsorted(self.ids, narrow, sorter=order)
-            candidates = order[np.minimum(places, len(self.ids) - 1)]
-            same = self.ids[candidates] == ids
-            found[same] = candidates[same]
-        if self._added:
-            for place, value in enumerate(ids.tolist()):
-                found[place] = self._added.get(value, found[place])
-        return found

@@ -6,9 +6,10 @@ were added since. One thread changes a table at a time. Any number of others rea
 in a copy.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,14 @@ from numpy.typing import NDArray
 from tfdml.index.rows._attributes import Checked, Column, Columns
 from tfdml.index.rows._column_view import ColumnView, Scalar
 from tfdml.index.rows._growing_array import GrowingArray
-from tfdml.index.rows._ids import IdMap, kind_of
+from tfdml.index.rows._id_map import IdMap
+from tfdml.index.rows._ids import (
+    StoredIds,
+    growing,
+    handed_out_rows,
+    kind_of,
+    stored,
+)
 from tfdml.neighbors import ExactSearcher
 
 _FIRST_INEXACT = 2.0**53  # below, a float represents every integer
@@ -43,9 +51,9 @@ class Snapshot:
     searcher: Any
     metric: str
     base_embeddings: NDArray[np.float32]
-    base_ids: NDArray[Any]
+    base_ids: StoredIds
     tail_embeddings: NDArray[np.float32]
-    tail_ids: NDArray[Any]
+    tail_ids: StoredIds
     columns: Mapping[str, ColumnView]
     live: NDArray[np.bool_]
     count: int
@@ -70,8 +78,12 @@ class Snapshot:
         return _of(self.base_embeddings, self.tail_embeddings, rows)
 
     def ids_of(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        """Return the ids of some rows, a copy in the shape of `rows`."""
+        """Return the ids of some rows, int64 or objects, in the shape of `rows`."""
         return _of(self.base_ids, self.tail_ids, rows)
+
+    def handed_out_ids(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Return the ids of some rows as callers get them, in the shape of `rows`."""
+        return _of(self.base_ids, self.tail_ids, rows, handed_out_rows)
 
     def attributes_of(self, rows: NDArray[np.int64]) -> Checked:
         """Return the attributes of some rows, to be added to a table."""
@@ -91,17 +103,20 @@ class Snapshot:
 
 
 def _of(
-    base: NDArray[Any], tail: NDArray[Any], rows: NDArray[np.int64]
+    base: Any,
+    tail: Any,
+    rows: NDArray[np.int64],
+    take: Callable[[Any, NDArray[np.int64]], NDArray[Any]] = getitem,
 ) -> NDArray[Any]:
     if not len(tail):
-        return base[rows]
+        return take(base, rows)
     in_tail = rows >= len(base)
     if not in_tail.any():
-        return base[rows]
-    shape = (*rows.shape, *base.shape[1:])
-    found = np.empty(shape, np.promote_types(base.dtype, tail.dtype))
-    found[in_tail] = tail[rows[in_tail] - len(base)]
-    found[~in_tail] = base[rows[~in_tail]]
+        return take(base, rows)
+    old, new = take(base, rows[~in_tail]), take(tail, rows[in_tail] - len(base))
+    shape = (*rows.shape, *new.shape[1:])
+    found = np.empty(shape, np.promote_types(old.dtype, new.dtype))
+    found[in_tail], found[~in_tail] = new, old
     return found
 
 
@@ -124,9 +139,9 @@ class Table:
         self._columns = columns
         self._live = self._shown = GrowingArray(snapshot.live)
         self._embeddings = GrowingArray(snapshot.tail_embeddings)
-        self._ids = GrowingArray(snapshot.tail_ids)
+        self._ids = growing(snapshot.tail_ids)
         self._map = IdMap(snapshot.base_ids) if base_rows is None else base_rows
-        self._map.reset(snapshot.tail_ids)
+        self._reset_map()
 
     @classmethod
     def start(
@@ -134,7 +149,7 @@ class Table:
         searcher: Any,
         metric: str,
         embeddings: NDArray[np.float32],
-        ids: NDArray[Any],
+        ids: StoredIds,
         columns: Columns,
         base_rows: IdMap | None = None,
     ) -> "Table":
@@ -144,9 +159,9 @@ class Table:
             searcher,
             metric,
             _locked(embeddings),
-            _locked(ids),
+            ids,
             _locked(embeddings[:0]),
-            _locked(ids[:0]),
+            growing(ids).first(0),
             columns.view(rows),
             _locked(np.ones(rows, np.bool_)),
             rows,
@@ -211,7 +226,7 @@ class Table:
         except BaseException:
             if self.snapshot is not self._newest:
                 self._columns, self._live, self._newest = before
-                self._map.reset(self._newest.tail_ids)
+                self._reset_map()
             raise
 
     def publish(self) -> None:
@@ -257,7 +272,7 @@ class Table:
             self._columns, self._live, self._newest = columns, live, new
         except BaseException:
             live.set(removed, True)
-            self._map.reset(self._newest.tail_ids)
+            self._reset_map()
             raise
 
     def emptied(self, ids: NDArray[Any]) -> "Table":
@@ -265,8 +280,12 @@ class Table:
         old = self._newest
         columns = self._columns_of(np.empty(0, np.int64))
         return Table.start(
-            None, old.metric, old.base_embeddings[:0].copy(), ids[:0].copy(), columns
+            None, old.metric, old.base_embeddings[:0].copy(), stored(ids[:0]), columns
         )
+
+    def _reset_map(self) -> None:
+        ids = self._newest.tail_ids
+        self._map.reset(ids[np.arange(len(ids))])
 
     def rebuilt(
         self,

@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml.files import naming
-from tfdml.index.rows import Checked, check_ids, kind_of
+from tfdml.index.rows import Checked, kind_of, read_ids
 from tfdml.messages import cut, shortened
 from tfdml.versioned_folder import LockedError, lock_log
 
@@ -250,8 +250,8 @@ def _decoded(payload: bytearray, path: Path) -> Change:
         (length,) = _JSON_LENGTH.unpack_from(payload)
         end = _JSON_LENGTH.size + length
         values = json.loads(payload[_JSON_LENGTH.size : end].decode())
-        removed = check_ids(values["removed"], kind=values["kind"])
-        ids = check_ids(values["ids"], kind=values["kind"])
+        removed = read_ids(values["removed"], kind=values["kind"])
+        ids = read_ids(values["ids"], kind=values["kind"])
         numbers = np.frombuffer(payload, "<f4", offset=end).reshape(values["shape"])
         attributes = {
             name: (kind, v) for name, (kind, v) in values["attributes"].items()

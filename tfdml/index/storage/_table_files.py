@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml.index._interface import Metric
-from tfdml.index.rows import Column, Columns, Snapshot, Table
+from tfdml.index.rows import Column, Columns, Snapshot, StoredIds, Table, Texts
 from tfdml.messages import cut, shown
 from tfdml.versioned_folder import IndexFileError
 
@@ -35,9 +35,9 @@ def write_table(table: Table, data: Path) -> None:
     state = table.snapshot
     arrays = {
         "embeddings": state.base_embeddings,
-        "ids": state.base_ids,
+        "ids": _written(state.base_ids),
         "added_embeddings": state.tail_embeddings,
-        "added_ids": state.tail_ids,
+        "added_ids": _written(state.tail_ids),
         "live": state.live,
     }
     for number, (name, column) in enumerate(table.columns.items()):
@@ -75,15 +75,14 @@ def read_table(manifest: dict[str, Any], data: Path, read: ReadSearcher) -> Tabl
 
     _check_manifest(manifest, data)
     live = array("live")
-    ids, added_ids = array("ids"), array("added_ids")
+    ids, added_ids = (_read(name, array(name)) for name in ("ids", "added_ids"))
     embeddings, added = array("embeddings"), array("added_embeddings")
     width = manifest["dimension"]
     fits = {
         "live": _is(live, np.bool_, (len(ids) + len(added_ids),)),
         "embeddings": _is(embeddings, np.float32, (len(ids), width)),
         "added_embeddings": _is(added, np.float32, (len(added_ids), width)),
-        "ids": _are_ids(ids),
-        "added_ids": _are_ids(added_ids) and added_ids.dtype.kind == ids.dtype.kind,
+        "added_ids": added_ids.dtype == ids.dtype,
     }
     columns = {}
     for number, (name, kind) in enumerate(manifest["attributes"]):
@@ -147,8 +146,23 @@ def _is(array: NDArray[Any], dtype: Any, shape: tuple[int, ...]) -> bool:
     return array.dtype == dtype and array.shape == shape
 
 
-def _are_ids(array: NDArray[Any]) -> bool:
-    return array.ndim == 1 and (array.dtype == np.int64 or array.dtype.kind == "U")
+def _written(ids: StoredIds) -> NDArray[Any]:
+    return ids.text if isinstance(ids, Texts) else ids
+
+
+def _read(name: str, array: NDArray[Any]) -> StoredIds:
+    """Return ids from a file: up to version 2, strings had the width of the longest."""
+    kind = array.dtype.kind if array.ndim == 1 else ""
+    if array.dtype == np.int64 and kind:
+        return array
+    if array.dtype == np.uint8 and kind:
+        return Texts.read(array)
+    if kind == "U":
+        return Texts.of(array.tolist())
+    raise IndexFileError(
+        f"The index is damaged: {name}.npy must hold ids. Received: {array.dtype} "
+        f"{array.shape}. Build it again."
+    )
 
 
 def _are_below(array: NDArray[Any], limit: int) -> bool:
