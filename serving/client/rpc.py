@@ -1,9 +1,11 @@
-"""Speak TF Serving's gRPC protocol. Its messages need TensorFlow."""
+"""Speak TF Serving's gRPC protocol, without TensorFlow."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import grpc
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError
 
 from tfdml.command_parser import command
 from tfdml.messages import cut
@@ -13,7 +15,10 @@ from .address import ModelAddress
 from .credentials import Credentials, refused_certificate
 from .reply import FINGERPRINT, Reply
 from .retries import EndpointError, Failure, unexpected
+from .tensors import to_array
+from .wire import DTYPES, message_class
 
+_SERVICE = "/tensorflow.serving.PredictionService"
 _SIGNATURE = "serving_default"
 _MAY_PASS = (
     grpc.StatusCode.UNAVAILABLE,
@@ -51,12 +56,10 @@ class GrpcConnection:
     def __init__(
         self, address: ModelAddress, *, timeout: float, credentials: Credentials
     ) -> None:
-        from tensorflow_serving.apis import model_pb2, prediction_service_pb2_grpc
-
         self._url = address.url
         self._timeout = timeout
         self._headers = tuple(credentials.headers.items())
-        self._spec = model_pb2.ModelSpec(name=address.name)
+        self._spec = message_class("ModelSpec")(name=address.name)
         if address.version is not None:
             self._spec.version.value = address.version
         elif address.label is not None:
@@ -68,7 +71,6 @@ class GrpcConnection:
             )
         else:
             self._channel = grpc.insecure_channel(address.target, options)
-        self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
 
     def close(self) -> None:
         """Close the connection; calls under way are cancelled."""
@@ -80,18 +82,19 @@ class GrpcConnection:
         Raises:
             EndpointError: The endpoint did not answer.
         """
-        from google.protobuf import json_format
-        from tensorflow_serving.apis import get_model_metadata_pb2
-
-        request = get_model_metadata_pb2.GetModelMetadataRequest(
+        request = message_class("GetModelMetadataRequest")(
             model_spec=self._spec, metadata_field=["signature_def"]
         )
-        response, fingerprint = self._call(self._stub.GetModelMetadata, request)
-        signatures = get_model_metadata_pb2.SignatureDefMap()
-        response.metadata["signature_def"].Unpack(signatures)
+        response, fingerprint = self._call("GetModelMetadata", request)
+        packed = response.metadata["signature_def"].value
+        try:
+            signatures = message_class("SignatureDefMap").FromString(packed)
+        except DecodeError as error:
+            reason = f"its metadata cannot be read: {error}"
+            raise unexpected(self._url, reason) from error
         spec, signature_defs = (
-            json_format.MessageToDict(message, preserving_proto_field_name=True)
-            for message in (response.model_spec, signatures)
+            json_format.MessageToDict(part, preserving_proto_field_name=True)
+            for part in (response.model_spec, signatures)
         )
         metadata = {"signature_def": signature_defs}
         return Reply({"model_spec": spec, "metadata": metadata}, fingerprint)
@@ -143,27 +146,28 @@ class GrpcConnection:
     def _predict(
         self, signature: str, input_name: str, values: Sequence[bytes]
     ) -> Reply[dict[str, Any]]:
-        import tensorflow as tf
-        from tensorflow_serving.apis import predict_pb2
-
-        request = predict_pb2.PredictRequest(model_spec=self._spec)
+        request = message_class("PredictRequest")(model_spec=self._spec)
         request.model_spec.signature_name = signature
         proto = request.inputs[input_name]
-        proto.dtype = tf.string.as_datatype_enum
+        proto.dtype = DTYPES["DT_STRING"]
         proto.tensor_shape.dim.add(size=len(values))
         proto.string_val.extend(values)
-        response, fingerprint = self._call(self._stub.Predict, request)
+        response, fingerprint = self._call("Predict", request)
         try:
             outputs = {
-                name: tf.make_ndarray(output)
-                for name, output in response.outputs.items()
+                name: to_array(output) for name, output in response.outputs.items()
             }
-        except (TypeError, ValueError) as error:
+        except ValueError as error:
             reason = f"its tensors cannot be read: {error}"
             raise unexpected(self._url, reason) from error
         return Reply(outputs, fingerprint)
 
-    def _call(self, method: Any, request: Any) -> Reply[Any]:
+    def _call(self, name: str, request: Any) -> Reply[Any]:
+        method = self._channel.unary_unary(
+            f"{_SERVICE}/{name}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=message_class(f"{name}Response").FromString,
+        )
         try:
             response, call = method.with_call(
                 request, timeout=self._timeout, metadata=self._headers

@@ -5,26 +5,22 @@ format of protocol buffers) serve here and there.
 """
 
 import functools
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import (
-    descriptor_pb2,
-    descriptor_pool,
-    message_factory,
-    text_format,
-    wrappers_pb2,
-)
+from google.protobuf import text_format
 
 from tfdml.messages import shortened
+
+from .message_tables import Field, message_classes
 
 _INT64 = ".google.protobuf.Int64Value"
 _BOOL = ".google.protobuf.BoolValue"
 _STRING = ".google.protobuf.StringValue"
 
-# Message: (name, number, type); a type in capitals is a scalar, others are messages.
-_MESSAGES = {
+_MESSAGES: Mapping[str, Sequence[Field]] = {
     "BatchingParameters": [
         ("max_batch_size", 1, _INT64),
         ("batch_timeout_micros", 2, _INT64),
@@ -53,9 +49,7 @@ _PACKAGE = "tensorflow.serving"
 
 def message_class(name: str) -> Any:
     """Return the class of BatchingParameters, MonitoringConfig or SSLConfig."""
-    return message_factory.GetMessageClass(
-        _pool().FindMessageTypeByName(f"{_PACKAGE}.{name}")
-    )
+    return _class_of()(name)
 
 
 def read_text_message(file: str | PathLike[str], kind: Any) -> Any:
@@ -99,27 +93,5 @@ def parse_text_message(content: bytes, file: str | PathLike[str], kind: Any) -> 
 
 
 @functools.cache
-def _pool() -> descriptor_pool.DescriptorPool:
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
-    file = descriptor_pb2.FileDescriptorProto(
-        name="serving/config_messages.proto",
-        package=_PACKAGE,
-        dependency=[wrappers_pb2.DESCRIPTOR.name],
-        syntax="proto3",
-    )
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field_name, number, kind in fields:
-            field = message.field.add(name=field_name, number=number)
-            repeated = kind.startswith("repeated ")
-            field.label = field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL
-            kind = kind.removeprefix("repeated ")
-            if kind.startswith("."):
-                field.type, field.type_name = field.TYPE_MESSAGE, kind
-            else:
-                field.type = descriptor_pb2.FieldDescriptorProto.Type.Value(
-                    f"TYPE_{kind}"
-                )
-    pool.Add(file)
-    return pool
+def _class_of() -> Callable[[str], Any]:
+    return message_classes(_PACKAGE, _MESSAGES)

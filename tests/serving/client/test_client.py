@@ -1,6 +1,9 @@
 import asyncio
 import base64
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +26,7 @@ from tests.support.search_fixtures import (
 )
 from tfdml.images import UnreadableImageError, View, read_image, resize_image
 
+ROOT = Path(__file__).parents[3]
 URL = "http://127.0.0.1:1/v1/models/colors"
 
 
@@ -356,3 +360,33 @@ def test_an_option_out_of_range_is_refused(option):
 def test_a_single_image_in_place_of_a_list_is_refused(single):
     with EndpointClient(URL) as client, pytest.raises(TypeError, match=r"\[image\]"):
         client.embed(single)
+
+
+WITHOUT_TENSORFLOW = """
+import sys
+
+for name in ("tensorflow", "tensorflow_serving", "keras", "jax", "torch"):
+    sys.modules[name] = None
+import numpy as np
+from serving.client import EndpointClient
+
+with EndpointClient(sys.argv[1]) as client:
+    print(client.metadata().dimension, client.embed([sys.argv[2]]).tolist())
+"""
+
+
+@pytest.mark.parametrize("protocol", ["REST", "gRPC"])
+def test_neither_protocol_needs_tensorflow(protocol, urls, tmp_path):
+    image = tmp_path / "image.png"
+    image.write_bytes(png(random_pixels(3, 40, 30)))
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TENSORFLOW, urls[protocol], image],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    with EndpointClient(urls[protocol]) as client:
+        here = f"{client.metadata().dimension} {client.embed([image]).tolist()}\n"
+    assert done.stdout == here

@@ -80,7 +80,7 @@ def test_slow_endpoint_is_given_up_after_the_timeout(protocol):
     "url", ["http://127.0.0.1:{}/v1/models/colors", "grpc://127.0.0.1:{}/colors"]
 )
 def test_endpoint_that_is_down_is_reported_with_the_remedy(url):
-    down = r"cannot be reached.*serving run.*5 times"
+    down = r"cannot be reached.*tfdml serve.*5 times"
     with closed_port() as port, pytest.raises(EndpointError, match=down):
         embed_one(url.format(port.getsockname()[1]))
 

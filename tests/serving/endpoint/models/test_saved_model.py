@@ -78,7 +78,7 @@ def test_a_model_without_the_signature_for_pixels_is_refused(tmp_path):
 
     module = Other()
     tf.saved_model.save(module, str(tmp_path / "1"), signatures=module.__call__)
-    with pytest.raises(ValueError, match=r"no signature `tensors`.*serving export"):
+    with pytest.raises(ValueError, match=r"no signature `tensors`.*tfdml export"):
         SavedEmbedder(tmp_path / "1")
     signatures = {"tensors": module.__call__}
     tf.saved_model.save(module, str(tmp_path / "2"), signatures=signatures)
