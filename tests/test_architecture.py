@@ -354,6 +354,56 @@ def test_private_parts_of_other_libraries_are_bounded():
     report(faults, "setup.py bounds a library above whose private parts are used:")
 
 
+# Modules and functions that Windows lacks; what macOS lacks, too.
+POSIX_MODULES = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "termios", "tty"}
+POSIX_FUNCTIONS = {
+    "add_signal_handler",
+    "fork",
+    "geteuid",
+    "getuid",
+    "memfd_create",
+    "mkfifo",
+    "pread",
+    "sched_getaffinity",
+    "setsid",
+    "statvfs",
+    "umask",
+}
+
+
+def test_nothing_of_one_system_is_needed_to_import():
+    faults = [
+        at(name, node.lineno)
+        for name, (_, tree) in sources().items()
+        if not name.startswith("benchmarks")
+        for node in tree.body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for imported in (
+            [node.module]
+            if isinstance(node, ast.ImportFrom)
+            else [alias.name for alias in node.names]
+        )
+        if imported in POSIX_MODULES
+    ]
+    report(faults, "A module of POSIX is imported by the function that can do without:")
+
+
+def test_functions_of_one_system_are_called_only_there():
+    faults = []
+    for name, (path, tree) in sources().items():
+        text = path.read_text("utf-8")
+        faults += [
+            f"{at(name, node.lineno)} calls {node.attr}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute)
+            and node.attr in POSIX_FUNCTIONS
+            and f'hasattr(os, "{node.attr}")' not in text
+            and 'sys.platform == "win32"' not in text
+            and not name.startswith("benchmarks")
+        ]
+    report(faults, "What a system may lack is asked for first:")
+
+
 def test_docstrings_begin_with_a_verb():
     begin = re.compile(r"(A|An|The|What|Whether|Which|Who|How|That|Tell|Say)\b")
     faults = []

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
@@ -67,8 +68,12 @@ def open_socket(host: str, port: int, option: str = "--port") -> socket.socket:
     family, kind, protocol, _, address = found[0]
     listener = socket.socket(family, kind, protocol)
     try:
-        # Without this, a restart has to wait a minute for the old connections.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Without this, a restart has to wait a minute for the old connections. On
+        # Windows it would let two programs listen on one port.
+        if sys.platform == "win32":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+        else:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         # Two sockets with SO_REUSEADDR may both bind; only listening is exclusive.
         listener.listen(128)
@@ -225,6 +230,17 @@ def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
         return
     loop = asyncio.get_running_loop()
     handled = (signal.SIGINT, signal.SIGTERM)
+    if sys.platform == "win32":  # whose loops take no handlers
+        before = {
+            number: signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop))
+            for number in handled
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return
     for number in handled:
         loop.add_signal_handler(number, stop)
     try:

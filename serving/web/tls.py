@@ -196,7 +196,11 @@ def _file_in_memory(content: bytes) -> Iterator[str]:
             memory.flush()
             yield f"/proc/self/fd/{memory.fileno()}"
         return
-    with tempfile.NamedTemporaryFile() as temporary:  # its mode is 0600
-        temporary.write(content)
-        temporary.flush()
-        yield temporary.name
+    # Windows opens no file a second time that is to be deleted when it is closed.
+    descriptor, name = tempfile.mkstemp()  # its mode is 0600
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        yield name
+    finally:
+        os.unlink(name)

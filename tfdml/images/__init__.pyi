@@ -8,7 +8,7 @@ from ._listing import list_images as list_images
 from ._read import UnreadableImageError as UnreadableImageError
 from ._read import encode_png as encode_png
 from ._read import read_image as read_image
-from ._read import resize_image as resize_image
 from ._reader import ImageReader as ImageReader
+from ._resize import resize_image as resize_image
 from ._view import RandomView as RandomView
 from ._view import View as View

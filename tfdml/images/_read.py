@@ -14,15 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import simplejpeg
-from cykooz_resizer import (
-    CropBox,
-    FilterType,
-    ImageData,
-    PixelType,
-    ResizeAlg,
-    ResizeOptions,
-    Resizer,
-)
 from PIL import Image, ImageOps
 
 import tfdml.images._formats  # noqa: F401, with it Pillow reads HEIC
@@ -36,7 +27,6 @@ WHITE = (255, 255, 255)
 MAX_PIXELS = 100_000_000
 """Pixels above which an image is refused, unless more are allowed."""
 
-_BILINEAR = ResizeAlg.convolution(FilterType.bilinear)
 # What stands before the metadata that tell an orientation: EXIF and XMP.
 _MAY_BE_TURNED = (b"Exif\0", b"ns.adobe.com/xap")
 # What a path says that leads to no file: the machine is well.
@@ -190,62 +180,6 @@ def _plain_jpeg(
         )
     except ValueError:
         return None
-
-
-def resize_image(image: np.ndarray, size: int) -> np.ndarray:
-    """Squash an image to a square, with an antialiased bilinear filter.
-
-    Args:
-        image: uint8 array `[height, width, 3]`.
-        size: Side of the square in pixels, at least 1.
-
-    Returns:
-        uint8 array `[size, size, 3]`.
-    """
-    resized = resample(image, size, size)
-    return resized if resized is image else resized.copy()
-
-
-def resample(
-    image: np.ndarray,
-    height: int,
-    width: int,
-    box: tuple[float, float, float, float] | None = None,
-) -> np.ndarray:
-    """Change the size of an image, with an antialiased bilinear filter.
-
-    The result is Pillow's within a level, in a quarter of its time, and the same on
-    every processor. A part of an image is resized exactly as if the whole had been.
-
-    Args:
-        image: uint8 array `[height, width, 3]`.
-        height: Pixels of the result, at least 1.
-        width: Pixels of the result, at least 1.
-        box: Part of the image: left, top, width and height in pixels, which need
-            not be whole; None for all of it.
-
-    Returns:
-        uint8 array `[height, width, 3]`, read-only; `image` itself where nothing
-        changes.
-    """
-    rows, columns = image.shape[:2]
-    if box is None:
-        if (rows, columns) == (height, width):
-            return image
-        left, top, across, down = 0.0, 0.0, float(columns), float(rows)
-    else:
-        left, top, across, down = box
-    options = ResizeOptions(resize_alg=_BILINEAR, use_alpha=False)
-    # A box that ends at the image's edge may seem to end behind it by rounding.
-    options.crop_box = CropBox(
-        left, top, min(across, columns - left), min(down, rows - top)
-    )
-    source = ImageData(columns, rows, PixelType.U8x3, image.tobytes())
-    resized = ImageData(width, height, PixelType.U8x3)
-    # One for each call, because it keeps buffers and calls come from several threads.
-    Resizer().resize(source, resized, options)
-    pixels = np.frombuffer(resized.get_buffer(), "uint8")
-    return pixels.reshape(height, width, 3)
 
 
 def encode_png(image: np.ndarray) -> bytes:

@@ -12,7 +12,8 @@ from typing import Self
 
 import numpy as np
 
-from tfdml.images._read import UnreadableImageError, resample, resize_image
+from tfdml.images._read import UnreadableImageError
+from tfdml.images._resize import resample, resize_image
 from tfdml.messages import shown
 
 LARGEST = 8192

@@ -16,11 +16,12 @@ from tests.support.encoded_images import encoded
 from tests.tfdml.images.test_view import photograph as photograph_of
 from tfdml.images import (
     UnreadableImageError,
+    _resize,
     encode_png,
     read_image,
     resize_image,
 )
-from tfdml.images._read import resample
+from tfdml.images._resize import resample
 from tfdml.messages import cut
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
@@ -268,6 +269,15 @@ def test_png_keeps_every_pixel():
     np.testing.assert_array_equal(read_image(encode_png(image)), image)
 
 
+@pytest.fixture(params=["cykooz-resizer", "Pillow"])
+def resizer(request, monkeypatch):
+    if request.param == "Pillow":
+        monkeypatch.setattr(_resize, "fast", None)
+    elif _resize.fast is None:
+        pytest.skip("cykooz-resizer has no wheel for this machine")
+
+
+@pytest.mark.usefixtures("resizer")
 def test_resizing_averages_what_it_drops():
     image = np.zeros((4, 8, 3), dtype="uint8")
     image[:, 1::2] = 200
@@ -277,6 +287,7 @@ def test_resizing_averages_what_it_drops():
     assert resize_image(small, 2) is small
 
 
+@pytest.mark.usefixtures("resizer")
 @pytest.mark.parametrize("size", [(30, 40), (240, 320), (700, 11), (1, 1)])
 def test_resampling_is_that_of_pillow_within_a_level(size):
     image = np.asarray(photograph().resize((301, 203)))
@@ -285,6 +296,7 @@ def test_resampling_is_that_of_pillow_within_a_level(size):
     assert np.abs(levels).max() <= 1
 
 
+@pytest.mark.usefixtures("resizer")
 def test_part_is_resampled_as_if_the_whole_image_had_been():
     image = np.asarray(photograph().resize((301, 203)))
     whole = resample(image, 77, 90)
