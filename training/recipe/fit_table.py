@@ -7,10 +7,24 @@ from typing import Self
 
 from tfdml.messages import shown
 
-from .checks import RecipeError, check_range, check_word
+from .checks import RecipeError, check_fields, check_range, limited, one_of
 
 OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "rmsprop": "RMSprop", "sgd": "SGD"}
 """The class in `keras.optimizers` of each `optimizer`."""
+
+SCHEDULES: dict[str, tuple[str, ...]] = {
+    "cosine": (),
+    "constant": (),
+    "steps": ("decay_at", "decay_factor"),
+    "exponential": ("decay_every", "decay_factor"),
+    "inverse_time": ("decay_every",),
+}
+"""The keys that each `schedule` needs."""
+
+EVENT_FILES = "tensorboard"
+"""The callback that is the same as `tensorboard = true`."""
+
+PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 
 
 @dataclass(frozen=True)
@@ -51,42 +65,42 @@ class Fit:
     momentum times the average plus the rest of the weights; training goes on with the
     weights themselves. After `patience` epochs that are no better on the validation
     classes the run ends; 0 never ends it. `tensorboard` writes event files and the
-    embedding projector.
+    embedding projector. `callbacks` name trackers, such as "mlflow" and "wandb", and
+    callbacks of your own (docs/training.md).
     """
 
-    steps: int = 1000
-    minutes: float = 0.0
-    steps_per_epoch: int = 100
-    learning_rate: float = 1e-3
-    warmup_steps: int = 0
-    weight_decay: float = 1e-4
-    seed: int = 0
-    optimizer: str = "adamw"
-    epsilon: float = 0.0
-    momentum: float = 0.9
-    l2_penalty: float = 0.0
-    schedule: str = "cosine"
+    steps: int = limited(1000, least=1)
+    minutes: float = limited(0.0, least=0)
+    steps_per_epoch: int = limited(100, least=1)
+    learning_rate: float = limited(1e-3, above=0)
+    warmup_steps: int = limited(0, least=0)
+    weight_decay: float = limited(1e-4, least=0)
+    seed: int = limited(0, least=0, most=2**31 - 1)
+    optimizer: str = one_of("adamw", tuple(OPTIMIZERS))
+    epsilon: float = limited(0.0, least=0)
+    momentum: float = limited(0.9, least=0, below=1)
+    l2_penalty: float = limited(0.0, least=0)
+    schedule: str = one_of("cosine", tuple(SCHEDULES))
     decay_at: tuple[int, ...] = ()
-    decay_every: int = 0
-    decay_factor: float = 0.0
-    clip_norm: float = 0.0
-    clip_value: float = 0.0
-    gradient_accumulation: int = 1
-    backbone_rate: float = 1.0
-    embedding_rate: float = 1.0
-    head_only_steps: int = 0
+    decay_every: int = limited(0, least=0)
+    decay_factor: float = limited(0.0, least=0, most=1)
+    clip_norm: float = limited(0.0, least=0)
+    clip_value: float = limited(0.0, least=0)
+    gradient_accumulation: int = limited(1, least=1)
+    backbone_rate: float = limited(1.0, least=0)
+    embedding_rate: float = limited(1.0, least=0)
+    head_only_steps: int = limited(0, least=0)
     freeze_batch_norm: bool = False
-    ema_momentum: float = 0.0
-    precision: str = "float32"
+    ema_momentum: float = limited(0.0, least=0, below=1)
+    precision: str = one_of("float32", PRECISIONS)
     jit_compile: bool = True
-    patience: int = 0
+    patience: int = limited(0, least=0)
     tensorboard: bool = False
+    callbacks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the values."""
-        check_range(self, "steps", 1)
-        check_range(self, "minutes", 0)
-        check_range(self, "steps_per_epoch", 1)
+        check_fields(self)
         if self.minutes and self.steps != Fit.steps:
             raise RecipeError(
                 "`steps` must be left out with `minutes`. "
@@ -97,34 +111,10 @@ class Fit:
                 "`steps` must be a multiple of `steps_per_epoch`, "
                 f"{self.steps_per_epoch}. Received: {self.steps}."
             )
-        most = None if self.minutes else self.steps
-        last = None if self.minutes else self.steps - 1
-        check_range(self, "warmup_steps", 0, last)
-        check_range(self, "seed", 0, 2**31 - 1)
-        check_range(self, "gradient_accumulation", 1, most)
-        check_range(self, "head_only_steps", 0, last)
-        for name in (
-            "weight_decay",
-            "l2_penalty",
-            "patience",
-            "clip_norm",
-            "clip_value",
-            "backbone_rate",
-            "embedding_rate",
-            "epsilon",
-        ):
-            check_range(self, name, 0)
-        for name in ("momentum", "ema_momentum"):
-            check_range(self, name, 0, 1)
-            if getattr(self, name) == 1:
-                raise RecipeError(f"`{name}` must be below 1. Received: 1.0.")
-        check_word(self, "optimizer", tuple(OPTIMIZERS))
-        check_word(self, "precision", ("float32", "mixed_float16", "mixed_bfloat16"))
-        if not 0 < self.learning_rate < math.inf:
-            raise RecipeError(
-                "`learning_rate` must be above 0 and finite. "
-                f"Received: {self.learning_rate}."
-            )
+        if not self.minutes:
+            check_range(self, "warmup_steps", 0, self.steps - 1)
+            check_range(self, "gradient_accumulation", 1, self.steps)
+            check_range(self, "head_only_steps", 0, self.steps - 1)
         self._check_schedule()
         self._check_together()
 
@@ -182,24 +172,14 @@ class Fit:
         return dataclasses.replace(self, steps=Fit.steps, minutes=float(minutes))
 
     def _check_schedule(self) -> None:
-        kinds = {
-            "cosine": (),
-            "constant": (),
-            "steps": ("decay_at", "decay_factor"),
-            "exponential": ("decay_every", "decay_factor"),
-            "inverse_time": ("decay_every",),
-        }
-        check_word(self, "schedule", tuple(kinds))
         for name in ("decay_at", "decay_every", "decay_factor"):
-            given, wanted = bool(getattr(self, name)), name in kinds[self.schedule]
+            given, wanted = bool(getattr(self, name)), name in SCHEDULES[self.schedule]
             if given != wanted:
                 rule = "be given" if wanted else "be left out"
                 raise RecipeError(
                     f"`{name}` must {rule} with schedule = {shown(self.schedule)}. "
                     f"Received: {getattr(self, name)}."
                 )
-        check_range(self, "decay_every", 0)
-        check_range(self, "decay_factor", 0, 1)
         at = self.decay_at
         end = math.inf if self.minutes else self.steps
         if any(a >= b for a, b in zip((0, *at), (*at, end), strict=True)):
@@ -230,6 +210,11 @@ class Fit:
                 "`head_only_steps` must be a multiple of `gradient_accumulation`, "
                 f"{self.gradient_accumulation}. Received: {self.head_only_steps}."
             )
+
+    @property
+    def writes_event_files(self) -> bool:
+        """Whether there are files for TensorBoard."""
+        return self.tensorboard or EVENT_FILES in self.callbacks
 
     @property
     def epoch_steps(self) -> int:

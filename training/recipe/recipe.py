@@ -3,8 +3,10 @@
 import dataclasses
 import difflib
 import inspect
+import json
 import tomllib
 import typing
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -81,7 +83,12 @@ class Recipe:
 
 
 @short_names()
-def read_recipe(path: str | PathLike[str], *, images: str | None = None) -> Recipe:
+def read_recipe(
+    path: str | PathLike[str],
+    *,
+    images: str | None = None,
+    settings: Sequence[str] = (),
+) -> Recipe:
     """Read and check a recipe.
 
     Args:
@@ -89,6 +96,9 @@ def read_recipe(path: str | PathLike[str], *, images: str | None = None) -> Reci
             `[proxies]`, `[images]`, `[batches]`, `[augmentation]` and `[fit]`; or the
             name of a recipe that comes with the application, such as `demo`.
         images: Takes the place of `images` in `[data]`.
+        settings: Values in place of the recipe's, as "TABLE.KEY=VALUE", such as
+            "fit.learning_rate=1e-4". Values are TOML; what is none is a text, so that
+            a shell needs no quotes. Of two of one key the later counts.
 
     Returns:
         The recipe.
@@ -113,8 +123,8 @@ def read_recipe(path: str | PathLike[str], *, images: str | None = None) -> Reci
     except ValueError as error:
         raise RecipeError(str(error)) from None
     if images is not None:
-        tables.setdefault("data", {})["images"] = images
-    return recipe_of(tables, str(path))
+        settings = (f"data.images={json.dumps(images)}", *settings)
+    return recipe_of(_with_settings(tables, settings), str(path))
 
 
 def _recipe_file(path: str | PathLike[str]) -> Path:
@@ -155,17 +165,44 @@ def recipe_of(tables: dict[str, Any], name: str = "recipe") -> Recipe:
 
 def with_current_names(tables: dict[str, Any]) -> dict[str, Any]:
     """Return the tables of a recipe with what was renamed since it was written."""
-    renamed = {_OLD_TABLES.get(name, name): table for name, table in tables.items()}
+    renamed = {OLD_TABLES.get(name, name): table for name, table in tables.items()}
     changes = renamed.get("augmentation")
     if isinstance(changes, dict):
         renamed["augmentation"] = {
-            _OLD_CHANGES.get(key, key): value for key, value in changes.items()
+            OLD_CHANGES.get(key, key): value for key, value in changes.items()
         }
     return renamed
 
 
-_OLD_TABLES = {"pictures": "images"}
-_OLD_CHANGES = {"greyscale": "grayscale"}
+def _with_settings(tables: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """Return tables with values that were given beside them."""
+    changed = with_current_names(tables)
+    for setting in settings:
+        place, sign, text = setting.partition("=")
+        section, dot, key = place.strip().partition(".")
+        if not (sign and dot and section and key):
+            raise RecipeError(
+                "`--set` must be TABLE.KEY=VALUE, such as fit.learning_rate=1e-4. "
+                f"Received: {shown(setting)}."
+            )
+        table = changed.get(section, {})
+        if isinstance(table, dict):  # else the whole recipe is refused
+            changed[section] = table | {key: _value_of(text.strip())}
+    return changed
+
+
+def _value_of(text: str) -> Any:
+    """Read a value as TOML does, or as a text where it is no TOML."""
+    try:
+        values = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    # A line break would begin another key.
+    return values["value"] if len(values) == 1 else text
+
+
+OLD_TABLES = {"pictures": "images"}
+OLD_CHANGES = {"greyscale": "grayscale"}
 
 
 def _read_table(where: str, kind: Any, table: dict[str, Any]) -> Any:
@@ -197,36 +234,58 @@ _NOT_IN_RECIPES = (
     # It needs a layer that a recipe cannot name.
     "LearnedMarginLoss",
 )
-_OF_DESIGN = ("images_per_class", "classes_per_batch", "positive_probability")
+# The training images and `[batches]` say these.
+_OF_DATA = (
+    "class_counts",
+    "images_per_class",
+    "classes_per_batch",
+    "positive_probability",
+)
+
+
+def losses_in_recipes() -> dict[str, Any]:
+    """Return the class of each loss that a recipe may name, by its name."""
+    import tfdml.losses
+
+    return {
+        name: loss
+        for name, loss in vars(tfdml.losses).items()
+        if inspect.isclass(loss)
+        and issubclass(loss, tfdml.losses.MetricLoss)
+        and name not in _NOT_IN_RECIPES
+    }
+
+
+def loss_parameters(loss_class: Any) -> list[inspect.Parameter]:
+    """Return the arguments of a loss that are keys of `[loss]`, beside its class.
+
+    `name` in a recipe is the class, not the name of Keras.
+    """
+    from tfdml.losses import WeightedContrastiveLoss
+
+    is_weighted = issubclass(loss_class, WeightedContrastiveLoss)
+    return [
+        parameter
+        for key, parameter in inspect.signature(loss_class).parameters.items()
+        if key != "name" and not (is_weighted and key in _OF_DATA)
+    ]
 
 
 def _checked_loss(where: str, name: Any, arguments: dict[str, Any]) -> Loss:
     # Only here the losses, and with them Keras, are imported.
-    import tfdml.losses
-    from tfdml.losses import ContinuousLoss, MetricLoss, ProxyLoss
+    from tfdml.losses import ContinuousLoss, ProxyLoss, WeightedContrastiveLoss
 
-    known = [
-        name
-        for name, loss in vars(tfdml.losses).items()
-        if inspect.isclass(loss)
-        and issubclass(loss, MetricLoss)
-        and name not in _NOT_IN_RECIPES
-    ]
+    known = losses_in_recipes()
     _check_known(name, known, where, "loss")
-    loss_class = getattr(tfdml.losses, name)
+    loss_class = known[name]
     from_data: dict[str, Any] = {}
     of_labels: dict[str, Any] = {}
     is_continuous = issubclass(loss_class, ContinuousLoss)
     if is_continuous and "label_distance" in arguments:
         of_labels["label_distance"] = arguments.pop("label_distance")
-    if issubclass(loss_class, tfdml.losses.WeightedContrastiveLoss):
-        # The training images and `[batches]` say these.
+    if issubclass(loss_class, WeightedContrastiveLoss):
         from_data["class_counts"] = [2, 2]
-    parameters = [
-        key
-        for key in inspect.signature(loss_class).parameters
-        if key not in (*from_data, *(_OF_DESIGN if from_data else ()))
-    ]
+    parameters = [parameter.name for parameter in loss_parameters(loss_class)]
     for key in arguments:
         _check_known(key, parameters, where, "key")
     try:

@@ -1,13 +1,12 @@
 """Hold the tables of a recipe except `[fit]`."""
 
 import dataclasses
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
 from tfdml.messages import shown
 
-from .checks import RecipeError, check_range, check_word
+from .checks import RecipeError, check_fields, limited, one_of
 
 
 @dataclass(frozen=True)
@@ -25,8 +24,8 @@ class Data:
     """
 
     images: str
-    test_fraction: float = 0.5
-    validation_fraction: float = 0.05
+    test_fraction: float = limited(0.5, least=0, most=1)
+    validation_fraction: float = limited(0.05, least=0, most=1)
     split_seed: int = 0
     skip_unreadable: bool = False
     root: str = ""
@@ -42,8 +41,7 @@ class Data:
                 "`root` must be left out with a folder of images: it is for the paths "
                 f"in a manifest. Received: {shown(self.root)}."
             )
-        check_range(self, "test_fraction", 0, 1)
-        check_range(self, "validation_fraction", 0, 1)
+        check_fields(self)
         if self.test_fraction + self.validation_fraction >= 1:
             raise RecipeError(
                 "`test_fraction` + `validation_fraction` must be below 1: the rest is "
@@ -56,21 +54,19 @@ class Data:
 class Embedder:
     """`[embedder]`: the arguments of `tfdml.models.build_embedder`."""
 
-    image_size: int = 64
-    embedding_dimension: int = 128
+    image_size: int = limited(64, least=8)
+    embedding_dimension: int = limited(128, least=1)
     backbone: str = "residual"
     weights: str = ""
     pooling: str = "average"
     widths: tuple[int, ...] = (32, 64, 128, 256)
     blocks: int = 1
     stem_stride: int = 2
-    dropout: float = 0.0
+    dropout: float = limited(0.0, least=0, most=1)
 
     def __post_init__(self) -> None:
         """Check what can be checked without building the network."""
-        check_range(self, "image_size", 8)
-        check_range(self, "embedding_dimension", 1)
-        check_range(self, "dropout", 0, 1)
+        check_fields(self)
 
 
 LABEL_DISTANCES = ("squared_euclidean", "segmentation", "caption")
@@ -89,11 +85,11 @@ class Loss:
     arguments: dict[str, Any] = field(default_factory=dict)
     on_proxies: bool = False
     is_weighted: bool = False
-    label_distance: str = "squared_euclidean"
+    label_distance: str = one_of("squared_euclidean", LABEL_DISTANCES)
 
     def __post_init__(self) -> None:
         """Check the values that are not those of the loss itself."""
-        check_word(self, "label_distance", LABEL_DISTANCES)
+        check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -104,19 +100,16 @@ class Proxies:
     optimizer; weight decay follows. `center_penalty` is the tau of SoftTriple.
     """
 
-    centers_per_class: int = 1
-    learning_rate_multiplier: float = 1.0
-    center_penalty: float = 0.0
+    centers_per_class: int = limited(1, least=1)
+    learning_rate_multiplier: float = limited(1.0, above=0)
+    center_penalty: float = limited(0.0, least=0)
 
     def __post_init__(self) -> None:
         """Check the values."""
-        check_range(self, "centers_per_class", 1)
-        check_range(self, "center_penalty", 0)
-        if not 0 < self.learning_rate_multiplier < math.inf:
-            raise RecipeError(
-                "`learning_rate_multiplier` must be above 0 and finite. "
-                f"Received: {self.learning_rate_multiplier}."
-            )
+        check_fields(self)
+
+
+CROPS = ("none", "position", "resized")
 
 
 @dataclass(frozen=True)
@@ -136,18 +129,16 @@ class Images:
 
     resize: int = 0
     pad: bool = False
-    crop: str = "none"
+    crop: str = one_of("none", CROPS)
     min_scale: float = 0.16
-    cache_megabytes: int = 2048
-    max_pixels: int = 100_000_000
+    cache_megabytes: int = limited(2048, least=0)
+    max_pixels: int = limited(100_000_000, least=1)
     scaled_decoding: bool = False
-    workers: int = -1
+    workers: int = limited(-1, least=-1)
 
     def __post_init__(self) -> None:
         """Check what `tfdml.images.View` and `RandomView` do not."""
-        check_range(self, "cache_megabytes", 0)
-        check_range(self, "max_pixels", 1)
-        check_range(self, "workers", -1)
+        check_fields(self)
 
 
 DESIGNS = {
@@ -181,26 +172,19 @@ class Batches:
     ("groups" or "pairs") favors.
     """
 
-    design: str = "groups"
-    images_per_class: int = 4
-    classes_per_batch: int = 16
-    small_classes: str = "repeat"
-    batch_size: int = 64
-    positive_probability: float = 0.5
-    neighbors: int = 5
-    anchors: int = 1
+    design: str = one_of("groups", tuple(DESIGNS))
+    images_per_class: int = limited(4, least=2)
+    classes_per_batch: int = limited(16, least=2)
+    small_classes: str = one_of("repeat", ("repeat", "leave_out"))
+    batch_size: int = limited(64, least=2)
+    positive_probability: float = limited(0.5, least=0, most=1)
+    neighbors: int = limited(5, least=1)
+    anchors: int = limited(1, least=1)
     importance_weights: bool = False
 
     def __post_init__(self) -> None:
         """Check the values."""
-        check_word(self, "design", tuple(DESIGNS))
-        check_word(self, "small_classes", ("repeat", "leave_out"))
-        check_range(self, "images_per_class", 2)
-        check_range(self, "classes_per_batch", 2)
-        check_range(self, "batch_size", 2)
-        check_range(self, "positive_probability", 0, 1)
-        check_range(self, "neighbors", 1)
-        check_range(self, "anchors", 1)
+        check_fields(self)
         taken = ("design", "importance_weights", *DESIGNS[self.design])
         for table_field in dataclasses.fields(self):
             name = table_field.name

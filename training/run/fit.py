@@ -35,6 +35,7 @@ from .averages import OnAverages
 from .batches import ImageBatches
 from .build_batches import build_design, build_loss, label_distance_of
 from .build_model import build_embedder_of, build_model
+from .callbacks import RunCallbacks
 from .console import Console
 from .progress import Progress, SampledTriplets
 from .run_folder import (
@@ -100,7 +101,8 @@ def fit(
             something else than a run.
         ValueError: The images cannot be used, or an interrupted run had another recipe
             or other images; the message says which.
-        RecipeError: The network cannot be built as the recipe says.
+        RecipeError: The network cannot be built as the recipe says, or a callback that
+            it names is not there.
         RunInUseError: Another process trains into this run folder.
         DivergedError: The loss became NaN; the last good state is kept.
         OSError: The state cannot be written, as on a full disk; the last one is kept.
@@ -110,6 +112,7 @@ def fit(
     lock = run.with_name(f"{run.name}.lock")
     lock.parent.mkdir(parents=True, exist_ok=True)
     check_free(run, overwrite)
+    named = RunCallbacks(recipe)
     with locked(lock):
         check_free(run, overwrite)
         if restart:
@@ -117,10 +120,12 @@ def fit(
         unfinished.mkdir(exist_ok=True)
         remove_unfinished(unfinished)
         try:
-            results = _fit_into(unfinished, recipe, callbacks)
+            results = _fit_into(unfinished, recipe, run.name, callbacks, named)
         except BaseException:
+            named.end(None)
             drop_unbegun(unfinished)
             raise
+        named.end(results)
         replace_folder(unfinished, run, run.with_name(f"{run.name}.replaced"))
         # Only now: until the run is in its place, it can be finished again from these.
         for name in UNFINISHED:
@@ -128,7 +133,9 @@ def fit(
     return results
 
 
-def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, Any]:
+def _fit_into(
+    folder: Path, recipe: Recipe, name: str, callbacks: Callbacks, named: RunCallbacks
+) -> dict[str, Any]:
     check_same_recipe(folder, recipe)
     settings = recipe.fit
     keep_compiled()
@@ -191,6 +198,7 @@ def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, A
         measuring.append(RateByTime(settings, progress))
     if not train.is_continuous:
         measuring.append(SampledTriplets(batches, train.labels, progress))
+    callbacks = [*named.make(folder, name), *callbacks]
     _train(model, batches, recipe, progress, folder, (measuring, callbacks))
     seconds = round(progress.seconds, 1)
     progress.load_last(model)
@@ -227,7 +235,7 @@ def _fit_into(folder: Path, recipe: Recipe, callbacks: Callbacks) -> dict[str, A
         splits[shown],
         embedded,
         names[shown],
-        projector=settings.tensorboard,
+        projector=settings.writes_event_files,
     )
     write_json(folder / "metrics.json", results)
     write_report(folder)
@@ -325,6 +333,6 @@ def _validation(split: Split, embedder: keras.Model) -> list[keras.callbacks.Cal
 
 
 def _event_files(folder: Path, recipe: Recipe, progress: Progress) -> Callbacks:
-    if not recipe.fit.tensorboard:
+    if not recipe.fit.writes_event_files:
         return []
     return [EventFiles(folder / "tensorboard", recipe.fit.epoch_steps, progress)]

@@ -17,7 +17,11 @@ from ..json_files import read_json, write_json
 from ..recipe.recipe import Recipe, with_current_names
 from ..recipe.tables import Data
 
-_WITHOUT_EFFECT = (("images", "workers"), ("images", "cache_megabytes"))
+_WITHOUT_EFFECT = (
+    ("images", "workers"),
+    ("images", "cache_megabytes"),
+    ("fit", "callbacks"),
+)
 STATE = "state.npz"
 _BEFORE = "before.json"
 _IMAGES = "images.json"

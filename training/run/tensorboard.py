@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image
 
 from ..recipe.recipe import RecipeError
+from .callbacks import tagged
 from .progress import Progress
 
 _LARGEST_SPRITE = 8192  # pixels a side: what the projector can load
@@ -67,12 +68,10 @@ class EventFiles(keras.callbacks.Callback):
         self._writer.close()
 
     def _write_epoch(self, epoch: int, values: dict[str, float]) -> None:
-        for name, value in values.items():
-            short = name.removeprefix("val_")
-            kind = "train" if short == name else "validation"
-            # Where time ends a run, its last epoch may be shorter.
-            step = min((epoch + 1) * self._steps, self._progress.steps_done)
-            self._writer.add_scalar(f"{kind}/{short}", float(value), step)
+        # Where time ends a run, its last epoch may be shorter.
+        step = min((epoch + 1) * self._steps, self._progress.steps_done)
+        for tag, value in tagged(values).items():
+            self._writer.add_scalar(tag, value, step)
 
 
 def write_projector(

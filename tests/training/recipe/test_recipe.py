@@ -280,3 +280,43 @@ def test_plan_of_as_many_steps_stays_as_it_is():
     for minutes in (0, -1, math.nan, math.inf):
         with pytest.raises(RecipeError, match="`minutes` must be above 0 and finite"):
             plan.with_minutes(minutes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "table", "key", "value"),
+    [
+        (["fit.learning_rate=1e-4"], "fit", "learning_rate", 1e-4),
+        (["fit.steps=20", "fit.steps=40"], "fit", "steps", 40),
+        (["embedder.widths=[8, 16]"], "embedder", "widths", (8, 16)),
+        (["augmentation.flip = true"], "augmentation", "flip", True),
+        (["loss.name=ProxyAnchorLoss"], "loss", "name", "ProxyAnchorLoss"),
+        (['loss.name="ProxyAnchorLoss"'], "loss", "name", "ProxyAnchorLoss"),
+        (["data.images=a=b"], "data", "images", "a=b"),
+        (["data.images=C:\\photos"], "data", "images", "C:\\photos"),
+        (["data.images=1\nroot = 2"], "data", "images", "1\nroot = 2"),
+        (["images.resize=90"], "images", "resize", 90),  # over the old name
+    ],
+)
+def test_values_are_set_beside_the_recipe(write, settings, table, key, value):
+    path = write("[data]\nimages = 'x'\n[pictures]\nresize = 80\n[fit]\nsteps = 10\n")
+    recipe = read_recipe(path, settings=settings)
+    assert getattr(getattr(recipe, table), key) == value
+    assert recipe.data.validation_fraction == 0.05
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("fit.learning_rat=1", "Did you mean `learning_rate`?"),
+        ("fitt.steps=1", "no table `fitt`. Did you mean `fit`?"),
+        ("fit.learning_rate=1e-4x", "must be a number. Received: '1e-4x'"),
+        ("fit.steps=1.5", "`steps` must be a whole number"),
+        ("fit.steps", "`--set` must be TABLE.KEY=VALUE.* Received: 'fit.steps'"),
+        ("steps=1", "`--set` must be TABLE.KEY=VALUE"),
+        ("=1", "`--set` must be TABLE.KEY=VALUE"),
+        ("fit.=1", "`--set` must be TABLE.KEY=VALUE"),
+    ],
+)
+def test_mistakes_in_set_values_are_named(write, setting, message):
+    with pytest.raises(RecipeError, match=message):
+        read_recipe(write("[data]\nimages = 'x'\n"), settings=[setting])
