@@ -133,7 +133,8 @@ class _OverError(Exception):
 class _Epochs(keras.callbacks.Callback):
     """Tell the images per second of each epoch but the first, and what ends it costs.
 
-    The steps are timed from the end of the first to the end of the last of an epoch.
+    The steps are timed from the moment at which the first has been called, to the end
+    of the last, whose loss `fit` looks at.
     """
 
     takes_arrays = True  # numbers would have to be waited for
@@ -161,13 +162,12 @@ class _Epochs(keras.callbacks.Callback):
             if self._ends:
                 tell(f"{self._phase}, first step", seconds=self._first - self._begin)
             return
-        steps = settings.steps - 1
         whole = {"begin": self._begin, "end": end, "round": epoch - 1}
         if not self._ends:
             rate = settings.steps * settings.batch / (end - self._begin)
             tell(self._phase, rate=rate, **whole)
             return
-        rate = steps * settings.batch / (self._last - self._first)
+        rate = settings.steps * settings.batch / (self._last - self._first)
         tell(
             self._phase,
             rate=rate,

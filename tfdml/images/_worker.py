@@ -21,6 +21,7 @@ from tfdml.images._forms import Forms, Wanted, content_of
 from tfdml.images._shared_views import open_memory
 from tfdml.images._view import RandomView
 
+_NICENESS = 5
 _LARGE_BLOCK = 31 * 2**20  # glibc follows up to 32 MiB
 
 
@@ -81,8 +82,18 @@ def keep_freed_memory() -> None:
     bytes(_LARGE_BLOCK)
 
 
+def _give_way() -> None:
+    """Leave the cores to the process that asks when both want them.
+
+    It calls the steps of the training; some batches have been read ahead.
+    """
+    if hasattr(os, "nice"):  # not on Windows
+        os.nice(_NICENESS)
+
+
 def main() -> None:
     """Answer until nothing more is asked."""
+    _give_way()
     # Ctrl-C reaches all processes of a terminal: the one that asks decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
