@@ -5,6 +5,7 @@
     python -m benchmarks.search churn
     python -m benchmarks.search kill --times 50
     python -m benchmarks.search page
+    python -m benchmarks.search rows --beside ../before
 
 speed: recall, queries a second, build time and memory of the index through its
 interface, of ScaNN alone at the same settings, and of FAISS, hnswlib and usearch. The
@@ -16,7 +17,8 @@ churn: items are added and removed while others search; every answer is checked,
 recall is measured whenever the writer waits. kill: a process that changes a saved index
 is killed at random moments; what it had acknowledged must be there. page: a gallery of
 drawn images, the endpoint and the page as processes, and Chromium; the model has
-random weights.
+random weights. rows: ids and attributes of a million rows, against polars and the tfdml
+of another checkout.
 
 Exit status 1 means that something failed, was wrong or was lost.
 """
@@ -26,7 +28,7 @@ from collections.abc import Sequence
 
 from benchmarks.session import run_command_of
 
-_COMMANDS = ("speed", "footprint", "churn", "kill", "page")
+_COMMANDS = ("speed", "footprint", "churn", "kill", "page", "rows")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

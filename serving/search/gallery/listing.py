@@ -52,7 +52,8 @@ class Listing:
             return self._index.ids_where(where)
         with self._lock:
             if self._ids is None:
-                self._ids = self._index.ids
+                # As objects, of which one long id does not make all others as long.
+                self._ids = self._index.ids.astype(object)
             return self._ids
 
     def classes(self) -> int:

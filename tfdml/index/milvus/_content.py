@@ -122,9 +122,9 @@ class Content:
 
     def ids(self) -> NDArray[Any]:
         """Return the ids of all items in ascending order."""
-        kind = np.int64 if self.store.facts.ids == "integer" else str
+        kind = np.int64 if self.store.facts.ids == "integer" else np.object_
         # Without repetition, even if another program has inserted one again.
-        return np.unique(np.array(list(self.store.ids()), kind))
+        return handed_out(np.array(sorted(set(self.store.ids())), kind))
 
     def holds(self, item: object) -> bool:
         """Return whether an id is in the collection."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tfdml.index.rows._column_view import TYPES, ColumnView, Scalar
 from tfdml.index.rows._growing_array import GrowingArray
 from tfdml.index.rows._ids import check_text, check_texts
+from tfdml.index.rows._words import Words
 from tfdml.messages import shown
 
 Checked = Mapping[str, tuple[str, list[Scalar | None]]]
@@ -73,7 +74,7 @@ def check_attributes(
             types.remove(type(None))
         kind = _kind(name, there, types, kinds.get(name), may_become)
         if kind is not None:
-            checked[name] = kind, _converted(name, kind, values, types)
+            checked[name] = kind, _converted(name, kind, values, there, types)
     return checked
 
 
@@ -158,28 +159,41 @@ def _check_integers(name: str, values: list[Any]) -> None:
 
 
 def _converted(
-    name: str, kind: str, values: list[Any], types: set[type]
+    name: str, kind: str, values: list[Any], there: list[Any], types: set[type]
 ) -> list[Scalar | None]:
-    """Return the values in the type that a kind has."""
+    """Check values by their kind, and return all in the type that it has.
+
+    Args:
+        name: That of the attribute.
+        kind: Its kind.
+        values: All values.
+        there: Those that are not None.
+        types: Their types.
+    """
     own = TYPES[kind]
-    converted = values
     if types - {own}:
-        converted = [None if value is None else own(value) for value in values]
+        there = [own(value) for value in there]
     if kind == "string":
-        check_texts(f"`attributes[{name!r}]`", set(converted) - {None})
+        check_texts(f"`attributes[{name!r}]`", there)
     elif kind == "number":
-        numbers = np.array([v for v in converted if v is not None], np.float64)
+        numbers = np.array(there, np.float64)
         if not np.isfinite(numbers).all():
             raise ValueError(
                 f"`attributes[{shown(name)}]` must be finite; use None for a missing "
                 f"value. Received: {shown(numbers[~np.isfinite(numbers)][0].item())}."
             )
-        if types - {own}:
-            _check_exact(name, values, converted)
+    if not types - {own}:
+        return values
+    rest = iter(there)
+    converted = [None if value is None else next(rest) for value in values]
+    if kind == "number":
+        _check_exact(name, values, converted)
     return converted
 
 
-def _check_exact(name: str, values: list[Any], converted: list[Any]) -> None:
+def _check_exact(
+    name: str, values: list[Any], converted: Sequence[Scalar | None]
+) -> None:
     for value, new in zip(values, converted, strict=True):
         if new != value:
             raise ValueError(
@@ -200,8 +214,7 @@ class Column:
         self.kind = kind
         self._values = GrowingArray(np.zeros(rows, _DTYPES[kind]))
         self._known = GrowingArray(np.zeros(rows, np.bool_))
-        self._words: list[str] = []
-        self._codes: dict[str, int] = {}
+        self._words = Words([])
 
     @classmethod
     def restore(
@@ -211,8 +224,7 @@ class Column:
         column = cls(kind)
         column._values = GrowingArray(values)
         column._known = GrowingArray(known)
-        column._words = words
-        column._codes = {word: code for code, word in enumerate(words)}
+        column._words = Words(words)
         return column
 
     def of_rows(self, rows: NDArray[np.int64]) -> "Column":
@@ -222,7 +234,8 @@ class Column:
         words: list[str] = []
         if self.kind == "string":  # of rows that are gone, none are kept
             used, values[known] = np.unique(values[known], return_inverse=True)
-            words = [self._words[code] for code in used.tolist()]
+            strings = self.words
+            words = [strings[number] for number in used.tolist()]
         return Column.restore(self.kind, values, known, words)
 
     def as_kind(self, kind: str, rows: int) -> "Column":
@@ -239,37 +252,23 @@ class Column:
     @property
     def words(self) -> list[str]:
         """The strings that rows hold the numbers of, in order of these."""
-        return self._words
+        return self._words.strings
 
     def put(self, start: int, values: Sequence[Scalar | None]) -> None:
         """Write checked values, one for each new row, behind the first `start` rows."""
-        there = [value for value in values if value is not None]
+        there: list[Any] = [value for value in values if value is not None]
         known = np.ones(len(values), np.bool_)
         if len(there) < len(values):
             known[:] = [value is not None for value in values]
         numbers = np.zeros(len(values), _DTYPES[self.kind])
-        numbers[known] = self._coded(there) if self.kind == "string" else there
+        numbers[known] = self._words.add(there) if self.kind == "string" else there
         self._values.put(start, numbers)
         self._known.put(start, known)
 
-    def _coded(self, words: Sequence[Any]) -> NDArray[np.int32]:
-        codes = self._codes
-        new = [word for word in dict.fromkeys(words) if word not in codes]
-        first = len(self._words)
-        # The words first, so that a reader finds the word of each code.
-        self._words.extend(new)
-        codes.update(zip(new, range(first, first + len(new)), strict=True))
-        return np.fromiter(map(codes.__getitem__, words), np.int32, len(words))
-
     def view(self, rows: int) -> ColumnView:
         """Return the first rows as they are now and stay."""
-        return ColumnView(
-            self.kind,
-            self._values.first(rows),
-            self._known.first(rows),
-            self._words,
-            self._codes,
-        )
+        values, known = self._values.first(rows), self._known.first(rows)
+        return ColumnView(self.kind, values, known, self._words)
 
 
 class Columns:

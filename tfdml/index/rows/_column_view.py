@@ -1,11 +1,13 @@
 """View the values of one attribute at one moment, and test conditions on them."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tfdml.index.rows._words import Words
 
 _FEW = 16  # values, with each of which all rows are compared
 
@@ -52,21 +54,19 @@ class ColumnView:
         kind: str,
         values: NDArray[Any],
         known: NDArray[np.bool_],
-        words: Sequence[str],
-        codes: Mapping[str, int],
+        words: Words,
     ) -> None:
         self.kind = kind
         self.values = values
         self.known = known
         self._words = words
-        self._codes = codes
 
     def values_at(self, rows: NDArray[np.int64]) -> list[Scalar | None]:
         """Return the values in some rows, None where there is none."""
         found: list[Any] = self.values[rows].tolist()
         if self.kind == "string":
             # A missing value has the number 0, and there may be no word.
-            words = self._words or [""]
+            words = self._words.strings or [""]
             found = [words[number] for number in found]
         known = self.known[rows]
         if not known.all():
@@ -77,14 +77,14 @@ class ColumnView:
     def among(self, values: Sequence[Any]) -> NDArray[np.bool_]:
         """Mark the rows that have one of some values, given in the column's kind."""
         if self.kind == "string":
-            codes = [self._codes.get(str(value), -1) for value in values]
-            values = [code for code in codes if code >= 0]
+            numbers = [self._words.number(str(value)) for value in values]
+            values = [number for number in numbers if number >= 0]
         elif self.kind != "boolean":
             exact = [_exactly(self.kind, value) for value in values]
             values = [value for value in exact if value is not None]
         wanted = np.array(values, self.values.dtype)
         if len(wanted) > _FEW and self.kind == "string":
-            passed = np.zeros(len(self._words), np.bool_)
+            passed = np.zeros(len(self._words.strings), np.bool_)
             passed[wanted] = True
             return np.take(passed, self.values) & self.known
         if len(wanted) > _FEW:
@@ -106,7 +106,7 @@ class ColumnView:
 
     def where_word(self, holds: Callable[[str], bool]) -> NDArray[np.bool_]:
         """Mark the rows with a string of which something holds."""
-        words = list(self._words)  # others add to it meanwhile
+        words = list(self._words.strings)  # others add to it meanwhile
         passed = np.array([holds(word) for word in words] or [False], np.bool_)
         marked: NDArray[np.bool_] = passed[self.values] & self.known
         return marked

@@ -1,13 +1,13 @@
 """Map ids to their rows."""
 
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tfdml.index.rows._ids import StoredIds, kind_of
-
-_AT_ONCE = 65_536  # strings that are hashed at once
+from tfdml.index.rows._texts import Texts
 
 
 class IdMap:
@@ -33,7 +33,9 @@ class IdMap:
         """
         if self._order is None:
             self._keys = _keys(self.ids)
-            self._order = np.argsort(self._keys, kind="stable")
+            # Integers are often in order already; hashes never are.
+            is_text = kind_of(self.ids) == "string"
+            self._order = np.argsort(self._keys, kind=None if is_text else "stable")
         return self._order
 
     def append(self, ids: NDArray[Any], first_row: int) -> None:
@@ -50,7 +52,7 @@ class IdMap:
     def rows(self, ids: NDArray[Any]) -> NDArray[np.int64]:
         """Return the row of each id, -1 where there was never one."""
         found = np.full(len(ids), -1, np.int64)
-        if len(self.ids):
+        if len(ids) and len(self.ids):
             self._find(ids, found)
         if self._added:
             for place, value in enumerate(ids.tolist()):
@@ -65,6 +67,8 @@ class IdMap:
         while len(asked):
             rows = order[np.minimum(places, len(order) - 1)]
             alike = (places < len(order)) & (self._keys[rows] == keys[asked])
+            if not alike.any():
+                return
             asked, places, rows = asked[alike], places[alike], rows[alike]
             same = np.asarray(self.ids[rows] == ids[asked], np.bool_)
             found[asked[same]] = rows[same]
@@ -76,8 +80,5 @@ def _keys(ids: StoredIds | NDArray[Any]) -> NDArray[np.int64]:
     """Return integers that equal ids have in common."""
     if kind_of(ids) == "integer":
         return np.asarray(ids)
-    keys = np.empty(len(ids), np.int64)
-    for start in range(0, len(ids), _AT_ONCE):
-        part = np.arange(start, min(start + _AT_ONCE, len(ids)))
-        keys[part] = [*map(hash, ids[part].tolist())]
-    return keys
+    parts = ids.parts() if isinstance(ids, Texts) else [ids.tolist()]
+    return np.fromiter(map(hash, chain.from_iterable(parts)), np.int64, len(ids))

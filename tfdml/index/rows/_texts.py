@@ -4,7 +4,7 @@ NumPy's strings of variable width (`StringDType`) would do this too, but in NumP
 `searchsorted` ends the process on them, and files cannot hold them without pickle.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,7 @@ class Texts:
             raise ValueError("a text does not end with NUL")
         texts = cls(text, np.flatnonzero(text == 0) + 1)
         for start in range(0, len(texts), _AT_ONCE):
-            texts._decoded(start, min(start + _AT_ONCE, len(texts)))
+            texts._joined(start, min(start + _AT_ONCE, len(texts)))
         return texts
 
     def __len__(self) -> int:
@@ -87,7 +87,8 @@ class Texts:
             first, end = int(flat[0]), int(flat[-1]) + 1
             for start in range(first, end, _AT_ONCE):
                 stop = min(start + _AT_ONCE, end)
-                found[start - first : stop - first] = self._decoded(start, stop)
+                strings = self._joined(start, stop).split("\0")
+                found[start - first : stop - first] = strings
         else:
             starts, lengths = self._places(flat)
             ends, text = (starts + lengths).tolist(), self._bytes
@@ -139,11 +140,16 @@ class Texts:
         starts = np.where(rows > 0, self.ends[rows - 1], 0)
         return starts, self.ends[rows] - starts - 1
 
-    def _decoded(self, start: int, stop: int) -> list[str]:
-        """Return strings that follow each other."""
+    def parts(self) -> Iterator[list[str]]:
+        """Yield all strings in lists, not all at once."""
+        for start in range(0, len(self), _AT_ONCE):
+            stop = min(start + _AT_ONCE, len(self))
+            yield self._joined(start, stop).split("\0")
+
+    def _joined(self, start: int, stop: int) -> str:
+        """Return strings that follow each other, with NULs between them."""
         first = int(self.ends[start - 1]) if start else 0
-        text = self._bytes[first : int(self.ends[stop - 1]) - 1]
-        return str(text, "utf-8").split("\0")
+        return str(self._bytes[first : int(self.ends[stop - 1]) - 1], "utf-8")
 
 
 class GrowingTexts:
