@@ -4,19 +4,27 @@ PYTHON ?= python3.11
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
+# The demo installs a third of it; whoever installs everything has that, too.
+INSTALLED_DEMO := $(VENV)/installed-demo
 
 # The demo: make demo DEMO_IMAGES=folder trains on and searches your own class/image
-# folder. Another folder or recipe gets a run, a model and an index of its own.
+# folder, MINUTES=15 trains longer. Another folder, recipe or time gets a run, a model
+# and an index of its own.
 DEMO_IMAGES ?= data/emoji
 DEMO_RECIPE ?= training/recipes/demo.toml
 DEMO_PORT ?= 8000
 DEMO_ENDPOINT_PORT ?= 8501
+# Its extra has no other backend.
+DEMO_PYTHON := KERAS_BACKEND=$(or $(KERAS_BACKEND),tensorflow) $(BIN)/python
 ifneq ($(words $(DEMO_IMAGES)),1)
 $(error DEMO_IMAGES must be one path without spaces. Received: '$(DEMO_IMAGES)')
 endif
+ifneq ($(MINUTES),$(firstword $(MINUTES)))
+$(error MINUTES must be one number. Received: '$(MINUTES)')
+endif
 IMAGES := $(patsubst ./%,%,$(DEMO_IMAGES:%/=%))
 DEMO_CHOICE := $(realpath $(IMAGES)) $(DEMO_RECIPE)
-DEMO := $(if $(filter-out data/emoji training/recipes/demo.toml,$(IMAGES) $(DEMO_RECIPE)),demo-$(notdir $(IMAGES))-$(shell echo '$(DEMO_CHOICE)' | cksum | cut -d ' ' -f 1),demo)
+DEMO := $(if $(filter-out data/emoji training/recipes/demo.toml,$(IMAGES) $(DEMO_RECIPE)),demo-$(notdir $(IMAGES))-$(shell echo '$(DEMO_CHOICE)' | cksum | cut -d ' ' -f 1),demo)$(if $(MINUTES),-$(MINUTES)-minutes)
 
 # So many processes test side by side, a file of tests each.
 TEST_PROCESSES ?= 2
@@ -33,6 +41,10 @@ install: $(INSTALLED) ## create the virtual environment and install everything
 
 $(INSTALLED): setup.py
 	$(PYTHON) -m venv $(VENV) && $(BIN)/pip install --quiet --editable '.[dev]'
+	touch $@ $(INSTALLED_DEMO)
+
+$(INSTALLED_DEMO): setup.py
+	$(PYTHON) -m venv $(VENV) && $(BIN)/pip install --quiet --editable '.[demo]'
 	touch $@
 
 format: $(INSTALLED) ## format the code
@@ -96,16 +108,16 @@ figures: $(INSTALLED) ## draw the figures of the documentation
 demo: runs/$(DEMO)/metrics.json models/$(DEMO)/1 indexes/$(DEMO)/manifest.json ## train, export, index, and search images in the browser
 	$(BIN)/python -m serving demo runs/$(DEMO) indexes/$(DEMO) --model models/$(DEMO) --port $(DEMO_PORT) --endpoint-port $(DEMO_ENDPOINT_PORT)
 
-data/emoji/manifest.csv: | $(INSTALLED)
+data/emoji/manifest.csv: | $(INSTALLED_DEMO)
 	$(BIN)/python -m training emoji data/emoji
 
-runs/$(DEMO)/metrics.json: | $(INSTALLED) $(if $(filter data/emoji,$(IMAGES)),data/emoji/manifest.csv)
-	$(BIN)/python -m training fit $(DEMO_RECIPE) --images $(IMAGES) --run runs/$(DEMO)
+runs/$(DEMO)/metrics.json: | $(INSTALLED_DEMO) $(if $(filter data/emoji,$(IMAGES)),data/emoji/manifest.csv)
+	$(DEMO_PYTHON) -m training fit $(DEMO_RECIPE) --images $(IMAGES) --run runs/$(DEMO) $(if $(MINUTES),--minutes $(MINUTES))
 
 # A threshold that is there stays, as one chosen by hand. Few or hard images may reach no
 # such precision; then there is none.
 models/$(DEMO)/1: runs/$(DEMO)/metrics.json $(wildcard runs/$(DEMO)/calibration.json)
-	test -f runs/$(DEMO)/calibration.json || $(BIN)/python -m training calibrate runs/$(DEMO) --precision 0.8 --training-images --if-possible
+	test -f runs/$(DEMO)/calibration.json || $(DEMO_PYTHON) -m training calibrate runs/$(DEMO) --precision 0.8 --training-images --if-possible
 	@test -f runs/$(DEMO)/calibration.json || echo 'Going on without a threshold: the search answers every query.'
 	rm -rf models/$(DEMO)
 	KERAS_BACKEND=tensorflow $(BIN)/python -m serving export runs/$(DEMO) $@

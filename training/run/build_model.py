@@ -67,7 +67,8 @@ def build_model(
         optimizer=optimizer,
         loss=loss,
         metrics=_metrics(loss),
-        jit_compile=recipe.fit.jit_compile,
+        # JAX without it would run each operation by itself.
+        jit_compile=recipe.fit.jit_compile or keras.backend.backend() == "jax",
     )
     return model
 
