@@ -15,6 +15,7 @@ PACKAGES = ("tfdml", "training", "serving", "benchmarks")
 FLOORS = {
     "tfdml": """
         messages progress
+        quiet
         _version _registration _missing_packages
         _core files text_files command_parser command_line pillow_limits
         model_version versioned_folder

@@ -1,6 +1,8 @@
 import argparse
 import logging
 import os
+import re
+import signal
 import subprocess
 import sys
 import warnings
@@ -9,8 +11,9 @@ import pytest
 
 from tests.support.small_images import write_shapes
 from tests.support.training_runs import RECIPE
-from tfdml.command_line import VERBOSE, run_command
+from tfdml.command_line import run_command
 from tfdml.messages import LONGEST
+from tfdml.quiet import VERBOSE
 
 
 def parser_that(action):
@@ -111,6 +114,64 @@ def test_a_command_leaves_warnings_as_they_were():
     assert (logging.getLogger("keras").level, warnings.showwarning) == (level, shown)
 
 
+NATIVE = """
+import argparse, os, sys
+from tfdml.command_line import run_command
+
+LINES = [
+    "WARNING: All log messages before absl::InitializeLog() is called are written",
+    "I0000 00:00:1796049424.222959   18636 device_compiler.h:196] Compiled cluster",
+    "E0000 00:00:1796049424.222959   18636 cuda_executor.cc:1] no GPU",
+    "2026-11-30 13:49:44.805929: E external/xla/cuda_platform.cc:51] failed call",
+    "2026-11-30 13:49:44.805929: W bfc_allocator.cc:1] Allocator ran out of memory",
+    "2026-11-30 13:49:44.805929: W gpu_device.cc:1] Cannot dlopen some GPU libraries",
+    "a line of a library of the system",
+    "F0000 00:00:1796049424.222959   18636 bfc.cc:1] Check failed: fatal",
+]
+
+def run(parsed):
+    print("of the command", file=sys.stderr)
+    for line in LINES:
+        os.write(2, (line + chr(10)).encode())
+    if ENDS == "error":
+        raise ValueError("wrong")
+    if ENDS == "abort":
+        os.abort()
+
+parser = argparse.ArgumentParser()
+parser.set_defaults(run_command=run, job="try")
+code = run_command(parser, [])
+print("after", file=sys.stderr)
+sys.exit(code)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the lines are not filtered there")
+@pytest.mark.parametrize(
+    ("ends", "verbose", "count"),
+    [("well", "", 4), ("error", "", 4), ("abort", "", 4), ("well", "1", 8)],
+)
+def test_lines_that_libraries_write_themselves_are_filtered(ends, verbose, count):
+    program = NATIVE.replace("ENDS", repr(ends))
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, VERBOSE: verbose, "PYTHONPATH": os.path.abspath(os.curdir)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == {"well": 0, "error": 1, "abort": -signal.SIGABRT}[ends]
+    lines = done.stderr.splitlines()
+    kept = [
+        line for line in lines if re.search("memory|dlopen|system|Check failed", line)
+    ]
+    assert len(kept) == 4
+    own = ["of the command"]
+    own += {"well": ["after"], "error": ["error: wrong", "after"], "abort": []}[ends]
+    assert [line for line in lines if line in own] == own
+    if ends != "abort":  # whose trace may follow
+        assert len(lines) == count + len(own)
+
+
 JOBS = {"loading", "fit", "read", "reading raw pixels", "embedding", "training"}
 JOBS |= {"epoch 1/2", "epoch 2/2", "export", "index build", "building the index"}
 
@@ -119,7 +180,10 @@ JOBS |= {"epoch 1/2", "epoch 2/2", "export", "index build", "building the index"
 def test_commands_into_files_print_nothing_of_other_libraries(tmp_path):
     """The machine of this test may have no GPU, of which TensorFlow would warn."""
     write_shapes(tmp_path / "images", classes=10, images_per_class=4)
-    (tmp_path / "recipe.toml").write_text(RECIPE.format(images=tmp_path / "images"))
+    recipe = RECIPE.format(images=tmp_path / "images")
+    # XLA says when it has compiled.
+    recipe = recipe.replace("jit_compile = false", "jit_compile = true")
+    (tmp_path / "recipe.toml").write_text(recipe)
     model = tmp_path / "models" / "m"
     commands = [
         ("training", "fit", "recipe.toml", "--run", "run"),
