@@ -12,6 +12,7 @@ from tfdml.progress import Progress
 from ..data.split import Split
 
 _BATCH = 64
+_AHEAD = 4
 
 
 class _Blocks(keras.utils.PyDataset):
