@@ -30,9 +30,10 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     *sorted(ROOT.glob("docs/**/*.md")),
 ]
-# Files of results that docs/records/results.md and docs/records/results/studies.md report and draw.
+# What measured the losses, and is reported and drawn in these pages.
+RECORDS = ROOT / "docs" / "records"
 RESULTS = [
-    str(ROOT / "docs" / "records" / "results" / f"{name}.jsonl")
+    str(RECORDS / "results" / f"{name}.jsonl")
     for name in ("emoji", "furniture", "pose")
 ]
 MODULES = sorted(m.name for m in pkgutil.walk_packages(tfdml.__path__, "tfdml."))
@@ -161,7 +162,7 @@ def test_script_draws_every_figure_of_the_losses(figures, tmp_path):
 @pytest.mark.slow
 def test_every_figure_of_the_results_is_drawn_from_their_files(tmp_path):
     pytest.importorskip("matplotlib")
-    folder = ROOT / "docs" / "records" / "results"
+    folder = RECORDS / "results"
     papers.main(["figures", *RESULTS, "--folder", str(tmp_path)])
     shown = {file for file in shown_figures() if file.parent == folder}
     assert shown == set(folder.glob("*.png"))
@@ -172,7 +173,7 @@ def test_every_figure_of_the_results_is_drawn_from_their_files(tmp_path):
 @pytest.mark.slow
 def test_every_table_of_the_results_is_written_from_their_files(capsys):
     def rows(page):
-        lines = (ROOT / "docs" / "records" / page).read_text("utf-8").splitlines()
+        lines = (RECORDS / page).read_text("utf-8").splitlines()
         return [line for line in lines if line.startswith("| ")]
 
     assert papers.main(["tables", *RESULTS]) == 0
