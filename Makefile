@@ -1,6 +1,14 @@
 # One verb a job; each is one or two commands. `make` alone lists them.
 
-PYTHON ?= python3.11
+# The newest Python that is supported here and can make an environment. Each is run:
+# pyenv has commands for versions that are not chosen, and they fail.
+CAN_INSTALL := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+PYTHONS := python3.13 python3.12 python3.11 python3
+ifndef PYTHON
+PYTHON := $(shell for python in $(PYTHONS); do $$python -c '$(CAN_INSTALL)' 2>/dev/null && echo $$python && break; done)
+endif
+# What the peers' pinned versions were made for.
+PEERS_PYTHON ?= python3.11
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
@@ -39,11 +47,22 @@ help: ## list the verbs
 
 install: $(INSTALLED) ## create the virtual environment and install everything
 
+define NO_PYTHON
+error: make needs Python 3.11, 3.12 or 3.13, with venv and ensurepip. Tried: $(or $(PYTHON),$(PYTHONS)).
+Debian and Ubuntu: apt-get install python3 python3-venv
+macOS: brew install python@3.13. Anywhere: uv python install 3.13
+Elsewhere than in the PATH: make PYTHON=/path/to/python, such as PYTHON="$$(uv python find 3.13)"
+endef
+export NO_PYTHON
+CHECK_PYTHON = '$(or $(PYTHON),false)' -c '$(CAN_INSTALL)' 2>/dev/null || { printf '%s\n' "$$NO_PYTHON" >&2; exit 1; }
+
 $(INSTALLED): setup.py
+	@$(CHECK_PYTHON)
 	$(PYTHON) -m venv $(VENV) && $(BIN)/pip install --quiet --editable '.[dev]'
 	touch $@ $(INSTALLED_DEMO)
 
 $(INSTALLED_DEMO): setup.py
+	@$(CHECK_PYTHON)
 	$(PYTHON) -m venv $(VENV) && $(BIN)/pip install --quiet --editable '.[demo]'
 	touch $@
 
@@ -76,7 +95,8 @@ test-torch: .venv-torch/installed ## the losses and layers on torch, in an envir
 	KERAS_BACKEND=torch .venv-torch/bin/$(PYTEST) -m backend tests/tfdml
 
 .venv-torch/installed: setup.py
-	$(PYTHON) -m venv .venv-torch && .venv-torch/bin/pip install --quiet --editable '.[torch,test]'
+	@$(CHECK_PYTHON)
+	$(PYTHON) -m venv .venv-torch && .venv-torch/bin/pip install --quiet --editable '.[torch,test]' 'torch==2.13.0'
 	touch $@
 
 test-fast: $(INSTALLED) ## the tests that take seconds
@@ -95,7 +115,7 @@ bench: $(INSTALLED) bench-peers ## time and memory of every loss, and of its pee
 bench-peers: .peers/pml/installed .peers/tfa/installed .peers/search/installed .peers/grain/installed ## environments of the peers
 
 .peers/%/installed: benchmarks/peer_%.txt
-	$(PYTHON) -m venv .peers/$* && .peers/$*/bin/pip install --quiet --requirement $<
+	$(PEERS_PYTHON) -m venv .peers/$* && .peers/$*/bin/pip install --quiet --requirement $<
 	touch $@
 
 api: $(INSTALLED) ## write the API reference

@@ -1,0 +1,103 @@
+"""Install the wheel on the Pythons that the full suite does not run on, and try it.
+
+Outside of the checkout the library is imported and the command is asked for help; then
+a choice of tests runs: what may differ between Pythons and the packages that each gets.
+
+    python .ci/pythons.py python3.11    all that the machine offers but this one
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SUPPORTED = ("python3.13", "python3.12", "python3.11")
+PROCESSES = os.environ.get("TEST_PROCESSES", "2")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is installed, and which tests run."""
+
+    extras: str
+    backend: str
+    markers: str
+    tests: tuple[str, ...]
+
+
+# The newest Python gets TensorFlow and both applications, the other one JAX alone.
+TRIALS = (
+    Trial(
+        "training,serving,search,test",
+        "tensorflow",
+        "not slow and not full",
+        (
+            *("tests/tfdml/images", "tests/tfdml/index", "tests/training/recipe"),
+            *("tests/serving/client", "tests/serving/commands"),
+            *("tests/serving/endpoint/rpc", "tests/serving/endpoint/rest"),
+            "tests/serving/endpoint/test_tensor_proto.py",
+        ),
+    ),
+    Trial(
+        "jax,search,test",
+        "jax",
+        "backend and not slow and not full",
+        ("tests/tfdml/losses", "tests/tfdml/layers", "tests/tfdml/ops"),
+    ),
+)
+USE = "import tfdml, tfdml.serving.client; tfdml.losses.TopKPrecisionLoss()"
+
+
+def runs(python: str) -> bool:
+    """Return whether there is such a Python: pyenv has commands that only fail."""
+    try:
+        done = subprocess.run(
+            [python, "-c", "import venv, ensurepip"], capture_output=True, check=False
+        )
+    except FileNotFoundError:
+        return False
+    return done.returncode == 0
+
+
+def attempt(python: str, trial: Trial, wheel: Path, folder: Path) -> None:
+    """Make an environment, try the wheel in it, and run the tests.
+
+    Raises:
+        subprocess.CalledProcessError: Something failed; its output is printed.
+    """
+    print(f"== {python}: tfdml[{trial.extras}] on {trial.backend}", flush=True)
+    environment = os.environ | {"KERAS_BACKEND": trial.backend}
+
+    def call(*command: str | Path, cwd: Path = folder) -> None:
+        subprocess.run(command, cwd=cwd, env=environment, check=True)
+
+    call(python, "-m", "venv", "venv")
+    bin_folder = folder / "venv" / "bin"
+    own = bin_folder / "python"
+    call(own, "-m", "pip", "install", "--quiet", f"{wheel}[{trial.extras}]")
+    call(own, "-c", USE)
+    for words in (["--version"], ["index", "build", "--help"]):
+        call(bin_folder / "tfdml", *words)
+    pytest = (own, "-m", "pytest", "--quiet", "--numprocesses", PROCESSES)
+    call(*pytest, "--dist", "loadfile", "-m", trial.markers, *trial.tests, cwd=ROOT)
+
+
+def main(tested: str) -> None:
+    """Try every other Python that is here, the newest first."""
+    there = [python for python in SUPPORTED if python != tested and runs(python)]
+    for python in set(SUPPORTED) - {tested, *there}:
+        print(f"{python} is not here: nothing was tried on it.")
+    with tempfile.TemporaryDirectory() as work:
+        build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
+        subprocess.run([*build, "--wheel-dir", work, ROOT], check=True)
+        (wheel,) = Path(work).glob("*.whl")
+        for python, trial in zip(there, TRIALS, strict=False):
+            with tempfile.TemporaryDirectory() as folder:
+                attempt(python, trial, wheel, Path(folder))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
