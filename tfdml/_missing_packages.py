@@ -22,6 +22,7 @@ _DISTRIBUTIONS = {
     "google.protobuf": "protobuf",
     "grpc": "grpcio",
     "grpc_health": "grpcio-health-checking",
+    "mlflow": "mlflow-skinny",
     "multipart": "python-multipart",
     "sklearn": "scikit-learn",
     "tensorflow_serving": "tensorflow-serving-api",
