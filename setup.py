@@ -88,6 +88,9 @@ EXTRAS = {
     # Photographs of telephones.
     "heic": ["pillow-heif>=1.0"],
     "demo": [*dict.fromkeys(TRAINING + SERVING + SEARCH)],
+    # `serving export --format`. tf2onnx, which Keras uses, looks for maintainers.
+    "onnx": ["onnx>=1.17", "onnxruntime>=1.20", "tf2onnx>=1.16"],
+    "litert": ["ai-edge-litert>=1.3"],
     # Trackers of runs. MLflow without its server; SQL is for its local store.
     "mlflow": ["mlflow-skinny>=3.1", "alembic>=1.10", "sqlalchemy>=2"],
     "wandb": ["wandb>=0.19"],

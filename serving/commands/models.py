@@ -22,7 +22,16 @@ def _add_export(commands: Any) -> None:
     export = commands.add_parser("export", help="write the model of a run for serving")
     export.add_argument("run", help="run folder, or a .keras file")
     export.add_argument(
-        "destination", help="MODEL_BASE_PATH/VERSION, such as models/x/1"
+        "destination",
+        help="MODEL_BASE_PATH/VERSION, such as models/x/1; with another format a file, "
+        "such as x.onnx or x.tflite",
+    )
+    export.add_argument(
+        "--format",
+        choices=("saved_model", "onnx", "litert"),
+        default="saved_model",
+        help="a SavedModel for servers, or one file for another runtime; default: "
+        "saved_model",
     )
     export.add_argument(
         "--output-dtype",
@@ -62,6 +71,9 @@ def _add_combine(commands: Any) -> None:
 
 
 def _export(parsed: argparse.Namespace) -> None:
+    if parsed.format != "saved_model":
+        _export_file(parsed)
+        return
     from ..export.exporting import export_run
 
     report = export_run(
@@ -71,6 +83,24 @@ def _export(parsed: argparse.Namespace) -> None:
         warm_up_images=parsed.warm_up,
         warm_up_count=parsed.warm_up_count,
     )
+    print(report)
+    for warning in report.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+
+
+def _export_file(parsed: argparse.Namespace) -> None:
+    for option, value in (
+        ("--output-dtype", parsed.output_dtype != "float32"),
+        ("--warm-up", parsed.warm_up is not None),
+    ):
+        if value:
+            raise ValueError(
+                f"{option} must not be given with --format {parsed.format}: it is for "
+                "a SavedModel alone."
+            )
+    from ..export.export_to_file import export_run_to_file
+
+    report = export_run_to_file(parsed.run, parsed.destination, parsed.format)
     print(report)
     for warning in report.warnings:
         print(f"warning: {warning}", file=sys.stderr)

@@ -29,6 +29,12 @@ MOST_IMAGES = 64
 """Most images in the warm-up requests of a version."""
 
 
+NO_RECIPE = (
+    "there is no recipe.json beside the embedder to say what it sees of an image; "
+    "images are squashed. Export the run folder if it was trained otherwise."
+)
+
+
 @dataclass(frozen=True)
 class ExportReport:
     """The result of an export; as text, a summary.
@@ -93,11 +99,7 @@ def export_run(
     destination = Path(destination)
     check_destination(destination)
     _check_count(warm_up_images, warm_up_count)
-    source = Path(run)
-    if source.is_dir():
-        source = source / "embedder.keras"
-    if not source.is_file():
-        raise ValueError(f"There is no trained embedder at {source}.")
+    source = embedder_file(run)
     files = None if warm_up_images is None else _files_of(Path(warm_up_images))
 
     from tfdml.export import export_embedder
@@ -108,11 +110,7 @@ def export_run(
     view = view_of_run(source.parent, embedder.input_shape[1])
     warnings: list[str] = []
     if not (source.parent / "recipe.json").is_file():
-        warnings.append(
-            "there is no recipe.json beside the embedder to say what it sees of "
-            "an image; images are squashed. Export the run folder if it was trained "
-            "otherwise."
-        )
+        warnings.append(NO_RECIPE)
     written = 0
     # As the server will call it; a name with a colon cannot be served.
     name = destination.resolve().parent.name.replace(":", "_") or "model"
@@ -120,7 +118,7 @@ def export_run(
     def complete(folder: Path) -> None:
         nonlocal written
         update_description(
-            folder, fingerprint=model_fingerprint(folder), source=_source(source)
+            folder, fingerprint=model_fingerprint(folder), source=source_of(source)
         )
         if calibration is not None:
             save_calibration(folder, calibration)
@@ -141,6 +139,23 @@ def export_run(
         embedder, destination, view, output_dtype=output_dtype, complete=complete
     )
     return ExportReport(source, destination, calibration, written, tuple(warnings))
+
+
+def embedder_file(run: str | PathLike[str]) -> Path:
+    """Return the file of the embedder of a run.
+
+    Args:
+        run: Run folder, or the file itself.
+
+    Raises:
+        ValueError: There is none.
+    """
+    source = Path(run)
+    if source.is_dir():
+        source = source / "embedder.keras"
+    if not source.is_file():
+        raise ValueError(f"There is no trained embedder at {source}.")
+    return source
 
 
 def check_destination(destination: Path) -> None:
@@ -212,7 +227,7 @@ def _files_of(images: Path) -> list[Path]:
     return [images / path for path in list_images(images)]
 
 
-def _source(file: Path) -> dict[str, Any]:
+def source_of(file: Path) -> dict[str, Any]:
     """Describe which weights these were, without the path on this machine."""
     with file.open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()

@@ -189,6 +189,8 @@ def test_commands_into_files_print_nothing_of_other_libraries(tmp_path):
         ("training", "fit", "recipe.toml", "--run", "run"),
         ("serving", "export", "run", str(model / "1")),
         ("serving", "index", "build", "images", "index", "--model", str(model)),
+        ("serving", "export", "run", "model.onnx", "--format", "onnx"),
+        ("serving", "export", "run", "model.tflite", "--format", "litert"),
     ]
     program = f"""
 import importlib

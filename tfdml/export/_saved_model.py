@@ -86,32 +86,46 @@ def export_embedder(
             there is no such type.
         RuntimeError: Keras does not run on TensorFlow.
     """
-    if keras.backend.backend() != "tensorflow":
-        raise RuntimeError(
-            "An export needs Keras on TensorFlow: set KERAS_BACKEND=tensorflow before "
-            f"Python starts. Received: {keras.backend.backend()}. (A .keras file may "
-            "come from any backend.)"
-        )
-    embedder = _checked_embedder(embedder)
-    shape = embedder.input_shape
-    checked_view = View(shape[1]) if view is None else view
-    if checked_view.image_size != shape[1]:
-        raise ValueError(
-            "`view` must have the size of the embedder's input, "
-            f"{shape[1]}. Received: {view}."
-        )
+    embedder = checked_embedder(embedder)
+    shown_view = checked_view(embedder, view)
     check_output_type(output_dtype)
 
     def write(unfinished: Path) -> None:
-        _write(embedder, checked_view, output_dtype, unfinished)
+        _write(embedder, shown_view, output_dtype, unfinished)
         if complete is not None:
             complete(unfinished)
 
     write_whole(folder, write)
 
 
-def _checked_embedder(embedder: keras.Model) -> keras.Model:
-    """Check a model and return the part of it that ends in the embeddings."""
+def checked_view(embedder: keras.Model, view: View | None) -> View:
+    """Return the view of an embedder, the squash without one.
+
+    Raises:
+        ValueError: It is of another size.
+    """
+    size = embedder.input_shape[1]
+    if view is not None and view.image_size != size:
+        raise ValueError(
+            "`view` must have the size of the embedder's input, "
+            f"{size}. Received: {view}."
+        )
+    return View(size) if view is None else view
+
+
+def checked_embedder(embedder: keras.Model) -> keras.Model:
+    """Check a model and return the part of it that ends in the embeddings.
+
+    Raises:
+        RuntimeError: Keras does not run on TensorFlow.
+        ValueError: It is no embedder of square images.
+    """
+    if keras.backend.backend() != "tensorflow":
+        raise RuntimeError(
+            "An export needs Keras on TensorFlow: set KERAS_BACKEND=tensorflow before "
+            f"Python starts. Received: {keras.backend.backend()}. (A .keras file may "
+            "come from any backend.)"
+        )
     if not isinstance(embedder, keras.Model):
         raise ValueError(
             "`embedder` must be a Keras model; `tfdml.models.load_embedder` reads one "
