@@ -65,7 +65,7 @@ def test_no_values_are_taken(values):
         ([1.0, float("nan"), 2.0], "missing values.*Received: nan in row 1"),
         (np.array([1.0, 2.0, np.nan], "float16"), "missing values.*nan in row 2"),
         (np.ma.array([1, 2, 3], mask=[0, 1, 0]), "missing values.*masked.*row 1"),
-        (np.array([1, np.datetime64("NaT"), 2], object), "integers or strings"),
+        (np.array([1, np.datetime64("NaT", "s"), 2], object), "integers or strings"),
         (np.array([True, 2, 3], object), "Received: bool and int"),
         (np.array([1, 2.5, 3], object), "Received: float and int"),
         ([0.0, 1.5, 2.0], "whole numbers or strings. Received: 1.5 in row 1"),
