@@ -1,7 +1,8 @@
 """Check and store attributes: one column per name, each of one kind of value.
 
 A column grows at its end only, so a search that began before sees what it was. Strings
-are kept once each, and rows hold their numbers.
+are kept once each, and rows hold their numbers. Polars would build columns faster and
+filter them more slowly (`python -m benchmarks.search rows`), and takes 181 MB.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Keep strings in one UTF-8 text: each takes as much memory as it is long.
 
-NumPy's strings of variable width (`StringDType`) would do this too, but in NumPy 2.4
-`searchsorted` ends the process on them, and files cannot hold them without pickle.
+NumPy's strings of variable width (`StringDType`) would do this too, but in NumPy 2.4.6
+`searchsorted` answers wrongly on them, and files cannot hold them without pickle.
 """
 
 from collections.abc import Iterable, Iterator
