@@ -48,16 +48,17 @@ _NOISY = 100  # thick lines of more points hide where they go
 def new_figure(width: float, height: float, *, layout: Any = "constrained") -> Any:
     """Return an empty `matplotlib.figure.Figure`, outside pyplot, sized in inches.
 
-    At its 120 dots per inch, 7 inches are the 840 pixels of a page's column.
+    At its 120 dots per inch, 7 inches are the 840 pixels of a page's column. Notebooks
+    show it.
 
     Raises:
         ImportError: matplotlib is not installed.
     """
     try:
-        from matplotlib.figure import Figure
+        from tfdml._core.figures import ShownFigure
     except ImportError as error:
         raise ImportError("Plots need matplotlib: pip install matplotlib.") from error
-    return Figure(figsize=(width, height), dpi=120, layout=layout)
+    return ShownFigure(figsize=(width, height), dpi=120, layout=layout)
 
 
 def save_small(

@@ -2,10 +2,11 @@
 
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
+from tfdml._core.arguments import fraction, whole
 from tfdml.files import short_names
 from tfdml.images._listing import FoundImages, find_images
 from tfdml.messages import cut, shown
@@ -23,6 +24,47 @@ class LabeledImages(NamedTuple):
     files: tuple[Path, ...]
     labels: np.ndarray
     class_names: tuple[str, ...]
+
+    def hold_out(self, share: float = 0.25, *, seed: int = 0) -> tuple[Self, Self]:
+        """Hold out classes, never single images, to test on classes not trained on.
+
+        Args:
+            share: Share of the classes to hold out, at least 0 and below 1. At least 2
+                are, and at least 2 stay.
+            seed: Another seed holds out other classes.
+
+        Returns:
+            The images to train on and those held out. Each keeps its label, and all
+            `class_names`.
+
+        Raises:
+            ValueError: There are fewer than 4 classes, or `share` is out of its range.
+
+        Example:
+            >>> files = tuple(Path(f"{name}.png") for name in "aabbccdd")
+            >>> images = LabeledImages(files, np.repeat(np.arange(4), 2), tuple("abcd"))
+            >>> training, held_out = images.hold_out(0.5)
+            >>> len(training.files), len(held_out.files)
+            (4, 4)
+            >>> sorted({*training.labels.tolist()} & {*held_out.labels.tolist()})
+            []
+        """
+        fraction("share", share)
+        whole("seed", seed, 0)
+        count = len(self.class_names)
+        if count < 4:
+            raise ValueError(
+                "`hold_out` needs at least 4 classes: 2 to train on and 2 to test on. "
+                f"Received: {count}."
+            )
+        chosen = min(max(2, round(share * count)), count - 2)
+        order = np.random.default_rng(seed).permutation(count)
+        is_out = np.isin(self.labels, order[:chosen])
+        return self._chosen(~is_out), self._chosen(is_out)
+
+    def _chosen(self, chosen: np.ndarray) -> Self:
+        files = tuple(self.files[place] for place in np.flatnonzero(chosen))
+        return self._replace(files=files, labels=self.labels[chosen])
 
 
 @short_names()

@@ -122,11 +122,13 @@ class ImageReader:
             self._end()
         self._pool.shutdown()
 
-    def central(self, positions: Iterable[int] | np.ndarray) -> np.ndarray:
+    def central(
+        self, positions: Iterable[int] | np.ndarray | None = None
+    ) -> np.ndarray:
         """Return images as at test time.
 
         Args:
-            positions: Which, as positions in the data set.
+            positions: Which, as positions in the data set. Default: all.
 
         Returns:
             uint8 `[n, image_size, image_size, 3]`.
@@ -137,7 +139,8 @@ class ImageReader:
             OSError, MemoryError: The machine cannot read a file.
             RuntimeError: A process that reads has ended.
         """
-        return self._views([self._wanted(p) for p in _listed(positions)])
+        wanted = range(len(self)) if positions is None else _listed(positions)
+        return self._views([self._wanted(position) for position in wanted])
 
     def random(self, positions: Iterable[int] | np.ndarray, step: int) -> np.ndarray:
         """Return images cut at random, as `crop` says.

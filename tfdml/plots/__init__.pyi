@@ -5,6 +5,7 @@ from ._embedding_map import draw_embedding_map as draw_embedding_map
 from ._embedding_map import embedding_map as embedding_map
 from ._embedding_map import plot_embedding_map as plot_embedding_map
 from ._gallery import plot_retrieval_gallery as plot_retrieval_gallery
+from ._nearest_images import plot_nearest_images as plot_nearest_images
 from ._pair_weights import Panel as Panel
 from ._pair_weights import plot_pair_weights as plot_pair_weights
 from ._pair_weights import plot_weights as plot_weights

@@ -81,7 +81,7 @@ def plot_weights(panels: Sequence[Panel], x_label: str) -> Any:
         ImportError: matplotlib is not installed.
     """
     try:
-        from matplotlib.figure import Figure
+        from tfdml._core.figures import ShownFigure
     except ImportError as error:
         raise ImportError(
             "Plots need matplotlib: pip install matplotlib. The numbers alone come "
@@ -89,7 +89,8 @@ def plot_weights(panels: Sequence[Panel], x_label: str) -> Any:
         ) from error
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
-    figure = Figure(figsize=(3.6 * columns, 2.8 * rows + 0.3), layout="constrained")
+    size = (3.6 * columns, 2.8 * rows + 0.3)
+    figure = ShownFigure(figsize=size, layout="constrained")
     grid = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axes, panel in zip(grid, panels, strict=False):
         styles = zip(("above", "below"), (1, -1), _STYLES, strict=True)

@@ -29,6 +29,7 @@ def test_central_images_are_those_of_the_view(files, crop):
         assert received.dtype == np.uint8
         np.testing.assert_array_equal(received, expected)
     assert len(images) == 6
+    np.testing.assert_array_equal(images.central(), images.central(range(6)))
 
 
 @pytest.mark.parametrize("crop", ["position", "resized"])
