@@ -112,7 +112,8 @@ class Progress:
             rate = (self.done - before) / (now - moment)
             parts.append(_speed(rate, self._unit))
             if self.total is not None:
-                parts.append(f"{clock((self.total - self.done) / rate)} left")
+                left = max(0, self.total - self.done)  # a total may be an estimate
+                parts.append(f"{clock(left / rate)} left")
         elif self.total is not None:
             parts.append(f"{clock(now - self._started)} so far")
         return ", ".join([*parts, self.note] if self.note else parts)

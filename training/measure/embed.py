@@ -25,6 +25,7 @@ class _Blocks(keras.utils.PyDataset):
         super().__init__(workers=1, use_multiprocessing=False)
         self._split = split
         self._count = count  # is told how many images have been read
+        self._next = 0
         self.error: Exception | None = None
 
     def __len__(self) -> int:
@@ -36,7 +37,9 @@ class _Blocks(keras.utils.PyDataset):
             images = self._split.images.central(block)
         if index:  # with a shorter last one a model would be compiled twice
             images = np.resize(images, (_BATCH, *images.shape[1:]))
-        self._count(len(block))
+        if index >= self._next:  # Keras looks at the first one before it reads all
+            self._next = index + 1
+            self._count(len(block))
         return (images,)
 
 

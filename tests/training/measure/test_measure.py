@@ -7,6 +7,7 @@ from PIL import Image
 
 from tfdml.images import View
 from tfdml.metrics import label_distance_metrics, retrieval_metrics
+from tfdml.progress import Progress
 from training.data.data_set import DataSet
 from training.data.images import Images
 from training.data.split import Split
@@ -142,6 +143,21 @@ def test_model_sees_blocks_of_one_size():
 
     assert embed(Model(), split()).shape == (70, 2)
     assert seen == [64, 64]
+
+
+def test_each_image_is_counted_once(monkeypatch):
+    """Keras looks at the first block before it reads all."""
+    jobs = []
+
+    class Kept(Progress):
+        def __enter__(self):
+            jobs.append(self)
+            return super().__enter__()
+
+    monkeypatch.setattr("training.measure.embed.Progress", Kept)
+    embed(keras.Sequential([keras.layers.Flatten()]), split())
+    raw_pixels(split())
+    assert [(job.done, job.total) for job in jobs] == [(70, 70), (70, 70)]
 
 
 def test_raw_pixels_are_centered():
