@@ -6,7 +6,9 @@ a choice of tests runs: what may differ between Pythons and the packages that ea
     python .ci/pythons.py python3.11    all that the machine offers but this one
 """
 
+import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -51,15 +53,22 @@ TRIALS = (
 USE = "import tfdml, tfdml.serving.client; tfdml.losses.TopKPrecisionLoss()"
 
 
-def runs(python: str) -> bool:
-    """Return whether there is such a Python: pyenv has commands that only fail."""
-    try:
-        done = subprocess.run(
-            [python, "-c", "import venv, ensurepip"], capture_output=True, check=False
+def find(python: str) -> str | None:
+    """Return where there is such a Python that runs; None if there is none."""
+    places = [python]
+    if pyenv := shutil.which(
+        "pyenv"
+    ):  # whose own command fails unless that version is chosen
+        known = subprocess.run(
+            [pyenv, "whence", "--path", python], capture_output=True, text=True
         )
-    except FileNotFoundError:
-        return False
-    return done.returncode == 0
+        places += known.stdout.split()
+    for place in places:
+        with contextlib.suppress(FileNotFoundError):
+            test = [place, "-c", "import venv, ensurepip"]
+            if subprocess.run(test, capture_output=True).returncode == 0:
+                return place
+    return None
 
 
 def attempt(python: str, trial: Trial, wheel: Path, folder: Path) -> None:
@@ -87,12 +96,15 @@ def attempt(python: str, trial: Trial, wheel: Path, folder: Path) -> None:
 
 def main(tested: str) -> None:
     """Try every other Python that is here, the newest first."""
-    there = [python for python in SUPPORTED if python != tested and runs(python)]
-    for python in set(SUPPORTED) - {tested, *there}:
-        print(f"{python} is not here: nothing was tried on it.")
+    others = {python: find(python) for python in SUPPORTED if python != tested}
+    for python, place in others.items():
+        if place is None:
+            print(f"{python} is not here: nothing was tried on it.")
+    there = [place for place in others.values() if place is not None]
     with tempfile.TemporaryDirectory() as work:
-        build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
-        subprocess.run([*build, "--wheel-dir", work, ROOT], check=True)
+        # By way of the source distribution, which leaves no `build` in the checkout.
+        build = [sys.executable, "-m", "build", "--outdir", work, ROOT]
+        subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
         (wheel,) = Path(work).glob("*.whl")
         for python, trial in zip(there, TRIALS, strict=False):
             with tempfile.TemporaryDirectory() as folder:
