@@ -57,7 +57,9 @@ def new_figure(width: float, height: float, *, layout: Any = "constrained") -> A
     try:
         from tfdml._core.figures import ShownFigure
     except ImportError as error:
-        raise ImportError("Plots need matplotlib: pip install matplotlib.") from error
+        raise ImportError(
+            'Plots need matplotlib: pip install "tfdml[evaluation]".'
+        ) from error
     return ShownFigure(figsize=(width, height), dpi=120, layout=layout)
 
 

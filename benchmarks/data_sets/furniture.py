@@ -91,7 +91,7 @@ def build_furniture(
     # one process with TensorFlow it can hang.
     if find_spec("moderngl") is None:
         raise RuntimeError(
-            "Rendering needs the package moderngl: `pip install moderngl`."
+            "Rendering needs the package moderngl: `pip install '.[test-data]'`."
         )
     if archives is None:
         unpacked = fetch_debian(FURNITURE_PACKAGE, folder / ".packages")

@@ -123,7 +123,7 @@ def _files() -> tuple[list[Path], Path]:
         import pybullet_data
     except ModuleNotFoundError as error:
         raise RuntimeError(
-            "The pose set needs the package pybullet: `pip install pybullet==3.2.7`."
+            "The pose set needs the package pybullet: `pip install '.[test-data]'`."
         ) from error
     root = Path(pybullet_data.getDataPath())
     clips = sorted((root / "data" / "motions").glob("humanoid3d_*.txt"))
@@ -135,7 +135,7 @@ def _files() -> tuple[list[Path], Path]:
         raise RuntimeError(
             "The clips and the figure must be those of pybullet 3.2.7, of SHA-256 "
             f"{_SHA256}. Received: {digest.hexdigest()}. "
-            "`pip install pybullet==3.2.7` brings them."
+            "`pip install '.[test-data]'` brings them."
         )
     return clips, figure
 

@@ -74,7 +74,7 @@ class Renderer:
             import moderngl
         except ModuleNotFoundError as error:
             raise RuntimeError(
-                "Rendering needs the package moderngl: `pip install moderngl`."
+                "Rendering needs the package moderngl: `pip install '.[test-data]'`."
             ) from error
         try:
             backend: dict[str, Any] = {"backend": "egl"}

@@ -250,8 +250,8 @@ def _layout(index: "ScannIndex", limit: int) -> "MapLayout":
         return lay_out(index, limit=limit)
     except ImportError as error:
         raise RuntimeError(
-            "A map needs scikit-learn and Matplotlib: pip install "
-            f"'.[evaluation]' ({shortened(error)})."
+            'A map needs scikit-learn and Matplotlib: pip install "tfdml[evaluation]" '
+            f"({shortened(error)})."
         ) from error
 
 

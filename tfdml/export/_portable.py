@@ -138,7 +138,7 @@ def _tools(format: str) -> tuple[Convert, Run]:  # noqa: A002
     except ImportError as error:
         raise ImportError(
             f'The format "{format}" needs packages of its own: pip install '
-            f"'tfdml[{format}]' ({shortened(error)}).",
+            f'"tfdml[{format}]" ({shortened(error)}).',
             name=error.name,
         ) from error
     return _write_litert, _run_litert

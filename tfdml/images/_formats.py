@@ -39,7 +39,7 @@ _OTHERS = frozenset((
 # What the first bytes of an image are.
 _BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG\r\n", b"GIF8", b"II*\0", b"MM\0*")
 
-HEIF_REMEDY = "HEIC needs pillow-heif (`pip install pillow-heif`)"
+HEIF_REMEDY = 'HEIC needs pillow-heif (pip install "tfdml[heic]")'
 NOT_READ = "this format is not read"
 WRONG_NAME = "this is an image without the suffix of one (rename it)"
 

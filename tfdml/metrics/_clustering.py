@@ -12,7 +12,7 @@ from tfdml._core.labels import class_codes
 from tfdml.metrics._task import RetrievalTask, embedded_rows
 
 _SPREAD_START = 256  # clusters: above, k-means++ would take as long as the rest
-_REMEDY = "Clustering needs scikit-learn: pip install scikit-learn."
+_REMEDY = 'Clustering needs scikit-learn: pip install "tfdml[evaluation]".'
 
 
 def cluster(

@@ -96,7 +96,7 @@ def embedding_map(embeddings: ArrayLike, seed: int = 0) -> NDArray[np.float32]:
         from threadpoolctl import threadpool_limits
     except ImportError as error:
         raise ImportError(
-            "A map of embeddings needs scikit-learn: pip install scikit-learn."
+            'A map of embeddings needs scikit-learn: pip install "tfdml[evaluation]".'
         ) from error
     unit = unit_or_zero(rows)
     if np.ptp(unit, axis=0).max() < _SAME:

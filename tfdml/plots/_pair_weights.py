@@ -84,8 +84,8 @@ def plot_weights(panels: Sequence[Panel], x_label: str) -> Any:
         from tfdml._core.figures import ShownFigure
     except ImportError as error:
         raise ImportError(
-            "Plots need matplotlib: pip install matplotlib. The numbers alone come "
-            "from tfdml.losses.weighted_pairs."
+            'Plots need matplotlib: pip install "tfdml[evaluation]". The numbers alone '
+            "come from tfdml.losses.weighted_pairs."
         ) from error
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)

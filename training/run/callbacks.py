@@ -149,7 +149,7 @@ def _found(name: str) -> Factory:
         except ImportError as error:
             raise RecipeError(
                 f"[fit]: `callbacks`: {shown(name)} needs the package {name}: pip "
-                f"install 'tfdml[{name}]' ({shortened(error)})."
+                f'install "tfdml[{name}]" ({shortened(error)}).'
             ) from error
     offered = {e.name: e for e in importlib.metadata.entry_points(group=GROUP)}
     if name in offered:

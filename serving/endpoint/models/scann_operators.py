@@ -42,7 +42,7 @@ def import_scann_operators() -> Any:
         # ScaNN raises that TensorFlow's NotFoundError.
         raise RuntimeError(
             "it needs ScaNN's TensorFlow operators (pip install "
-            "'tfdml[combine]'; of TensorFlow Serving, a build that has them, such as "
+            '"tfdml[combine]"; of TensorFlow Serving, a build that has them, such as '
             "google/tf-serving-scann), which cannot be loaded here "
             f"({type(error).__name__}: {shortened(error)})"
         ) from error

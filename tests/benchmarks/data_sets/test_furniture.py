@@ -137,7 +137,7 @@ def test_impossible_numbers_are_refused(tmp_path):
 
 def test_missing_renderer_is_reported(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "moderngl", None)
-    with pytest.raises(RuntimeError, match="pip install moderngl"):
+    with pytest.raises(RuntimeError, match=r"pip install \'\.\[test-data\]\'"):
         build_furniture(tmp_path)
     assert list(tmp_path.iterdir()) == []
 

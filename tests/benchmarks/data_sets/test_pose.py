@@ -68,7 +68,7 @@ def test_stopped_build_goes_on_and_gives_the_same_files(built):
 
 def test_missing_package_is_reported(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pybullet_data", None)
-    with pytest.raises(RuntimeError, match="pip install pybullet"):
+    with pytest.raises(RuntimeError, match=r"pip install \'\.\[test-data\]\'"):
         build_pose(tmp_path)
 
 

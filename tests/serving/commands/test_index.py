@@ -277,4 +277,4 @@ def test_map_without_its_packages_says_what_to_install(built, monkeypatch, run):
     monkeypatch.setitem(sys.modules, "serving.search.gallery.map_layout", None)
     code, out, err = run("index", "map", built / "index")
     assert (code, out) == (1, "")
-    assert "pip install '.[evaluation]'" in err
+    assert 'pip install "tfdml[evaluation]"' in err

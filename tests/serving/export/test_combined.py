@@ -351,4 +351,4 @@ def test_missing_operators_are_named(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "scann.scann_ops.py", None)
     with pytest.raises(ValueError, match="needs ScaNN's TensorFlow operators") as seen:
         Servable("search", 1, folder / "models/search/1")
-    assert "pip install 'tfdml[combine]'" in str(seen.value)
+    assert 'pip install "tfdml[combine]"' in str(seen.value)

@@ -150,7 +150,7 @@ def test_a_missing_package_is_named_with_its_extra(
     for module in [m for m in sys.modules if m.partition(".")[0] == package]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=rf"pip install 'tfdml\[{name}\]'"):
+    with pytest.raises(ImportError, match=rf"pip install \"tfdml\[{name}\]\""):
         export_file(embedder, tmp_path / FORMATS[name][0], format=name)
 
 

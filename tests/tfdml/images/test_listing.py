@@ -114,7 +114,7 @@ def test_photographs_of_telephones_are_read_or_named(tmp_path, monkeypatch):
     found = find_images(tmp_path)
     assert found.paths == ("1.png",)
     (note,) = found.notes()
-    assert "HEIC needs pillow-heif (`pip install pillow-heif`): 1 file," in note
+    assert 'HEIC needs pillow-heif (pip install "tfdml[heic]"): 1 file,' in note
     assert "IMG_0001.HEIC" in note
 
 

@@ -99,7 +99,7 @@ def test_missing_or_broken_scann_is_explained(scann, reason, tmp_path):
     )
     assert result.returncode == 0, result.stderr
     assert reason in result.stdout
-    assert "pip install 'tfdml[search]'" in result.stdout
+    assert 'pip install "tfdml[search]"' in result.stdout
 
 
 @pytest.mark.parametrize("module", [exact, scann, neighbors])

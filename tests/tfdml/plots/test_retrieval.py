@@ -323,7 +323,7 @@ def test_runs_without_names_are_refused():
 
 def test_missing_matplotlib_is_named_with_its_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match="pip install matplotlib"):
+    with pytest.raises(ImportError, match=r'pip install "tfdml\[evaluation\]"'):
         plot_recall_at_k({"a": [1]})
 
 

@@ -164,5 +164,5 @@ def test_set_without_a_class_label_is_refused(tmp_path):
 
 def test_missing_package_is_reported(monkeypatch, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, "tensorflow_datasets", None)
-    with pytest.raises(RuntimeError, match="pip install tensorflow-datasets"):
+    with pytest.raises(RuntimeError, match=r'pip install "tfdml\[data\]"'):
         module.export_tfds("cars196", tmp_path)

@@ -110,7 +110,7 @@ def test_what_is_no_callback_is_refused(own, tmp_path):
 def test_a_missing_tracker_is_named_with_its_extra(package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, f"training.run.{package}_tracker", raising=False)
-    with pytest.raises(RecipeError, match=rf"pip install 'tfdml\[{package}\]'"):
+    with pytest.raises(RecipeError, match=rf"pip install \"tfdml\[{package}\]\""):
         named(package)
 
 

@@ -73,7 +73,7 @@ def connect(uri: str, token: str | None, database: str, timeout: float) -> Any:
     except ImportError as error:
         raise ImportError(
             "`MilvusIndex` needs pymilvus, and milvus-lite where `uri` is a path: "
-            "pip install 'tfdml[milvus]'."
+            'pip install "tfdml[milvus]".'
         ) from error
     token = os.environ.get(_TOKEN, "") if token is None else token
     options = {"grpc_options": _NO_PINGS} if _is_path(uri) else {}

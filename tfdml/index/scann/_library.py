@@ -37,7 +37,7 @@ def import_scann() -> Any:
         raise ImportError(
             "`ScannIndex` needs ScaNN, which cannot be imported here "
             f"({type(error).__name__}: {shortened(error)}). "
-            "Install it with: pip install 'tfdml[search]'. There is no ScaNN for "
+            'Install it with: pip install "tfdml[search]". There is no ScaNN for '
             "macOS, Windows and Python 3.14. `ExactIndex` does not need it."
         ) from error
 

@@ -74,7 +74,7 @@ _PLACES: dict[int, dict[str, _Place]] = {
 
 
 def read_lsun(folder: str | os.PathLike[str], *, size: int = 32) -> DataSet:
-    """Read the LSUN room layout challenge; needs `pip install scipy`.
+    """Read the LSUN room layout challenge; needs SciPy, of the extra `data`.
 
     4,000 rooms train and the 394 of the validation set test; the layouts of the test
     set are not published. The maps of the release (`layout_seg/NAME.mat`) number the

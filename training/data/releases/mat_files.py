@@ -28,7 +28,7 @@ def known_form(path: Path) -> Iterator[None]:
 
 
 def load_mat(path: Path) -> dict[str, Any]:
-    """Read the variables of a MATLAB file; needs `pip install scipy`.
+    """Read the variables of a MATLAB file; needs SciPy, of the extra `data`.
 
     Structs become objects with the fields as attributes, arrays lose the axes of length
     1 and have at least one axis.
@@ -43,7 +43,7 @@ def load_mat(path: Path) -> dict[str, Any]:
         from scipy.io.matlab import MatReadError
     except ModuleNotFoundError as error:
         raise RuntimeError(
-            f"{path.name} is a MATLAB file: `pip install scipy` to read it."
+            f'{path.name} is a MATLAB file. SciPy reads it: pip install "tfdml[data]".'
         ) from error
     with path.open("rb") as file:
         try:

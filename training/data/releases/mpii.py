@@ -42,7 +42,7 @@ class _Person:
 
 
 def read_mpii(folder: str | os.PathLike[str], *, test_fraction: float = 0.4) -> DataSet:
-    """Read the MPII Human Pose data set; needs `pip install scipy`.
+    """Read the MPII Human Pose data set; needs SciPy, of the extra `data`.
 
     An image is a person of a training photo of the release (the labels of its test
     photos are not published) who stands apart from others (`single_person`) and has

@@ -55,7 +55,7 @@ def read_cub(folder: str | os.PathLike[str]) -> DataSet:
 
 
 def read_cars(folder: str | os.PathLike[str]) -> DataSet:
-    """Read Cars-196 from its `.mat` files; needs `pip install scipy`.
+    """Read Cars-196 from its `.mat` files; needs SciPy, of the extra `data`.
 
     196 classes and 16,185 images in the release: 98 classes train, 98 test. Both
     published forms are read: `cars_annos.mat` beside `car_ims`; or `devkit` with

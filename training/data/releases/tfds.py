@@ -1,7 +1,7 @@
 """Write any set of TensorFlow Datasets with an image and a label as files.
 
 The encoded images are copied as they are, never decoded, so that memory stays small
-and nothing is compressed twice. Needs `pip install tensorflow-datasets`.
+and nothing is compressed twice. Needs `pip install "tfdml[data]"`.
 """
 
 import os
@@ -69,8 +69,7 @@ def export_tfds(
         import tensorflow_datasets as tfds
     except ModuleNotFoundError as error:
         raise RuntimeError(
-            "TFDS sets need the package tensorflow-datasets: `pip install "
-            "tensorflow-datasets`."
+            'TFDS sets need the package tensorflow-datasets: pip install "tfdml[data]".'
         ) from error
     folder = Path(folder)
     builder = tfds.builder(name, data_dir=data_dir)
