@@ -323,6 +323,7 @@ def test_runs_without_names_are_refused():
 
 def test_missing_matplotlib_is_named_with_its_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.delitem(sys.modules, "tfdml._core.figures", raising=False)
     with pytest.raises(ImportError, match=r'pip install "tfdml\[evaluation\]"'):
         plot_recall_at_k({"a": [1]})
 
