@@ -1,4 +1,4 @@
-"""`make` finds a Python that it can use, or says what to do."""
+"""The commands of `make demo`, which are printed and not run."""
 
 import os
 import shutil
@@ -9,68 +9,50 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-pytestmark = pytest.mark.skipif(
-    not shutil.which("make") or not shutil.which("sh"), reason="make is not installed"
-)
+pytestmark = pytest.mark.skipif(not shutil.which("make"), reason="make is missing")
 
 
-@pytest.fixture
-def make(tmp_path):
-    """Run make where the only Pythons are those that are given, by what they do."""
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    for tool in ("make", "sh", "echo", "touch", "cksum", "cut"):
-        (tools / tool).symlink_to(shutil.which(tool))
-
-    def run(pythons, *words):
-        for name, script in pythons.items():
-            file = tools / name
-            file.write_text(f"#!{shutil.which('sh')}\n{script}\n")
-            file.chmod(0o755)
-        return subprocess.run(
-            ["make", f"VENV={tmp_path / 'venv'}", *words],
-            cwd=ROOT,
-            env={"PATH": str(tools), "HOME": os.environ.get("HOME", "/")},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    return run
+def dry(tmp_path, *arguments):
+    """Return what make would do in a checkout where nothing was made yet."""
+    for name in ("Makefile", "setup.py"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    known = {k: v for k, v in os.environ.items() if k not in ("MINUTES", "MAKEFLAGS")}
+    return subprocess.run(
+        ["make", "--dry-run", *arguments],
+        cwd=tmp_path,
+        env=known,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
-SHOW = ("--eval", "show: ; @echo chosen: $(PYTHON)", "show")
-GOOD, FAILING = "exit 0", "echo 'pyenv: command not found' >&2; exit 127"
+def test_demo_installs_its_own_extra(tmp_path):
+    printed = dry(tmp_path, "demo").stdout
+    assert "'.[demo]'" in printed
+    assert "'.[dev]'" not in printed
+    assert "--run runs/demo " in printed
+    assert "--minutes" not in printed
 
 
-@pytest.mark.parametrize(
-    ("pythons", "chosen"),
-    [
-        ({"python3.11": GOOD, "python3.13": GOOD, "python3": GOOD}, "python3.13"),
-        ({"python3.11": GOOD, "python3.12": GOOD, "python3.13": FAILING}, "python3.12"),
-        ({"python3.11": FAILING, "python3": GOOD}, "python3"),
-        ({"python3.11": FAILING}, ""),
-    ],
-)
-def test_the_newest_python_that_runs_is_taken(make, pythons, chosen):
-    assert make(pythons, *SHOW).stdout.strip() == f"chosen: {chosen}".strip()
+def test_demo_in_other_minutes_has_a_run_of_its_own(tmp_path):
+    printed = dry(tmp_path, "demo", "MINUTES=15").stdout
+    assert "--run runs/demo-15-minutes --minutes 15" in printed
+    assert "-m serving demo runs/demo-15-minutes indexes/demo-15-minutes" in printed
 
 
-def test_a_chosen_python_is_taken(make):
-    done = make({"python3.13": GOOD}, "PYTHON=/opt/python", *SHOW)
-    assert done.stdout == "chosen: /opt/python\n"
+def test_tests_after_a_demo_install_the_rest(tmp_path):
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "installed-demo").touch()
+    assert "'.[dev]'" in dry(tmp_path, "test-fast").stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "tried"),
-    [
-        ([], "Tried: python3.13 python3.12 python3.11 python3."),
-        (["PYTHON=python3.9"], "Tried: python3.9."),
-    ],
-)
-def test_no_python_ends_with_what_to_do(make, words, tried, tmp_path):
-    done = make({"python3.9": "exit 1"}, "install", *words)
+def test_whoever_installs_everything_has_what_the_demo_needs(tmp_path):
+    installed = dry(tmp_path, "install").stdout
+    assert "touch .venv/installed .venv/installed-demo" in installed
+
+
+def test_two_numbers_of_minutes_are_refused(tmp_path):
+    done = dry(tmp_path, "demo", "MINUTES=4 15")
     assert done.returncode != 0
-    assert tried in done.stderr
-    assert "python3-venv" in done.stderr
-    assert not (tmp_path / "venv").exists()
+    assert "MINUTES must be one number. Received: '4 15'" in done.stderr

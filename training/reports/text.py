@@ -62,7 +62,8 @@ def trained(results: dict[str, Any]) -> str:
     time = f"{minutes} min {seconds} s"
     if "steps_of_training" not in results:
         return time
-    return f"{results['steps_of_training']:,} steps in {time}"
+    steps = results["steps_of_training"]
+    return f"{steps:,} step{'s' * (steps != 1)} in {time}"
 
 
 def summary(results: dict[str, Any]) -> str:

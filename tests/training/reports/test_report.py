@@ -77,6 +77,7 @@ def test_summary_has_shares_in_percent_and_distances_as_they_are():
 
 def test_steps_and_time_of_training_also_of_an_earlier_version():
     assert trained(RESULTS) == "2 min 5 s"
+    assert trained(RESULTS | {"steps_of_training": 1}) == "1 step in 2 min 5 s"
     assert trained(RESULTS | {"steps_of_training": 1040}) == "1,040 steps in 2 min 5 s"
 
 

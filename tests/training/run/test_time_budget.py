@@ -148,6 +148,6 @@ def test_fit_says_what_a_time_was_enough_for(shapes, tmp_path, capsys):
     results = json.loads((run / "metrics.json").read_text())
     steps = results["steps_of_training"]
     assert steps >= 1
-    assert f"Trained {steps:,} steps in " in printed
+    assert f"Trained {steps:,} step" in printed
     assert "0.001 minutes, 6 steps per epoch" in printed
-    assert f"{steps:,} steps in " in (run / "report.html").read_text("utf-8")
+    assert f"{steps:,} step" in (run / "report.html").read_text("utf-8")
