@@ -95,8 +95,8 @@ EXTRAS = {
     "mlflow": ["mlflow-skinny>=3.1", "alembic>=1.10", "sqlalchemy>=2"],
     "wandb": ["wandb>=0.19"],
 }
-# The two other backends are large, and Keras uses one; so are the trackers.
-NOT_IN_ALL = ("jax", "torch", "mlflow", "wandb")
+# They are large, and few need them: Keras uses one backend.
+NOT_IN_ALL = ("jax", "torch", "onnx", "litert", "mlflow", "wandb")
 EXTRAS["all"] = [
     *{r: None for name in EXTRAS if name not in NOT_IN_ALL for r in EXTRAS[name]}
 ]
@@ -128,6 +128,8 @@ EXTRAS["dev"] = [
     *EXTRAS["test"],
     # JAX is the second backend that the losses and layers are tested on.
     *EXTRAS["jax"],
+    *EXTRAS["onnx"],
+    *EXTRAS["litert"],
     *EXTRAS["mlflow"],
     *EXTRAS["wandb"],
     # The validators of the deployment files.
