@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import importlib.util
+import operator
 import pkgutil
 import re
 import shlex
@@ -92,10 +93,48 @@ def test_commands_exist(page):
             assert words[0] in ("git", "cd", "pip"), line
 
 
+def anchors(page):
+    """The anchors of the headings of a page, as GitHub and the site have them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.M | re.S)
+    names = set(re.findall(r'<a id="([^"]+)"></a>', text))
+    for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+        words = re.sub(r"[^\w\- ]", "", title).strip().lower()
+        names.add(words.replace(" ", "-"))
+    return names
+
+
 @pages
-def test_links_to_files_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
-        assert (page.parent / target).exists(), target
+def test_links_lead_somewhere(page):
+    links = re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text("utf-8"))
+    for target, anchor in links:
+        other = page.parent / target if target else page
+        assert other.exists(), target
+        if anchor and other.suffix == ".md":
+            assert anchor in anchors(other), f"{target}#{anchor}"
+
+
+def public_names():
+    """Every public name of the library, without its room."""
+    rooms = [name for name in tfdml.__all__ if not name.startswith("_")]
+    return {name for room in rooms for name in getattr(tfdml, room).__all__}
+
+
+# What the tables name besides the library, or define themselves.
+NOT_OURS = {"Dense", "EarlyStopping", "ModelCheckpoint", "OneTripletLoss", "SOP"}
+
+
+@pytest.mark.parametrize(
+    "page", sorted(ROOT.glob("docs/migration/*.md")), ids=lambda page: page.stem
+)
+def test_what_takes_the_place_of_other_libraries_exists(page):
+    text = page.read_text("utf-8")
+    for name in re.findall(r"\btfdml((?:\.[A-Za-z]\w*)+)", text):
+        operator.attrgetter(name[1:])(tfdml)
+    rows = re.findall(r"^\|(?:[^|`]|`[^`]*`)*\|((?:[^|`]|`[^`]*`)*)\|", text, re.M)
+    codes = [code for row in rows for code in re.findall("`([^`]*)`", row)]
+    names = {n for code in codes for n in re.findall(r'(?<![\w."-])[A-Z]\w{2,}', code)}
+    assert len(names) > 3
+    assert not names - public_names() - NOT_OURS - {"None", "True", "False"}
 
 
 def test_each_loss_is_in_one_family():

@@ -1,8 +1,8 @@
 """Offer the losses of tensorflow-addons under their old names and arguments.
 
 A model saved with a loss of tensorflow-addons ("Addons>TripletSemiHardLoss" and so on)
-loads after `import tfdml`. docs/migration.md lists the errors of tensorflow-addons that
-these losses do not repeat.
+loads after `import tfdml`. docs/migration/tensorflow-addons.md lists the errors of
+tensorflow-addons that these losses do not repeat.
 """
 
 from collections.abc import Callable

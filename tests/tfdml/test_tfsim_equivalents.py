@@ -1,5 +1,6 @@
-"""TensorFlow Similarity 0.17.1 beside what docs/migration.md puts in its place.
+"""TensorFlow Similarity 0.17.1 beside what takes its place.
 
+docs/migration/tensorflow-similarity.md has the table, and
 goldens/make_golden_tfsim.py recorded the numbers.
 """
 
@@ -156,12 +157,12 @@ def test_semi_hard_triplets_differ_with_more_images_a_class():
 
 @functools.cache
 def documented(name):
-    """A class of docs/migration.md, which holds the code that it needs."""
-    page = (TESTS.parent / "docs" / "migration.md").read_text(encoding="utf-8")
-    page = page[page.index("## TensorFlow Similarity") :]
+    """A class of that page, which holds the code that it needs."""
+    path = TESTS.parent / "docs" / "migration" / "tensorflow-similarity.md"
+    page = path.read_text(encoding="utf-8")
     names = {}
     for block in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
-        exec(compile(block, "migration.md", "exec"), names)  # noqa: S102
+        exec(compile(block, path.name, "exec"), names)  # noqa: S102
     return names[name]
 
 
