@@ -123,6 +123,14 @@ EXTRAS["test"] = [
 # moderngl renders the furniture set of the benchmarks, pybullet the pose set. pybullet
 # has wheels for Python 3.11 on Linux alone, elsewhere its C++ is compiled.
 EXTRAS["test-data"] = ["moderngl==5.13.0", "pybullet==3.2.7"]
+# `make docs`. It reads the library without importing it; ruff formats signatures.
+EXTRAS["docs"] = [
+    "mkdocs>=1.6,<2",
+    "mkdocs-jupyter>=0.25,<1",
+    "mkdocs-material>=9.6,<10",
+    "mkdocstrings[python]>=1.0,<2",
+    "ruff>=0.17",
+]
 EXTRAS["dev"] = [
     *EXTRAS["all"],
     *EXTRAS["test"],

@@ -48,7 +48,7 @@ def extras() -> dict[str, list[str]]:
     arguments = setup.call_args.kwargs
     found = {"the library": arguments["install_requires"]}
     for name, requirements in arguments["extras_require"].items():
-        if name not in ("dev", "test", "test-data", "demo", "all"):
+        if name not in ("dev", "test", "test-data", "docs", "demo", "all"):
             found[name] = requirements
     return found
 

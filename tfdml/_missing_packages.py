@@ -29,7 +29,7 @@ _DISTRIBUTIONS = {
 }
 
 # They hold other extras, or are for work on tfdml itself.
-_COLLECTIONS = ("all", "dev", "test", "test-data")
+_COLLECTIONS = ("all", "dev", "docs", "test", "test-data")
 
 _REQUIREMENT = re.compile(r"""([\w.-]+).*\bextra == ['"]([\w-]+)['"]""")
 
