@@ -7,7 +7,10 @@ from setuptools import find_packages, setup
 # The versions that the tests pass with.
 TENSORFLOW = "tensorflow>=2.20,<2.22"
 
-# ScaNN has wheels for Linux alone. It is imported without its TensorFlow operators.
+# ScaNN has wheels for Linux alone, and is imported without its TensorFlow operators.
+# FAISS is for all other systems.
+FAISS = "faiss-cpu>=1.15,<2"
+ENGINE = f"{FAISS}; sys_platform != 'linux' or python_version >= '3.14'"
 SCANN = "scann==1.4.2; sys_platform == 'linux' and python_version < '3.14'"
 
 # Linux on other processors than x86-64 has no wheel of cykooz-resizer: there Pillow
@@ -65,7 +68,7 @@ SERVING = [
 ]
 
 # Without TensorFlow, also the search page. scikit-learn lays out the map of a gallery.
-SEARCH = [SCANN, *EVALUATION, *WEB]
+SEARCH = [SCANN, ENGINE, *EVALUATION, *WEB]
 
 EXTRAS = {
     "images": IMAGES,
@@ -80,6 +83,8 @@ EXTRAS = {
     "serving": SERVING,
     "client": CLIENT,
     "search": SEARCH,
+    # Where `search` brings ScaNN: for an index that is used where there is none.
+    "faiss": [FAISS],
     # ScaNN's operators for TensorFlow, for a model that searches: they are built for
     # TensorFlow 2.20 alone.
     "combine": [SCANN.replace("scann", "scann[tf]", 1)],
@@ -95,8 +100,8 @@ EXTRAS = {
     "mlflow": ["mlflow-skinny>=3.1", "alembic>=1.10", "sqlalchemy>=2"],
     "wandb": ["wandb>=0.19"],
 }
-# They are large, and few need them: Keras uses one backend.
-NOT_IN_ALL = ("jax", "torch", "onnx", "litert", "mlflow", "wandb")
+# They are large, and few need them: Keras uses one backend, `search` one engine.
+NOT_IN_ALL = ("faiss", "jax", "torch", "onnx", "litert", "mlflow", "wandb")
 EXTRAS["all"] = [
     *{r: None for name in EXTRAS if name not in NOT_IN_ALL for r in EXTRAS[name]}
 ]
@@ -104,6 +109,8 @@ EXTRAS["all"] = [
 # The rest is for work in a checkout.
 EXTRAS["test"] = [
     "build>=1.2",
+    # The tests search with both engines.
+    FAISS,
     "fonttools>=4.28",
     "h5py>=3.11",
     "hypothesis>=6.100",

@@ -32,7 +32,7 @@ FLOORS = {
         rows
         storage
         local
-        scann milvus
+        engines milvus
     """,
     "training": """
         environment json_files

@@ -19,6 +19,7 @@ _BACKENDS = ("tensorflow", "jax", "torch")
 # `_`, `-` and capitals alone need no entry.
 _DISTRIBUTIONS = {
     "PIL": "pillow",
+    "faiss": "faiss-cpu",
     "google.protobuf": "protobuf",
     "grpc": "grpcio",
     "grpc_health": "grpcio-health-checking",

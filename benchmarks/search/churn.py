@@ -70,7 +70,7 @@ def churn(options: argparse.Namespace, about: dict[str, Any]) -> dict[str, Any]:
     Returns:
         The record of the whole.
     """
-    from tfdml.index import ScannIndex
+    from tfdml.index import LocalIndex
 
     usual = SETS[_SET]
     everything = scaled(
@@ -79,7 +79,7 @@ def churn(options: argparse.Namespace, about: dict[str, Any]) -> dict[str, Any]:
     )
     rows, queries = draw(everything, max(2_000, options.sample))
     before, start = resident_bytes(), time.perf_counter()
-    index = ScannIndex.build(
+    index = LocalIndex.build(
         rows[: options.items], target_recall=options.target, seed=options.seed
     )
     build_seconds = time.perf_counter() - start
@@ -138,10 +138,10 @@ def _not_restored(folder: Path | None, ledger: Ledger) -> int:
     """Count the items that the saved index lacks, has too many or otherwise."""
     if folder is None:
         return 0
-    from tfdml.index import ScannIndex
+    from tfdml.index import LocalIndex
 
     wanted = ledger.ids()
-    with ScannIndex.load(folder) as index:
+    with LocalIndex.load(folder) as index:
         held = index.ids
         both = np.intersect1d(held, wanted)
         count = len(held) + len(wanted) - 2 * len(both)

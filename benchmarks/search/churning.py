@@ -22,7 +22,7 @@ class Churning:
     """A writer, threads that search, and looks at the index while the writer waits.
 
     Args:
-        index: A `ScannIndex`.
+        index: A `LocalIndex`.
         ledger: What it holds.
         queries: Unit vectors to search with.
         options: Those of the command.

@@ -7,9 +7,10 @@ libraries are imported by the engine that needs them: peers run in an environmen
 their own.
 """
 
+import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -35,26 +36,34 @@ class Built(NamedTuple):
     index: Any
 
 
-def _ours(gallery: np.ndarray, threads: int, like: Mapping[str, Any]) -> Built:
-    from tfdml.index import ScannIndex
+def _ours(
+    engine: Literal["scann", "faiss"],
+) -> Callable[[np.ndarray, int, Mapping[str, Any]], Built]:
+    """Our index, on a library."""
 
-    index = ScannIndex.build(gallery, target_recall=like.get("target", 0.99))
-    details = index.stats().details
-    about = {"settings": details["settings"], "recall": details["recall"]}
+    def build(gallery: np.ndarray, threads: int, like: Mapping[str, Any]) -> Built:
+        from tfdml.index import LocalIndex
 
-    def search(queries: np.ndarray, k: int, setting: Mapping[str, Any]) -> np.ndarray:
-        return index.search(queries, k).ids
+        target = like.get("target", 0.99)
+        index = LocalIndex.build(gallery, target_recall=target, engine=engine)
+        details = index.stats().details
+        about = {"settings": details["settings"], "recall": details["recall"]}
 
-    return Built(search, [[{}]], about, index)
+        def search(
+            queries: np.ndarray, k: int, setting: Mapping[str, Any]
+        ) -> np.ndarray:
+            return index.search(queries, k).ids
+
+        return Built(search, [[{}]], about, index)
+
+    return build
 
 
 def _scann(gallery: np.ndarray, threads: int, like: Mapping[str, Any]) -> Built:
     """ScaNN alone, with the settings that ours has chosen."""
-    from scann import scann_ops_pybind
+    from tfdml.index.engines import import_scann, tree_training
 
-    from tfdml.index.scann import tree_training
-
-    builder = scann_ops_pybind.builder(gallery, 10, "dot_product")
+    builder = import_scann().builder(gallery, 10, "dot_product")
     more: dict[str, int] = {}
     if like["method"] == "tree":
         builder = builder.tree(
@@ -185,7 +194,8 @@ def _doubling(first: int, last: int) -> list[int]:
 _EFS = [{"ef": ef} for ef in _doubling(16, 2_000)]
 
 ENGINES = {
-    "tfdml": _ours,
+    "tfdml": _ours("scann"),
+    "tfdml-faiss": _ours("faiss"),
     "scann": _scann,
     "faiss-flat": _faiss_flat,
     "faiss-ivf-pq2": _faiss_ivf_pq(2),
@@ -195,14 +205,19 @@ ENGINES = {
     "usearch": _usearch,
 }
 
-PEERS = tuple(name for name in ENGINES if name not in ("tfdml", "scann"))
+PEERS = tuple(name for name in ENGINES if name not in ("tfdml", "tfdml-faiss", "scann"))
 """Those that run in the environment of `peer_search.txt`."""
 
 
-def imports(engine: str) -> str:
-    """Return the module that an engine needs, to be imported before it is measured."""
-    modules = {"tfdml": "scann.scann_ops.py", "scann": "scann.scann_ops.py"}
-    return modules.get(engine, engine.split("-")[0])
+def load(engine: str) -> None:
+    """Import the library that an engine needs, before it is measured."""
+    if engine in ("tfdml", "scann"):
+        from tfdml.index.engines import import_scann
+
+        import_scann()
+    else:
+        names = {"tfdml-faiss": "faiss"}
+        importlib.import_module(names.get(engine, engine.split("-")[0]))
 
 
 def scann_alone(index: Any, k: int) -> Callable[[np.ndarray], Any]:

@@ -70,13 +70,13 @@ def run(options: argparse.Namespace) -> int:
 def footprint(name: str, scale: float = 1) -> dict[str, Any]:
     """Build an index of a set, and measure a process that searches it."""
     from serving.search.gallery.gallery import Gallery, class_attributes, save_gallery
-    from tfdml.index import ScannIndex
+    from tfdml.index import LocalIndex
 
     size = scaled(SETS[name], scale)
     rows, _ = draw(size, 0)
     ids = [f"{number % 1000}/{number}.jpg" for number in range(len(rows))]
     with tempfile.TemporaryDirectory() as place:
-        index = ScannIndex.build(rows, ids, class_attributes(ids))
+        index = LocalIndex.build(rows, ids, class_attributes(ids))
         with index:
             save_gallery(Path(place) / "index", index, Gallery(Path(place), "none", 1))
         done = subprocess.run(

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.search.killed_index import CHANGES, kill_at_random
 from benchmarks.session import machine, write
 
-_KINDS = ("ExactIndex", "ScannIndex")
+_KINDS = ("ExactIndex", "LocalIndex")
 _FIRST_SECONDS = 0.005
 _MOST_CHANGES = 60  # that return before one is killed
 _BETWEEN = "between two"

@@ -181,14 +181,13 @@ def _changed(items: dict[int, int], step: dict[str, Any]) -> dict[int, int]:
 
 def change_for_ever(folder: Path, kind: str, seed: int) -> None:
     """Change an index until killed; say each operation before and after it."""
-    sys.modules["tensorflow"] = None  # type: ignore[assignment]  # ScaNN starts faster
-    from tfdml.index import ExactIndex, ScannIndex, load_index
+    from tfdml.index import ExactIndex, LocalIndex, load_index
 
     draw = random.Random(seed)  # noqa: S311
     if folder.exists():
         index = load_index(folder)
     else:
-        classes: dict[str, Any] = {"ExactIndex": ExactIndex, "ScannIndex": ScannIndex}
+        classes: dict[str, Any] = {"ExactIndex": ExactIndex, "LocalIndex": LocalIndex}
         index = classes[kind].build(np.empty((0, DIMENSION)), [], attributes_of([]))
         index.save(folder)
     ids = index.ids.tolist()

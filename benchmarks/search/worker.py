@@ -7,7 +7,6 @@ engine understands. After a first line about the build, each line of its input i
 request in JSON, and is answered with a line.
 """
 
-import importlib
 import json
 import os
 import subprocess
@@ -20,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 
 from benchmarks.peak import added_memory, resident_bytes
-from benchmarks.search.engines import ENGINES, PEERS, imports
+from benchmarks.search.engines import ENGINES, PEERS, load
 from benchmarks.search.measuring import Measuring
 
 ROOT = Path(__file__).parents[2]
@@ -127,7 +126,7 @@ class Worker:
 def main(arguments: list[str] | None = None) -> int:
     name, place, threads, like = sys.argv[1:] if arguments is None else arguments
     folder = Path(place)
-    importlib.import_module(imports(name))
+    load(name)
     gallery, queries, true = (
         np.load(folder / f"{part}.npy") for part in ("gallery", "queries", "true")
     )

@@ -42,7 +42,7 @@ def _add_build(commands: Any) -> None:
     parser.add_argument(
         "--shard", metavar="NUMBER/COUNT", help="embed only this shard, such as 2/8"
     )
-    _add_target_recall(parser)
+    _add_search(parser)
     add_json(parser)
     parser.set_defaults(run_command=build, job="index build")
 
@@ -53,7 +53,7 @@ def _add_merge(commands: Any) -> None:
     parser.add_argument(
         "shards", nargs="+", help="each folder that `index build --shard` wrote"
     )
-    _add_target_recall(parser)
+    _add_search(parser)
     add_json(parser)
     parser.set_defaults(run_command=merge, job="index merge")
 
@@ -147,10 +147,16 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
     add_max_pixels(parser)
 
 
-def _add_target_recall(parser: argparse.ArgumentParser) -> None:
+def _add_search(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target-recall",
         type=float,
         metavar="SHARE",
         help="measured share of the true nearest neighbors to find; default: 0.99",
+    )
+    parser.add_argument(
+        "--engine",
+        choices=("scann", "faiss", "exact"),
+        help="what to search with from 20,000 images on; default: the first of them "
+        "that is installed",
     )

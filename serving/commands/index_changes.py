@@ -31,14 +31,23 @@ def build(parsed: argparse.Namespace) -> None:
         "progress": not parsed.json,
     }
     if parsed.shard is None:
-        report = index_images(*where, target_recall=parsed.target_recall, **reading)
+        report = index_images(
+            *where,
+            target_recall=parsed.target_recall,
+            engine=parsed.engine,
+            **reading,
+        )
         _print_index(report, parsed)
         return
-    if parsed.target_recall is not None:
-        raise ValueError(
-            "--target-recall must not be given with --shard. Give it to `index merge`, "
-            "which builds the index."
-        )
+    for option, value in (
+        ("--target-recall", parsed.target_recall),
+        ("--engine", parsed.engine),
+    ):
+        if value is not None:
+            raise ValueError(
+                f"{option} must not be given with --shard. Give it to `index merge`, "
+                "which builds the index."
+            )
     shard = embed_shard(*where, Part.parse(parsed.shard), **reading)
     values = {
         "shard": parsed.index,
@@ -61,6 +70,7 @@ def merge(parsed: argparse.Namespace) -> None:
         parsed.index,
         parsed.shards,
         target_recall=parsed.target_recall,
+        engine=parsed.engine,
         progress=not parsed.json,
     )
     _print_index(report, parsed)
@@ -77,6 +87,7 @@ def _print_index(report: "IndexReport", parsed: argparse.Namespace) -> None:
                 "classes": report.classes,
                 "dimension": report.dimension,
                 "method": report.method,
+                "engine": report.engine,
                 "recall": report.recall,
                 "root": str(gallery.root),
                 "model": {"name": gallery.model_name, "version": gallery.model_version},
@@ -91,6 +102,7 @@ def _print_index(report: "IndexReport", parsed: argparse.Namespace) -> None:
         "classes": report.classes,
         "dimension": report.dimension,
         "method": report.method,
+        "engine": report.engine,
         "recall": report.recall,
         "model": f"{gallery.model_name}, version {gallery.model_version}",
         "no match below": None if known is None else known.threshold,

@@ -22,7 +22,7 @@ from .tables import (
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from tfdml.index import NearDuplicates, ScannIndex, SearchResult, Where
+    from tfdml.index import LocalIndex, NearDuplicates, SearchResult, Where
 
     from ..search.gallery.map_layout import MapLayout, MapPoint
 
@@ -34,13 +34,14 @@ _BLOCK = 4096  # images whose attributes are read at once
 def stats(parsed: argparse.Namespace) -> None:
     """Describe an index and its content."""
     from ..search.gallery.gallery import CLASS, load_gallery
-    from ..search.gallery.report import method_of
+    from ..search.gallery.report import engine_of, method_of
     from ..search.gallery.stored_images import STORED_IMAGE
 
     index, gallery = load_gallery(parsed.index)
     with index:
         known = index.stats()
-        method = method_of(index)
+        method, engine = method_of(index), engine_of(index)
+        settings = index.settings
         names: set[str] = set()
         if CLASS in known.attributes:
             names = set(_classes_of(index, index.ids.tolist()).values()) - {""}
@@ -66,6 +67,7 @@ def stats(parsed: argparse.Namespace) -> None:
                 "dimension": known.dimension,
                 "metric": known.metric,
                 "method": method,
+                "engine": engine,
                 "attributes": kinds,
                 "calibration": None if calibration is None else calibration.to_json(),
                 "details": held,
@@ -84,6 +86,10 @@ def stats(parsed: argparse.Namespace) -> None:
                 "dimension": known.dimension,
                 "metric": known.metric,
                 "method": method,
+                "engine": engine,
+                "slower because": settings.reason
+                if settings is not None and settings.is_stand_in
+                else None,
                 "recall": _recall_text(held.get("recall")),
                 "no match below": threshold,
                 "recall of matches": None
@@ -243,7 +249,7 @@ def gallery_map(parsed: argparse.Namespace) -> None:
     print_text(table(["cluster", "images", "main class", "share", "such as"], rows))
 
 
-def _layout(index: "ScannIndex", limit: int) -> "MapLayout":
+def _layout(index: "LocalIndex", limit: int) -> "MapLayout":
     try:
         from ..search.gallery.map_layout import lay_out
 
@@ -260,7 +266,7 @@ def _check_limit(limit: int) -> None:
         raise ValueError(f"--limit must be at least 1. Received: {limit}.")
 
 
-def _classes_of(index: "ScannIndex", ids: "Sequence[Any]") -> dict[Any, str]:
+def _classes_of(index: "LocalIndex", ids: "Sequence[Any]") -> dict[Any, str]:
     """Return the class of each image, or "", by its id."""
     from ..search.gallery.gallery import CLASS
 
@@ -275,7 +281,7 @@ def _classes_of(index: "ScannIndex", ids: "Sequence[Any]") -> dict[Any, str]:
 class _Watched:
     """An index whose searches advance a progress bar."""
 
-    def __init__(self, index: "ScannIndex", bar: Progress) -> None:
+    def __init__(self, index: "LocalIndex", bar: Progress) -> None:
         self._index = index
         self._bar = bar
         self.get, self.count, self.stats = index.get, index.count, index.stats

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tfdml.images import View
-from tfdml.index import ScannIndex, ScannSettings
+from tfdml.index import IndexSettings, LocalIndex
 from tfdml.messages import shown
 from tfdml.model_version import (
     DESCRIBE,
@@ -26,7 +26,6 @@ from tfdml.model_version import (
     update_description,
     write_whole,
 )
-from tfdml.versioned_folder import read_version
 
 from ..endpoint.models.calibration import calibration_of_model, save_calibration
 from ..endpoint.models.saved_model import find_model_version, model_fingerprint
@@ -42,7 +41,7 @@ SEARCH = "search"
 
 # The inputs of ScaNN's operator `tensors_to_scann` in its order, and the files that
 # ScaNN writes them to. The two without a file are of a quantised reordering, which
-# `ScannIndex` has not.
+# `LocalIndex` has not.
 _STATE = (
     ("dataset", "dataset.npy", "float32"),
     ("scann_config", "scann_config.pb", "string"),
@@ -65,7 +64,7 @@ class CombineReport:
         images: How many images it has.
         destination: Folder of the version.
         neighbors: How many images a query finds.
-        method: How ScaNN searches, see `tfdml.index.ScannSettings`.
+        method: How ScaNN searches, see `tfdml.index.IndexSettings`.
     """
 
     gallery: Gallery
@@ -164,7 +163,7 @@ def combine(
     return CombineReport(gallery, len(index), destination, neighbors, settings.method)
 
 
-def _settings_of(index: ScannIndex) -> ScannSettings:
+def _settings_of(index: LocalIndex) -> IndexSettings:
     if index.settings is None:
         raise ValueError("The index must hold at least one image.")
     return index.settings
@@ -172,7 +171,7 @@ def _settings_of(index: ScannIndex) -> ScannSettings:
 
 def _write(
     embedder_folder: Path,
-    index: ScannIndex,
+    index: LocalIndex,
     neighbors: int,
     description: dict[str, Any],
     folder: Path,
@@ -209,25 +208,22 @@ def _write(
         tf.saved_model.save(module, str(folder), signatures, options)
 
 
-def _state(index: ScannIndex) -> list[Any]:
+def _state(index: LocalIndex) -> list[Any]:
     """Return what ScaNN saves of an index, as variables for its operator."""
     import tensorflow as tf
 
-    def read(manifest: dict[str, Any], data: Path) -> list[Any]:
-        values: list[Any] = []
+    values: list[Any] = []
+    with tempfile.TemporaryDirectory() as place:
+        index.write_scann(place)
         for _, name, dtype in _STATE:
-            if name not in manifest["files"]:
+            file = Path(place) / name
+            if not file.is_file():
                 # The operator takes a scalar for what is not there.
                 values.append(b"" if dtype == "string" else np.zeros((), dtype))
             elif dtype == "string":
-                values.append([(data / name).read_bytes()])
+                values.append([file.read_bytes()])
             else:
-                values.append(np.load(data / name, allow_pickle=False))
-        return values
-
-    with tempfile.TemporaryDirectory() as place:
-        index.save(place)
-        values = read_version(place, read)
+                values.append(np.load(file, allow_pickle=False))
     return [
         tf.Variable(value, dtype=dtype, name=name, trainable=False)
         for (name, _, dtype), value in zip(_STATE, values, strict=True)
@@ -235,9 +231,9 @@ def _state(index: ScannIndex) -> list[Any]:
 
 
 def _nearest(
-    state: list[Any], index: ScannIndex, neighbors: int
+    state: list[Any], index: LocalIndex, neighbors: int
 ) -> Callable[[Any], tuple[Any, Any]]:
-    """Make the function that searches in the graph as `ScannIndex.search` does."""
+    """Make the function that searches in the graph as `LocalIndex.search` does."""
     import tensorflow as tf
 
     scann = import_scann_operators()
@@ -268,7 +264,7 @@ def _nearest(
         )
 
     def nearest(embeddings: Any) -> tuple[Any, Any]:
-        # In float64, as `ScannIndex` does: rounding decides which leaves are near.
+        # In float64, as `LocalIndex` does: rounding decides which leaves are near.
         exact = tf.cast(embeddings, tf.float64)
         lengths = tf.norm(exact, axis=1, keepdims=True)
         # ScaNN answers a NaN with the id 0 for all neighbors.

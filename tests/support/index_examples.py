@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from tfdml.index import ExactIndex, ScannIndex
+from tfdml.index import ExactIndex, LocalIndex
 from tfdml.neighbors import nearest_neighbors
 
-BOTH = pytest.mark.parametrize("index_class", [ExactIndex, ScannIndex])
+BOTH = pytest.mark.parametrize("index_class", [ExactIndex, LocalIndex])
 METRICS = pytest.mark.parametrize("metric", ["cosine", "dot_product"])
 
 

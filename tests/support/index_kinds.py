@@ -1,8 +1,8 @@
 """The kinds of indexes that keep one contract, and how a test builds each of them.
 
-In this process: the exact index, ScaNN as it chooses for small galleries, and Milvus.
-`tests/tfdml/index/test_out_of_process.py` runs the same tests with ScaNN's codes and
-trees in a process of its own, which ScaNN may end.
+In this process: the exact index, the local one as for small galleries, and Milvus.
+`tests/tfdml/index/test_out_of_process.py` runs the same tests with codes and trees of
+each engine in a process of its own, which the engine may end.
 """
 
 import importlib.util
@@ -13,10 +13,16 @@ import numpy as np
 import pytest
 
 from tests.support.saved_indexes import use_method
-from tfdml.index import ExactIndex, MilvusIndex, ScannIndex, SearchResult
+from tfdml.index import ExactIndex, LocalIndex, MilvusIndex, SearchResult
 
-METHODS = {"brute": "exact", "hashing": "hashing", "tree": "tree"}  # of ScaNN
-KINDS = os.environ.get("INDEX_KINDS", "exact scann milvus").split()
+METHODS = {  # and the engine of each
+    "brute": ("exact", "exact"),
+    "hashing": ("hashing", "scann"),
+    "tree": ("tree", "scann"),
+    "faiss-hashing": ("hashing", "faiss"),
+    "faiss-tree": ("tree", "faiss"),
+}
+KINDS = os.environ.get("INDEX_KINDS", "exact local milvus").split()
 ROWS = 48  # for which ScaNN trains codes, and scores all rows exactly in the end
 ATTRIBUTES = {
     "class": ["cat", "dog", "cat", None, "", "Straße"] + [None] * 42,
@@ -45,12 +51,13 @@ class Builder:
 
     def __init__(self, kind, milvus_path):
         self.kind = kind
-        self.index_class = _CLASSES.get(kind, ScannIndex)
+        self.index_class = _CLASSES.get(kind, LocalIndex)
         self.is_local = kind != "milvus"
         self._path = milvus_path
         self._open = []
         if kind in METHODS:
-            use_method(METHODS[kind])
+            method, engine = METHODS[kind]
+            use_method(method, engine=engine)
 
     def __call__(self, embeddings, ids=None, attributes=None, **options):
         if not self.is_local:
@@ -70,8 +77,10 @@ class Builder:
 
 
 def skip_unless_installed(kind):
-    modules = ["pymilvus", "milvus_lite"] if kind == "milvus" else ["scann"]
-    for module in modules if kind != "exact" else []:
+    needed = ["pymilvus", "milvus_lite"] if kind == "milvus" else []
+    if kind in METHODS:
+        needed = [name for name in METHODS[kind][1:] if name != "exact"]
+    for module in needed:
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"{module} is not installed.")
 

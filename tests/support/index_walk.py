@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.index_examples import assert_finds
 from tfdml.index import ExactIndex, Not
-from tfdml.index.local import LocalIndex
+from tfdml.index.local import MemoryIndex
 
 DIMENSION = 5
 CLASSES = ["x", "y", "z", None]
@@ -69,7 +69,7 @@ class Walk:
         ids = ids if rows or id_kind == "integer" else np.empty(0, str)
         self.index = build(embeddings, ids, {"class": classes}, metric=metric)
         self.exactly = isinstance(self.index, ExactIndex)
-        self.is_local = isinstance(self.index, LocalIndex)
+        self.is_local = isinstance(self.index, MemoryIndex)
         self.model.add(ids, embeddings, classes)
 
     def embeddings(self, count):

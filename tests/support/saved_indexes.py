@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 import tfdml
-from tfdml.index.scann import _index as scann_index
-from tfdml.index.scann._searcher import PreparedRows, ScannSearcher
-from tfdml.index.scann._settings import (
+from tfdml.index.engines import _index as local_index
+from tfdml.index.engines._choice import CODED
+from tfdml.index.engines._exact import ExactRows
+from tfdml.index.engines._prepared import PreparedRows
+from tfdml.index.engines._settings import (
     exact_settings,
     hashing_settings,
     tree_settings,
@@ -84,34 +86,28 @@ def rewrite_array(folder, name, array):
     rewrite_manifest(folder, files=files | {path.name: measured})
 
 
-def settings_of(method, rows, unit):
-    """Return settings with a method, for a gallery of any size."""
-    return {
-        "exact": exact_settings("a test"),
-        "hashing": hashing_settings("a test"),
-        "tree": tree_settings(rows, "a test", unit=unit),
-    }[method]
-
-
-def build_with(method):
-    """Return a `ScannIndex._build` that uses a method for galleries of 40 rows up."""
+def build_with(method, engine):
+    """Return a `LocalIndex._build` that uses a method for galleries of 40 rows up."""
 
     def build(cls, gallery, metric, **options):
         unit = metric == "cosine"
-        return ScannSearcher.of_rows(
-            PreparedRows(gallery, unit=unit),
-            # It takes 16 rows at least to train codes.
-            settings_of(method if len(gallery) >= 40 else "exact", len(gallery), unit),
-        )
+        # It takes 16 rows at least to train codes.
+        if method == "exact" or len(gallery) < 40:
+            return ExactRows(gallery, exact_settings("a test"), unit=unit)
+        settings = {
+            "hashing": hashing_settings("a test", engine),
+            "tree": tree_settings(len(gallery), "a test", unit=unit, engine=engine),
+        }[method]
+        return CODED[engine][0].of_rows(PreparedRows(gallery, unit=unit), settings)
 
     return classmethod(build)
 
 
-def use_method(method, set_attribute=setattr):
-    """Make `ScannIndex` use a method from now on, also when it builds again."""
-    set_attribute(scann_index.ScannIndex, "_build", build_with(method))
+def use_method(method, set_attribute=setattr, engine="scann"):
+    """Make `LocalIndex` use a method from now on, also when it builds again."""
+    set_attribute(local_index.LocalIndex, "_build", build_with(method, engine))
     set_attribute(
-        scann_index.ScannIndex,
+        local_index.LocalIndex,
         "_build_again",
         lambda self, gallery, searcher: self._build(gallery, self.metric),
     )

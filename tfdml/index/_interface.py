@@ -49,7 +49,7 @@ class IndexStats:
     """The properties of an index.
 
     Attributes:
-        kind: The class, such as `"ScannIndex"`.
+        kind: The class, such as `"LocalIndex"`.
         count: Items that can be found.
         dimension: Numbers in an embedding.
         metric: `"cosine"` or `"dot_product"`.

@@ -6,19 +6,20 @@ from typing import Any
 from tfdml.files import short_names
 from tfdml.index._checks import check_load
 from tfdml.index._interface import Embed
+from tfdml.index.engines import LocalIndex
 from tfdml.index.local import ExactIndex
 from tfdml.index.milvus import MilvusIndex
-from tfdml.index.scann import ScannIndex
 from tfdml.messages import cut
 from tfdml.versioned_folder import IndexFileError, read_version
 
-LOCAL_CLASSES: dict[str, type[ExactIndex] | type[ScannIndex]] = {
+LOCAL_CLASSES: dict[str, type[ExactIndex] | type[LocalIndex]] = {
     "ExactIndex": ExactIndex,
-    "ScannIndex": ScannIndex,
+    "LocalIndex": LocalIndex,
+    "ScannIndex": LocalIndex,  # its former name
 }
 """The classes that hold their items themselves, by their names in the manifest."""
 
-_Loaded = type[ExactIndex] | type[ScannIndex] | type[MilvusIndex]
+_Loaded = type[ExactIndex] | type[LocalIndex] | type[MilvusIndex]
 
 
 @short_names()
@@ -27,13 +28,13 @@ def load_index(
     *,
     model_fingerprint: str | None = None,
     embed: Embed | None = None,
-) -> ExactIndex | ScannIndex | MilvusIndex:
+) -> ExactIndex | LocalIndex | MilvusIndex:
     """Load the index in a folder, whatever its class.
 
     Arguments and errors are those of the `load` of the class.
 
     Returns:
-        An `ExactIndex`, a `ScannIndex` or a `MilvusIndex`.
+        An `ExactIndex`, a `LocalIndex` or a `MilvusIndex`.
     """
     check_load(model_fingerprint, embed)
     classes: dict[str, _Loaded] = {**LOCAL_CLASSES, "MilvusIndex": MilvusIndex}

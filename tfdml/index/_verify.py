@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tfdml._core.arguments import whole
 from tfdml.files import short_names
 from tfdml.index._load import LOCAL_CLASSES
-from tfdml.index.local import LocalIndex
+from tfdml.index.local import MemoryIndex
 from tfdml.index.rows import Snapshot
 from tfdml.index.storage import LogError, has_whole_length, read_log
 from tfdml.messages import cut
@@ -27,7 +27,7 @@ from tfdml.versioned_folder import (
 
 _ROWS = 65_536  # that are looked at at once
 _FOUND = 0.9  # of the sample, where the search is approximate
-_TOLERANCE = 1e-3  # of scores, relative: ScaNN sums in float32
+_TOLERANCE = 1e-3  # of scores, relative: engines sum in float32
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class VerifyReport:
     Attributes:
         folder: The folder.
         problems: What is wrong, one sentence each; empty for an intact index.
-        kind: The class, such as `"ScannIndex"`; "" if unknown.
+        kind: The class, such as `"LocalIndex"`; "" if unknown.
         items: Items that can be found, after the changes in the log.
         files: Files of data whose SHA-256 is correct.
         bytes: Their size.
@@ -123,7 +123,7 @@ def _looked_at(folder: Path, sample: int, seed: int) -> dict[str, Any]:
     if not problems and found["kind"] in LOCAL_CLASSES:
         try:
             index = LOCAL_CLASSES[found["kind"]].load(folder)
-        except (IndexFileError, ImportError, OSError) as error:
+        except (IndexFileError, OSError) as error:
             problems.append(str(error))
         else:
             found |= _look_into(index, sample, seed, problems)
@@ -187,7 +187,7 @@ def _look_through_log(log: Path, problems: list[str]) -> dict[str, int]:
 
 
 def _look_into(
-    index: LocalIndex, sample: int, seed: int, problems: list[str]
+    index: MemoryIndex, sample: int, seed: int, problems: list[str]
 ) -> dict[str, int]:
     """Check what a loaded index holds, and search for a sample of it."""
     state = index._table.snapshot
@@ -217,7 +217,7 @@ def _of_rows(state: Snapshot, at_once: int = _ROWS) -> Iterator[str]:
 
 
 def _count_found(
-    index: LocalIndex, state: Snapshot, rows: NDArray[np.int64], problems: list[str]
+    index: MemoryIndex, state: Snapshot, rows: NDArray[np.int64], problems: list[str]
 ) -> int:
     """Search for items with their own embeddings, and count those that are found.
 

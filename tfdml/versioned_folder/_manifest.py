@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,22 @@ class IndexFileError(ValueError):
     """A folder does not hold the requested index, or not an intact one."""
 
 
-def check_class(manifest: Mapping[str, Any], folder: Path, name: str) -> None:
+def check_class(
+    manifest: Mapping[str, Any], folder: Path, names: Sequence[str]
+) -> None:
     """Check that a folder holds an index of a class.
+
+    Args:
+        manifest: What `read_manifest` returned.
+        folder: The folder.
+        names: The name of the class, and those that it had before.
 
     Raises:
         IndexFileError: It holds another one.
     """
-    if manifest["class"] != name:
+    if manifest["class"] not in names:
         raise IndexFileError(
-            f"`folder` must hold a {name}. Received: {cut(folder)}, which holds a "
+            f"`folder` must hold a {names[0]}. Received: {cut(folder)}, which holds a "
             f"{cut(manifest['class'])}. Use `load_index`."
         )
 

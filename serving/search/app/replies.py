@@ -10,7 +10,7 @@ from urllib.parse import quote
 from ..gallery.gallery import CLASS
 from ..gallery.image_search import ImageSearch
 from ..gallery.items import Hit, Item
-from ..gallery.report import method_of
+from ..gallery.report import engine_of, method_of
 from ..gallery.stored_images import STORED_IMAGE
 
 _MOST_VALUES = 1_000  # of an attribute that a filter offers
@@ -97,6 +97,7 @@ class Replies:
                 "fingerprint": index.model_fingerprint,
             },
             "method": method_of(index),
+            "engine": engine_of(index),
             "recall": index.stats().details.get("recall"),
             "dimension": index.dimension,
             "metric": index.metric,

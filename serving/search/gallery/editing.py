@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml.index import ScannIndex
+from tfdml.index import LocalIndex
 from tfdml.messages import shown
 
 from .stored_images import STORED_IMAGE, StoredImages
@@ -74,7 +74,7 @@ class GalleryEditor:
 
     def __init__(
         self,
-        index: ScannIndex,
+        index: LocalIndex,
         *,
         on_change: OnChange = lambda added, removed: None,
         log_bytes: int = 64 * 2**20,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml.images import UnreadableImageError, read_image
-from tfdml.index import ScannIndex
+from tfdml.index import LocalIndex
 from tfdml.messages import shown
 
 from ...client import ImageSource, ModelMetadata
@@ -56,7 +56,7 @@ class ImageSearch:
 
     def __init__(
         self,
-        index: ScannIndex,
+        index: LocalIndex,
         gallery: Gallery,
         client: _Client,
         *,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tfdml.export import SavedEmbedder
-from tfdml.index import ScannIndex, check_ids
+from tfdml.index import Engine, LocalIndex, check_ids
 from tfdml.messages import shown
 from tfdml.progress import Progress
 
@@ -33,7 +33,7 @@ from .gallery import (
     class_attributes,
     save_gallery,
 )
-from .report import IndexReport, ShardReport, method_of, recall_of
+from .report import IndexReport, ShardReport, engine_of, method_of, recall_of
 from .shards import (
     Job,
     Part,
@@ -55,6 +55,7 @@ def index_images(
     outside_links: bool = True,
     max_pixels: int = 100_000_000,
     target_recall: float | None = None,
+    engine: Engine | None = None,
     progress: bool = True,
 ) -> IndexReport:
     """Embed a folder of images and save them as an index that can be searched.
@@ -75,7 +76,8 @@ def index_images(
             By default the first one is an error.
         outside_links: Take images that links lead to, outside of the folder.
         max_pixels: Width times height above which an image cannot be read, at least 1.
-        target_recall: See `ScannIndex.build`, also for the default.
+        target_recall: See `LocalIndex.build`, also for the default.
+        engine: See `LocalIndex.build`, also for the default.
         progress: Show the progress on the standard error.
 
     Returns:
@@ -101,7 +103,7 @@ def index_images(
         max_pixels=max_pixels,
         progress=progress,
     )
-    report = _build(index_folder, shard, target_recall, progress=progress)
+    report = _build(index_folder, shard, target_recall, engine, progress=progress)
     return replace(report, notes=notes)
 
 
@@ -164,6 +166,7 @@ def merge_shards(
     shard_folders: Sequence[str | PathLike[str]],
     *,
     target_recall: float | None = None,
+    engine: Engine | None = None,
     progress: bool = True,
 ) -> IndexReport:
     """Build, from shards, the index that `index_images` would have built.
@@ -172,7 +175,8 @@ def merge_shards(
         index_folder: Folder to write to; created if missing. An index in it is
             replaced once the new one is complete.
         shard_folders: Folders that `embed_shard` wrote, each shard once, in any order.
-        target_recall: See `ScannIndex.build`, also for the default.
+        target_recall: See `LocalIndex.build`, also for the default.
+        engine: See `LocalIndex.build`, also for the default.
         progress: Show the progress on the standard error.
 
     Returns:
@@ -186,7 +190,7 @@ def merge_shards(
     """
     check_gallery_folder(index_folder)
     shard = read_shards(shard_folders)
-    return _build(index_folder, shard, target_recall, progress=progress)
+    return _build(index_folder, shard, target_recall, engine, progress=progress)
 
 
 def _embed(
@@ -255,6 +259,7 @@ def _build(
     index_folder: str | PathLike[str],
     shard: Shard,
     target_recall: float | None,
+    engine: Engine | None,
     *,
     progress: bool,
 ) -> IndexReport:
@@ -276,12 +281,13 @@ def _build(
     if target_recall is not None:
         options["target_recall"] = target_recall
     with Progress("building the index", shown=progress):
-        index = ScannIndex.build(
+        index = LocalIndex.build(
             shard.embeddings,
             ids=shard.paths,
             attributes=attributes,
             metric="cosine",
             model_fingerprint=job.model_fingerprint,
+            engine=engine,
             **options,
         )
         save_gallery(index_folder, index, gallery)
@@ -292,6 +298,7 @@ def _build(
         classes=classes,
         dimension=index.dimension,
         method=method_of(index),
+        engine=engine_of(index),
         recall=recall_of(index),
         skipped=reasons,
     )

@@ -4,19 +4,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfdml.command_parser import command
-from tfdml.index import ScannIndex
+from tfdml.index import LocalIndex
 
 from .gallery import Gallery
 from .shards import Part
 
 
-def method_of(index: ScannIndex) -> str:
+def method_of(index: LocalIndex) -> str:
     """Return the search method of an index, in one word."""
     # An index that was built empty compares with everything that was added since.
     return "exact" if index.settings is None else index.settings.method
 
 
-def recall_of(index: ScannIndex) -> float | None:
+def engine_of(index: LocalIndex) -> str:
+    """Return what an index searches with, see `tfdml.index.IndexSettings`."""
+    return str(index.stats().details["engine"])
+
+
+def recall_of(index: LocalIndex) -> float | None:
     """Return the measured recall of an index; None if it was not measured."""
     measured = index.stats().details.get("recall")
     return None if measured is None else float(measured["value"])
@@ -31,7 +36,8 @@ class IndexReport:
         images: Number of images in the index.
         classes: Number of their classes.
         dimension: Dimension of the embeddings.
-        method: How the index searches, see `tfdml.index.ScannSettings`.
+        method: How the index searches, see `tfdml.index.IndexSettings`.
+        engine: What it searches with, see there.
         recall: Its measured recall; None if it was not measured.
         skipped: Why an image was skipped, one text per image.
         notes: What was left out of the folder, or is odd in it, one text per kind.
@@ -42,6 +48,7 @@ class IndexReport:
     classes: int
     dimension: int
     method: str
+    engine: str
     recall: float | None
     skipped: tuple[str, ...]
     notes: tuple[str, ...] = ()

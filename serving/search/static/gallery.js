@@ -46,7 +46,7 @@ function factsOf(index) {
     ["Images", number.format(index.images)],
     ["Classes", number.format(index.classes)],
     ["Model", `${index.model.name}, version ${index.model.version}`],
-    ["Index", `ScaNN, ${index.method} search${recallText(index)}`],
+    ["Index", `${engineName(index)}${index.method} search${recallText(index)}`],
     ["Embedding", plural(index.dimension, "dimension")],
   ];
   if (index.calibration) {
@@ -56,6 +56,11 @@ function factsOf(index) {
       + `${share(precision)} of the answers are correct`]);
   }
   return facts;
+}
+
+// Exact search is our own, for which the method says it all.
+function engineName({ engine }) {
+  return { scann: "ScaNN, ", faiss: "FAISS, " }[engine] ?? "";
 }
 
 // The share of exact search that an index finds, if it was measured.

@@ -4,9 +4,10 @@ import json
 import shutil
 import sys
 
+import numpy as np
 import pytest
 
-from serving.search.gallery.gallery import load_gallery
+from serving.search.gallery.gallery import Gallery, load_gallery, save_gallery
 from tests.support.search_fixtures import write_image
 from tests.support.serving_commands import (
     EVERY,
@@ -14,6 +15,8 @@ from tests.support.serving_commands import (
     model_of,
     values_of,
 )
+from tfdml.index import LocalIndex
+from tfdml.index.engines._settings import EngineLimits
 
 
 @pytest.fixture
@@ -47,7 +50,7 @@ def test_build_and_merge_print_what_they_built(built, tmp_path, run, run_json):
     )
     assert merged["images"] == 9
     assert merged["model"] == {"name": "colors", "version": 1}
-    assert merged["method"] == "exact"
+    assert (merged["method"], merged["engine"]) == ("exact", "exact")
     assert merged["skipped"] == []
     whole, _ = load_gallery(tmp_path / "whole")
     index, _ = load_gallery(tmp_path / "merged")
@@ -61,9 +64,46 @@ def test_recall_that_is_wanted_reaches_the_index(built, tmp_path, run, run_json)
     code, _, err = run(*command, "--target-recall", "1.5")
     assert code == 1
     assert "recall" in err
-    code, _, err = run(*command, "--target-recall", "0.9", "--shard", "1/2")
-    assert code == 1
-    assert "index merge" in err
+    for option in (["--target-recall", "0.9"], ["--engine", "exact"]):
+        code, _, err = run(*command, *option, "--shard", "1/2")
+        assert code == 1
+        assert f"{option[0]} must not be given with --shard" in err
+        assert "index merge" in err
+
+
+def test_engine_that_is_wanted_reaches_the_index(built, tmp_path, run_json):
+    pytest.importorskip("faiss")
+    command = ["index", "build", built / "images", tmp_path / "a", *model_of(built)]
+    run_json(*command, "--engine", "faiss")
+    with LocalIndex.load(tmp_path / "a") as index:
+        assert index.stats().details["wanted_engine"] == "faiss"
+    command[3] = tmp_path / "shard"
+    run_json(*command, "--shard", "1/1")
+    run_json("index", "merge", tmp_path / "b", tmp_path / "shard", "--engine", "exact")
+    with LocalIndex.load(tmp_path / "b") as index:
+        assert index.stats().details["wanted_engine"] == "exact"
+
+
+def test_stats_say_why_an_index_is_slower_than_it_was_built(
+    tmp_path, run, run_json, monkeypatch
+):
+    limits = EngineLimits(hashing_from=40, measured_from=40)
+    monkeypatch.setattr(LocalIndex, "engine_limits", limits)
+    for name in ("scann", "faiss"):
+        monkeypatch.setitem(sys.modules, name, None)
+        for loaded in [one for one in sys.modules if one.startswith(f"{name}.")]:
+            monkeypatch.delitem(sys.modules, loaded)
+    rows = np.random.default_rng(0).normal(size=(50, 4))
+    index = LocalIndex.build(rows, ids=[f"{row}.png" for row in range(50)])
+    with index:
+        save_gallery(tmp_path / "index", index, Gallery(tmp_path, "none", 1))
+    code, out, _ = run("index", "stats", tmp_path / "index")
+    assert code == 0
+    assert values_of(out)["engine"] == "exact"
+    assert "slower because" in values_of(out)
+    settings = run_json("index", "stats", tmp_path / "index")["details"]["settings"]
+    for name in ("ScaNN", "FAISS"):
+        assert f"{name} cannot be imported here" in settings["reason"]
 
 
 def test_images_left_out_are_listed(built, tmp_path, run, run_json):
@@ -168,12 +208,15 @@ def test_stats_tell_what_an_index_holds(calibrated, run, run_json):
     assert values["images"] == "9"
     assert values["classes"] == "3"
     assert values["dimension"] == "12"
+    assert (values["method"], values["engine"]) == ("exact", "exact")
+    assert "slower because" not in values
     assert values["no match below"] == "0.9000"
     assert values["recall of matches"] == "0.8000"
     assert values["attributes"] == "class (string)"
     document = run_json("index", "stats", calibrated)
     assert document["images"] == 9
     assert document["classes"] == 3
+    assert document["engine"] == document["details"]["engine"] == "exact"
     assert document["attributes"] == {"class": "string"}
     assert document["calibration"]["threshold"] == 0.9
     assert document["details"]["removed"] == 0

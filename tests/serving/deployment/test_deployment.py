@@ -201,6 +201,7 @@ def test_dockerfile_copies_what_there_is_and_what_is_let_through():
 def closure_of(requirements):
     """Names of the installed packages that these requirements bring."""
     waiting, found = [Requirement(text) for text in requirements], set()
+    waiting = [one for one in waiting if one.marker is None or one.marker.evaluate()]
     while waiting:
         needed = waiting.pop()
         key = needed.name, *sorted(needed.extras)

@@ -34,8 +34,8 @@ from tests.support.search_fixtures import (
 from tests.support.small_images import write_shapes
 from tfdml.export import SavedEmbedder, read_description
 from tfdml.images import encode_png, read_image
-from tfdml.index import ScannIndex
-from tfdml.index.scann._settings import ScannLimits
+from tfdml.index import LocalIndex
+from tfdml.index.engines._settings import EngineLimits
 from tfdml.neighbors import nearest_neighbors
 
 pytestmark = pytest.mark.slow
@@ -204,11 +204,11 @@ def gallery_of(folder, vectors, monkeypatch):
 
     Thresholds are lowered so that few rows are searched as many are.
     """
-    limits = ScannLimits(hashing_from=400, tree_above=1000)
-    monkeypatch.setattr(ScannIndex, "scann_limits", limits)
+    limits = EngineLimits(hashing_from=400, tree_above=1000)
+    monkeypatch.setattr(LocalIndex, "engine_limits", limits)
     paths = [f"a/{number}.png" for number in range(len(vectors))]
     fingerprint = model_fingerprint(folder / "models/shapes/3")
-    index = ScannIndex.build(
+    index = LocalIndex.build(
         vectors, ids=paths, model_fingerprint=fingerprint, target_recall=None
     )
     gallery = Gallery(folder / "images", "shapes", 3)

@@ -11,13 +11,13 @@ from tests.support.index_walk import Walk
 from tests.support.saved_indexes import items_of, run_python
 from tests.support.threads import before_next
 from tfdml.index import ExactIndex
-from tfdml.index.local import Limits, LocalIndex
+from tfdml.index.local import Limits, MemoryIndex
 
 
 @pytest.fixture
 def eager(monkeypatch):
     """Have an index built again after a handful of changes."""
-    monkeypatch.setattr(LocalIndex, "limits", Limits(tail_least=5))
+    monkeypatch.setattr(MemoryIndex, "limits", Limits(tail_least=5))
 
 
 @BOTH
@@ -93,7 +93,7 @@ def test_index_is_built_again_once_searches_of_what_was_loaded_are_many(
     with index_class.build(np.empty((0, 3)), []) as index:
         index.save(tmp_path)
         index.add(np.eye(3)[[0, 1, 2] * 2], range(6))
-    monkeypatch.setattr(LocalIndex, "limits", Limits(tail_least=5, compared=40))
+    monkeypatch.setattr(MemoryIndex, "limits", Limits(tail_least=5, compared=40))
     reader = index_class.load(tmp_path)
     expected = items_of(reader)
     for _ in range(4):  # as a program that ends soon
@@ -115,7 +115,7 @@ def test_index_is_built_again_once_searches_of_what_was_loaded_are_many(
 
 
 def test_searches_of_an_index_with_few_changes_build_nothing(monkeypatch):
-    monkeypatch.setattr(LocalIndex, "limits", Limits(compared=0))
+    monkeypatch.setattr(MemoryIndex, "limits", Limits(compared=0))
     index = ExactIndex.build(np.eye(3))
     index.add(np.eye(3), [3, 4, 5])
     for _ in range(5):

@@ -17,7 +17,7 @@ from tests.support.index_kinds import (
 )
 from tests.support.index_walk import Walk
 from tests.support.threads import meanwhile
-from tfdml.index import ExactIndex, IndexFileError, Not, Range, ScannIndex, load_index
+from tfdml.index import ExactIndex, IndexFileError, LocalIndex, Not, Range, load_index
 
 
 def test_changes_of_nothing_change_nothing(build):
@@ -378,7 +378,7 @@ def test_index_of_another_model_or_class_is_refused(build, tmp_path):
         for bad in ({"embed": 3}, {"model_fingerprint": 3}):
             with pytest.raises(ValueError, match=f"`{next(iter(bad))}` must be a"):
                 load(tmp_path / "index", **bad)
-    other = ScannIndex if build.kind == "exact" else ExactIndex
+    other = LocalIndex if build.kind == "exact" else ExactIndex
     with pytest.raises(IndexFileError, match=f"must hold a {other.__name__}"):
         other.load(tmp_path / "index")
     with pytest.raises(IndexFileError, match="holds no index"):

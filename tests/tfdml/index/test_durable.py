@@ -487,7 +487,7 @@ def test_copy_of_a_folder_that_is_being_changed_loads(saved, folder, tmp_path):
 # Kills
 
 
-KILLS = [("ExactIndex", 3), ("ScannIndex", 2)]
+KILLS = [("ExactIndex", 3), ("LocalIndex", 2)]
 MORE_KILLS = [pytest.param(kind, 25, marks=pytest.mark.full) for kind, _ in KILLS]
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from tests.support.index_examples import METRICS, clustered, recall
 from tests.support.saved_indexes import run_python
-from tfdml.index import ExactIndex, ScannIndex
+from tfdml.index import ExactIndex, LocalIndex
+from tfdml.index.engines import _index as local
+from tfdml.index.engines._settings import choose_settings
 from tfdml.index.local import _exact as exact
-from tfdml.index.scann import _index as scann
-from tfdml.index.scann._settings import choose_settings
 from tfdml.neighbors import _exact as neighbors
 from tfdml.neighbors import nearest_neighbors
 
@@ -30,7 +30,7 @@ def test_exact_index_answers_like_nearest_neighbors_to_the_last_bit(metric):
 @pytest.mark.parametrize("metric", ["cosine", "dot_product"])
 def test_hashing_keeps_recall(metric):
     gallery, queries = clustered(25_000, 32, 500, queries=200)
-    index = ScannIndex.build(gallery, metric=metric, target_recall=None)
+    index = LocalIndex.build(gallery, metric=metric, target_recall=None)
     assert index.settings.method == "hashing"
     true, _ = nearest_neighbors(queries, gallery, 10, metric=metric)
     assert recall(index.search(queries, k=10).ids, true) > 0.98
@@ -39,7 +39,7 @@ def test_hashing_keeps_recall(metric):
 @pytest.mark.full
 def test_gallery_above_100000_rows_gets_a_tree_that_keeps_recall():
     gallery, queries = clustered(100_001, 32, 1000, queries=100)
-    index = ScannIndex.build(gallery, target_recall=None)
+    index = LocalIndex.build(gallery, target_recall=None)
     assert index.settings.method == "tree"
     true, _ = nearest_neighbors(queries, gallery, 10)
     assert recall(index.search(queries, k=10).ids, true) > 0.95
@@ -75,34 +75,7 @@ def test_exact_index_imports_neither_scann_nor_tensorflow():
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize(
-    ("scann", "reason"),
-    [
-        ("raise ModuleNotFoundError('no scann')", "ModuleNotFoundError: no scann"),
-        # What TensorFlow's NotFoundError is to this code: not an ImportError.
-        ("raise RuntimeError('undefined symbol')", "RuntimeError: undefined symbol"),
-    ],
-)
-def test_missing_or_broken_scann_is_explained(scann, reason, tmp_path):
-    (tmp_path / "scann.py").write_text(scann)
-    result = run_python(
-        f"""
-        import sys
-        sys.path.insert(0, {str(tmp_path)!r})
-        import numpy as np
-        from tfdml.index import ScannIndex
-        try:
-            ScannIndex.build(np.eye(2))
-        except ImportError as error:
-            print(error)
-        """
-    )
-    assert result.returncode == 0, result.stderr
-    assert reason in result.stdout
-    assert 'pip install "tfdml[search]"' in result.stdout
-
-
-@pytest.mark.parametrize("module", [exact, scann, neighbors])
+@pytest.mark.parametrize("module", [exact, local, neighbors])
 def test_examples_in_docstrings_are_right(module):
     failed, tried = doctest.testmod(module)
     assert tried > 0
@@ -113,7 +86,7 @@ def test_nothing_of_scann_that_can_end_the_process_can_be_set():
     # ScaNN divides by a batch size of 0, crashes on 0 threads, and returns nothing
     # from 0 leaves.
     names = ("build", "add", "update", "remove", "search", "compact", "load")
-    for index_class in (ExactIndex, ScannIndex):
+    for index_class in (ExactIndex, LocalIndex):
         for name in names:
             signature = inspect.signature(getattr(index_class, name))
             assert not set(signature.parameters) & {
@@ -125,7 +98,7 @@ def test_nothing_of_scann_that_can_end_the_process_can_be_set():
             assert inspect.Parameter.VAR_KEYWORD not in kinds
 
 
-@pytest.mark.parametrize("index_class", [ExactIndex, ScannIndex])
+@pytest.mark.parametrize("index_class", [ExactIndex, LocalIndex])
 def test_index_is_neither_pickled_nor_deep_copied(index_class):
     # A searcher of ScaNN would come out broken; a shared lock or log even more so.
     index = index_class.build(np.eye(3))

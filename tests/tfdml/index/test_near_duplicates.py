@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.index_kinds import score
 from tests.support.refuses import refusals, refuses
-from tfdml.index import ExactIndex, ScannIndex, SearchResult, near_duplicates
+from tfdml.index import ExactIndex, LocalIndex, SearchResult, near_duplicates
 
 some = settings(derandomize=True, deadline=None, max_examples=40)
 
@@ -94,7 +94,7 @@ def galleries(draw):
 THRESHOLDS = [("cosine", 0.951), ("cosine", 0.301), ("dot_product", 1.501)]
 
 
-@pytest.mark.parametrize("kind", ["exact", "scann"])
+@pytest.mark.parametrize("kind", ["exact", "local"])
 @given(
     gallery=galleries(),
     threshold=st.sampled_from(THRESHOLDS),
@@ -107,7 +107,7 @@ def test_pairs_and_groups_are_those_of_comparing_all(
 ):
     rows, ids, classes = gallery
     metric, threshold = threshold
-    build = {"exact": ExactIndex, "scann": ScannIndex}[kind].build
+    build = {"exact": ExactIndex, "local": LocalIndex}[kind].build
     half = len(ids) // 2  # the others are added
     index = build(rows[:half], ids[:half], {"class": classes[:half]}, metric=metric)
     if half:

@@ -1,4 +1,4 @@
-"""Run what ScaNN may end in a process of its own: a crash is one failed test."""
+"""Run what an engine may end in a process of its own: a crash is one failed test."""
 
 import os
 import subprocess
@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 import tfdml
+from tests.support.index_kinds import METHODS, skip_unless_installed
 
 pytestmark = pytest.mark.slow
-
-pytest.importorskip("scann")
 
 HERE = Path(__file__).parent
 CONTRACT = [HERE / "test_contract.py", HERE / "test_contract_changes.py"]
 
 
-@pytest.mark.parametrize("method", ["brute", "hashing", "tree"])
-def test_scann_keeps_the_contract_and_survives(method):
-    # Small galleries never get codes or a tree: there `brute` is what `scann` is.
-    files = [HERE / "scann_methods.py", *(CONTRACT if method != "brute" else [])]
+@pytest.mark.parametrize("method", METHODS)
+def test_engine_keeps_the_contract_and_survives(method):
+    skip_unless_installed(method)
+    # Small galleries never get codes or a tree: there `brute` is what `local` is.
+    files = [HERE / "engine_methods.py", *(CONTRACT if method != "brute" else [])]
     options = ["-v", "--tb=short", "--numprocesses=0", "-p", "no:cacheprovider"]
     result = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-m", "pytest", *options, *files],

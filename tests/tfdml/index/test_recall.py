@@ -11,14 +11,19 @@ from tests.support.index_examples import recall as recall_of
 from tests.support.refuses import refusals, refuses
 from tests.support.saved_indexes import run_python
 from tfdml._core.embeddings import row_norms
-from tfdml.index import MeasuredRecall, ScannIndex, load_index
+from tfdml.index import LocalIndex, MeasuredRecall, load_index
 from tfdml.index._recall import RecallTarget, recall_interval
-from tfdml.index.scann import _settings as of_scann
-from tfdml.index.scann import _tuning as tuning
-from tfdml.index.scann._searcher import PreparedRows, ScannSearcher
+from tfdml.index.engines import _settings as of_engines
+from tfdml.index.engines import _tuning as tuning
+from tfdml.index.engines._choice import CODED
+from tfdml.index.engines._prepared import PreparedRows
+from tfdml.index.engines._scann import ScannSearcher
 from tfdml.neighbors import nearest_neighbors
 
 pytest.importorskip("scann")
+pytest.importorskip("faiss")
+
+ENGINES = pytest.mark.parametrize("engine", ["scann", "faiss"])
 
 
 def drawn(rows, dimension, clusters, queries=200, spread=0.5):
@@ -41,19 +46,20 @@ def recall(index, queries, gallery, metric="cosine"):
 @pytest.fixture
 def measure_all_sizes(monkeypatch):
     """Have small galleries measured like large ones."""
-    limits = of_scann.ScannLimits(measured_from=400)
-    monkeypatch.setattr(ScannIndex, "scann_limits", limits)
+    limits = of_engines.EngineLimits(measured_from=400)
+    monkeypatch.setattr(LocalIndex, "engine_limits", limits)
 
 
 # What is promised
 
 
 @pytest.mark.slow
+@ENGINES
 @pytest.mark.parametrize("metric", ["cosine", "dot_product"])
-def test_clusters_get_a_tree_that_finds_what_was_promised(metric):
+def test_clusters_get_a_tree_that_finds_what_was_promised(metric, engine):
     gallery, queries = drawn(20_000, 32, 400)
-    index = ScannIndex.build(gallery, metric=metric, target_recall=0.99)
-    assert index.settings.method == "tree"
+    index = LocalIndex.build(gallery, metric=metric, target_recall=0.99, engine=engine)
+    assert (index.settings.method, index.settings.engine) == ("tree", engine)
     assert 2 * index.settings.leaves_to_search <= index.settings.leaves
     assert index.recall.queries == 1_000
     assert 0.99 <= index.recall.value <= 1
@@ -66,12 +72,13 @@ def test_clusters_get_a_tree_that_finds_what_was_promised(metric):
 def test_without_clusters_the_promise_is_kept_without_a_tree():
     gallery, queries = drawn(20_000, 256, 20_000, spread=1.0)
     by_size = ScannSearcher.of_rows(
-        PreparedRows(gallery, unit=True), of_scann.tree_settings(20_000, "", unit=True)
+        PreparedRows(gallery, unit=True),
+        of_engines.tree_settings(20_000, "", unit=True),
     )
     true, _ = nearest_neighbors(queries, gallery, 10)
     # What the usual rules would have given.
     assert recall_of(by_size.nearest(queries, 10)[0], true) < 0.8
-    index = ScannIndex.build(gallery, target_recall=0.99)
+    index = LocalIndex.build(gallery, target_recall=0.99)
     settings = index.settings
     is_full = 2 * settings.leaves_to_search > settings.leaves
     assert settings.method in ("hashing", "exact") or is_full
@@ -79,7 +86,7 @@ def test_without_clusters_the_promise_is_kept_without_a_tree():
     assert recall(index, queries, gallery) > 0.985
 
 
-def searcher_for(target, *, exact=2.0, others=0.5, **measures):
+def searcher_for(target, engine, *, exact=2.0, others=0.5, **measures):
     """Search 2,000 clustered rows, where searches cost what a test says."""
 
     def costs(searchers, queries, rounds):
@@ -90,16 +97,19 @@ def searcher_for(target, *, exact=2.0, others=0.5, **measures):
         drawn(2_000, 8, 40)[0],
         unit=True,
         target=RecallTarget(target, None, 0),
+        engine=CODED[engine][0],
         costs=costs,
         **measures,
     )
 
 
+@ENGINES
 def test_target_that_no_setting_reaches_gives_exact_search_and_says_so(
-    measure_all_sizes,
+    measure_all_sizes, engine
 ):
     gallery, _ = drawn(2_000, 64, 2_000, spread=1.0)
-    index = ScannIndex.build(gallery, target_recall=1 - 1e-9)
+    index = LocalIndex.build(gallery, target_recall=1 - 1e-9, engine=engine)
+    assert not index.settings.is_stand_in
     assert index.settings.method == "exact"
     reason = index.settings.reason
     assert "No setting reached recall@10 1 in less time" in reason
@@ -108,8 +118,9 @@ def test_target_that_no_setting_reaches_gives_exact_search_and_says_so(
     assert index.recall == MeasuredRecall(1.0, 10, 0, 1.0, 1.0, 1 - 1e-9, False)
 
 
-def test_reason_names_setting_recall_and_gain():
-    index = searcher_for(0.9)
+@ENGINES
+def test_reason_names_setting_recall_and_gain(engine):
+    index = searcher_for(0.9, engine)
     settings = index.settings
     assert settings.method == "tree"
     part = f"{settings.leaves_to_search} of {settings.leaves} leaves"
@@ -124,8 +135,10 @@ def with_cores(monkeypatch, count):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(count))
 
 
-def test_setting_that_takes_longer_than_exact_search_is_not_taken():
-    assert searcher_for(0.9, exact=1.0, others=1.5).settings.method == "exact"
+@ENGINES
+def test_setting_that_takes_longer_than_exact_search_is_not_taken(engine):
+    settings = searcher_for(0.9, engine, exact=1.0, others=1.5).settings
+    assert (settings.method, settings.engine) == ("exact", "exact")
 
 
 def test_setting_that_other_queries_find_short_is_not_taken(monkeypatch):
@@ -141,7 +154,7 @@ def test_setting_that_other_queries_find_short_is_not_taken(monkeypatch):
         return recalls
 
     with_cores(monkeypatch, 2)
-    index = searcher_for(0.9, recalls=recalls_of)
+    index = searcher_for(0.9, "scann", recalls=recalls_of)
     assert index.recall.value >= 0.9
     assert len(asked) == 2
     assert (index.settings.leaves_to_search, index.settings.reorder) == asked[1]
@@ -149,11 +162,11 @@ def test_setting_that_other_queries_find_short_is_not_taken(monkeypatch):
 
 def test_small_gallery_is_compared_as_a_whole_and_without_a_target_nothing_measured():
     gallery, _ = drawn(300, 8, 10)
-    index = ScannIndex.build(gallery, target_recall=0.9)
+    index = LocalIndex.build(gallery, target_recall=0.9)
     assert index.settings.method == "exact"
     assert index.recall == MeasuredRecall(1.0, 10, 0, 1.0, 1.0, 0.9, False)
     assert "comparing with all" in str(index)
-    index = ScannIndex.build(gallery, target_recall=None)
+    index = LocalIndex.build(gallery, target_recall=None)
     assert index.recall is None
     assert index.settings.method == "exact"
     assert "not measured" in str(index)
@@ -162,7 +175,7 @@ def test_small_gallery_is_compared_as_a_whole_and_without_a_target_nothing_measu
 def test_tree_with_few_rows_a_leaf_is_trained_as_well():
     """With ScaNN's own numbers, which drop leaves of under 50 rows, it is 0.81."""
     gallery, queries = drawn(20_000, 32, 2_000)
-    settings = of_scann.tree_settings(20_000, "", unit=True)
+    settings = of_engines.tree_settings(20_000, "", unit=True)
     searcher = ScannSearcher.of_rows(
         PreparedRows(gallery, unit=True), replace(settings, leaves_to_search=12)
     )
@@ -172,8 +185,8 @@ def test_tree_with_few_rows_a_leaf_is_trained_as_well():
 
 @pytest.mark.parametrize("rows", [100_001, 1_000_000, 20_000_000])
 def test_large_trees_are_trained_with_a_hundred_rows_for_each_leaf(rows):
-    leaves = of_scann.tree_settings(rows, "", unit=True).leaves
-    sample = of_scann.tree_training(leaves)["training_sample_size"]
+    leaves = of_engines.tree_settings(rows, "", unit=True).leaves
+    sample = of_engines.tree_training(leaves)["training_sample_size"]
     assert min(rows, sample) >= min(rows, 100 * leaves)
 
 
@@ -186,8 +199,8 @@ def sample_of(gallery, rows, k=10):
     return tuning._Sample(gallery[rows], rows, true, scores[:, -1])
 
 
-def poor_searcher(gallery, leaves_to_search=1):
-    settings = of_scann.ScannSettings(
+def poor_searcher(gallery, leaves_to_search=1, engine="scann"):
+    settings = of_engines.IndexSettings(
         "tree",
         "",
         dimensions_per_block=2,
@@ -196,9 +209,9 @@ def poor_searcher(gallery, leaves_to_search=1):
         leaves_to_search=leaves_to_search,
         spherical=True,
         reorder=20,
+        engine=engine,
     )
-    prepared = PreparedRows(gallery, unit=True)
-    return ScannSearcher.of_rows(prepared, settings)
+    return CODED[engine][0].of_rows(PreparedRows(gallery, unit=True), settings)
 
 
 class CodedScann:
@@ -228,7 +241,7 @@ class CodedScann:
 @pytest.mark.parametrize("reorder", [10, 40, 45])
 def test_recall_is_that_of_searches_for_ten_of_queries_that_are_no_rows(reorder):
     gallery, _ = drawn(300, 16, 300)
-    settings = replace(of_scann.hashing_settings(""), reorder=reorder)
+    settings = replace(of_engines.hashing_settings(""), reorder=reorder)
     rows, expected = np.arange(0, 300, 7), []
     true, _ = nearest_neighbors(gallery[rows], gallery, 10, exclude=rows)
     scann = CodedScann(gallery)
@@ -291,7 +304,7 @@ def test_queries_that_choose_and_that_measure_differ_and_follow_from_the_seed():
 
     def rows(seed):
         target = RecallTarget(0.9, None, seed)
-        made = tuning._Tuning(gallery, True, target, None, None, ())
+        made = tuning._Tuning(gallery, True, target, ScannSearcher, None, None, ())
         return made._choosing.own, made._measuring.own
 
     choosing, measuring = rows(0)
@@ -306,7 +319,7 @@ def test_queries_that_choose_and_that_measure_differ_and_follow_from_the_seed():
 
 def test_own_queries_are_measured_with(measure_all_sizes):
     gallery, queries = drawn(1_000, 8, 40, queries=300)
-    index = ScannIndex.build(gallery, target_recall=0.9, queries=queries)
+    index = LocalIndex.build(gallery, target_recall=0.9, queries=queries)
     assert index.recall.own_queries
     assert index.recall.queries in (150, 0)  # none where exact search was faster
 
@@ -315,7 +328,7 @@ def test_own_queries_are_measured_with(measure_all_sizes):
 def test_target_and_own_queries_stay_with_an_index_without_items(emptied, tmp_path):
     queries = drawn(1, 4, 5, queries=200)[1]
     rows = np.eye(4)[: 2 * emptied]
-    index = ScannIndex.build(rows, queries=queries, target_recall=0.8)
+    index = LocalIndex.build(rows, queries=queries, target_recall=0.8)
     if emptied:
         index.remove([0, 1])
         index.compact()
@@ -335,7 +348,7 @@ def test_target_and_own_queries_stay_with_an_index_without_items(emptied, tmp_pa
 def test_seed_from_a_config_may_be_a_whole_float():
     gallery, queries = np.eye(3), np.random.default_rng(0).normal(size=(200, 3))
     one, other = (
-        ScannIndex.build(gallery, queries=queries, seed=seed) for seed in (2, 2.0)
+        LocalIndex.build(gallery, queries=queries, seed=seed) for seed in (2, 2.0)
     )
     np.testing.assert_array_equal(one._target.queries, other._target.queries)
     assert type(other._target.seed) is int
@@ -343,7 +356,7 @@ def test_seed_from_a_config_may_be_a_whole_float():
 
 def test_more_queries_than_are_measured_with_are_not_kept():
     gallery, _ = drawn(50, 4, 5)
-    index = ScannIndex.build(gallery, queries=np.ones((5_000, 4)))
+    index = LocalIndex.build(gallery, queries=np.ones((5_000, 4)))
     assert len(index._target.queries) == 2_000
 
 
@@ -364,23 +377,24 @@ def test_bad_targets_and_queries_are_refused(argument, value, rule):
     for rows in (0, 5):
         valid = {"embeddings": np.ones((rows, 3))}
         refuses(
-            ScannIndex.build, argument=argument, value=value, rule=rule, valid=valid
+            LocalIndex.build, argument=argument, value=value, rule=rule, valid=valid
         )
 
 
 def test_queries_without_a_target_are_refused():
     with pytest.raises(ValueError, match="`queries` must come with a `target_recall`"):
-        ScannIndex.build(np.eye(3), queries=np.ones((200, 3)), target_recall=None)
+        LocalIndex.build(np.eye(3), queries=np.ones((200, 3)), target_recall=None)
 
 
 # What is stored
 
 
+@ENGINES
 def test_recall_is_stored_and_measured_again_where_it_is_built_again(
-    measure_all_sizes, tmp_path
+    measure_all_sizes, engine, tmp_path
 ):
     gallery, queries = drawn(2_000, 16, 100)
-    index = ScannIndex.build(gallery[:1_000], target_recall=0.95)
+    index = LocalIndex.build(gallery[:1_000], target_recall=0.95, engine=engine)
     assert index.recall.value >= 0.95
     index.save(tmp_path / "index")
     index.close()
@@ -405,11 +419,11 @@ def test_recall_is_stored_and_measured_again_where_it_is_built_again(
 
 
 def test_rows_scored_exactly_grow_with_k():
-    settings = of_scann.hashing_settings("")
+    settings = of_engines.hashing_settings("")
     counts = [settings.candidates(k, 100_000) for k in (1, 10, 11, 100)]
     assert counts == [settings.reorder * x // 10 for x in (10, 10, 11, 100)]
     assert settings.candidates(50, 120) == 120
-    assert of_scann.exact_settings("").candidates(7, 100) == 7
+    assert of_engines.exact_settings("").candidates(7, 100) == 7
 
 
 class RecordingScann:
@@ -444,7 +458,7 @@ class RecordingScann:
 def test_scann_never_gets_0_threads_or_batches_of_0(cores, monkeypatch):
     with_cores(monkeypatch, cores)
     scann = RecordingScann()
-    settings = of_scann.exact_settings("")
+    settings = of_engines.exact_settings("")
     searcher = ScannSearcher(scann, settings, unit=True, scale=1.0)
     for count in (1, 2, 15, 16, 17, 100, 1_000):
         searcher.nearest(np.ones((count, 4), np.float32), 5)
@@ -455,10 +469,11 @@ def test_scann_never_gets_0_threads_or_batches_of_0(cores, monkeypatch):
     assert scann.batches[0] is None  # a query alone wakes no thread
 
 
-def test_several_threads_answer_like_one(monkeypatch):
+@ENGINES
+def test_several_threads_answer_like_one(engine, monkeypatch):
     with_cores(monkeypatch, 3)
     gallery, queries = drawn(2_000, 16, 100)
-    searcher = poor_searcher(gallery)
+    searcher = poor_searcher(gallery, engine=engine)
     rows, scores = searcher.nearest(queries, 10)
     alone = searcher.using(searcher.settings, threads=1)
     one_thread, its_scores = alone.nearest(queries, 10)
@@ -466,11 +481,12 @@ def test_several_threads_answer_like_one(monkeypatch):
     np.testing.assert_array_equal(its_scores, scores)
 
 
+@ENGINES
 @pytest.mark.parametrize("leaves_to_search", [1, 3])
 @pytest.mark.parametrize("k", [1, 10, 400])  # more than are in a leaf
-def test_query_alone_is_answered_as_in_a_batch(k, leaves_to_search):
+def test_query_alone_is_answered_as_in_a_batch(k, leaves_to_search, engine):
     gallery, queries = drawn(2_000, 16, 100, queries=50)
-    searcher = poor_searcher(gallery, leaves_to_search)
+    searcher = poor_searcher(gallery, leaves_to_search, engine)
     rows, scores = searcher.nearest(queries, k)
     for query, row, score in zip(queries, rows, scores, strict=True):
         alone, its_scores = searcher.nearest(query[None], k)
@@ -509,18 +525,19 @@ def test_lengths_at_hand_change_no_answer():
 
 
 @pytest.mark.slow
+@ENGINES
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_forked_process_searches_too():
+def test_forked_process_searches_too(engine):
     code = """
         import os
         import signal
-        import sys
-        sys.modules["tensorflow"] = None  # ScaNN starts faster without it
         import numpy as np
-        from tfdml.index import ScannIndex
+        from tests.support.saved_indexes import use_method
+        from tfdml.index import LocalIndex
         os.sched_getaffinity = lambda pid: range(4)
+        use_method("hashing", engine=ENGINE)
         rows = np.random.default_rng(0).normal(size=(500, 8))
-        index = ScannIndex.build(rows)
+        index = LocalIndex.build(rows)
         before = index.search(rows, 3).ids
         child = os.fork()
         if not child:
@@ -528,5 +545,5 @@ def test_forked_process_searches_too():
             os._exit(int((index.search(rows, 3).ids != before).any()))
         assert os.waitpid(child, 0)[1] == 0
     """
-    run = run_python(code)
+    run = run_python(code.replace("ENGINE", repr(engine)))
     assert run.returncode == 0, run.stderr

@@ -13,7 +13,7 @@ from tests.support.peaks import peak_of
 from tests.support.threads import before_next, together
 from tfdml.index import ExactIndex
 from tfdml.index import _checks as given
-from tfdml.index.local import Limits, LocalIndex
+from tfdml.index.local import Limits, MemoryIndex
 from tfdml.index.rows import Columns, check_attributes
 from tfdml.index.rows._words import Words
 
@@ -181,7 +181,7 @@ def test_values_of_a_failed_change_are_written_over():
 def fewer_shortcuts(monkeypatch):
     """Have small galleries searched like large ones: by asking for more than enough."""
     limits = Limits(few_rows=2, fewest_share=50, spare=0.1, on=2)
-    monkeypatch.setattr(LocalIndex, "limits", limits)
+    monkeypatch.setattr(MemoryIndex, "limits", limits)
 
 
 @BOTH

@@ -66,7 +66,7 @@ def test_tensorflow_is_hidden_from_scann_alone(fakes, first):
     done = run_python(
         f"""
         {first}
-        from tfdml.index.scann._library import import_scann
+        from tfdml.index.engines._scann_library import import_scann
         finders = list(sys.meta_path)
         assert import_scann().name == "pybind"
         import builtins, inspect, scann
@@ -88,7 +88,7 @@ def test_scann_that_was_imported_with_tensorflow_is_used_as_it_is(fakes):
         """
         import scann
         assert not hasattr(scann, "missing")
-        from tfdml.index.scann._library import import_scann
+        from tfdml.index.engines._scann_library import import_scann
         assert import_scann().name == "pybind"
         assert sys.modules["scann"] is scann
         """,
@@ -102,10 +102,10 @@ def test_search_with_scann_loads_no_tensorflow():
     done = run_python("""
         from tests.support.saved_indexes import use_method
         import numpy as np
-        from tfdml.index import ScannIndex
+        from tfdml.index import LocalIndex
         use_method("tree")
         rows = np.random.default_rng(0).normal(size=(400, 8))
-        index = ScannIndex.build(rows)
+        index = LocalIndex.build(rows)
         assert index.search(rows[:2], k=1).ids.tolist() == [[0], [1]]
         assert index.settings.method == "tree"
         assert "scann" in sys.modules
@@ -128,9 +128,9 @@ def test_scann_and_tensorflow_work_in_one_process(first):
 
         def search():
             import numpy as np
-            from tfdml.index import ScannIndex
+            from tfdml.index import LocalIndex
             rows = np.random.default_rng(0).normal(size=(400, 8))
-            index = ScannIndex.build(rows)
+            index = LocalIndex.build(rows)
             assert index.search(rows[:2], k=1).ids.tolist() == [[0], [1]]
             done.append("scann")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support.saved_indexes import use_method
-from tfdml.index import ExactIndex, ScannIndex
+from tfdml.index import ExactIndex, LocalIndex
 from tfdml.index.local import Limits
 from tfdml.index.local import _searching as searching
 from tfdml.index.rows import Snapshot, banned_rows
@@ -67,7 +67,7 @@ def test_searchers_are_asked_for_more_until_all_have_enough(
     method, where, exclude, on, expected, calls, monkeypatch
 ):
     use_method(method, monkeypatch.setattr)
-    index = ScannIndex.build(directions(400), attributes=LEFT_OUT)
+    index = LocalIndex.build(directions(400), attributes=LEFT_OUT)
     index.limits = Limits(few_rows=60, on=on)
     assert index.settings.method == method
     queries = [0, 100]
@@ -90,7 +90,7 @@ def test_searchers_are_asked_for_more_until_all_have_enough(
         assert sorted(steps[found].tolist()) == sorted(steps[allowed].tolist())[:5]
 
 
-@pytest.mark.parametrize("index_class", [ExactIndex, ScannIndex])
+@pytest.mark.parametrize("index_class", [ExactIndex, LocalIndex])
 def test_query_that_gets_all_there_is_for_it_is_not_searched_on(index_class, calls):
     index = index_class.build(np.eye(6))
     result = index.search(np.eye(6)[:2], 6, exclude=[[0, 1, 2], [5]])
@@ -119,7 +119,7 @@ def test_thousands_of_ids_may_be_excluded():
     assert result.ids[1].tolist() == [5999, 5998]
 
 
-@pytest.mark.parametrize("index_class", [ExactIndex, ScannIndex])
+@pytest.mark.parametrize("index_class", [ExactIndex, LocalIndex])
 def test_few_rows_at_a_time_are_copied_to_be_compared_with(index_class, monkeypatch):
     copied = []
     right = Snapshot.embeddings_of

@@ -9,7 +9,7 @@ import pytest
 from tests.support.index_examples import BOTH, assert_finds
 from tests.support.threads import before_next, meanwhile, together
 from tfdml.index import ExactIndex, Not, SearchResult
-from tfdml.index.local import Limits, LocalIndex
+from tfdml.index.local import Limits, MemoryIndex
 from tfdml.index.local import _index as local
 
 DIMENSION = 4
@@ -168,7 +168,7 @@ def check_readers(index_class, rows, seed, changes, answers):
 @pytest.fixture
 def eager(monkeypatch):
     """Have an index built again, and searched, as if it were a large one."""
-    monkeypatch.setattr(LocalIndex, "limits", Limits(tail_least=5, few_rows=3))
+    monkeypatch.setattr(MemoryIndex, "limits", Limits(tail_least=5, few_rows=3))
 
 
 @BOTH

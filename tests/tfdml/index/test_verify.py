@@ -20,7 +20,7 @@ from tests.support.threads import before_next
 from tfdml.index import (
     ExactIndex,
     IndexFileError,
-    ScannIndex,
+    LocalIndex,
     VerifyReport,
     load_index,
     verify_index,
@@ -108,7 +108,7 @@ def test_change_that_has_its_length_and_not_its_content_is_a_problem(folder):
 
 
 @pytest.mark.parametrize("scale", [1e-38, 1e-20, 1e19, 1e38])
-@pytest.mark.parametrize("index_class", [ExactIndex, ScannIndex])
+@pytest.mark.parametrize("index_class", [ExactIndex, LocalIndex])
 def test_numbers_of_any_size_are_intact(index_class, scale, tmp_path):
     gallery = np.random.default_rng(0).uniform(-3, 3, (40, 8)) * scale
     gallery[7] = 0
@@ -206,24 +206,15 @@ def put(array, place, value):
 
 def test_index_that_answers_for_another_gallery_is_a_problem(monkeypatch, tmp_path):
     # ScaNN's own files are whole, and of something else.
-    use_method("exact", monkeypatch.setattr)
+    pytest.importorskip("scann")
+    use_method("hashing", monkeypatch.setattr)
     one, other = tmp_path / "one", tmp_path / "other"
-    ScannIndex.build(clustered(200)).save(one)
-    ScannIndex.build(-clustered(200)).save(other)
+    LocalIndex.build(clustered(200)).save(one)
+    LocalIndex.build(-clustered(200)).save(other)
     rewrite_array(one, "dataset", np.load(data_of(other) / "dataset.npy"))
     report = verify_index(one)
     assert report.found < 100
     assert f"Only {report.found} of 200 items find themselves." in report.problems
-
-
-def test_index_that_cannot_be_searched_here_is_a_problem(monkeypatch, tmp_path):
-    ScannIndex.build(clustered(20)).save(tmp_path)
-
-    def missing(*arguments, **options):
-        raise ImportError("`ScannIndex` needs ScaNN")
-
-    monkeypatch.setattr(ScannIndex, "_read", missing)
-    assert verify_index(tmp_path).problems == ("`ScannIndex` needs ScaNN",)
 
 
 def test_every_flipped_bit_is_refused_and_found_or_harmless(folder):

@@ -1,7 +1,7 @@
 """Hold indexes in the memory of this process."""
 
 from tfdml.index.local._exact import ExactIndex
-from tfdml.index.local._index import LocalIndex
+from tfdml.index.local._index import MemoryIndex
 from tfdml.index.local._limits import Limits
 
-__all__ = ["ExactIndex", "Limits", "LocalIndex"]
+__all__ = ["ExactIndex", "Limits", "MemoryIndex"]

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml.index._interface import Embed, Metric
-from tfdml.index.local._index import LocalIndex
+from tfdml.index.local._index import MemoryIndex
 from tfdml.index.rows import Ids
 from tfdml.neighbors import ExactSearcher
 
 
-class ExactIndex(LocalIndex):
+class ExactIndex(MemoryIndex):
     """An index that compares every query with every item.
 
     Its answers equal those of `tfdml.neighbors.nearest_neighbors` to the last bit:

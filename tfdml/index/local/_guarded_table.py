@@ -166,12 +166,17 @@ class GuardedTable:
             table.replace(*rows_of(change, table))
             self._table = table
 
-    def compact(self, build_again: BuildAgain) -> None:
-        """Rebuild the searcher, of all items and without the removed ones."""
+    def compact(self, build_again: BuildAgain, *, whole: bool = False) -> None:
+        """Rebuild the searcher, of all items and without the removed ones.
+
+        Args:
+            build_again: Builds it.
+            whole: Rebuild it also where nothing has changed.
+        """
         with self._compacting:
             table = self._table
             old = table.snapshot
-            if old.count == old.base == old.rows:
+            if old.count == old.base == old.rows and not whole:
                 return
             rows = np.flatnonzero(old.live)
             embeddings = old.embeddings_of(rows)

@@ -1,4 +1,4 @@
-"""Implement what exact and ScaNN search have in common.
+"""Implement what all indexes in memory have in common.
 
 A search takes the newest snapshot and keeps it; a change makes the next one. So neither
 waits for the other.
@@ -52,7 +52,7 @@ from tfdml.versioned_folder import (
 )
 
 
-class LocalIndex(Index):
+class MemoryIndex(Index):
     """Ids, attributes, checks, changes and files of an index in memory.
 
     Attributes:
@@ -64,6 +64,7 @@ class LocalIndex(Index):
     notes: dict[str, Any]
     limits: ClassVar[Limits] = Limits()
     _takes_norms: ClassVar[bool] = False  # whether its searcher accepts norms
+    _class_names: ClassVar[tuple[str, ...]] = ()  # in manifests, also former ones
 
     def __init__(
         self,
@@ -331,7 +332,6 @@ class LocalIndex(Index):
 
         Raises:
             IndexFileError: The folder holds no index, a damaged one, or another one.
-            ImportError: ScaNN cannot be imported, for a `ScannIndex`.
             ValueError: `model_fingerprint` is not a string, or `embed` not a function.
         """
         check_load(model_fingerprint, embed)
@@ -348,7 +348,7 @@ class LocalIndex(Index):
         model_fingerprint: str | None,
         embed: Embed | None,
     ) -> Self:
-        check_class(manifest, data.parent, cls.__name__)
+        check_class(manifest, data.parent, cls._class_names or (cls.__name__,))
         built_from = manifest["model_fingerprint"]
         if model_fingerprint not in (None, built_from):
             raise IndexFileError(

@@ -385,7 +385,7 @@ class MilvusIndex(Index):
         embed: Embed | None,
         token: str | None = None,
     ) -> Self:
-        check_class(manifest, data.parent, cls.__name__)
+        check_class(manifest, data.parent, [cls.__name__])
         store = open_store(
             (manifest["uri"], token, manifest["database"]),
             manifest["collection"],

@@ -42,7 +42,7 @@ from tests.support.search_fixtures import (
     write_gallery_images,
     write_image,
 )
-from tfdml.index import ScannIndex
+from tfdml.index import LocalIndex
 
 
 def ids_of(response):
@@ -201,6 +201,7 @@ def test_info_tells_gallery_model_and_limits(page, colors):
                     "fingerprint": index.model_fingerprint,
                 },
                 "method": "exact",
+                "engine": "exact",
                 "recall": index.stats().details.get("recall"),
                 "dimension": DIMENSION,
                 "metric": "cosine",
@@ -217,7 +218,7 @@ def test_stats_tell_what_the_index_holds_and_not_where_it_is(page, colors):
     stats = page.get("/api/stats")
     assert str(colors) not in stats.text
     found = stats.json()
-    assert (found["kind"], found["count"]) == ("ScannIndex", 9)
+    assert (found["kind"], found["count"]) == ("LocalIndex", 9)
     assert found["attributes"] == {"class": "string"}
     assert found["values"] == {"class": {"blue": 3, "green": 3, "red": 3}}
 
@@ -303,7 +304,7 @@ def test_an_id_that_leads_out_of_the_folder_has_no_file(colors, tmp_path):
     write_image(tmp_path / "secret.png", (1, 2, 3))
     ids = ["../secret.png", str(tmp_path / "secret.png"), "a//b"]
     rows = np.eye(3, DIMENSION, dtype=np.float32)
-    index = ScannIndex.build(rows, ids, {"picture": [None, None, "../secret.png"]})
+    index = LocalIndex.build(rows, ids, {"picture": [None, None, "../secret.png"]})
     save_gallery(tmp_path / "index", index, Gallery(tmp_path / "images", "m", 1))
     index, gallery = load_gallery(tmp_path / "index")
     unused = EndpointClient("http://127.0.0.1:1/v1/models/m")
@@ -350,7 +351,7 @@ def test_an_image_that_is_gone_or_broken_is_named(colors, colors_url, tmp_path):
 
 
 def test_an_empty_gallery_is_shown_and_searched(colors, colors_url, tmp_path):
-    index = ScannIndex.build(
+    index = LocalIndex.build(
         np.empty((0, DIMENSION), np.float32), [], class_attributes([])
     )
     save_gallery(tmp_path / "index", index, Gallery(tmp_path, "colors", 1))

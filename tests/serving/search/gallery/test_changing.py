@@ -19,8 +19,8 @@ from tests.support.search_fixtures import (
     write_image,
 )
 from tfdml.images import UnreadableImageError
-from tfdml.index import LockedError, ScannIndex
-from tfdml.index.local import Limits, LocalIndex
+from tfdml.index import LocalIndex, LockedError
+from tfdml.index.local import Limits, MemoryIndex
 from tfdml.index.storage import ChangeLog
 
 
@@ -267,7 +267,7 @@ def test_a_long_log_is_brought_into_the_index(folder):
 
 def test_an_index_that_is_built_again_is_saved(folder, model, monkeypatch):
     # `index add` would else throw away what it has built.
-    monkeypatch.setattr(LocalIndex, "limits", Limits(tail_least=3))
+    monkeypatch.setattr(MemoryIndex, "limits", Limits(tail_least=3))
     for number in range(4):
         write_image(folder / "more" / "new" / f"{number}.png", (9, 9, number * 50))
     add_images(folder / "index", folder / "more", model=model)
@@ -275,7 +275,7 @@ def test_an_index_that_is_built_again_is_saved(folder, model, monkeypatch):
     assert (found.count, found.details["added"]) == (13, 0)
     assert not found.details["save_is_due"]
     # Images that are removed are no less.
-    monkeypatch.setattr(LocalIndex, "limits", Limits(tail_least=1))
+    monkeypatch.setattr(MemoryIndex, "limits", Limits(tail_least=1))
     remove_images(folder / "index", [f"new/{number}.png" for number in range(4)])
     found = load_gallery(folder / "index")[0].stats()
     assert (found.count, found.details["removed"]) == (9, 0)
@@ -344,7 +344,7 @@ def test_an_image_whose_addition_reached_the_disk_stays(folder, monkeypatch):
 
 
 def test_an_index_that_was_not_saved_is_not_edited():
-    index = ScannIndex.build(np.eye(3, dtype=np.float32), ["a", "b", "c"])
+    index = LocalIndex.build(np.eye(3, dtype=np.float32), ["a", "b", "c"])
     with pytest.raises(ValueError, match="`index` must be saved before"):
         GalleryEditor(index)
 

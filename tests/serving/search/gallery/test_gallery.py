@@ -17,7 +17,7 @@ from serving.search.gallery.gallery import (
 from serving.search.gallery.stored_images import StoredImages
 from tests.support.search_fixtures import calibration_at, write_gallery_images
 from tfdml.images import list_images
-from tfdml.index import IndexFileError, LockedError, ScannIndex
+from tfdml.index import IndexFileError, LocalIndex, LockedError
 
 PROJECT = Path(__file__).parents[4]
 
@@ -53,7 +53,7 @@ def test_images_are_listed_sorted_with_the_first_folder_as_class(tmp_path):
 def small_gallery(root, count, calibration=None):
     embeddings = np.eye(4, dtype=np.float32)[:count]
     paths = [f"a/{row}.png" for row in range(count)]
-    index = ScannIndex.build(
+    index = LocalIndex.build(
         embeddings, paths, class_attributes(paths), model_fingerprint="f" * 64
     )
     return index, Gallery(root, "m", 1, calibration)
@@ -74,7 +74,7 @@ def test_a_loaded_gallery_is_the_saved_one(tmp_path, calibration):
 def test_a_flat_folder_has_no_attribute_for_the_class(tmp_path):
     paths = ["0.png", "1.png"]
     attributes = class_attributes(paths)
-    index = ScannIndex.build(np.eye(2, dtype=np.float32), paths, attributes)
+    index = LocalIndex.build(np.eye(2, dtype=np.float32), paths, attributes)
     save_gallery(tmp_path / "index", index, Gallery(tmp_path, "m", 1))
     found, _ = load_gallery(tmp_path / "index")
     assert found.stats().attributes == {}
@@ -156,7 +156,7 @@ def test_a_folder_without_a_gallery_is_refused(tmp_path):
 
 
 def test_an_index_without_a_gallery_is_refused(tmp_path):
-    ScannIndex.build(np.eye(3, dtype=np.float32), ["a", "b", "c"]).save(tmp_path / "i")
+    LocalIndex.build(np.eye(3, dtype=np.float32), ["a", "b", "c"]).save(tmp_path / "i")
     with pytest.raises(FileNotFoundError, match="only an index, which does not tell"):
         load_gallery(tmp_path / "i")
 

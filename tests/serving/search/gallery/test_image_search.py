@@ -21,7 +21,7 @@ from tests.support.search_fixtures import (
     write_color_model,
 )
 from tests.support.token_files import write_tokens
-from tfdml.index import ScannIndex
+from tfdml.index import LocalIndex
 
 PROJECT = Path(__file__).parents[4]
 
@@ -100,7 +100,7 @@ def test_an_address_must_be_fetched_before_the_search(colors):
 
 
 def test_a_model_of_another_dimension_is_refused(colors_url, tmp_path):
-    index = ScannIndex.build(np.eye(3, dtype=np.float32), ids=["a", "b", "c"])
+    index = LocalIndex.build(np.eye(3, dtype=np.float32), ids=["a", "b", "c"])
     gallery = Gallery(tmp_path, "colors", 1)
     with (
         ImageSearch(index, gallery, EndpointClient(colors_url)) as search,

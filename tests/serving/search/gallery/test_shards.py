@@ -20,7 +20,7 @@ from tests.support.search_fixtures import (
     write_image,
 )
 from tfdml.images import UnreadableImageError
-from tfdml.index import ScannIndex
+from tfdml.index import LocalIndex
 
 EVERY = sorted(f"{name}/{shade}.png" for name in PURE for shade in SHADES)
 
@@ -248,7 +248,7 @@ def test_a_shard_with_a_damaged_description_is_refused(shards, tmp_path):
 
 def test_an_index_is_no_shard_and_a_shard_no_index(images, model, shards, tmp_path):
     index_images(images, tmp_path / "whole", model)
-    with pytest.raises(ValueError, match=r"is not a shard.*it holds a ScannIndex"):
+    with pytest.raises(ValueError, match=r"is not a shard.*it holds a LocalIndex"):
         merge_shards(tmp_path / "merged", [shards[0], tmp_path / "whole"])
     with pytest.raises(ValueError, match="which holds a EmbeddingShard"):
         load_gallery(shards[0])
@@ -301,11 +301,11 @@ def test_commands_embed_shards_and_merge_them(images, model, tmp_path, capsys):
 
 
 def test_shard_never_replaces_an_index_of_the_library(images, model, tmp_path):
-    index = ScannIndex.build(np.eye(3, dtype="float32"), ids=["a", "b", "c"])
+    index = LocalIndex.build(np.eye(3, dtype="float32"), ids=["a", "b", "c"])
     index.save(tmp_path / "index")
     with pytest.raises(ValueError, match=r"`folder` must be empty or hold shard 1/2"):
         embed_shard(images, tmp_path / "index", model, Part(1, 2))
-    assert ScannIndex.load(tmp_path / "index").ids.tolist() == ["a", "b", "c"]
+    assert LocalIndex.load(tmp_path / "index").ids.tolist() == ["a", "b", "c"]
 
 
 def test_shard_never_replaces_another(images, model, tmp_path, shards):

@@ -232,6 +232,20 @@ def test_hits_can_be_of_one_class_only(page, tmp_path):
     expect(classes).to_have_value("green")
 
 
+@pytest.mark.parametrize(
+    ("engine", "text"),
+    [("faiss", "FAISS, tree search"), ("scann", "ScaNN, tree search")],
+)
+def test_the_engine_of_the_index_is_named(visit, engine, text):
+    def change(route):
+        info = route.fetch().json()
+        info["indexes"][0] |= {"engine": engine, "method": "tree"}
+        route.fulfill(json=info)
+
+    page = visit(answers={"**/api/info": change})
+    expect(page.locator("#facts")).to_contain_text(text)
+
+
 def test_the_number_of_results_can_be_chosen(visit):
     def enlarge(route):
         info = route.fetch().json()

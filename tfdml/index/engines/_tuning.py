@@ -1,4 +1,4 @@
-"""Choose settings of ScaNN that reach a recall, by measuring.
+"""Choose settings of an engine that reach a recall, by measuring.
 
 Items of the gallery, themselves left out, are searched for exactly and then with one
 setting after the other. The fastest setting that reaches the target is measured again,
@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml.index._recall import MeasuredRecall, RecallTarget, recall_interval
-from tfdml.index.scann._searcher import PreparedRows, ScannSearcher
-from tfdml.index.scann._settings import (
-    ScannSettings,
+from tfdml.index.engines._coded import CodedSearcher
+from tfdml.index.engines._exact import ExactRows
+from tfdml.index.engines._prepared import PreparedRows
+from tfdml.index.engines._settings import (
+    IndexSettings,
     exact_settings,
     hashing_settings,
     tree_settings,
@@ -58,10 +60,12 @@ class _Sample(NamedTuple):
         return _Sample(self.queries[part], own, self.rows[part], self.worst[part])
 
 
-Costs = Callable[[Sequence[ScannSearcher], NDArray[np.float32], int], list[float]]
+Searcher = CodedSearcher | ExactRows
+
+Costs = Callable[[Sequence[Searcher], NDArray[np.float32], int], list[float]]
 """Returns what a query costs each searcher, measured in some rounds."""
 
-Recalls = Callable[[ScannSearcher, _Sample], NDArray[np.float64]]
+Recalls = Callable[[Searcher, _Sample], NDArray[np.float64]]
 """Returns the recall of each query of a sample."""
 
 
@@ -78,16 +82,18 @@ def searcher_for_target(
     *,
     unit: bool,
     target: RecallTarget,
+    engine: type[CodedSearcher],
     costs: "Costs | None" = None,
     recalls: "Recalls | None" = None,
     reorders: Sequence[int] = _REORDERS,
-) -> ScannSearcher:
+) -> Searcher:
     """Build the fastest searcher that reaches a recall.
 
     Args:
         gallery: Embeddings `[N, D]`, finite, with more than 20 rows; not modified.
         unit: Whether to search by cosine. If not, by inner product.
         target: What is to be reached.
+        engine: What to build with.
         costs: Measures what searches cost. Default: `cpu_seconds`.
         recalls: Measures the recall of each query. Default: `recalls_of`.
         reorders: How many rows to try to score again exactly, in falling order.
@@ -97,10 +103,10 @@ def searcher_for_target(
         measured. It is exact where no setting reaches the target.
     """
     measures = costs or cpu_seconds, recalls or recalls_of
-    return _Tuning(gallery, unit, target, *measures, reorders).result()
+    return _Tuning(gallery, unit, target, engine, *measures, reorders).result()
 
 
-def recalls_of(searcher: ScannSearcher, sample: _Sample) -> NDArray[np.float64]:
+def recalls_of(searcher: Searcher, sample: _Sample) -> NDArray[np.float64]:
     """Return the recall@10 of each query, `[Q]`; ties with the last count as found."""
     rows, scores = _neighbors(searcher, sample.queries, sample.own)
     found = (rows[:, :, None] == sample.rows[:, None, :]).any(axis=2)
@@ -110,7 +116,7 @@ def recalls_of(searcher: ScannSearcher, sample: _Sample) -> NDArray[np.float64]:
 
 
 def _neighbors(
-    searcher: ScannSearcher,
+    searcher: Searcher,
     queries: NDArray[np.float32],
     own: NDArray[np.int64] | None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -121,24 +127,27 @@ def _neighbors(
 
 
 def cpu_seconds(
-    searchers: Sequence[ScannSearcher], queries: NDArray[np.float32], rounds: int
+    searchers: Sequence[Searcher], queries: NDArray[np.float32], rounds: int
 ) -> list[float]:
     """Return the CPU seconds of a query for each, the mean of in a batch and alone.
 
-    One thread works, and its own time counts. They take turns, and the least of the
-    rounds counts: whatever else the machine does changes little.
+    One thread works, and its own time counts; exact search has threads, and the time of
+    the process counts. They take turns, and the least of the rounds counts: whatever
+    else the machine does changes little.
     """
     few, alone = queries[:_FEW], queries[:_ALONE]
     times = np.full((rounds, len(searchers), 2), np.inf)
     for number in range(rounds):
         for place, searcher in enumerate(searchers):
             one_thread = searcher.using(searcher.settings, threads=1)
-            start = time.thread_time()
+            is_exact = isinstance(searcher, ExactRows)
+            clock = time.process_time if is_exact else time.thread_time
+            start = clock()
             one_thread.nearest(few, _K)
-            middle = time.thread_time()
+            middle = clock()
             for query in alone:
                 one_thread.nearest(query[None, :], _K)
-            end = time.thread_time()
+            end = clock()
             times[number, place] = (
                 (middle - start) / len(few),
                 (end - middle) / len(alone),
@@ -163,6 +172,7 @@ class _Tuning:
         gallery: NDArray[np.float32],
         unit: bool,
         target: RecallTarget,
+        engine: type[CodedSearcher],
         costs: "Costs",
         recalls: "Recalls",
         reorders: Sequence[int],
@@ -171,18 +181,21 @@ class _Tuning:
         self._gallery = gallery
         self._unit = unit
         self._target = target
+        self._engine = engine
         self._prepared = PreparedRows(gallery, unit=unit)
-        self._exact = ScannSearcher.of_rows(self._prepared, exact_settings(""))
+        self._exact = ExactRows(gallery, exact_settings(""), unit=unit)
         self._choosing, self._measuring = self._samples()
         self._most: dict[str, float] = {}
 
-    def result(self) -> ScannSearcher:
+    def result(self) -> Searcher:
         """Build, choose and measure."""
         rows = len(self._gallery)
-        found = self._reaching(tree_settings(rows, "", unit=self._unit))
+        name = self._engine.engine
+        tree = tree_settings(rows, "", unit=self._unit, engine=name)
+        found = self._reaching(tree)
         used = [one.settings.leaves_to_search / one.settings.leaves for one in found]
         if min(used, default=1) > _MOST_LEAVES:  # without a tree it may be faster
-            found += self._reaching(hashing_settings(""))
+            found += self._reaching(hashing_settings("", name))
         costs = self._costs(found, self._choosing.queries, _ROUNDS)
         (exact,) = self._costs([self._exact], self._choosing.queries, 1)
         for place in np.argsort(costs, kind="stable"):
@@ -211,16 +224,16 @@ class _Tuning:
             samples.append(_Sample(queries, own, true, scores[:, -1]))
         return samples
 
-    def _reaching(self, settings: ScannSettings) -> list[ScannSearcher]:
+    def _reaching(self, settings: IndexSettings) -> list[CodedSearcher]:
         """Build, and find the settings that reach the target with the first sample.
 
         For each number of rows that are scored again it is that with the fewest
         leaves, and one a step more careful should the other sample need it.
         """
-        built = ScannSearcher.of_rows(self._prepared, settings)
+        built = self._engine.of_rows(self._prepared, settings)
         rows, steps = len(self._gallery), _leaves_to_try(settings.leaves)
         first, fastest = 0, math.inf
-        found: list[tuple[float, ScannSettings]] = []
+        found: list[tuple[float, IndexSettings]] = []
         for reorder in self._reorders:
             asked = replace(settings, leaves_to_search=1, reorder=reorder)
             least = asked.leaves_for(_K, rows)  # the leaves must hold so many
@@ -252,7 +265,7 @@ class _Tuning:
             if seconds <= _TOO_SLOW * fastest
         ]
 
-    def _try(self, searcher: ScannSearcher) -> _Tried:
+    def _try(self, searcher: Searcher) -> _Tried:
         """Measure with the queries that choose, or few where these show it to fail."""
         method = searcher.settings.method
         sample, start = self._choosing, time.thread_time()
@@ -267,7 +280,7 @@ class _Tuning:
         return _Tried(reached, recall, seconds)
 
     def _success(
-        self, settings: ScannSettings, recalls: NDArray[np.float64], share: float
+        self, settings: IndexSettings, recalls: NDArray[np.float64], share: float
     ) -> str:
         how = f"scoring {settings.reorder} items exactly"
         if settings.method == "tree":

@@ -35,10 +35,9 @@ def import_scann() -> Any:
             return importlib.import_module("scann.scann_ops.py.scann_ops_pybind")
     except Exception as error:  # a broken library raises anything
         raise ImportError(
-            "`ScannIndex` needs ScaNN, which cannot be imported here "
-            f"({type(error).__name__}: {shortened(error)}). "
-            'Install it with: pip install "tfdml[search]". There is no ScaNN for '
-            "macOS, Windows and Python 3.14. `ExactIndex` does not need it."
+            f"ScaNN cannot be imported here ({type(error).__name__}: "
+            f'{shortened(error)}). Install it with: pip install "tfdml[search]", which '
+            "brings it for Linux and Python up to 3.13, and FAISS for all others."
         ) from error
 
 

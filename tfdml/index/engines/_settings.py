@@ -1,29 +1,34 @@
-"""Choose the settings of ScaNN that suit the size of a gallery.
+"""Choose the settings that suit the size of a gallery.
 
 `_tuning.py` chooses among others by measuring.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
+
+Engine = Literal["scann", "faiss", "exact"]
+"""What a `LocalIndex` searches with: a library, or our own exact search."""
 
 REORDER_K = 10
-"""The number of neighbors that `ScannSettings.reorder` is for."""
+"""The number of neighbors that `IndexSettings.reorder` is for."""
 
 _REORDER = 100
-# Leaves for each square root of the rows, and rows that train each. By default ScaNN
+# Leaves for each square root of the rows, and rows that train each. For FAISS it is the
+# number with which it was fastest in `benchmarks.search`. By default ScaNN
 # trains all leaves with 100,000 rows, and drops those that got less than 50. So, of
 # 1,000,000 x 128 in 10,000 clusters, 500 of 2,000 leaves had to be searched for
 # recall@10 0.993; with these numbers 8 of 4,000 are.
-_LEAVES = 4
+_LEAVES = {"scann": 4, "faiss": 2}
+_ANISOTROPIC = {"scann": 0.2, "faiss": 0.0}  # FAISS has no such codes
 _TRAINING_ROWS = 128
 _LEAST_TRAINING_ROWS = 100_000
 _TRAINING_ROUNDS = 8
 
 
 @dataclass(frozen=True)
-class ScannLimits:
-    """Sizes at which a `ScannIndex` searches in another way.
+class EngineLimits:
+    """Sizes at which a `LocalIndex` searches in another way.
 
     From ScaNN's own advice (docs/algorithms.md) and measurements: below the first,
     comparing with all rows is as fast as anything; up to the second, a tree saves
@@ -43,12 +48,12 @@ class ScannLimits:
     block_candidates: int = 2**23
 
 
-LIMITS = ScannLimits()
+LIMITS = EngineLimits()
 
 
 @dataclass(frozen=True)
-class ScannSettings:
-    """How a `ScannIndex` searches, and why.
+class IndexSettings:
+    """How a `LocalIndex` searches, and why.
 
     Attributes:
         method: `"exact"` compares with all rows; `"hashing"` compares with short
@@ -62,6 +67,10 @@ class ScannSettings:
         spherical: Whether the centers of the parts have unit length.
         reorder: How many rows, by their codes, are scored again exactly for up to 10
             neighbors; for more, as many times more. 0 without hashing.
+        engine: `"scann"` for Google's ScaNN, `"faiss"` for FAISS, `"exact"` for our own
+            exact search.
+        is_stand_in: Whether it compares with all rows because no engine that is faster
+            could be imported when the index was built or loaded.
     """
 
     method: Literal["exact", "hashing", "tree"]
@@ -72,6 +81,16 @@ class ScannSettings:
     leaves_to_search: int = 0
     spherical: bool = False
     reorder: int = 0
+    engine: Engine = "scann"
+    is_stand_in: bool = False
+
+    @classmethod
+    def restored(cls, saved: dict[str, Any]) -> Self:
+        """Return what a manifest holds; older ones knew no engine but ScaNN."""
+        settings = cls(**saved)
+        if settings.method == "exact":
+            return replace(settings, engine="exact")
+        return settings
 
     def candidates(self, k: int, rows: int) -> int:
         """Return how many of the rows are scored exactly for `k` neighbors."""
@@ -87,45 +106,50 @@ class ScannSettings:
 
 
 def choose_settings(
-    rows: int, *, unit: bool, limits: ScannLimits = LIMITS
-) -> ScannSettings:
+    rows: int, *, unit: bool, limits: EngineLimits = LIMITS, engine: Engine = "scann"
+) -> IndexSettings:
     """Choose settings for a gallery of `rows` rows, of unit length or not."""
     first, last = limits.hashing_from, limits.tree_above
     if rows < first:
         return exact_settings(f"{rows} rows are fewer than {first}.")
     if rows <= last:
-        return hashing_settings(f"{rows} rows are from {first} to {last}.")
-    return tree_settings(rows, f"{rows} rows are more than {last}.", unit=unit)
+        return hashing_settings(f"{rows} rows are from {first} to {last}.", engine)
+    reason = f"{rows} rows are more than {last}."
+    return tree_settings(rows, reason, unit=unit, engine=engine)
 
 
-def exact_settings(reason: str) -> ScannSettings:
+def exact_settings(reason: str, *, is_stand_in: bool = False) -> IndexSettings:
     """Return the settings that compare with all rows."""
-    return ScannSettings("exact", reason)
+    return IndexSettings("exact", reason, engine="exact", is_stand_in=is_stand_in)
 
 
-def hashing_settings(reason: str) -> ScannSettings:
+def hashing_settings(reason: str, engine: Engine = "scann") -> IndexSettings:
     """Return settings without a tree."""
-    return ScannSettings(
+    return IndexSettings(
         "hashing",
         reason,
         dimensions_per_block=2,
-        anisotropic_threshold=0.2,
+        anisotropic_threshold=_ANISOTROPIC[engine],
         reorder=_REORDER,
+        engine=engine,
     )
 
 
-def tree_settings(rows: int, reason: str, *, unit: bool) -> ScannSettings:
+def tree_settings(
+    rows: int, reason: str, *, unit: bool, engine: Engine = "scann"
+) -> IndexSettings:
     """Return settings with a tree for so many rows, of unit length or not."""
-    leaves = min(rows, round(_LEAVES * math.sqrt(rows)))
-    return ScannSettings(
+    leaves = min(rows, round(_LEAVES[engine] * math.sqrt(rows)))
+    return IndexSettings(
         "tree",
         reason,
         dimensions_per_block=2,
-        anisotropic_threshold=0.2,
+        anisotropic_threshold=_ANISOTROPIC[engine],
         leaves=leaves,
         leaves_to_search=math.ceil(leaves / 10),
         spherical=unit,
         reorder=_REORDER,
+        engine=engine,
     )
 
 

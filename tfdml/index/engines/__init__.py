@@ -1,0 +1,13 @@
+"""Search with ScaNN, FAISS, or by comparing with all."""
+
+from tfdml.index.engines._index import LocalIndex
+from tfdml.index.engines._scann_library import import_scann
+from tfdml.index.engines._settings import Engine, IndexSettings, tree_training
+
+__all__ = [
+    "Engine",
+    "IndexSettings",
+    "LocalIndex",
+    "import_scann",
+    "tree_training",
+]
