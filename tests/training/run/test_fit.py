@@ -119,7 +119,7 @@ def test_few_classes_without_held_out_parts_train(shapes, tmp_path, capsys):
     said = capsys.readouterr().out
     assert "holds all 2 training classes, not 4" in said
     assert f"{tmp_path / 'images'}: train 4 images of 2 classes\n" in said
-    assert "16 dimensions; TopKPrecisionLoss; 4 steps, 2 per epoch" in said
+    assert "16 dimensions; TopKPrecisionLoss; 4 steps, 2 steps per epoch" in said
     assert read(tmp_path / "run/metrics.json")["test_after_training"] is None
     assert len((tmp_path / "run/test_images.txt").read_text().splitlines()) == 4
 
