@@ -40,7 +40,7 @@ PYTEST := python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --du
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install format lint types test test-all test-fast test-torch test-conformance bench bench-peers figures api docs demo clean
+.PHONY: help install format lint types test test-all test-fast test-torch test-conformance bench bench-peers figures notebooks api docs demo clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -128,6 +128,9 @@ docs: .venv-docs/installed ## build the documentation site into build/docs
 	@$(CHECK_PYTHON)
 	$(PYTHON) -m venv .venv-docs && .venv-docs/bin/pip install --quiet --editable '.[docs]'
 	touch $@
+
+notebooks: $(INSTALLED) ## run the notebooks of the documentation and store what they put out
+	$(BIN)/python docs/run_notebooks.py
 
 figures: $(INSTALLED) ## draw the figures of the documentation
 	$(BIN)/python docs/figures.py

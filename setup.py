@@ -116,6 +116,9 @@ EXTRAS["test"] = [
     "hypothesis>=6.100",
     # It checks recipes by their schema.
     "jsonschema>=4.18",
+    # They run the notebooks, and store what these put out.
+    "ipykernel>=6.29",
+    "nbclient>=0.10",
     # docs/tuning.md.
     "optuna>=4",
     "pandas>=2.2",

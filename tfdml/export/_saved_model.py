@@ -1,5 +1,6 @@
 """Export an embedder as a SavedModel: image bytes in, unit vectors out."""
 
+import logging
 import tempfile
 from collections.abc import Callable
 from os import PathLike
@@ -221,4 +222,11 @@ def _write(
         file.write_text(description_text(description), encoding="utf-8")
         module.description = tf.saved_model.Asset(str(file))
         signatures[DESCRIBE] = describing(module.description)
-        tf.saved_model.save(module, str(folder), signatures=signatures)
+        # In a notebook TensorFlow notes that it wrote into the unfinished folder.
+        logger = tf.get_logger()
+        level = logger.level
+        logger.setLevel(max(level, logging.WARNING))
+        try:
+            tf.saved_model.save(module, str(folder), signatures=signatures)
+        finally:
+            logger.setLevel(level)

@@ -1,6 +1,7 @@
 """The exported SavedModel: its signatures, and one image, one embedding."""
 
 import json
+import logging
 import subprocess
 import sys
 
@@ -399,3 +400,18 @@ def test_model_runs_where_there_is_neither_keras_nor_tfdml_nor_scann(
     black = np.zeros((2, SIZE, SIZE, 3), "uint8")
     expected = embedder.predict(black, verbose=0)
     np.testing.assert_allclose(served["tensors"], expected, atol=1e-6)
+
+
+def test_notebooks_are_told_nothing_of_the_unfinished_folder(
+    flat, tmp_path, monkeypatch
+):
+    logger, notes = tf.get_logger(), []
+    before = logger.level
+    logger.setLevel("INFO")  # as TensorFlow does in a notebook
+    monkeypatch.setattr(logger, "handle", notes.append)
+    try:
+        export_embedder(flat, tmp_path / "1")
+        assert logger.level == logging.INFO
+    finally:
+        logger.setLevel(before)
+    assert notes == []
