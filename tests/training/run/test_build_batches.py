@@ -202,7 +202,7 @@ def test_classes_do_not_suit_continuous_labels(recipe):
             "[loss]\nname = 'ContinuousTripletLoss'\nthreshold = -1",
             r"\[loss\]: `threshold` must be at least 0",
         ),
-        ("[images]\ncrop = 'middle'", "`crop` must be one of 'none', 'position', 'res"),
+        ("[images]\ncrop = 'middle'", "`crop` must be 'none', 'position' or 'resized'"),
         ("[images]\nresize = 16", r"\[images\]: `resize` must be"),
     ],
 )

@@ -141,7 +141,8 @@ class TestPredicting:
     def test_text_instead_of_a_image_is_an_invalid_argument(self, servable, images):
         error = error_of(servable, {"image_bytes": strings(*images)})
         assert error.code == StatusCode.INVALID_ARGUMENT
-        assert error.message == (
+        # TensorFlow 2.21 reads JPEG XL, too.
+        assert error.message.replace("JPEG XL, ", "") == (
             "Unknown image file format. One of JPEG, PNG, GIF, BMP, WebP required."
         )
 

@@ -281,7 +281,8 @@ class TestPredict:
     )
     def test_bad_body_is_refused_with_the_reason(self, client, body, message):
         response = client.post("/v1/models/example:predict", content=body)
-        assert error_of(response, 400) == message
+        # TensorFlow 2.21 reads JPEG XL, too.
+        assert error_of(response, 400).replace("JPEG XL, ", "") == message
         good = predict(client, {"instances": [b64(png(0, 0, 0))]})
         assert good.json() == {"predictions": [[0, 0, 0, 1]]}
 
