@@ -90,6 +90,8 @@ class Measuring:
         return {"rate": size / took, "cpu_us": 1e6 * cpu / (size * len(times))}
 
     def _overhead(self, seconds: float) -> dict[str, float]:
+        if self._built.about["settings"]["engine"] != "scann":
+            return {}
         ours, alone = self._built.search, scann_alone(self._built.index, K)
         times: dict[str, list[float]] = {"ours": [], "alone": []}
         cpus: dict[str, float] = dict.fromkeys(times, 0.0)

@@ -86,7 +86,8 @@ class Worker:
 
         Returns:
             `overhead` and `overhead_cpu`, time of a call of 1,000 queries through the
-            interface over that of ScaNN alone, less 1.
+            interface over that of ScaNN alone, less 1. Nothing where the index is so
+            small that it does not search with ScaNN.
         """
         return self._ask(do="overhead", seconds=seconds)
 
