@@ -239,6 +239,18 @@ def test_reference_lists_each_public_name_once():
     assert module.PAGE.read_text(encoding="utf-8") == module.page(), "run `make api`"
 
 
+def test_navigation_of_the_site_names_every_page():
+    navigation = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2]
+    named = re.findall(r"[\w./-]+\.(?:md|ipynb)$", navigation, re.MULTILINE)
+    docs = ROOT / "docs"
+    there = [*docs.glob("**/*.md"), *docs.glob("notebooks/*.ipynb")]
+    pages = [page.relative_to(docs).as_posix() for page in there]
+    rooms = [name for name in tfdml.__all__ if not name.startswith("_")]
+    assert sorted(named) == sorted(
+        [*pages, *(f"reference/tfdml.{room}.md" for room in rooms)]
+    )
+
+
 @pytest.mark.slow
 def test_weights_in_the_log_ratio_figure_are_its_gradient(figures):
     generator = np.random.default_rng(0)
