@@ -38,6 +38,9 @@ TRIALS = (
         "not slow and not full",
         (
             *("tests/tfdml/images", "tests/tfdml/index", "tests/training/recipe"),
+            # They raise out of a trace function. Inside a comprehension, which Python
+            # 3.12 inlines, that leaves a `with` without its end.
+            "--ignore=tests/tfdml/index/test_faults.py",
             *("tests/serving/client", "tests/serving/commands"),
             *("tests/serving/endpoint/rpc", "tests/serving/endpoint/rest"),
             "tests/serving/endpoint/test_tensor_proto.py",

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from itertools import filterfalse
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +49,7 @@ class Words:
                 self._numbers = None
                 return np.arange(len(strings), dtype=np.int32)
             numbers = self._numbered()
-            new = [word for word in dict.fromkeys(strings) if word not in numbers]
+            new = list(filterfalse(numbers.__contains__, dict.fromkeys(strings)))
             first = len(self.strings)
             self.strings.extend(new)
             numbers.update(zip(new, range(first, first + len(new)), strict=True))
