@@ -56,7 +56,8 @@ def _section(room: str) -> str:
 def _summary(face: object, name: str) -> str:
     """Return the first sentence of what documents a name."""
     value = getattr(face, name)
-    if inspect.isclass(value) or inspect.isfunction(value):
+    own = getattr(value, "__module__", "").startswith("tfdml.")
+    if own and (inspect.isclass(value) or inspect.isfunction(value)):
         text = inspect.getdoc(value) or ""
     else:
         text = _text_below(face, name)
