@@ -15,11 +15,12 @@ from PIL import Image
 from serving.__main__ import main as serving
 from serving.endpoint.models.saved_model import model_fingerprint
 from serving.endpoint.warm_up import warm_up
+
+# Also the rooms that register what the models name; a lazy one does with a first name.
+from tests.support.installed import skip_without_scann_operators
 from tests.support.saved_indexes import rewrite_manifest
 from tests.support.served import load_servable
 from tests.support.serving_commands import json_of
-
-# Also the rooms that register what the models name; a lazy one does with a first name.
 from tfdml import export, index, layers, losses, models, tfa  # noqa: F401
 from tfdml.metrics import RecallAtK  # noqa: F401
 from training.__main__ import main as training
@@ -193,7 +194,7 @@ def test_exported_model_answers_and_has_its_fingerprint(pixels):
 
 @pytest.mark.slow
 def test_model_that_searches_finds_what_the_index_did():
-    pytest.importorskip("scann")
+    skip_without_scann_operators()
     import tensorflow as tf
 
     folder = SAVED / "export/search/1"

@@ -10,8 +10,9 @@ from benchmarks.search import footprint, speed
 from benchmarks.search.engines import Built
 from benchmarks.search.measuring import Measuring
 from benchmarks.search.sets import Gallery, draw
+from tests.support.installed import skip_without
 
-pytest.importorskip("scann")
+skip_without("scann")
 
 
 def test_sets_are_unit_vectors_around_their_centers():

@@ -11,6 +11,7 @@ from benchmarks.search import churn
 from benchmarks.search.killed_index import CHANGES
 from benchmarks.search.ledger import Ledger, Tally
 from benchmarks.session import machine
+from tests.support.installed import skip_without
 from tfdml.index import ExactIndex
 
 
@@ -107,7 +108,7 @@ def test_tally_counts_queries_and_what_failed():
 @pytest.fixture
 def churned(tmp_path, monkeypatch):
     """Run `churn` in small; gives status, looks and the record."""
-    pytest.importorskip("scann")
+    skip_without("scann")
     monkeypatch.setattr(churn, "use_threads", lambda threads: None)
 
     def run(*more):

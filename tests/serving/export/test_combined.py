@@ -25,6 +25,7 @@ from serving.export.combined import combine
 from serving.export.exporting import export_run
 from serving.search.gallery.gallery import Gallery, load_gallery, save_gallery
 from serving.search.gallery.indexing import index_images
+from tests.support.installed import skip_without_scann_operators
 from tests.support.running_grpc import predict_request
 from tests.support.search_fixtures import (
     calibration_at,
@@ -40,7 +41,7 @@ from tfdml.neighbors import nearest_neighbors
 
 pytestmark = pytest.mark.slow
 
-pytest.importorskip("scann")
+skip_without_scann_operators()
 
 SIZE = 16
 CALIBRATION = calibration_at(0.75)

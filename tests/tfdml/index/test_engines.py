@@ -6,6 +6,7 @@ import logging
 import numpy as np
 import pytest
 
+from tests.support.installed import skip_without
 from tests.support.refuses import refusals, refuses
 from tests.support.saved_indexes import (
     clustered,
@@ -45,7 +46,7 @@ def hide(monkeypatch):
 
     def hide_some(*engines):
         for name in OTHERS:
-            pytest.importorskip(name)
+            skip_without(name)
             monkeypatch.setitem(choice.CODED, name, ORIGINAL[name])
         for name in engines:
 

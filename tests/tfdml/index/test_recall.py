@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.index_examples import recall as recall_of
+from tests.support.installed import skip_without
 from tests.support.refuses import refusals, refuses
 from tests.support.saved_indexes import run_python
 from tfdml._core.embeddings import row_norms
@@ -20,7 +21,7 @@ from tfdml.index.engines._prepared import PreparedRows
 from tfdml.index.engines._scann import ScannSearcher
 from tfdml.neighbors import nearest_neighbors
 
-pytest.importorskip("scann")
+skip_without("scann")
 pytest.importorskip("faiss")
 
 ENGINES = pytest.mark.parametrize("engine", ["scann", "faiss"])

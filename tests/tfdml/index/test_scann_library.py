@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.installed import skip_without
+
 ROOT = Path(__file__).parents[3]
 
 # A package that imports TensorFlow as ScaNN does. While it is imported itself, another
@@ -98,7 +100,7 @@ def test_scann_that_was_imported_with_tensorflow_is_used_as_it_is(fakes):
 
 
 def test_search_with_scann_loads_no_tensorflow():
-    pytest.importorskip("scann")
+    skip_without("scann")
     done = run_python("""
         from tests.support.saved_indexes import use_method
         import numpy as np
@@ -118,7 +120,7 @@ def test_search_with_scann_loads_no_tensorflow():
 @pytest.mark.parametrize("first", ["scann", "tensorflow", "both"])
 def test_scann_and_tensorflow_work_in_one_process(first):
     """Also where several threads import both."""
-    pytest.importorskip("scann")
+    skip_without("scann")
     pytest.importorskip("tensorflow")
     done = run_python(
         """

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.faults import flipped
+from tests.support.installed import skip_without
 from tests.support.saved_indexes import (
     clustered,
     data_of,
@@ -206,7 +207,7 @@ def put(array, place, value):
 
 def test_index_that_answers_for_another_gallery_is_a_problem(monkeypatch, tmp_path):
     # ScaNN's own files are whole, and of something else.
-    pytest.importorskip("scann")
+    skip_without("scann")
     use_method("hashing", monkeypatch.setattr)
     one, other = tmp_path / "one", tmp_path / "other"
     LocalIndex.build(clustered(200)).save(one)
