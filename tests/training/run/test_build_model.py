@@ -419,7 +419,7 @@ def test_policy_of_the_session_is_left_as_it_was():
             "[fit]\nmomentum = 0.5",
             "`momentum` must be left out except with optimizer = 'sgd'",
         ),
-        ("[fit]\nema_momentum = 1", "`ema_momentum` must be below 1"),
+        ("[fit]\nema_momentum = 1", "`ema_momentum` must be at least 0 and below 1"),
         (
             "[fit]\nhead_only_steps = 5\ngradient_accumulation = 2",
             "`head_only_steps` must be a multiple of `gradient_accumulation`, 2",
