@@ -174,7 +174,7 @@ def refused(call, *arguments, words="must"):
     """Call a door; return whether it refused the arguments, in words."""
     try:
         call(*arguments)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         message = str(error)
     else:
         return False

@@ -79,7 +79,7 @@ def _check_limits(table: Any, name: str, limits: Any) -> None:
         rules = {"at least": least, "above": above, "at most": most, "below": below}
         given = [f"{word} {n}" for word, n in rules.items() if n is not None]
         rule = " and ".join(given if above is None else [*given, "finite"])
-    raise RecipeError(f"`{name}` must be {rule}. Received: {value}.")
+    raise RecipeError(f"`{name}` must be {rule}. Received: {shown(value)}.")
 
 
 def check_range(table: Any, name: str, least: float, most: float) -> None:

@@ -302,7 +302,7 @@ def _checked_loss(where: str, name: Any, arguments: dict[str, Any]) -> Loss:
 def _check_known(
     name: Any, known: typing.Collection[str], where: str, kind: str
 ) -> None:
-    if name in known:
+    if isinstance(name, str) and name in known:
         return
     near = difflib.get_close_matches(cut(name, 40), known, n=1, cutoff=0.5)
     hint = (
