@@ -1,5 +1,6 @@
 """Train an embedder from a recipe into a run folder."""
 
+import gc
 import shutil
 from collections.abc import Sequence
 from functools import partial
@@ -323,6 +324,8 @@ def _train(
     finally:
         console.close()
         progress.close()
+        # An iterator of TensorFlow that outlives Python complains of it.
+        gc.collect()
 
 
 def _validation(split: Split, embedder: keras.Model) -> list[keras.callbacks.Callback]:
