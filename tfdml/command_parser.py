@@ -1,13 +1,12 @@
 """Parse the words of a command, and say in messages how to type one."""
 
 import argparse
-import difflib
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NoReturn
 
-from tfdml.messages import cut
+from tfdml.messages import cut, nearest
 
 _UNKNOWN = re.compile(r"argument COMMAND: invalid choice: (.*?) \(choose from ", re.S)
 
@@ -26,7 +25,7 @@ class CommandParser(argparse.ArgumentParser):
     ) -> None:
         super().__init__(**options)
         self._hints = hints or {}
-        self._commands: Iterable[str] = ()
+        self._commands: Collection[str] = ()
 
     def add_subparsers(self, **options: Any) -> Any:
         """Add commands, and keep their names for errors. See argparse."""
@@ -40,11 +39,11 @@ class CommandParser(argparse.ArgumentParser):
         unknown = _UNKNOWN.search(message)
         if unknown:
             word = unknown[1].strip("'\"")
-            near = difflib.get_close_matches(word[:40], self._commands, 1, 0.5)
+            near = nearest(word, self._commands)
             if word in self._hints:
                 hint = self._hints[word]
             elif near:
-                hint = f"Did you mean `{self.prog} {near[0]}`?"
+                hint = f"Did you mean `{self.prog} {near}`?"
             elif hint is None:
                 hint = f"`{self.prog} --help` lists the commands."
             message = f"There is no command {cut(unknown[1])}"

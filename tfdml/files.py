@@ -6,6 +6,7 @@ ends with the process that holds it, however it ends.
 """
 
 import errno
+import hashlib
 import os
 import secrets
 import shutil
@@ -180,6 +181,16 @@ def make_folder(path: Path) -> None:
     path.mkdir(parents=True, exist_ok=True)
     for folder in made:
         sync(folder.parent)
+
+
+def sha256_of(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file's content, 64 hexadecimal digits.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync(path: Path) -> None:

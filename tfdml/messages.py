@@ -1,6 +1,8 @@
 """Put values into messages: short and printable, whatever a user or a file holds."""
 
+import difflib
 import reprlib
+from collections.abc import Collection
 from typing import Any
 
 LONGEST = 500
@@ -58,6 +60,12 @@ def cut(text: object, most: int = _SHOWN) -> str:
             each if each.isprintable() else ascii(each)[1:-1] for each in short
         )
     return _middle_out(short, most)
+
+
+def nearest(word: object, known: Collection[str]) -> str | None:
+    """Return the known word that was probably meant, None if none is near."""
+    found = difflib.get_close_matches(cut(word, 40), known, n=1, cutoff=0.5)
+    return found[0] if found else None
 
 
 def shortened(error: BaseException, most: int = _REASON) -> str:

@@ -1,12 +1,11 @@
 """Keep the calibration of a run beside the embedder that it was chosen for."""
 
-import hashlib
 import json
 from os import PathLike
 from pathlib import Path
 
 from tfdml.command_parser import command
-from tfdml.files import written
+from tfdml.files import sha256_of, written
 from tfdml.metrics import Calibration
 
 CALIBRATION = "calibration.json"
@@ -27,7 +26,7 @@ def write_calibration(embedder: str | PathLike[str], calibration: Calibration) -
         FileNotFoundError: There is no such embedder.
     """
     file = Path(embedder).parent / CALIBRATION
-    values = calibration.to_json() | {_DIGEST: _digest(embedder)}
+    values = calibration.to_json() | {_DIGEST: sha256_of(embedder)}
     with written(file) as new:
         new.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
@@ -52,15 +51,10 @@ def read_calibration(embedder: str | PathLike[str]) -> Calibration | None:
         return None
     calibration = Calibration.read(file)
     chosen_for = json.loads(file.read_text("utf-8")).get(_DIGEST)
-    if chosen_for is not None and chosen_for != _digest(source):
+    if chosen_for is not None and chosen_for != sha256_of(source):
         raise ValueError(
             f"{file} was chosen for another {_EMBEDDER} than the one beside it now. "
             f"Run `{command('training', 'calibrate')}` again, or remove the file to go "
             "without a threshold."
         )
     return calibration
-
-
-def _digest(file: str | PathLike[str]) -> str:
-    with open(file, "rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

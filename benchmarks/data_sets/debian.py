@@ -4,12 +4,11 @@ Nothing is installed: the package is unpacked below a folder of the data set. Th
 machine's own apt configuration (mirror, proxy) is respected.
 """
 
-import hashlib
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfdml.files import whole_folder
+from tfdml.files import sha256_of, whole_folder
 from training.data.emoji.npm import FetchError
 
 
@@ -91,7 +90,4 @@ def _run(command: list[str], folder: Path, remedy: str) -> None:
 
 
 def _digest(path: Path) -> str:
-    if not path.exists():
-        return "no file"
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256_of(path) if path.exists() else "no file"

@@ -1,12 +1,12 @@
 """Export a run as a version to be served."""
 
-import hashlib
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from tfdml.export import OutputType
+from tfdml.files import sha256_of
 from tfdml.images import View, list_images
 from tfdml.messages import shown
 from tfdml.metrics import Calibration
@@ -229,7 +229,5 @@ def _files_of(images: Path) -> list[Path]:
 
 def source_of(file: Path) -> dict[str, Any]:
     """Describe which weights these were, without the path on this machine."""
-    with file.open("rb") as opened:
-        digest = hashlib.file_digest(opened, "sha256").hexdigest()
     run = file.resolve().parent.name
-    return {"run": run, "file": file.name, "sha256": digest}
+    return {"run": run, "file": file.name, "sha256": sha256_of(file)}

@@ -1,6 +1,5 @@
 """Export an embedder as one file that other runtimes run: ONNX or LiteRT."""
 
-import hashlib
 import shutil
 import tempfile
 import warnings
@@ -14,7 +13,7 @@ import numpy as np
 
 from tfdml.export._description import new_description
 from tfdml.export._saved_model import checked_embedder, checked_view
-from tfdml.files import short_names, written
+from tfdml.files import sha256_of, short_names, written
 from tfdml.images import View
 from tfdml.layers import L2Normalization
 from tfdml.messages import cut, shortened, shown
@@ -92,9 +91,7 @@ def export_file(
                 f"The embedder cannot be written as {format}: {shortened(error)}."
             ) from error
         _compare(run(made, images), expected)
-        with made.open("rb") as opened:
-            digest = hashlib.file_digest(opened, "sha256").hexdigest()
-        description["fingerprint"] = digest
+        description["fingerprint"] = sha256_of(made)
         with written(Path(f"{file}.json")) as new:
             new.write_text(description_text(description), encoding="utf-8")
         with written(file) as new:
@@ -220,10 +217,7 @@ def _compare(rows: np.ndarray, expected: np.ndarray) -> None:
 def _description(view: View, dimension: int, members: dict[str, Any]) -> dict[str, Any]:
     description = new_description(view, dimension, {})
     pixels = description["preprocessing"]
-    for name in (
-        "exif_orientation",
-        "formats",
-    ):  # of decoding, which others do
+    for name in ("exif_orientation", "formats"):  # of decoding, which others do
         del pixels[name]
     del description["embedding"]["signatures"]
     side = view.image_size

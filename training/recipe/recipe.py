@@ -1,7 +1,6 @@
 """Read and check recipes: TOML files that say what a training run does."""
 
 import dataclasses
-import difflib
 import inspect
 import json
 import tomllib
@@ -14,7 +13,7 @@ from typing import Any
 
 from tfdml.files import short_names
 from tfdml.images import RandomChanges, RandomView, View
-from tfdml.messages import cut, shortened, shown
+from tfdml.messages import cut, nearest, shortened, shown
 from tfdml.text_files import read_text
 
 from .checks import RecipeError
@@ -304,10 +303,8 @@ def _check_known(
 ) -> None:
     if isinstance(name, str) and name in known:
         return
-    near = difflib.get_close_matches(cut(name, 40), known, n=1, cutoff=0.5)
-    hint = (
-        f" Did you mean `{near[0]}`?" if near else f" Known: {cut(', '.join(known))}."
-    )
+    near = nearest(name, known)
+    hint = f" Did you mean `{near}`?" if near else f" Known: {cut(', '.join(known))}."
     raise RecipeError(f"{where}there is no {kind} `{cut(name)}`.{hint}")
 
 

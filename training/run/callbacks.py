@@ -1,7 +1,6 @@
 """Find the callbacks that a recipe names, and tell them about their run."""
 
 import dataclasses
-import difflib
 import importlib
 import importlib.metadata
 import inspect
@@ -16,7 +15,7 @@ from typing import Any
 
 import keras
 
-from tfdml.messages import cut, shortened, shown
+from tfdml.messages import nearest, shortened, shown
 
 from ..json_files import read_json, write_json
 from ..recipe.fit_table import EVENT_FILES
@@ -155,8 +154,8 @@ def _found(name: str) -> Factory:
     if name in offered:
         return _imported(name, offered[name].value)
     known = sorted({EVENT_FILES, *_OWN, *offered})
-    near = difflib.get_close_matches(cut(name, 40), known, n=1, cutoff=0.5)
-    hint = f"Did you mean {shown(near[0])}?" if near else f"Known: {shown(known)}."
+    near = nearest(name, known)
+    hint = f"Did you mean {shown(near)}?" if near else f"Known: {shown(known)}."
     raise RecipeError(
         f"[fit]: `callbacks` must be names of installed callbacks or MODULE:NAME. "
         f"Received: {shown(name)}. {hint}"

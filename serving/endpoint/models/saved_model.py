@@ -11,6 +11,7 @@ from os import PathLike
 from pathlib import Path
 
 from tfdml.command_parser import command
+from tfdml.files import sha256_of
 from tfdml.messages import shown
 
 _GRAPH = "saved_model.pb"
@@ -138,7 +139,6 @@ def model_fingerprint(folder: str | PathLike[str]) -> str:
     variables = sorted(path for path in root.glob("variables/**/*") if path.is_file())
     digest = hashlib.sha256()
     for path in [graph, *variables]:
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
-        digest.update(f"{path.relative_to(root).as_posix()} {content}\n".encode())
+        name = path.relative_to(root).as_posix()
+        digest.update(f"{name} {sha256_of(path)}\n".encode())
     return digest.hexdigest()

@@ -1,7 +1,8 @@
 """Check that the images that were added to a gallery are intact."""
 
-import hashlib
 from os import PathLike
+
+from tfdml.files import sha256_of
 
 from .gallery import load_gallery
 from .stored_images import STORED_IMAGE, StoredImages
@@ -43,8 +44,7 @@ def image_problems(index_folder: str | PathLike[str]) -> list[str]:
 
 def _problem(stored: StoredImages, name: str, id_: str) -> str | None:
     try:
-        with stored.path(name).open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = sha256_of(stored.path(name))
     except FileNotFoundError:
         return f"The image of {id_!r} is missing: {stored.folder / name}."
     except (OSError, ValueError) as error:

@@ -181,7 +181,7 @@ class LocalIndex(MemoryIndex):
         if engine is None:
             is_stand_in = options["wanted"] != "exact"
             settings = exact_settings(reason, is_stand_in=is_stand_in)
-            if settings.is_stand_in:
+            if is_stand_in:
                 _LOGGER.warning(
                     "%d items are compared with every query, because neither ScaNN nor "
                     'FAISS is here: pip install "tfdml[search]".',
