@@ -63,8 +63,9 @@ class Fit:
 
     With `ema_momentum` above 0 validation and the saved weights are averages, each step
     momentum times the average plus the rest of the weights; training goes on with the
-    weights themselves. After `patience` epochs that are no better on the validation
-    classes the run ends; 0 never ends it. `tensorboard` writes event files and the
+    weights themselves. `keep` says which weights the run ends with: of the epoch that
+    was "best" on the validation classes, or the "last". After `patience` epochs that
+    are no better the run ends; 0 never ends it. `tensorboard` writes event files and the
     embedding projector. `callbacks` name trackers, such as "mlflow" and "wandb", and
     callbacks of your own (docs/training.md).
     """
@@ -94,6 +95,7 @@ class Fit:
     ema_momentum: float = limited(0.0, least=0, below=1)
     precision: str = one_of("float32", PRECISIONS)
     jit_compile: bool = True
+    keep: str = one_of("best", ("best", "last"))
     patience: int = limited(0, least=0)
     tensorboard: bool = False
     callbacks: tuple[str, ...] = ()
@@ -204,6 +206,11 @@ class Fit:
             raise RecipeError(
                 "`momentum` must be left out except with optimizer = 'sgd'. "
                 f"Received: {self.momentum} with {shown(self.optimizer)}."
+            )
+        if self.patience and self.keep == "last":
+            raise RecipeError(
+                "`patience` must be 0 with keep = 'last', which has no best epoch. "
+                f"Received: {self.patience}."
             )
         if self.head_only_steps % self.gradient_accumulation:
             raise RecipeError(

@@ -76,7 +76,7 @@ def fit(
     """Train an embedder by a recipe and write everything to a run folder.
 
     The run folder holds `embedder.keras` (the weights of the epoch that was best on
-    validation; of the last epoch without it), `last.keras` (of the last epoch),
+    validation; of the last epoch without it or with `keep = "last"`), `last.keras` (of the last epoch),
     `recipe.json`, `splits.json` (the classes of each split), `test_images.txt` (of the
     test classes, or of all that trained where there are none), `history.json`,
     `metrics.json`, `queries.npz` (the metrics of each test query), `neighbors.json`
@@ -190,7 +190,7 @@ def _fit_into(
         batches,
         tuple(names["train"]),
         settings.patience,
-        *monitored(splits["validation"].data),
+        *(monitored(splits["validation"].data) if settings.keep == "best" else (None,)),
         minutes=settings.minutes,
         embedder=embedder,
     )

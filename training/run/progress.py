@@ -46,8 +46,8 @@ class Progress(keras.callbacks.Callback):
         batches: The training batches.
         paths: Path of each training image, to name those of a broken batch.
         patience: After how many epochs that are no better the run ends; 0: never.
-        monitored: Which value of an epoch tells how good it is. Without it in the logs
-            no epoch is the best.
+        monitored: Which value of an epoch tells how good it is. With None, or without
+            it in the logs, no epoch is the best, and the last weights count.
         mode: "max" if larger is better, "min" if smaller is.
         minutes: How long the run may train, all its parts together; 0: no limit.
         embedder: What is saved when the run diverges; by default what is trained, which
@@ -63,7 +63,7 @@ class Progress(keras.callbacks.Callback):
         batches: ImageBatches,
         paths: tuple[str, ...],
         patience: int,
-        monitored: str = "val_precision_at_1",
+        monitored: str | None = "val_precision_at_1",
         mode: str = "max",
         *,
         minutes: float = 0.0,

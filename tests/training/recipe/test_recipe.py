@@ -216,6 +216,11 @@ def test_images_can_be_given_beside_the_recipe(write):
         ("[data]\nimages = 'x'\n[fit]\nweight_decay = inf", "must be at least 0. Rec"),
         ("[data]\nimages = 'x'\n[fit]\nseed = 4294967296", "`seed` must be from 0 to"),
         (
+            "[data]\nimages = 'x'\n[fit]\npatience = 2\nkeep = 'last'",
+            "`patience` must be 0 with keep = 'last', which has no best epoch. "
+            "Received: 2.",
+        ),
+        (
             "[data]\nimages = 'x'\nvalidation_fraction = 0\n[fit]\npatience = 2",
             "`patience` must be 0 without validation classes",
         ),

@@ -67,7 +67,10 @@ def test_saved_embedder_gives_the_metrics_of_the_report(finished_run, shapes):
     )
 
 
-def test_kept_weights_are_those_of_the_best_epoch(shapes, tmp_path, monkeypatch):
+@pytest.mark.parametrize("keep", ["best", "last"])
+def test_kept_weights_are_those_of_the_best_or_the_last_epoch(
+    shapes, tmp_path, monkeypatch, keep
+):
     seen = []
 
     def evaluate(self, epoch, logs):
@@ -76,14 +79,15 @@ def test_kept_weights_are_those_of_the_best_epoch(shapes, tmp_path, monkeypatch)
 
     monkeypatch.setattr(SplitEvaluation, "on_epoch_end", evaluate)
     run = tmp_path / "run"
-    assert fit(shapes / "recipe.toml", run) == 0
+    arguments = ["--run", str(run), "--set", f"fit.keep={keep}"]
+    assert main(["fit", str(shapes / "recipe.toml"), *arguments]) == 0
     kept = load_embedder(run / "embedder.keras").get_weights()
-    first, last = (
-        [np.array_equal(a, b) for a, b in zip(kept, weights, strict=True)]
+    is_best, is_last = (
+        all(np.array_equal(a, b) for a, b in zip(kept, weights, strict=True))
         for weights in seen
     )
-    assert all(first)
-    assert not all(last)
+    assert (is_best, is_last) == (keep == "best", keep == "last")
+    assert read(run / "metrics.json")["best_epoch"] == (1 if is_best else 0)
 
 
 def test_finished_run_is_not_overwritten(finished_run, shapes, capsys):
