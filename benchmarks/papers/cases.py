@@ -23,7 +23,10 @@ class Case:
         is_continuous: Whether it is for labels that have distances.
         unit_length: Whether it is for embeddings of unit length.
         sampled: Which triplets of a batch it samples: `"all"`, one a positive
-            `"pair"`, or one an `"anchor"`.
+            `"pair"`, one an `"anchor"`, or one a `"misplaced"` pair, as Lu et al. count
+            those of top-k precision (section 4.5).
+        rate_of: The case whose learning rate it takes, to be compared at equal rates;
+            its own if empty.
     """
 
     name: str
@@ -33,6 +36,7 @@ class Case:
     is_continuous: bool = False
     unit_length: bool = True
     sampled: str = "all"
+    rate_of: str = ""
 
     def suits(self, set_: str) -> bool:
         """Return whether a set has such labels."""
@@ -81,10 +85,18 @@ def _poses(
     )
 
 
-def _weighted(name: str, loss: str, /, **arguments: Any) -> Case:
-    """Return a loss with importance weights; Hong et al. do not normalize."""
+def _weighted(name: str, loss: str) -> list[Case]:
+    """Return a loss with importance weights and without, at one learning rate.
+
+    Hong et al. do not normalize.
+    """
     batches = _GROUPS | {"importance_weights": True}
-    return Case(name, {"name": loss, "margin": 1.0} | arguments, batches=batches)
+    table = {"name": loss, "margin": 1.0}
+    off = table | {"power": 0.0}
+    return [
+        Case(name, table, batches=batches),
+        Case(f"{name}, weights off", off, batches=batches, rate_of=name),
+    ]
 
 
 _ALL = [
@@ -121,7 +133,7 @@ _ALL = [
     _case("supervised contrastive", "SupervisedContrastiveLoss", temperature=0.1),
     # An image has 3 positives in these batches, and k must be well below; the paper's 5
     # is for 10 of them. The study of k and margin has larger classes.
-    _case("top-k precision", "TopKPrecisionLoss", k=1, margin=0.1),
+    _case("top-k precision", "TopKPrecisionLoss", sampled="misplaced", k=1, margin=0.1),
     Case("Proxy-NCA", {"name": "ProxyNCALoss"}, {}),
     # As many centers as 5 to 12 images a class have use for; the paper has 10 for 60.
     Case(
@@ -130,14 +142,8 @@ _ALL = [
         {"centers_per_class": 3, "center_penalty": 0.2},
     ),
     Case("Proxy Anchor", {"name": "ProxyAnchorLoss"}, {}),
-    _weighted("weighted contrastive", "WeightedContrastiveLoss"),
-    _weighted(
-        "weighted contrastive, weights off", "WeightedContrastiveLoss", power=0.0
-    ),
-    _weighted("balanced contrastive", "BalancedContrastiveLoss"),
-    _weighted(
-        "balanced contrastive, weights off", "BalancedContrastiveLoss", power=0.0
-    ),
+    *_weighted("weighted contrastive", "WeightedContrastiveLoss"),
+    *_weighted("balanced contrastive", "BalancedContrastiveLoss"),
     _poses("log-ratio", "LogRatioLoss"),
     _poses("log-ratio, any length", "LogRatioLoss", unit_length=False),
     _poses("triplet, dense", "ContinuousTripletLoss", margin=0.03),

@@ -11,7 +11,15 @@ from benchmarks.papers.studies import STUDIES, Variant
 
 Groups = dict[tuple[str, Any], list[Record]]
 
-_PROTOCOL = ("thinned", "unit_length", "split", "with_curve", "is_trained", "is_timed")
+_PROTOCOL = (
+    "thinned",
+    "noise",
+    "unit_length",
+    "split",
+    "with_curve",
+    "is_trained",
+    "is_timed",
+)
 
 
 def of_studies(
@@ -74,7 +82,7 @@ def _settings(record: Record) -> Iterator[tuple[str, Any]]:
         for key, value in keys.items():
             yield f"{table}.{key}", value
     for name in _PROTOCOL:
-        yield name, record[name]
+        yield name, record.get(name)  # an earlier file does not have each
 
 
 def validated(records: Iterable[Record]) -> list[Record]:

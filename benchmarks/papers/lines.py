@@ -55,8 +55,7 @@ def lines(
     Returns:
         The figure.
     """
-    metrics = SETS[set_].metrics
-    columns = [metrics.column(name) for name in study.reported] or [metrics.columns[0]]
+    columns = SETS[set_].metrics.reported(study.reported, records)
     groups, points = grouped(records), points_of(records)
     series = series_of(records)
     figure = new_figure(_WIDTH, max(_HEIGHT, _HEIGHT_OF_PART * len(columns)))

@@ -1,6 +1,6 @@
 """List the reported metrics, for sets with classes and with continuous labels."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.papers.runs import Record
@@ -21,8 +21,9 @@ class Column:
     scale: float = 100.0
 
     def of(self, runs: Iterable[Record]) -> list[float]:
-        """Return its value of each run that did not diverge."""
-        return [self.scale * r["metrics"][self.metric] for r in runs if "metrics" in r]
+        """Return its value of each run that has it, which one that diverged has not."""
+        found = [run.get("metrics", {}) for run in runs]
+        return [self.scale * m[self.metric] for m in found if self.metric in m]
 
 
 @dataclass(frozen=True)
@@ -35,20 +36,31 @@ class Metrics:
         chosen_by: By which the learning rate is chosen on validation images: one with
             less noise than the first column.
         less_is_better: Of the first column, `query` and `chosen_by`.
+        others: What some studies report beside.
     """
 
     columns: tuple[Column, ...]
     query: str
     chosen_by: str
     less_is_better: bool = False
+    others: tuple[Column, ...] = ()
 
     def column(self, name: str) -> Column:
         """Return the column of a name."""
-        return next(column for column in self.columns if column.name == name)
+        every = (*self.columns, *self.others)
+        return next(column for column in every if column.name == name)
+
+    def reported(self, names: Iterable[str], runs: Sequence[Record]) -> list[Column]:
+        """Return the columns of some names that runs have; the first without names."""
+        columns = [self.column(name) for name in names] or [self.columns[0]]
+        return [column for column in columns if column.of(runs)] or columns[:1]
 
 
 _RMS = 15**-0.5
 """Label distances are those of 15 joints; they are reported as root mean squares."""
+
+NO_PAIR = "batches without an informative pair"
+"""In percent, of multi-similarity."""
 
 CLASSES = Metrics(
     (
@@ -66,6 +78,7 @@ CLASSES = Metrics(
     ),
     query="precision_at_1",
     chosen_by="map_at_r",
+    others=(Column(NO_PAIR, "batches_without_informative_pair"),),
 )
 LABELS = Metrics(
     (

@@ -15,7 +15,7 @@ from benchmarks.papers.processes import Processes
 from benchmarks.papers.runs import Record, Run, read_results
 from benchmarks.papers.sets import SETS, tables_of
 from benchmarks.papers.studies import STUDIES, Study, floor_runs
-from benchmarks.papers.tuning import more_tuning_runs, rates_of, tuning_runs
+from benchmarks.papers.tuning import Place, more_tuning_runs, rates_of, tuning_runs
 from benchmarks.session import machine, write
 
 _Work = Callable[[Run], dict[str, Any] | None]
@@ -50,16 +50,16 @@ def run(options: argparse.Namespace) -> int:
     sets = options.sets or _packed_sets(options.packed)
     studies = {name: STUDIES[name] for name in options.study or STUDIES}
 
-    cases = _cases(studies.values(), sets, options.only or CASES)
-    tuning = tuning_runs(cases, options.steps)
+    places = _places(studies.values(), sets, options.only or CASES)
+    tuning = tuning_runs(places, options.steps)
     with Processes(options.processes) as several:
-        complete = _finish([*floor_runs(sets), *tuning], results, work, several)
+        first = [*floor_runs(sets), *(run for _, run in tuning)]
+        complete = _finish(first, results, work, several)
         more = more_tuning_runs(rates_of(tuning, results.records), options.steps)
-        complete = _finish(more, results, work, several) and complete
+        ends = [run for _, run in more]
+        complete = _finish(ends, results, work, several) and complete
         rates = rates_of([*tuning, *more], results.records)
-        if without := [
-            f"{case} on {set_}" for set_, case in cases if (set_, case) not in rates
-        ]:
+        if without := [place.name for place in places if place not in rates]:
             print(
                 "Left out, as some run that chooses their learning rate is missing or "
                 f"all diverged: {'; '.join(without)}.",
@@ -112,18 +112,18 @@ def _tell_unknown(packed: Path) -> None:
         print(f"Ignored in {packed}, as no sets: {', '.join(sorted(unknown))}.")
 
 
-def _cases(
+def _places(
     studies: Iterable[Study], sets: Sequence[str], only: Iterable[str]
-) -> list[tuple[str, str]]:
-    """Return each set and case that a study trains, once."""
-    cases = {
-        (set_, variant.case): None
+) -> list[Place]:
+    """Return for what the studies need a learning rate, each once."""
+    places = {
+        variant.place(set_): None
         for study in studies
         for set_ in sets
         for variant in study.of(set_)
         if variant.case in only
     }
-    return list(cases)
+    return list(places)
 
 
 def _finish(

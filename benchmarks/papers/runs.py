@@ -35,6 +35,8 @@ class Run:
         split: What is measured, `"validation"` or `"test"`.
         thinned: How unequal the training classes are made, from 0 to 1; see
             `benchmarks.papers.splits.thinned`.
+        noise: The share of training images that get the label of another class; see
+            `benchmarks.papers.splits.mislabeled`.
         unit_length: Whether embeddings have unit length. Without, classes are still
             measured by cosine, continuous labels by distance.
         with_curve: Whether it is also measured after each epoch.
@@ -48,6 +50,7 @@ class Run:
     point: float | str | None = None
     split: str = "test"
     thinned: float = 0.0
+    noise: float = 0.0
     unit_length: bool = True
     with_curve: bool = False
     is_trained: bool = True

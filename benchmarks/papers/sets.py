@@ -43,6 +43,12 @@ SETS = {
             "augmentation": {"zoom": 0.1, "flip": True, "brightness": 0.1},
         }
     ),
+    "glyphs": PaperSet(
+        {
+            "data": {"validation_fraction": 0.1},
+            "augmentation": {"zoom": 0.2, "shift": 0.08},
+        }
+    ),
     "pose": PaperSet(
         {
             # Three of ten clips: each needs others to be found in.
@@ -52,7 +58,7 @@ SETS = {
         is_continuous=True,
     ),
 }
-"""Settings as in training/recipes/small."""
+"""Settings as in training/recipes/small, which has none of glyphs."""
 
 _TRAINED: Tables = {
     "embedder": {

@@ -1,36 +1,16 @@
 """List the studies: the runs that test the claims of a paper."""
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from benchmarks.papers import variants
 from benchmarks.papers.cases import CASES
-from benchmarks.papers.runs import FLOOR, FLOORS, Run, Tables
+from benchmarks.papers.metrics import NO_PAIR
+from benchmarks.papers.runs import FLOOR, FLOORS, Run
 from benchmarks.papers.sets import tables_of
 from benchmarks.papers.tuning import Rates
-
-
-@dataclass(frozen=True)
-class Variant:
-    """Something that a study trains.
-
-    Args:
-        case: Which loss.
-        point: At which value of what the study varies.
-        series: What is compared; the loss unless given.
-        changes: Keys of the tables that are not as usual.
-        thinned: As in `Run`.
-    """
-
-    case: str
-    point: float | str | None = None
-    series: str = ""
-    changes: Tables = field(default_factory=dict)
-    thinned: float = 0.0
-
-    @property
-    def name(self) -> str:
-        """The name of the series."""
-        return self.series or self.case
+from benchmarks.papers.variants import Variant
 
 
 @dataclass(frozen=True)
@@ -47,6 +27,7 @@ class Study:
         with_curve: Whether each run is measured after each epoch.
         is_timed: Whether it measures the time of a step: its runs have the machine for
             themselves.
+        follows: A metric of its curves that has a figure; empty for none.
         note: What must be known to read it.
     """
 
@@ -57,6 +38,7 @@ class Study:
     baselines: tuple[tuple[str, str], ...] = ()
     with_curve: bool = False
     is_timed: bool = False
+    follows: str = ""
     note: str = ""
 
     def of(self, set_: str) -> list[Variant]:
@@ -72,7 +54,7 @@ class Study:
             for seed in seeds
             for set_ in sets
             for variant in self.of(set_)
-            if (rate := rates.get((set_, variant.case)))
+            if (rate := rates.get(variant.place(set_)))
         ]
 
     def _run(
@@ -80,12 +62,14 @@ class Study:
     ) -> Run:
         case = CASES[variant.case]
         fit = {"learning_rate": rate, "steps": steps, "seed": seed}
+        fit |= variant.changes.get("fit", {})
         return Run(
             name,
             variant.name,
             case.tables(set_, variant.changes | {"fit": fit}),
             variant.point,
             thinned=variant.thinned,
+            noise=variant.noise,
             unit_length=case.unit_length,
             with_curve=self.with_curve,
             is_timed=self.is_timed,
@@ -101,151 +85,60 @@ def floor_runs(sets: Sequence[str]) -> list[Run]:
     ]
 
 
-_OFF = ", weights off"
-_WEIGHTED = ("weighted contrastive", "balanced contrastive")
-_WEIGHTS_ON_AND_OFF = tuple((case, case + _OFF) for case in _WEIGHTED)
-
-
-def _losses(set_: str) -> Iterator[Variant]:
-    """All losses; those whose weights are off are of other studies."""
-    return (Variant(case) for case in CASES if not case.endswith(_OFF))
-
-
-_EMOJI_GROUPS = ((2, 32), (4, 16), (5, 13))
-"""All training classes have five images, few have more."""
-_FURNITURE_GROUPS = ((2, 32), (4, 16), (8, 8), (12, 5))
-"""An object has 12 views: the (16, 4) of the paper cannot be."""
-
-
-def _groups(size: int, classes: int, *, weights: bool = True) -> Tables:
-    return {
-        "batches": {
-            "images_per_class": size,
-            "classes_per_batch": classes,
-            "small_classes": "leave_out",
-            "importance_weights": weights,
-        }
-    }
-
-
-def _pairs(probability: float) -> Tables:
-    return {
-        "batches": {
-            "design": "pairs",
-            "batch_size": 64,
-            "positive_probability": probability,
-            "importance_weights": True,
-        }
-    }
-
-
-def _largest(set_: str, *, weights: bool) -> Tables:
-    """Batches with as many images of a class as there are."""
-    groups = _EMOJI_GROUPS if set_ == "emoji" else _FURNITURE_GROUPS
-    return _groups(*groups[-1], weights=weights)
-
-
-def _top_k(set_: str) -> Iterator[Variant]:
-    for margin in (0.05, 0.1, 0.2, 0.4):
-        for k in (1, 3, 5, 10):
-            changes = _largest(set_, weights=False)
-            changes["loss"] = {"k": k, "margin": margin}
-            yield Variant("top-k precision", k, f"margin {margin:g}", changes)
-
-
-def _designs(set_: str) -> Iterator[Variant]:
-    groups = _EMOJI_GROUPS if set_ == "emoji" else _FURNITURE_GROUPS
-    designs = {f"({m}, {n})": _groups(m, n) for m, n in groups}
-    designs |= {f"p = {p:g}": _pairs(p) for p in (0.1, 0.5, 0.9)}
-    for case in _WEIGHTED:
-        for name in (case + _OFF, case):
-            for point, batches in designs.items():
-                yield Variant(name, point, changes=batches)
-
-
-def _powers(set_: str) -> Iterator[Variant]:
-    for case in _WEIGHTED:
-        for power in (0.0, 0.25, 0.5, 0.75, 1.0):
-            changes = _largest(set_, weights=True) | {"loss": {"power": power}}
-            yield Variant(case, power, changes=changes)
-
-
-def _thinned(set_: str) -> Iterator[Variant]:
-    for case in _WEIGHTED:
-        for name in (case + _OFF, case):
-            for gamma in (0.0, 0.5, 1.0):
-                yield Variant(name, gamma, changes=_groups(2, 32), thinned=gamma)
-
-
-def _balances(set_: str) -> Iterator[Variant]:
-    for balance in (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 8192.0):
-        changes = {"loss": {"balance": balance}}
-        yield Variant("balanced contrastive", balance, changes=changes)
-
-
-def _batch_sizes(set_: str) -> Iterator[Variant]:
-    for case in ("multi-similarity", "binomial deviance", "BinLifted"):
-        for size in (20, 40, 80, 160, 320, 640):
-            yield Variant(case, size, changes=_groups(5, size // 5, weights=False))
-
-
-def _dimension(dimension: int) -> Tables:
-    return {"embedder": {"embedding_dimension": dimension}}
-
-
-def _dimensions(set_: str) -> Iterator[Variant]:
-    for case in ("Proxy Anchor", "multi-similarity", "top-k precision"):
-        for dimension in (16, 32, 64, 128, 256, 512):
-            yield Variant(case, dimension, changes=_dimension(dimension))
-
-
-def _alpha_delta(set_: str) -> Iterator[Variant]:
-    for margin in (0.0, 0.1, 0.2, 0.4):
-        for scale in (8.0, 16.0, 32.0, 64.0):
-            changes = {"loss": {"scale": scale, "margin": margin}}
-            yield Variant("Proxy Anchor", scale, f"delta {margin:g}", changes)
-
-
-def _pose(set_: str) -> Iterator[Variant]:
-    for case in CASES:
-        if CASES[case].is_continuous:
-            for dimension in (16, 32, 64, 128):
-                yield Variant(case, dimension, changes=_dimension(dimension))
-
-
-def _cost(set_: str) -> Iterator[Variant]:
-    return map(
-        Variant,
-        (
-            "Proxy Anchor",
-            "Proxy-NCA",
-            "SoftTriple",
-            "multi-similarity",
-            "triplet, uniform",
-            "top-k precision",
-        ),
-    )
-
-
 _OF_DEFAULT = "The learning rate is the one chosen at the default."
+_HEADLINE = (
+    "The learning rate of each loss is chosen in these batches, that of top-k "
+    "precision at the paper's k of 5 and margin of 0.1."
+)
 STUDIES = {
     "losses": Study(
         "All losses on the same batches (Lu et al., Table 1 and Figure 4; Kim et al., "
         "CVPR 2020, convergence)",
-        _losses,
+        variants.losses,
         with_curve=True,
+    ),
+    "headline": Study(
+        "The losses of Table 1 in the paper's batches: 64 images, at most 11 of a "
+        "class, small classes whole (Lu et al., Table 1 and Figure 4)",
+        functools.partial(variants.headline, 0.0),
+        with_curve=True,
+        note=_HEADLINE,
+    ),
+    "headline_unequal": Study(
+        "The same on training classes of unequal size, from 2 images to all (Lu et "
+        "al., section 3.3.1)",
+        functools.partial(variants.headline, 1.0),
+        with_curve=True,
+        note=_HEADLINE,
+    ),
+    "larger": Study(
+        "All losses with 160 and 320 images a batch",
+        variants.larger,
+        "images per batch",
+        reported=("Precision@1", "MAP@R"),
+        note="5 images a class; at equal steps. The learning rate is the one chosen at "
+        "64.",
+    ),
+    "long": Study(
+        "Four times as many steps",
+        variants.long,
+        "steps",
+        reported=("Precision@1", "MAP@R"),
+        note=_OF_DEFAULT,
     ),
     "designs": Study(
         "Batch designs with importance weights and without (Hong et al., Table 1)",
-        _designs,
+        variants.designs,
         "batch design",
-        baselines=_WEIGHTS_ON_AND_OFF,
+        baselines=variants.WEIGHTS_ON_AND_OFF,
         note="Embeddings have unit length, the margin is 1; the paper does not "
-        "normalize. The learning rate is the one chosen at (4, 16).",
+        "normalize. The learning rate is the one chosen at (4, 16) with weights. 64 "
+        "images in groups make 2,016 pairs, at random 32; for 2,016, as in the paper, "
+        "a batch has 4,032 images.",
     ),
     "pose": Study(
         "Continuous labels by the dimension (Kim et al., CVPR 2019)",
-        _pose,
+        variants.pose,
         "dimension",
         reported=("distance of the first", "distance of 10", "nDCG@10"),
         baselines=tuple(
@@ -257,8 +150,9 @@ STUDIES = {
     ),
     "batch_sizes": Study(
         "Batch sizes (Wang et al., supplement)",
-        _batch_sizes,
+        variants.batch_sizes,
         "images per batch",
+        reported=("Precision@1", NO_PAIR),
         baselines=(
             ("multi-similarity", "binomial deviance"),
             ("multi-similarity", "BinLifted"),
@@ -268,14 +162,14 @@ STUDIES = {
     ),
     "dimensions": Study(
         "Embedding dimension (Kim et al., CVPR 2020)",
-        _dimensions,
+        variants.dimensions,
         "dimension",
         baselines=(("Proxy Anchor", "multi-similarity"),),
         note="The learning rate is the one chosen at 128 dimensions.",
     ),
     "top_k": Study(
         "k and margin of top-k precision (Lu et al.)",
-        _top_k,
+        variants.top_k,
         "k",
         reported=("Precision@1", "Precision@10", "MAP@R"),
         note="Batches of as many images of a class as there are: 5 of emoji, 12 of "
@@ -283,34 +177,48 @@ STUDIES = {
     ),
     "alpha_delta": Study(
         "Alpha and delta of Proxy Anchor (Kim et al., CVPR 2020)",
-        _alpha_delta,
+        variants.alpha_delta,
         "alpha",
         note=_OF_DEFAULT,
     ),
     "balances": Study(
         "Lambda of balanced contrastive (Hong et al.)",
-        _balances,
+        variants.balances,
         "lambda",
         note=_OF_DEFAULT,
     ),
     "powers": Study(
         "Importance weights to a power (Hong et al.)",
-        _powers,
+        variants.powers,
         "power of the weights",
         note="Batches of as many images of a class as there are: 5 of emoji, 12 of "
         f"furniture. {_OF_DEFAULT}",
     ),
     "thinned": Study(
-        "Class sizes thinned by gamma, batches (2, 32) (Hong et al.)",
-        _thinned,
+        "Class sizes thinned by gamma, batches (2, 32) (Hong et al., section 6.4)",
+        variants.thinned,
         "gamma",
-        baselines=_WEIGHTS_ON_AND_OFF,
+        baselines=variants.WEIGHTS_ON_AND_OFF,
         note="Thinning also leaves fewer images: compare within a gamma. The learning "
-        "rate is the one chosen at (4, 16).",
+        "rate is chosen at each gamma, with weights.",
+    ),
+    "training_loss": Study(
+        "Contrastive loss over all training pairs, with importance weights and without "
+        "(Hong et al., section 6.3)",
+        variants.training_loss,
+        with_curve=True,
+        follows="training_loss",
+        note=_OF_DEFAULT,
+    ),
+    "noise": Study(
+        "Wrong labels of training images (Kim et al., CVPR 2020)",
+        variants.noise,
+        "share of wrong labels",
+        note="The learning rate is the one chosen with right labels.",
     ),
     "cost": Study(
         "Time of a training step (Kim et al., CVPR 2020)",
-        _cost,
+        variants.cost,
         is_timed=True,
         note="Of one batch that is trained on over and over, without its reading.",
     ),

@@ -132,9 +132,8 @@ def _by_points(
 ) -> list[str]:
     """Write for each reported metric its name and its table."""
     metrics = SETS[set_].metrics
-    names = study.reported or (metrics.columns[0].name,)
     parts = []
-    for column in map(metrics.column, names):
+    for column in metrics.reported(study.reported, records):
         lines = _table_by_point(study, records, column)
         differences = ""
         if comparison is not None and column.metric == metrics.query:

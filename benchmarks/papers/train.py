@@ -8,11 +8,20 @@ import keras
 import numpy as np
 
 from benchmarks.papers.depthwise import with_shifted_products
+from benchmarks.papers.full_loss import contrastive_of_all
 from benchmarks.papers.rates import share_step
 from benchmarks.papers.runs import AT_RANDOM, RAW_PIXELS, Run
 from benchmarks.papers.sets import SETS
 from benchmarks.papers.splits import splits_of
-from benchmarks.papers.watching import EndOnNaN, EpochTimes, FiniteEvaluation
+from benchmarks.papers.triplets import running_totals, sampled_triplets
+from benchmarks.papers.watching import (
+    UNINFORMATIVE,
+    EndOnNaN,
+    EpochTimes,
+    FiniteEvaluation,
+    UninformativeBatches,
+)
+from tfdml.losses import MultiSimilarityLoss, WeightedContrastiveLoss
 from tfdml.metrics import QueryResults, cluster, clustering_metrics
 from tfdml.neighbors import Metric
 from training.data.data_set import DataSet
@@ -23,6 +32,7 @@ from training.recipe.recipe import Recipe
 from training.run.batches import Batch, ImageBatches
 from training.run.build_batches import build_design, build_loss
 from training.run.build_model import build_embedder_of, build_model
+from training.run.progress import MISPLACED
 
 _KS = (1, 3, 5, 10)
 _TIMED_EPOCHS, _TIMED_STEPS = 6, 50
@@ -52,20 +62,29 @@ def train(run: Run, recipe: Recipe, data: DataSet) -> Found:
         `metrics` after the last step, `queries` (the metric that is kept of each; of
         classes a text of 0 and 1), where test images are measured also `validation`,
         the metrics of the validation images, and, where it is asked for, `curve`: the
-        metrics after each epoch, and `step`. Where loss, weights or embeddings became
-        NaN or infinite, `diverged_at` alone: the step.
+        metrics after each epoch, `step`, the `triplets` sampled until then, and of
+        weighted contrastive losses `training_loss`. Where loss, weights or embeddings
+        became NaN or infinite, `diverged_at` alone: the step.
     """
     settings = recipe.fit
     names = ["train", run.split] + ["validation"] * (run.split == "test")
     prepared = _prepared(run, recipe, data, names)
     embedder, batches = prepared.embedder, prepared.batches
-    _, measured, *validation = prepared.splits
+    trained, measured, *validation = prepared.splits
 
     def metrics() -> dict[str, float] | None:
         embeddings = _embedded(embedder, measured)
         if embeddings is None:
             return None
-        return means_of(_results(measured, embeddings, run))
+        return means_of(_results(measured, embeddings, run)) | training_loss()
+
+    def training_loss() -> dict[str, float]:
+        if not isinstance(prepared.model.loss, WeightedContrastiveLoss):
+            return {}
+        of_all = contrastive_of_all(
+            embed(embedder, trained), trained.data.labels, prepared.model.loss.margin
+        )
+        return {"training_loss": of_all}
 
     # Keras 3.15 reads batches before the first epoch: it is counted from there.
     begin = keras.callbacks.LambdaCallback(
@@ -84,10 +103,12 @@ def train(run: Run, recipe: Recipe, data: DataSet) -> Found:
         return {"diverged_at": len(history["loss"]) * settings.epoch_steps}
     results = _results(measured, finite[0], run)
     found = _found(measured, finite[0], results, run)
+    if shares := history.get(UNINFORMATIVE):
+        found["metrics"][UNINFORMATIVE] = round(float(np.mean(shares)), 6)
     for split, embeddings in zip(validation, finite[1:], strict=True):
         found["validation"] = _metrics_of(split, embeddings, run)
     if run.with_curve:
-        found["curve"] = _curve(history, settings.epoch_steps)
+        found["curve"] = _curve(history, settings.epoch_steps, batches, trained)
     return found
 
 
@@ -168,7 +189,7 @@ def _prepared(
 ) -> _Prepared:
     settings = recipe.fit
     keras.utils.set_random_seed(settings.seed)
-    splits = splits_of(recipe, data, names, run.thinned)
+    splits = splits_of(recipe, data, names, run.thinned, run.noise)
     trained = splits[0]
     embedder = build_embedder_of(recipe)
     if keras.backend.backend() == "jax":
@@ -178,6 +199,11 @@ def _prepared(
     design = build_design(recipe, trained.data)
     loss = build_loss(recipe, trained.data, design)
     model = build_model(embedder, recipe, len(trained.data.class_names), loss)
+    if isinstance(loss, MultiSimilarityLoss):
+        counted = [UninformativeBatches(loss)]
+        model.compile(
+            model.optimizer, loss, metrics=counted, jit_compile=model.jit_compile
+        )
     share_step(model.optimizer, settings)
     changes = recipe.augmentation, settings.seed
     batches = ImageBatches(trained, design, settings.epoch_steps, *changes)
@@ -223,10 +249,22 @@ def _results(split: Split, embeddings: np.ndarray, run: Run) -> QueryResults:
     return split_results(split, task_of(split, embeddings), metric=metric)
 
 
-def _curve(history: dict[str, list[float]], steps: int) -> list[dict[str, float]]:
+def _curve(
+    history: dict[str, list[float]], steps: int, batches: ImageBatches, trained: Split
+) -> list[dict[str, Any]]:
     measured = {k[4:]: v for k, v in history.items() if k.startswith("val_")}
-    return [
+    points: list[dict[str, Any]] = [
         {name: round(values[epoch], 6) for name, values in measured.items()}
         | {"step": (epoch + 1) * steps}
         for epoch in range(len(history["loss"]))
     ]
+    if trained.data.is_continuous:
+        return points
+    misplaced = history.get(MISPLACED, [None] * len(points))
+    counts = []
+    for epoch, mean in enumerate(misplaced):
+        places = map(batches.positions, range(epoch * steps, (epoch + 1) * steps))
+        counts.append(sampled_triplets((trained.data.labels[p] for p in places), mean))
+    for point, triplets in zip(points, running_totals(counts), strict=True):
+        point["triplets"] = triplets
+    return points

@@ -9,6 +9,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from tfdml.losses import MultiSimilarityLoss
+
+UNINFORMATIVE = "batches_without_informative_pair"
+
 
 class EndOnNaN(keras.callbacks.Callback):
     """Ends the training after the first epoch whose loss or weights are not finite.
@@ -79,3 +83,19 @@ class EpochTimes(keras.callbacks.Callback):
     def median(self) -> float:
         """Return the median of the seconds of all epochs but the first."""
         return statistics.median(self._seconds[1:])
+
+
+class UninformativeBatches(keras.metrics.Mean):
+    """The share of batches in which mining finds no pair: Wang et al., section 4.
+
+    Args:
+        loss: The loss, which is 0 exactly then.
+    """
+
+    def __init__(self, loss: MultiSimilarityLoss) -> None:
+        super().__init__(UNINFORMATIVE)
+        self._loss = loss
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        """Count a batch."""
+        super().update_state(self._loss(y_true, y_pred) == 0)

@@ -6,14 +6,15 @@ import pytest
 from PIL import Image
 
 from benchmarks.papers.cases import CASES
+from benchmarks.papers.full_loss import contrastive_of_all
 from benchmarks.papers.pack import pack, read_packed
 from benchmarks.papers.rates import share_step
 from benchmarks.papers.runs import FLOORS, Run
 from benchmarks.papers.sets import SETS, tables_of
-from benchmarks.papers.splits import splits_of, thinned
+from benchmarks.papers.splits import mislabeled, splits_of, thinned
 from benchmarks.papers.studies import STUDIES, floor_runs
 from benchmarks.papers.train import frozen, timed, train
-from benchmarks.papers.tuning import RATES, rates_of, tuning_runs
+from benchmarks.papers.tuning import RATES, Place, rates_of, tuning_runs
 from training.data.data_set import DataSet
 from training.measure.embed import embed, raw_pixels
 from training.measure.measure import split_results, task_of
@@ -100,23 +101,43 @@ def test_packed_classes_are_split_as_the_set_says(packed):
 # Splits
 
 
-def test_class_sizes_are_thinned_from_all_down_to_two():
-    labels = np.tile(np.arange(5), 9)
-    kept = thinned(labels, 0.5)
-    # The shares are 1, 7/8, 3/4, 5/8, 1/2 of 9 images.
-    assert sorted(np.bincount(labels[kept])) == [4, 6, 7, 8, 9]
-    assert sorted(np.bincount(labels[thinned(labels, 1.0)])) == [2, 2, 4, 7, 9]
-    assert thinned(labels, 0.0).tolist() == list(range(45))
-    assert kept.tolist() == thinned(labels, 0.5).tolist()
+def test_a_share_up_to_gamma_is_removed_from_each_class_and_two_images_stay():
+    labels = np.tile(np.arange(40), 20)
+    half = thinned(labels, 0.5)
+    sizes = np.bincount(labels[half])
+    assert sizes.min() >= 10
+    assert 18 <= sizes.max() <= 20
+    assert len(np.unique(sizes)) > 5
+    every = np.bincount(labels[thinned(labels, 1.0)])
+    assert 2 <= every.min() < 4
+    # What is removed is drawn once, and gamma scales it.
+    assert np.abs((20 - every[every > 2]) / 2 - (20 - sizes[every > 2])).max() <= 1
+    assert thinned(labels, 0.0).tolist() == list(range(800))
+    assert half.tolist() == thinned(labels, 0.5).tolist()
+    assert thinned(np.array([0, 0, 1]), 1.0).tolist() == [0, 1, 2]
 
 
-def test_only_training_images_are_thinned(packed):
+def test_wrong_labels_are_those_of_other_classes():
+    labels = np.repeat([3, 5, 9], 100)
+    wrong = mislabeled(labels, 0.2)
+    assert (wrong != labels).sum() == 60
+    assert set(wrong) == {3, 5, 9}
+    assert wrong.tolist() == mislabeled(labels, 0.2).tolist()
+    assert mislabeled(labels, 0.0).tolist() == labels.tolist()
+
+
+def test_only_training_images_are_thinned_and_mislabeled(packed):
     data = read_packed("emoji", packed)
     recipe = recipe_of(small_run().tables)
+    whole = splits_of(recipe, data, ("train", "test"))
     splits = splits_of(recipe, data, ("train", "test"), 1.0)
-    assert [len(split.data) for split in splits] == [20, 40]
-    train_of = data.of_split("train").class_names
-    assert splits[0].data.class_names == train_of
+    assert 16 <= len(splits[0].data) < len(whole[0].data) == 32
+    assert len(splits[1].data) == 40
+    assert splits[0].data.class_names == data.of_split("train").class_names
+    noisy = splits_of(recipe, data, ("train", "test"), 0.0, 0.25)
+    before, after = ([s.data.labels for s in some] for some in (whole, noisy))
+    assert (before[0] != after[0]).sum() == 8
+    assert (before[1] == after[1]).all()
 
 
 # Training
@@ -132,6 +153,42 @@ def test_run_is_measured_on_its_split_after_each_epoch(packed):
     assert found["curve"][-1]["precision_at_1"] == found["metrics"]["precision_at_1"]
     assert found["metrics"]["queries"] == 40
     assert found["validation"]["queries"] == 8
+    assert all("misplaced" not in point["triplets"] for point in found["curve"])
+
+
+@pytest.mark.slow
+def test_misplaced_pairs_of_top_k_precision_are_counted(packed):
+    found = trained(small_run("top-k precision", with_curve=True), packed)
+    first, second = (point["triplets"] for point in found["curve"])
+    assert second["anchor"] == 2 * first["anchor"]
+    # With k = 1 an anchor has one misplaced pair at most.
+    assert 0 < first["misplaced"] < second["misplaced"] <= second["anchor"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["multi-similarity", "weighted contrastive"])
+def test_what_some_losses_report_beside(packed, case):
+    found = trained(small_run(case, with_curve=True), packed)
+    if case == "multi-similarity":
+        share = found["metrics"]["batches_without_informative_pair"]
+        assert 0 <= share <= 1
+    else:
+        assert all(point["training_loss"] > 0 for point in found["curve"])
+
+
+def test_contrastive_loss_of_all_pairs_equals_a_loop(monkeypatch):
+    monkeypatch.setattr("benchmarks.papers.full_loss._ROWS", 4)
+    random = np.random.default_rng(0)
+    vectors, labels = random.normal(size=(9, 3)), random.integers(0, 3, 9)
+    costs = []
+    for i in range(9):
+        for j in range(9):
+            if i != j:
+                far = np.linalg.norm(vectors[i] - vectors[j])
+                alike = labels[i] == labels[j]
+                costs.append(far**2 if alike else max(0, 2 - far) ** 2)
+    found = contrastive_of_all(vectors, labels, 2.0)
+    assert found == pytest.approx(np.mean(costs), rel=1e-12)
 
 
 @pytest.mark.full
@@ -222,12 +279,16 @@ def test_poses_are_compared_by_cosine_or_if_not_of_unit_length_by_distance(
 
 
 def all_runs():
-    pairs = [(set_, case) for set_ in SETS for case in CASES]
-    pairs = [(set_, case) for set_, case in pairs if CASES[case].suits(set_)]
+    places = {
+        variant.place(set_): 1e-4
+        for study in STUDIES.values()
+        for set_ in SETS
+        for variant in study.of(set_)
+    }
     yield from floor_runs(list(SETS))
-    yield from tuning_runs(pairs, 1500)
+    yield from (run for _, run in tuning_runs(places, 1500))
     for name, study in STUDIES.items():
-        yield from study.runs(name, list(SETS), dict.fromkeys(pairs, 1e-4), 1500, [0])
+        yield from study.runs(name, list(SETS), places, 1500, [0])
 
 
 def test_every_run_has_a_recipe_that_can_be():
@@ -276,12 +337,32 @@ def results_of(runs, reached):
 @pytest.mark.parametrize(
     ("place", "reached", "rate"),
     [
-        (("emoji", "N-pair"), [0.5, 0.6, None], RATES[2]),
-        (("emoji", "N-pair"), [0.5, 0.6, 0.6], RATES[2]),
-        (("pose", "log-ratio"), [0.5, None, 0.1], RATES[3]),
+        (Place("emoji", "N-pair"), [0.5, 0.6, None], RATES[2]),
+        (Place("emoji", "N-pair"), [0.5, 0.6, 0.6], RATES[2]),
+        (Place("pose", "log-ratio"), [0.5, None, 0.1], RATES[3]),
     ],
 )
 def test_best_rate_on_validation_is_taken(place, reached, rate):
-    runs = tuning_runs([place], 100)
+    tuning = tuning_runs([place], 100)
+    runs = [run for _, run in tuning]
     assert [run.split for run in runs] == ["validation"] * 3
-    assert rates_of(runs, results_of(runs, reached)) == {place: rate}
+    assert rates_of(tuning, results_of(runs, reached)) == {place: rate}
+
+
+def test_rates_are_chosen_in_the_batches_of_the_study():
+    whole, unequal = (
+        {v.name: v.place("emoji") for v in STUDIES[name].of("emoji")}
+        for name in ("headline", "headline_unequal")
+    )
+    assert len(whole) == 9 + 12
+    assert len(set(whole.values())) == len(set(unequal.values())) == 10
+    assert not {*whole.values()} & {*unequal.values()}
+    run = whole["top-k precision, k 10, margin 0.05"].run(1e-4, 100)
+    assert run.tables["batches"]["design"] == "capped"
+    assert (run.tables["loss"]["k"], run.tables["loss"]["margin"]) == (5, 0.1)
+    assert unequal["N-pair"].run(1e-4, 100).thinned == 1.0
+
+
+def test_weights_on_and_off_are_compared_at_one_rate():
+    on, off = (v.place("emoji") for v in STUDIES["training_loss"].of("emoji"))
+    assert on == off

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.papers import __main__ as papers
 from benchmarks.papers.cases import CASES
-from benchmarks.papers.figures import curves, triplets_a_step
+from benchmarks.papers.figures import curves, followed
 from benchmarks.papers.groups import grouped, points_of
 from benchmarks.papers.lines import lines
 from benchmarks.papers.metrics import CLASSES, LABELS
@@ -15,6 +15,11 @@ from benchmarks.papers.runs import NOT_TRAINED, Run
 from benchmarks.papers.sets import tables_of
 from benchmarks.papers.studies import STUDIES, Study
 from benchmarks.papers.tables import section
+from benchmarks.papers.triplets import (
+    most_triplets_a_step,
+    running_totals,
+    sampled_triplets,
+)
 from tfdml.metrics import clustering_metrics, paired_difference
 from training.data.data_set import DataSet
 from training.data.split import Split
@@ -249,7 +254,10 @@ def test_commands_tell_and_draw_what_the_files_hold(tmp_path, capsys):
 
 
 def test_triplets_are_counted_from_the_batch_and_how_the_loss_samples():
-    tables = {"batches": {"classes_per_batch": 3, "images_per_class": 4}}
+    tables = {
+        "batches": {"classes_per_batch": 3, "images_per_class": 4},
+        "loss": {"k": 5},
+    }
     labels = np.repeat(np.arange(3), 4)
     alike = labels[:, None] == labels
     pairs = alike.sum() - len(labels)
@@ -259,8 +267,14 @@ def test_triplets_are_counted_from_the_batch_and_how_the_loss_samples():
         for p in range(12)
         for n in range(12)
     )
-    found = [triplets_a_step(way, tables) for way in ("all", "pair", "anchor")]
-    assert found == [every, pairs, 12]
+    ways = ("all", "pair", "anchor", "misplaced")
+    found = [most_triplets_a_step(way, tables) for way in ways]
+    assert found == [every, pairs, 12, 3 * 12]
+    counted = sampled_triplets([labels, labels], 0.75)
+    assert counted == dict(zip(ways, [2 * every, 2 * pairs, 24, 18], strict=True))
+    assert list(sampled_triplets([labels])) == ["all", "pair", "anchor"]
+    totals = running_totals([{"all": 3, "pair": 1}, {"all": 4, "pair": 0}])
+    assert totals == [{"all": 3, "pair": 1}, {"all": 7, "pair": 1}]
 
 
 def test_curves_are_means_over_seeds_against_steps_and_triplets():
@@ -276,8 +290,8 @@ def test_curves_are_means_over_seeds_against_steps_and_triplets():
         run("triplet, hard", 0, (0.4, 0.6)),
         run("triplet, hard", 1, (0.5, 0.8)),
     ]
-    names = ("triplet, hard", "N-pair", "angular")
-    figure = curves(records, floor_of(hits(1)), names)
+    sampled = {"triplet, hard": "anchor", "N-pair": "all", "angular": "all"}
+    figure = curves(records, floor_of(hits(1)), sampled)
     left, right = (axes.lines[0].get_xydata().tolist() for axes in figure.axes)
     assert left == [[100, 45], [200, 70]]
     # An anchor each of 16 x 4 images.
@@ -285,7 +299,26 @@ def test_curves_are_means_over_seeds_against_steps_and_triplets():
     other = figure.axes[1].lines[1].get_xdata().tolist()
     assert other == [100 * 64 * 3 * 60, 200 * 64 * 3 * 60]
     assert list(figure.axes[0].lines[2].get_ydata()) == [5, 5]
-    assert curves([record("N-pair", hits(9))], [], ("N-pair",)) is None
+    assert curves([record("N-pair", hits(9))], [], sampled) is None
+
+
+def test_triplets_that_were_counted_are_drawn():
+    points = [
+        {"step": 100 * n, "precision_at_1": 0.1, "triplets": {"misplaced": 7 * n}}
+        for n in (1, 2)
+    ]
+    name = "top-k precision"
+    records = [record(name, hits(9), found={"curve": points})]
+    figure = curves(records, [], {name: "misplaced"})
+    assert figure.axes[1].lines[0].get_xdata().tolist() == [7, 14]
+
+
+def test_metric_of_the_curves_is_drawn_beside_precision():
+    points = [{"step": 100, "precision_at_1": 0.5, "training_loss": 0.2}]
+    figure = followed([record("a", hits(9), found={"curve": points})], "training_loss")
+    assert figure.axes[0].lines[0].get_xydata().tolist() == [[100, 0.2]]
+    assert figure.axes[1].lines[0].get_xydata().tolist() == [[100, 50]]
+    assert followed([record("a", hits(9))], "training_loss") is None
 
 
 def ranges(axes):

@@ -65,9 +65,9 @@ class Fit:
     momentum times the average plus the rest of the weights; training goes on with the
     weights themselves. `keep` says which weights the run ends with: of the epoch that
     was "best" on the validation classes, or the "last". After `patience` epochs that
-    are no better the run ends; 0 never ends it. `tensorboard` writes event files and the
-    embedding projector. `callbacks` name trackers, such as "mlflow" and "wandb", and
-    callbacks of your own (docs/training.md).
+    are no better the run ends; 0 never ends it. `tensorboard` writes event files and
+    the embedding projector. `callbacks` name trackers, such as "mlflow" and "wandb",
+    and callbacks of your own (docs/training.md).
     """
 
     steps: int = limited(1000, least=1)

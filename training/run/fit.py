@@ -76,12 +76,12 @@ def fit(
     """Train an embedder by a recipe and write everything to a run folder.
 
     The run folder holds `embedder.keras` (the weights of the epoch that was best on
-    validation; of the last epoch without it or with `keep = "last"`), `last.keras` (of the last epoch),
-    `recipe.json`, `splits.json` (the classes of each split), `test_images.txt` (of the
-    test classes, or of all that trained where there are none), `history.json`,
-    `metrics.json`, `queries.npz` (the metrics of each test query), `neighbors.json`
-    (some searches), `report.html` and, where the recipe says so, `tensorboard`. It
-    appears when all is done.
+    validation; of the last epoch without it or with `keep = "last"`), `last.keras` (of
+    the last epoch), `recipe.json`, `splits.json` (the classes of each split),
+    `test_images.txt` (of the test classes, or of all that trained where there are
+    none), `history.json`, `metrics.json`, `queries.npz` (the metrics of each test
+    query), `neighbors.json` (some searches), `report.html` and, where the recipe says
+    so, `tensorboard`. It appears when all is done.
 
     Until then `RUN.unfinished` holds the state of the last whole epoch. However a run
     ends, the same call goes on from there, with the batches that would have come.

@@ -297,11 +297,14 @@ def _assign(variables: list[keras.Variable], values: list[np.ndarray]) -> None:
         variable.assign(value)
 
 
+MISPLACED = "misplaced_pairs"
+"""The metric of top-k precision: their mean number for an image of the batch."""
+
+
 def triplets_of(labels: np.ndarray) -> int:
     """Count the triplets of a batch, sum over classes c of n_c (n_c - 1) (B - n_c).
 
-    A triplet is an anchor, a positive and a negative, as in Figure 4 of Lu et al.,
-    ICCV 2019, whatever the loss makes of it.
+    A triplet is an anchor, a positive and a negative.
 
     Args:
         labels: Class ids, integers `[B]`.
@@ -317,10 +320,14 @@ def triplets_of(labels: np.ndarray) -> int:
 class SampledTriplets(keras.callbacks.Callback):
     """Add `triplets` to the logs of each epoch: all that the run has sampled so far.
 
+    Of top-k precision these are the misplaced pairs, |P| = |N| of each image, as Lu et
+    al. count them (ICCV 2019, section 4.5); of any other loss all triplets of its
+    batches, whatever it makes of them.
+
     Args:
         batches: The training batches.
         labels: Class of each training image, integers `[N]`.
-        progress: What remembers the count of the epochs before.
+        progress: What remembers the counts of the epochs before.
     """
 
     def __init__(
@@ -333,13 +340,21 @@ class SampledTriplets(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Count the batches of the epoch."""
-        done = self._progress.history.get("triplets", [])
-        steps = len(self._batches)
+        logs = {} if logs is None else logs
+        history = self._progress.history
+        done = history.get("triplets", [])
         # A run that began before they were counted is counted from its beginning.
         before, first = (done[-1], epoch) if 0 < len(done) == epoch else (0, 0)
-        seen = sum(
-            triplets_of(self._labels[self._batches.positions(step)])
-            for step in range(first * steps, self._progress.steps_done)
-        )
-        if logs is not None:
-            logs["triplets"] = before + seen
+        misplaced = None
+        if MISPLACED in logs:
+            misplaced = [*history.get(MISPLACED, []), logs[MISPLACED]]
+        counts = [self._of_epoch(e, misplaced) for e in range(first, epoch + 1)]
+        logs["triplets"] = before + sum(counts)
+
+    def _of_epoch(self, epoch: int, misplaced: list[float] | None) -> float:
+        steps = len(self._batches)
+        end = min((epoch + 1) * steps, self._progress.steps_done)
+        batches = map(self._batches.positions, range(epoch * steps, end))
+        if misplaced is None:
+            return sum(triplets_of(self._labels[batch]) for batch in batches)
+        return round(misplaced[epoch] * sum(len(batch) for batch in batches))

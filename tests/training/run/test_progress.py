@@ -174,3 +174,17 @@ def test_epochs_add_up_also_after_an_interruption():
     progress.history = {"triplets": [whole]}
     SampledTriplets(GrowingBatches(), labels, progress).on_epoch_end(1, logs)
     assert logs["triplets"] == sum(of_step)
+
+
+def test_triplets_of_top_k_precision_are_its_misplaced_pairs():
+    """|P| = |N| of each of 3, 4, 5 and 6 images."""
+    progress = SimpleNamespace(history={}, steps_done=2)
+    count = SampledTriplets(GrowingBatches(), np.zeros(9, int), progress)
+    logs = {"misplaced_pairs": 2.0}
+    count.on_epoch_end(0, logs)
+    assert logs["triplets"] == 2 * 7
+    progress.history = {"misplaced_pairs": [2.0], "triplets": [14]}
+    progress.steps_done = 4
+    logs = {"misplaced_pairs": 1.0}
+    count.on_epoch_end(1, logs)
+    assert logs["triplets"] == 14 + 11
