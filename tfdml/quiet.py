@@ -52,7 +52,7 @@ def quiet(*, native: bool = True) -> Iterator[None]:
             error themselves, but for those about memory, and what they print when they
             end the process. Another process reads the standard error for that.
     """
-    if os.environ.get(VERBOSE, "0") not in ("", "0"):
+    if _is_verbose():
         yield
         return
     with contextlib.ExitStack() as stack:
@@ -63,6 +63,22 @@ def quiet(*, native: bool = True) -> Iterator[None]:
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
         stack.enter_context(_quiet_python())
         yield
+
+
+@contextlib.contextmanager
+def quiet_imports() -> Iterator[None]:
+    """Hide what libraries in C++ write while they are imported, in a server.
+
+    `quiet` would filter what a server writes for as long as it runs. TensorFlow writes
+    some notes before it looks at how many it should write. Nothing is hidden if
+    `TFDML_VERBOSE` is 1.
+    """
+    with contextlib.nullcontext() if _is_verbose() else _filtered():
+        yield
+
+
+def _is_verbose() -> bool:
+    return os.environ.get(VERBOSE, "0") not in ("", "0")
 
 
 @contextlib.contextmanager

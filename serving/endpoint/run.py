@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 from starlette.types import ASGIApp
 
+from tfdml.quiet import quiet_imports
+
 from ..web.access import TokenAccess, is_loopback
 from ..web.image_memory import ImageMemory
 from ..web.memory_limit import default_image_bytes, default_message_bytes
@@ -204,6 +206,8 @@ def opened(options: ServerOptions) -> Iterator[Endpoint]:
                 )
             )
             grpc_server.start()
+        with quiet_imports():
+            import tensorflow  # noqa: F401
         watched.start()
         # Of what the models leave.
         if not options.image_memory_bytes:

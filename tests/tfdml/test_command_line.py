@@ -172,6 +172,32 @@ def test_lines_that_libraries_write_themselves_are_filtered(ends, verbose, count
         assert len(lines) == count + len(own)
 
 
+IMPORTS = """
+import os, sys
+from tfdml.quiet import quiet_imports
+
+with quiet_imports():
+    os.write(2, b"I0000 00:00:1796049424.222959   18636 port.cc:153] oneDNN" + b"\\n")
+    print("of the server", file=sys.stderr)
+os.write(2, b"E0000 00:00:1796049424.222959   18636 later.cc:1] error" + b"\\n")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the lines are not filtered there")
+@pytest.mark.parametrize(("verbose", "count"), [("", 2), ("1", 3)])
+def test_lines_of_imports_alone_are_filtered_in_a_server(verbose, count):
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS],
+        env={**os.environ, VERBOSE: verbose, "PYTHONPATH": os.path.abspath(os.curdir)},
+        capture_output=True,
+        text=True,
+    )
+    lines = done.stderr.splitlines()
+    assert len(lines) == count
+    assert "of the server" in lines
+    assert "later.cc" in lines[-1]
+
+
 JOBS = {"loading", "fit", "read", "reading raw pixels", "embedding", "training"}
 JOBS |= {"epoch 1/2", "epoch 2/2", "export", "index build", "building the index"}
 
