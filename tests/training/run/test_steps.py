@@ -63,3 +63,10 @@ def test_steps_get_every_batch_of_the_run_in_order(first, epochs):
         weighed = np.sum(labels * np.arange(1, 5))
         expected = (3 * expected + weighed) % 1009
     assert history.history["seen"][-1] == expected
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="its dataset")
+def test_dataset_has_no_thread_whose_end_a_run_would_wait_for():
+    model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten()])
+    model.compile("sgd", "mse")
+    assert not fed(model, batches(3), 0)["x"].options().autotune.enabled
