@@ -56,8 +56,8 @@ def _on_device(batches: ImageBatches, first: int) -> Any:
 
     signature = tf.nest.map_structure(specified, batches.batch(first))
     dataset = tf.data.Dataset.from_generator(generated, output_signature=signature)
-    # There is nothing to tune, and the end of a run of minutes would wait for the thread
-    # that tunes: on TensorFlow 2.21 for 22 seconds after four minutes.
+    # There is nothing to tune, and the end of a long run would wait for the thread that
+    # tunes: with TensorFlow 2.21 for 22 seconds after four minutes.
     options = tf.data.Options()
     options.autotune.enabled = False
     dataset = dataset.with_options(options)
