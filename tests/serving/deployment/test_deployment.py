@@ -416,7 +416,7 @@ def test_files_that_the_page_names_are_there():
 
 def test_every_command_of_the_page_parses():
     page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
-    found = re.findall(r"python -m serving ((?:run|index|page) [^`\n]*)", page)
+    found = re.findall(r"tfdml ((?:serve|index|page) [^`\n]*)", page)
     assert len(found) == 3
     for command in found:
         _parser().parse_args(shlex.split(command))

@@ -81,6 +81,7 @@ def test_ray_embeds_two_shards_that_become_an_index(tmp_path):
     write_color_model(tmp_path / "models" / "demo" / "1")
     write_gallery_images(tmp_path / "photos")
     code = block("ray").replace("/mnt/shared", str(tmp_path))
+    code = code.replace("from tfdml.serving", "from serving")  # as in a checkout
     assert str(tmp_path) in code
     if not importlib.util.find_spec("ray"):
         (tmp_path / "ray.py").write_text(RAY)
