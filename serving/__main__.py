@@ -1,4 +1,4 @@
-"""`python -m serving`: export a model, serve it, index images, search them."""
+"""Export a model, serve it, index images and search them."""
 
 import sys
 from typing import Any

@@ -1,4 +1,4 @@
-"""Run the commands of `python -m training` that build and check data sets."""
+"""Run the commands that build and check data sets."""
 
 import argparse
 import dataclasses
@@ -22,14 +22,14 @@ _RELEASES = {
 
 
 def add_to(commands: Any) -> None:
-    """Add the commands to the subparsers of `python -m training`."""
+    """Add the commands to the subparsers of a `CommandParser`."""
     emoji = commands.add_parser("emoji", help="fetch and draw the emoji data set")
     emoji.add_argument("folder", help="where to write the images")
     emoji.add_argument("--size", type=int, default=128, help="side in pixels")
     emoji.set_defaults(run_command=_emoji, job="emoji")
 
     check = commands.add_parser("check", help="list every problem of a manifest")
-    check.add_argument("manifest", help="a CSV file, see docs/data-sets.md")
+    check.add_argument("manifest", help="a CSV file with a line per image")
     check.add_argument(
         "--root", help="folder of the images (default: the folder of the manifest)"
     )

@@ -1,7 +1,7 @@
 """Embed images through the embedding endpoint.
 
 The client speaks the REST and the gRPC protocol of TF Serving, so the endpoint may be
-`python -m serving run` or the official `tensorflow/serving`. Each image is brought
+`tfdml serve` or the official `tensorflow/serving`. Each image is brought
 into the form that training saw (upright, on white, as small as the view of the model
 allows) before it is sent: the exported graph cannot see an EXIF orientation.
 """

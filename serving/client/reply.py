@@ -6,7 +6,7 @@ Content = TypeVar("Content")
 
 FINGERPRINT = "x-model-fingerprint"
 """Header of HTTP and trailing metadata of gRPC: SHA-256 of the graph and weights that
-answered. `python -m serving run` sends it; TF Serving does not."""
+answered. `tfdml serve` sends it; TF Serving does not."""
 
 
 class Reply(NamedTuple, Generic[Content]):

@@ -1,1 +1,1 @@
-"""The commands of `python -m serving`, a file for each group."""
+"""The commands of `tfdml` that serve and search, a file for each group."""

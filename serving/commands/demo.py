@@ -30,8 +30,8 @@ def run(
     The endpoint runs in its own process, on the loopback address.
 
     Args:
-        run_folder: Folder that `python -m training fit` wrote; its metrics are printed.
-        index_folder: Folder that `python -m serving index build` wrote.
+        run_folder: Folder that `tfdml fit` wrote; its metrics are printed.
+        index_folder: Folder that `tfdml index build` wrote.
         model_base_path: Folder with one numbered folder per version.
         host: Address of the page.
         port: Port of the page.

@@ -132,7 +132,9 @@ def _add_map(commands: Any) -> None:
 
 
 def _add_reading(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--only", help="text file with the images, one path per line")
+    parser.add_argument(
+        "--only", help="text file that lists the images to use, one path per line"
+    )
     parser.add_argument("--batch-size", type=int, default=64, help="images per batch")
     parser.add_argument(
         "--skip-unreadable",
@@ -142,7 +144,7 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-outside-links",
         action="store_true",
-        help="leave out what links lead to, outside of the folder",
+        help="leave out files outside the folder that links lead to",
     )
     add_max_pixels(parser)
 
@@ -152,11 +154,11 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
         "--target-recall",
         type=float,
         metavar="SHARE",
-        help="measured share of the true nearest neighbors to find; default: 0.99",
+        help="share of the true nearest neighbors to find, as measured; default: 0.99",
     )
     parser.add_argument(
         "--engine",
         choices=("scann", "faiss", "exact"),
-        help="what to search with from 20,000 images on; default: the first of them "
-        "that is installed",
+        help="what to search with if there are 20,000 images or more; default: the "
+        "first of these that is installed",
     )

@@ -23,7 +23,7 @@ def _add_export(commands: Any) -> None:
     export.add_argument("run", help="run folder, or a .keras file")
     export.add_argument(
         "destination",
-        help="MODEL_BASE_PATH/VERSION, such as models/x/1; with another format a file, "
+        help="MODEL_BASE_PATH/VERSION, such as models/x/1; for onnx and litert a file, "
         "such as x.onnx or x.tflite",
     )
     export.add_argument(
@@ -37,7 +37,8 @@ def _add_export(commands: Any) -> None:
         "--output-dtype",
         choices=("float32", "float16", "int8"),
         default="float32",
-        help="add a signature with embeddings of this type; default: float32, none",
+        help="add a signature that returns embeddings of this type; default: float32, "
+        "which adds none",
     )
     export.add_argument(
         "--warm-up",
@@ -95,8 +96,8 @@ def _export_file(parsed: argparse.Namespace) -> None:
     ):
         if value:
             raise ValueError(
-                f"{option} must not be given with --format {parsed.format}: it is for "
-                "a SavedModel alone."
+                f"{option} must not be given with --format {parsed.format}: it is only "
+                "for a SavedModel."
             )
     from ..export.export_to_file import export_run_to_file
 

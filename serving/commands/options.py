@@ -46,12 +46,12 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def add_max_pixels(parser: argparse.ArgumentParser) -> None:
-    """Add the limit on the size of one's own images."""
+    """Add the limit on the size of the user's own images."""
     parser.add_argument(
         "--max-pixels",
         type=int,
         default=100_000_000,
-        help="width times height above which an image cannot be read; default: "
+        help="largest width times height of an image that is read; default: "
         "100,000,000",
     )
 

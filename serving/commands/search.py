@@ -80,7 +80,7 @@ def _search(parsed: argparse.Namespace) -> None:
     from ..search.gallery.query import File, Query
 
     if parsed.queries.count("-") > 1:
-        raise ValueError("The standard input, -, can be searched with only once.")
+        raise ValueError("Standard input, -, can be given only once.")
     where, crop = _where(parsed.where), _crop(parsed.crop)
     results: list[tuple[str, list[Hit]]] = []
     with _open(parsed) as search:
@@ -117,7 +117,7 @@ def _nearest(search: "ImageSearch", name: str, query: "Query") -> "list[Hit]":
     try:
         return search.nearest(query)
     except UnreadableImageError as error:
-        shown = "the standard input" if name == "-" else repr(name)
+        shown = "standard input" if name == "-" else repr(name)
         reason = str(error).removeprefix("This file ")
         raise UnreadableImageError(f"{shown}: {reason}") from error
 
@@ -190,7 +190,7 @@ def _to_text(name: str, hits: "Sequence[Hit]", known: "Calibration | None") -> s
             f"{known.recall:.0%} of the queries that have a match get it)"
         )
     if not hits:
-        return f"{title}\nNo image is left to find."
+        return f"{title}\nThere are no images left to find."
     headers = ["similarity", "class", "id"]
     rows: list[list[Any]] = [
         [hit.similarity, hit.item.class_name, hit.item.id] for hit in hits

@@ -1,6 +1,6 @@
-"""Spell the options of the endpoint once, for `python -m serving run` and the code.
+"""Define the options of the endpoint once, for `tfdml serve` and the code.
 
-Files of configuration are TF Serving's own, in the text format of protocol buffers.
+Configuration files are TF Serving's own, in the text format of protocol buffers.
 """
 
 import argparse
@@ -29,9 +29,9 @@ class _Option:
 
 @dataclass(frozen=True)
 class ServerOptions:
-    """The options of the endpoint; each field is an option of `serving run`.
+    """The options of the endpoint; each field is an option of `tfdml serve`.
 
-    The field `max_pixels` is the option `--max-pixels`, explained by its help text.
+    The field `max_pixels` is the option `--max-pixels`, which its help text explains.
 
     Raises:
         ValueError: Two options contradict each other, or seconds are out of range.
@@ -64,11 +64,13 @@ class ServerOptions:
     no_fingerprint_check: Annotated[
         bool,
         _Option(
-            "models", "serve a version whose files have changed since its export, too"
+            "models",
+            "also serve a version whose files have changed since its export",
         ),
     ] = False
     batching_parameters_file: Annotated[
-        File | None, _Option("batching", "sizes, times and threads", "FILE")
+        File | None,
+        _Option("batching", "batch sizes, waiting time and threads", "FILE"),
     ] = None
     no_batching: Annotated[bool, _Option("batching", "run each request by itself")] = (
         False
@@ -79,13 +81,16 @@ class ServerOptions:
     port: Annotated[
         int,
         _Option(
-            "ports", "of REST; default: 8501; 0 for any free one, which is printed"
+            "ports", "port for REST; default: 8501; 0 chooses a free one and prints it"
         ),
     ] = 8501
     grpc_port: Annotated[
-        int, _Option("ports", "default: 8500; 0 for any free one, which is printed")
+        int,
+        _Option(
+            "ports", "port for gRPC; default: 8500; 0 chooses a free one and prints it"
+        ),
     ] = 8500
-    no_grpc: Annotated[bool, _Option("ports", "answer REST calls alone")] = False
+    no_grpc: Annotated[bool, _Option("ports", "answer only REST calls")] = False
     grpc_message_bytes: Annotated[
         int,
         _Option(
@@ -109,37 +114,40 @@ class ServerOptions:
         int,
         _Option(
             "limits and access",
-            "for gRPC messages that arrive or are worked on, twice the length of each; "
-            "default: a quarter of what machine or container has left once the models "
-            "are loaded",
+            "memory for gRPC messages that arrive or are processed, twice the length of "
+            "each; default: a quarter of what the machine or container has left once "
+            "the models are loaded",
         ),
     ] = 0
     image_memory_bytes: Annotated[
         int,
         _Option(
             "limits and access",
-            "for images that are being decoded, of all requests; default: half of what "
-            "machine or container has left once the models are loaded",
+            "memory for the images of all requests while they are decoded; default: "
+            "half of what the machine or container has left once the models are loaded",
         ),
     ] = 0
     max_pixels: Annotated[
         int,
         _Option(
-            "limits and access", "width times height of an image; default: %(default)s"
+            "limits and access",
+            "largest width times height of an image; default: %(default)s",
         ),
     ] = 64_000_000
     # As in TF Serving, waiting included. Over gRPC the client may set a shorter one.
     timeout_seconds: Annotated[
         float,
         _Option(
-            "limits and access", "for a prediction over REST; default: %(default)s"
+            "limits and access",
+            "time limit of a prediction over REST; default: %(default)s",
         ),
     ] = 30.0
     grpc_timeout_seconds: Annotated[
         float,
         _Option(
             "limits and access",
-            "for a prediction over gRPC, beside the client's own; default: %(default)s",
+            "time limit of a prediction over gRPC, unless the client's is shorter; "
+            "default: %(default)s",
         ),
     ] = 300.0
     rest_api_enable_cors_support: Annotated[
@@ -154,11 +162,12 @@ class ServerOptions:
         File | None, _Option("limits and access", "bearer tokens, one per line", "FILE")
     ] = None
     monitoring_config_file: Annotated[
-        File | None, _Option("monitoring", "path of Prometheus metrics", "FILE")
+        File | None,
+        _Option("monitoring", "turns on Prometheus metrics", "FILE"),
     ] = None
     log_format: Annotated[
         Literal["text", "json"],
-        _Option("monitoring", "of the log line of each request; default: text"),
+        _Option("monitoring", "format of the log line of each request; default: text"),
     ] = "text"
 
     def __post_init__(self) -> None:

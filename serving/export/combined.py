@@ -97,8 +97,8 @@ def combine(
     `[batch, neighbors]`, and `scores`, their cosine similarities, float32, best first.
 
     Args:
-        model: What `python -m serving export` wrote, base path or version.
-        index_folder: What `python -m serving index build` wrote with that version.
+        model: What `tfdml export` wrote, base path or version.
+        index_folder: What `tfdml index build` wrote with that version.
             What was added and removed since counts too; the folder stays as it is.
         destination: MODEL_BASE_PATH/VERSION, which must not exist.
         neighbors: How many images a query finds, from 1 to all.

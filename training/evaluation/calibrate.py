@@ -44,7 +44,7 @@ def calibrate_run(
     An earlier `calibration.json` is replaced; it stays where no threshold is found.
 
     Args:
-        run: What `python -m training fit` wrote.
+        run: What `tfdml fit` wrote.
         precision: The wanted share of correct answers; see `tfdml.metrics.calibrate`.
         false_positive_rate: The wanted share of false positives, in place of it.
         images: Folder or manifest, if the images are no longer those of the recipe.

@@ -66,7 +66,7 @@ def open_subject(
     *,
     skip_unreadable: bool = False,
 ) -> Subject:
-    """Open what `python -m training evaluate MODEL [IMAGES]` names.
+    """Open what `tfdml evaluate MODEL [IMAGES]` names.
 
     Args:
         model: A run folder; an embedder, `.keras`; the folder of an exported

@@ -39,7 +39,7 @@ def recipe_schema() -> Schema:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Recipe of tfdml",
-        "description": "What `python -m training fit` does; see docs/training.md.",
+        "description": "What `tfdml fit` does; see docs/training.md.",
         "type": "object",
         "properties": tables,
         "additionalProperties": False,

@@ -121,8 +121,8 @@ def no_gain(results: dict[str, Any]) -> str:
         return ""
     shown = {title: metric_text(name, row[name]) for title, row in rows.items()}
     return (
-        f"Training gained nothing: {metric_title(name)} is {shown['after training']}, "
-        f"before training {shown['before training']}, of raw pixels "
+        f"Training gained nothing: {metric_title(name)} is {shown['after training']}; "
+        f"before training it was {shown['before training']}, and raw pixels have "
         f"{shown['raw 32 x 32 pixels']}. Train for more steps, with more images per "
         "batch, with another loss such as MultiSimilarityLoss, or from trained weights."
     )

@@ -24,7 +24,7 @@ from .build_batches import label_distance_of
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """What `python -m training fit` left in a folder.
+    """What `tfdml fit` left in a folder.
 
     Args:
         folder: The run folder.

@@ -1,7 +1,7 @@
 """Load ScaNN's TensorFlow operators, before a model that searches is loaded.
 
 TensorFlow knows an operator once its library was loaded into the process. Whoever
-loads a model that `python -m serving combine` wrote calls this first. Keras is not
+loads a model that `tfdml combine` wrote calls this first. Keras is not
 needed.
 """
 

@@ -246,7 +246,7 @@ def run(
     """Serve the search page until the process is interrupted.
 
     Args:
-        index_folder: Folder that `python -m serving index build` wrote.
+        index_folder: Folder that `tfdml index build` wrote.
         endpoint_url: Address of the model, such as
             `http://127.0.0.1:8501/v1/models/emoji`.
         host: Address to listen on. Any other than the loopback address shows the

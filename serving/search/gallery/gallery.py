@@ -123,7 +123,7 @@ def load_gallery(
     """Load a gallery with all changes since it was saved.
 
     Args:
-        index_folder: Folder that `python -m serving index build` wrote.
+        index_folder: Folder that `tfdml index build` wrote.
         model_fingerprint: Fingerprint of the model that will embed the queries. If
             given, an index of another model is refused.
 

@@ -26,7 +26,7 @@ def open_search(
     """Open an index folder and connect it to the endpoint.
 
     Args:
-        index_folder: Folder that `python -m serving index build` wrote.
+        index_folder: Folder that `tfdml index build` wrote.
         endpoint_url: Address of the model, as in `EndpointClient`.
         images: Folder of the images, if they were moved since they were indexed.
         credentials: What the endpoint asks of its clients.
@@ -64,7 +64,7 @@ def open_local_search(
     """Open an index folder with the model that built it, in this process.
 
     Args:
-        index_folder: Folder that `python -m serving index build` wrote.
+        index_folder: Folder that `tfdml index build` wrote.
         model: As in `LocalModel`.
         images: Folder of the images, if they were moved since they were indexed.
 
