@@ -1,4 +1,4 @@
-"""Batch designs: which images share a batch. Seeded, NumPy only, opens no file."""
+"""Batch designs: which images share a batch. They use only NumPy and open no file."""
 
 import lazy_loader
 

@@ -9,28 +9,29 @@ from tfdml.batch_designs._design import BatchDesign, Labels, find_classes
 
 
 class CappedClassBatches(BatchDesign):
-    """Draw batches of a fixed number of images, with at most so many per class.
+    """Draw batches of a fixed size, with a maximum number of images per class.
 
-    Classes are taken in random order. Each gives `images_per_class` different images,
-    or all that it has, until the batch is full; the last one gives as many as there is
-    room for. When all classes had their turn, they are shuffled again, and those in the
-    unfinished batch come last. So a class comes once in a batch, no image twice in a
-    batch, and all classes have as many turns in a pass, give or take one.
+    Classes are taken in random order. Each contributes `images_per_class` different
+    images, or all that it has, until the batch is full; the last one contributes as
+    many as fit. When all classes have had a turn, they are shuffled again, and those
+    in the unfinished batch come last. So a class has one turn in a batch, no image
+    occurs twice in a batch, and all classes have the same number of turns in a pass,
+    give or take one.
 
-    A class of fewer images than `images_per_class` gives those that it has, without
-    repeats; a class of one image is a negative to others. The last class of a batch,
-    too, may have room for one image alone: `batch_size` = 64 with 11 images a class
-    leaves 9 places.
+    A class with fewer images than `images_per_class` contributes those that it has,
+    without repeats; a class of one image only serves as a negative. There may also be
+    room for only a few images of the last class of a batch: `batch_size` = 64 with 11
+    images per class leaves 9 places for it.
 
-    A pass is `N // batch_size` batches, at least 1: as many as hold every image once,
-    though which images of a class come is chance.
+    A pass is `N // batch_size` batches, at least 1: as many as it takes to show every
+    image once, although the images of a class are drawn at random.
 
     Args:
         labels: Class of each image, integers or strings, `[N]`.
         batch_size: Number of images in a batch, at least 1 and at most what all classes
             give.
-        images_per_class: The most images of a class in a batch, at least 1. For a query
-            with n+ positives, n+ + 1.
+        images_per_class: The maximum number of images of a class in a batch, at least
+            1. For queries with n+ positives, choose n+ + 1.
         seed: Seed, at least 0.
 
     Raises:

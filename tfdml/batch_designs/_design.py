@@ -88,7 +88,7 @@ class Classes(NamedTuple):
 
 
 def encode_labels(labels: Labels) -> tuple[np.ndarray, np.ndarray]:
-    """Number labels of any kind: losses and `fit` take no strings.
+    """Convert labels of any kind to numbers: losses and `fit` take no strings.
 
     Args:
         labels: Whole numbers, bools or strings, `[N]` or `[N, 1]`.

@@ -10,21 +10,22 @@ from tfdml.batch_designs._importance import group_importance
 class GroupBatches(BatchDesign):
     """The (m, n)-group design: m images of each of n classes make a batch.
 
-    One pass shuffles the classes and cuts them into groups of n, so that no class
-    comes twice in a pass; the last classes that fill no group are left to another
-    pass. From a class with more than m images m different ones are drawn. A class
-    with fewer gives all of them, and the smallest number of repeats that makes m: a
-    class of one image, m times. (With augmentation a repeat is another view.) So every
-    batch has m * n images. With `small_classes="leave_out"`, as in the paper, classes
-    with fewer than m images are not used, and no image comes twice in a pass.
+    A pass shuffles the classes and splits them into groups of n, so no class occurs
+    twice in a pass; leftover classes that do not fill a group wait for another pass.
+    From a class with more than m images, m different ones are drawn. A class with
+    fewer contributes all of its images, with as few repeats as possible to make m: a
+    class of one image repeats it m times. (With augmentation, each repeat looks
+    different.) So every batch has m * n images. With `small_classes="leave_out"`, as
+    in the paper, classes with fewer than m images are not used, and no image occurs
+    twice in a pass.
 
-    A pass depends on the seed and its number alone: a run can be taken up anywhere.
+    A pass depends only on the seed and its number, so a run can resume anywhere.
 
     Args:
         labels: Class of each image, integers or strings, `[N]`.
         images_per_class: m, at least 1.
         classes_per_batch: n, at least 1 and at most the number of classes.
-        small_classes: What becomes of classes with fewer than m images: "repeat" or
+        small_classes: What to do with classes of fewer than m images: "repeat" or
             "leave_out".
         seed: Seed, at least 0.
 

@@ -32,34 +32,34 @@ def image_batches(
     """Read the batches of a design from image files, on all cores.
 
     Batches are uint8 images `[batch_size, image_size, image_size, 3]` of 0 to 255 and
-    their labels; the model casts and scales them, on its device. Four batches are read
-    ahead. The random crop of an image depends on the seed, the number of the batch and
-    the image's place in it alone, whatever the number of processes.
+    their labels; the model casts and scales them on its device. Four batches are read
+    ahead. The random crop of an image depends only on the seed, the number of the batch
+    and the image's position in it, not on the number of processes.
 
     Args:
         images: Paths of files, or a uint8 array `[N, height, width, 3]`.
         labels: Their labels, numbers `[N, ...]`.
         design: Which images share a batch.
         view: What the network sees of an image.
-        crop: How images are cut at random: "none", "position" or "resized", see
+        crop: How images are cropped at random: "none", "position" or "resized", see
             `tfdml.images.RandomView`.
         min_scale: Smallest share of the area with `crop` = "resized", above 0 and at
             most 1.
         changes: Random changes of the images. Then a batch is ((images, numbers),
             labels), for a model that begins with `tfdml.layers.ImageChanges`.
         seed: Seed of the random crops and changes, at least 0.
-        cache_bytes: Most bytes of images to keep, at least 0: none.
+        cache_bytes: Maximum bytes of images to keep in memory; 0 keeps none.
         scaled_decoding: As for `tfdml.images.ImageReader`.
         workers: How many processes read, see `tfdml.images.ImageReader`.
         steps_per_epoch: Number of batches in an epoch; `None` for a pass of the design.
         start_step: How many batches of the run are done already.
 
     Returns:
-        The batches. Give `shuffle=False` to `fit`: in another order than that of the
-        run they are not read ahead.
+        The batches. Pass `shuffle=False` to `fit`: batches in any order other than that
+        of the run are not read ahead.
 
     Raises:
-        ValueError: An argument is out of its range, or the design has another number of
+        ValueError: An argument is out of range, or the design is for another number of
             images.
 
     Example:

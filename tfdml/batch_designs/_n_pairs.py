@@ -16,24 +16,24 @@ class NPairBatches(BatchDesign):
     the classes are random. With them, classes are chosen that are hard to tell apart:
 
     1. `candidate_classes` classes are drawn at random, all of them by default;
-    2. the batch begins with one of them; then, one by one, comes the candidate c that
-       violates the triplet constraint the most with respect to the classes i chosen so
-       far: the largest max over i of e_i . e_c - e_i . e_i, with e the class
-       embeddings. Equal ones are chosen among at random.
+    2. the batch begins with one of them; then, one by one, it gets the candidate c
+       that most violates the triplet constraint with the classes i chosen so far: the
+       largest max over i of e_i . e_c - e_i . e_i, with e the class embeddings. Ties
+       are broken at random.
 
-    On unit vectors that is the class most similar to one of those chosen. The paper
-    says neither what stands for the positive of a class (here its own embedding) nor
-    how violations of several classes are joined (here by the largest).
+    With unit vectors, that is the class most similar to one of those chosen. The paper
+    says neither what represents the positive of a class (here its own embedding) nor
+    how to combine the violations of several classes (here by their maximum).
 
-    A pass is `L // n` batches, L the number of classes with two images or more. No
-    class is the first one of two batches of a pass; but a class may be chosen in
-    several batches, and others in none. Without class embeddings no class comes twice
-    in a pass. A class of one image has no pair and is not used.
+    A pass is `L // n` batches, where L is the number of classes with two images or
+    more. No class is the first one of two batches of a pass, but a class may be chosen
+    for several batches, and others for none. Without class embeddings, no class occurs
+    twice in a pass. A class of one image has no pair and is not used.
 
-    With class embeddings a pass depends on the seed, its number and them. To mine by
-    the current network, set `class_embeddings` between passes. Save them beside the
-    weights of the network whenever they change, and set the saved ones before a run
-    resumes.
+    With class embeddings, a pass depends on the seed, its number and the embeddings.
+    To mine with the current network, set `class_embeddings` between passes. Save them
+    with the weights of the network whenever they change, and set the saved ones before
+    you resume a run.
 
     Args:
         labels: Class of each image, integers or strings, `[N]`.
@@ -42,8 +42,8 @@ class NPairBatches(BatchDesign):
             labels, also for classes of one image, `[C, D]`: mean embeddings (see
             `class_means`) or proxies, scaled as the loss compares them. `None` for
             random classes.
-        candidate_classes: How many classes a batch is chosen from, from n to L. Fewer
-            bring more chance into the batches, and take less time: a batch takes
+        candidate_classes: How many classes a batch is chosen from, from n to L. With
+            fewer, batches are more random and take less time: a batch takes
             n * candidate_classes * D multiplications.
         seed: Seed, at least 0.
 

@@ -21,14 +21,15 @@ class NeighborBatches(BatchDesign):
     other images up to `batch_size`, in this order. No image comes twice in a batch: one
     that is a neighbor of two anchors, or an anchor itself, takes one place.
 
-    A pass shuffles the images and takes each as an anchor once; the last ones that do
-    not make A are left to another pass. There are no classes, so nothing is too small.
-    Images of equal labels are the nearest; among equally near ones the first in the
-    data set comes first. (`LogRatioLoss` leaves pairs of equal labels out.)
+    A pass shuffles the images and takes each as an anchor once; if fewer than A are
+    left over, they wait for another pass. There are no classes, so no class can be too
+    small. Images with equal labels are the nearest; among equally near images, the
+    first in the data set comes first. (`LogRatioLoss` leaves out pairs of equal
+    labels.)
 
-    The neighbors are found once, when the first pass is drawn, by comparing all with
-    all in blocks (see `tfdml.neighbors`): O(N^2) time, O(N k) memory. A pass is an
-    array of N / A x batch_size numbers.
+    The neighbors are found once, when the first pass is drawn, by comparing all images
+    with each other in blocks (see `tfdml.neighbors`): O(N^2) time, O(N k) memory. A
+    pass is an array of N / A x batch_size numbers.
 
     Args:
         labels: Numbers `[N, ...]`; without `distance` the axes after the first are one

@@ -10,20 +10,20 @@ from tfdml.batch_designs._importance import random_pair_importance
 class PairBatches(BatchDesign):
     """The p-random design: pairs, drawn one by one, positive with probability p.
 
-    A positive pair is two different images of a class, a negative pair one image of
-    each of two different classes; every class, every two classes and every image of a
-    class come with the same chance:
+    A positive pair is two different images of a class; a negative pair is one image
+    from each of two different classes. Every class, every two classes and every image
+    of a class are equally likely:
 
         positive (i, j):  p / (L N_c (N_c - 1))
         negative (i, j):  (1 - p) / (L (L - 1) N_c N_d)
 
     with L classes and N_c images of class c. A class of one image is not used. Rows 2t
     and 2t + 1 of a batch are pair t, in random order. Pairs are drawn independently of
-    each other, so an image may come in several pairs of a batch. A pass is as many
-    batches as hold the images of the used classes once, at least 1, though some come
-    more often than once, and others not at all.
+    each other, so an image may be in several pairs of a batch. A pass is as many
+    batches as it takes to show the images of the used classes once, at least 1,
+    although some occur more than once, and others not at all.
 
-    A loss must compare the two rows of a pair alone:
+    A loss must compare only the two rows of a pair, as
     `WeightedContrastiveLoss(..., positive_probability=p)` does.
 
     Args:

@@ -26,37 +26,37 @@ _PLACED = (
 
 
 class BatchSequence(keras.utils.PyDataset):
-    """Batches of a design for `fit`, on every backend of Keras.
+    """Batches of a design for `fit`, on every Keras backend.
 
     Batch s of the run is batch s % len(design) of pass s // len(design) of the design,
     s counted over all epochs from `start_step`: the run does not depend on where epochs
-    are cut, and an epoch need not be a pass. To take up a run of which s steps are
-    done, build the same design and sequence with `start_step=s`.
+    begin and end, and an epoch need not be a pass. To resume a run after s steps,
+    build the same design and sequence with `start_step=s`.
 
-    The sequence goes on by itself from epoch to epoch of one `fit`; for another `fit`
-    make another one. Give `shuffle=False` to `fit`: else Keras takes the batches of an
-    epoch in an order that no seed of the design fixes.
+    The sequence advances from epoch to epoch of one `fit`; make a new one for another
+    `fit`. Pass `shuffle=False` to `fit`: otherwise Keras takes the batches of an epoch
+    in an order that does not depend on the design's seed.
 
     Args:
         design: Which images share a batch.
         x: Inputs: an array-like `[N, ...]` (of NumPy, pandas or a backend; rows count
             by position, never by the index of a data frame), a dict, tuple or list of
-            them (for a model of several inputs), or a function that maps positions,
-            int64 `[batch_size]`, to the inputs of the batch (it reads files, say). One
-            of two arguments also gets the number of the batch in the run, as the random
-            numbers of `tfdml.images.ImageReader.random` depend on it.
+            them (for a model with several inputs), or a function that maps positions,
+            int64 `[batch_size]`, to the inputs of the batch (by reading files, say). A
+            function of two arguments also gets the number of the batch in the run, on
+            which the random numbers of `tfdml.images.ImageReader.random` depend.
         y: Labels, an array-like of numbers `[N, ...]` or several as for x. Without them
             a batch is (x,), or, where x is a function, what it returns: (x, y), say, or
             (x, y, sample weights).
         steps_per_epoch: Number of batches in an epoch; `None` for a pass.
         start_step: How many batches of the run are done already.
-        ahead: How many batches are read before they are asked for, in as many threads,
-            at least 0. A function must bear that: it is called by several threads, and
-            for batches that nobody takes.
+        ahead: How many batches are read in advance, in as many threads, at least 0. A
+            function must allow that: it is called from several threads, also for
+            batches that are never used.
 
     Raises:
-        ValueError: An argument is out of range, or an array has another length than
-            the design has images, or holds neither numbers nor (x alone) text.
+        ValueError: An argument is out of range, or the length of an array is not the
+            design's number of images, or it holds neither numbers nor (only x) text.
 
     Example:
         >>> from tfdml.batch_designs import GroupBatches
@@ -132,8 +132,9 @@ class BatchSequence(keras.utils.PyDataset):
 def index_dataset(design: BatchDesign, *, start_step: int = 0) -> "tf.data.Dataset":
     """Make a `tf.data.Dataset` of the positions of each batch.
 
-    It does not end: give `steps_per_epoch` to `fit`, or `take`. Map it with whatever
-    reads the data: `index_dataset(design).map(read, num_parallel_calls=...)`.
+    It never ends: pass `steps_per_epoch` to `fit`, or use `take`. Map it with a
+    function that reads the data: `index_dataset(design).map(read,
+    num_parallel_calls=...)`.
 
     Args:
         design: Which images share a batch.
@@ -162,8 +163,8 @@ def gathered_dataset(
 ) -> "tf.data.Dataset":
     """Make a `tf.data.Dataset` of whole batches of data.
 
-    It does not end, as that of `index_dataset`, and prefetches. Its first batch is read
-    at once: all others must have its structure, types and shapes.
+    It never ends, like that of `index_dataset`, and it prefetches. Its first batch is
+    read at once: all others must have the same structure, types and shapes.
 
     Args:
         design: Which images share a batch.

@@ -7,12 +7,12 @@ from tfdml.batch_designs._design import BatchDesign
 
 
 class ShuffledBatches(BatchDesign):
-    """Images in random order, as losses on proxies take them.
+    """Batches of images in random order, for losses over proxies.
 
-    A pass is every image once; the last ones that fill no batch are left to another
-    pass. Classes play no part: their size and number do not matter, and a batch has as
-    many images of a class as chance gives it. Every pair of two different images has
-    the same chance to share a batch, so its importance weight is 1.
+    A pass shows every image once; leftover images that do not fill a batch wait for
+    another pass. Classes play no role: their size and number do not matter, and the
+    number of images of a class in a batch is random. Every pair of two different images
+    is equally likely to share a batch, so its importance weight is 1.
 
     Args:
         images: Number of images N, at least 1.

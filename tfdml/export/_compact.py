@@ -9,7 +9,7 @@ from tfdml._core.arrays import as_array
 from tfdml.messages import shown
 
 OutputType = Literal["float32", "float16", "int8"]
-"""Type of the embeddings that an exported model answers with."""
+"""Type of the embeddings that an exported model returns."""
 
 _LARGEST = 127  # of int8; -128 is not used, so that the range is symmetric
 
@@ -67,7 +67,7 @@ def compact_outputs(embedding: Any, output_dtype: OutputType) -> dict[str, Any]:
 def restore_embeddings(
     embedding: ArrayLike, scale: ArrayLike | None = None
 ) -> NDArray[np.float32]:
-    """Turn what a compact signature answered back into unit vectors.
+    """Turn the output of a compact signature back into unit vectors.
 
     Rounding changes lengths a little; the result has length 1 again. A row of zeros
     stays one.

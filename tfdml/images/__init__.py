@@ -1,4 +1,4 @@
-"""Read images, and cut and scale them to what a network sees."""
+"""Read images, and crop and scale them for a network."""
 
 import lazy_loader
 

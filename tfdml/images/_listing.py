@@ -25,7 +25,7 @@ _SPLITS = frozenset((
 
 @dataclass(frozen=True)
 class FoundImages:
-    """The images below a folder, and what looks like one and is not among them.
+    """The images below a folder, and files that look like images but are left out.
 
     Args:
         paths: Paths below the folder, with forward slashes, sorted.

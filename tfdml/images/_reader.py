@@ -26,14 +26,15 @@ _CHECKED_AT_ONCE = 32
 class ImageReader:
     """Read the images of a data set as a network sees them, on all cores.
 
-    Images that were read are kept while they fit `cache_bytes`: whole squares with
-    `crop` = "none", else what a random crop can be cut from. What is returned depends
-    neither on what is kept nor on who reads. May be used from several threads.
+    Images are kept in memory after they are read, up to `cache_bytes`: complete
+    squares with `crop` = "none", otherwise what a random crop can be cut from. What is
+    returned depends neither on what is kept nor on what reads. Several threads may use
+    a reader.
 
-    Files are read by processes, which share no lock of Python's: one a core, each of
-    about 60 MB, if there are more than 3 cores and more than 256 files; else by
-    threads. The processes start at the first call, end with the reader or with this
-    process, however it ends, and import no script: none needs a `__main__` guard.
+    With more than 3 cores and more than 256 files, processes read the files, one per
+    core of about 60 MB each, because they do not share Python's lock; otherwise threads
+    do. The processes start at the first call, end with the reader or with this process,
+    for whatever reason, and import no script, so none needs a `__main__` guard.
 
     Args:
         images: Paths of files, or a uint8 array `[N, height, width, 3]`.
@@ -45,18 +46,18 @@ class ImageReader:
         boxes: The part of each image to use, integers `[N, 4]`: x and y of the upper
             left corner in the upright image, width, height. A width of 0 means the
             whole image. Default: all are used whole.
-        cache_bytes: Most bytes of images to keep, at least 0: none.
+        cache_bytes: Maximum bytes of images to keep in memory; 0 keeps none.
         max_pixels: Width times height above which a file cannot be read; None for no
             limit.
-        scaled_decoding: Whether a JPEG is decoded at 1/2, 1/4 or 1/8 of its size where
+        scaled_decoding: Whether to decode a JPEG at 1/2, 1/4 or 1/8 of its size where
             that is enough for every view: faster for large photographs, with slightly
-            other pixels; see `read_image`. Images with a box are read whole.
-        workers: How many processes read, at least 0: threads of this process do.
-            Default: as above.
+            different pixels; see `read_image`. Images with a box are read whole.
+        workers: How many processes read; with 0, threads of this process do. Default:
+            as above.
 
     Raises:
-        ValueError: An argument is out of its range.
-        TypeError: A number is not a whole one.
+        ValueError: An argument is out of range.
+        TypeError: A number is not a whole number.
 
     Example:
         >>> images = np.zeros((3, 30, 40, 3), "uint8")
@@ -143,7 +144,7 @@ class ImageReader:
         return self._views([self._wanted(position) for position in wanted])
 
     def random(self, positions: Iterable[int] | np.ndarray, step: int) -> np.ndarray:
-        """Return images cut at random, as `crop` says.
+        """Return images cropped at random, as `crop` says.
 
         The random numbers depend on the seed, the step and the place in `positions`
         alone: the same call gives the same images in every process.

@@ -30,12 +30,12 @@ _SIGNATURE = re.compile(r"view_([0-9]+)(_padded)?")
 class View:
     """How an image of any size becomes a square of the network's size.
 
-    With `resize` = 0 the whole image is squashed to the square. With `resize` = R
+    With `resize` = 0, the whole image is squashed to the square. With `resize` = R,
     the shorter side becomes R pixels, the longer one floor(R longer / shorter), and
     the square is cut from the middle: of n pixels, floor((n - image_size) / 2) are
-    left out before it. The papers resize to 256 and cut 227 or 224. With `pad` the
-    image first becomes a square by black bands on both sides of its shorter side,
-    as in Hong et al. Every change of size is an antialiased bilinear one.
+    left out before it. The papers resize to 256 and cut 227 or 224. With `pad`, black
+    bands on both sides of its shorter side first make the image a square, as in Hong
+    et al. Every resize uses an antialiased bilinear filter.
 
     Example:
         >>> View(224, resize=256).central(np.zeros((375, 500, 3), "uint8")).shape
@@ -206,7 +206,7 @@ class View:
 
 @dataclass(frozen=True)
 class RandomView:
-    """How a training image is cut at random into the square of a view.
+    """How a training image is cropped at random to the square of a view.
 
     Example:
         >>> random_view = RandomView(View(224, resize=256), "position")

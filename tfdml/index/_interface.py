@@ -109,15 +109,16 @@ class Index(ABC):
         Args:
             embeddings: `[N, D]`, real and finite, of the dimension of the index; read
                 as float32 and copied. `N` may be 0.
-            ids: One per row, of the kind that the index has, none of them in the index
-                already. Strings have at most 1,024 characters; in memory and on the
-                disk, each takes as much as it is long.
+            ids: One per row, of the same kind as those in the index, none of which may
+                be in the index already. Strings have at most 1,024 characters; in
+                memory and on disk, each takes as much space as it is long.
             attributes: The values of all rows by the name of the attribute, each a
-                string, integer, float or boolean, or None for none. One attribute has
-                one kind of value; once no item has a value, another kind may
-                come. Integers become floats with the first float, if all are below
-                2**53 and the index is in memory. Strings, also ids and names, are valid
-                Unicode without NUL; integers fit int64, and floats are finite.
+                string, integer, float or boolean, or None for no value. All values of
+                an attribute are of one kind; if no item has a value any more, the next
+                value may be of another kind. Integers become floats with the first
+                float, if all are below 2**53 and the index is in memory. Strings,
+                including ids and names, are valid Unicode without NUL; integers fit
+                into int64, and floats are finite.
 
         Raises:
             ValueError: A shape, dtype, value or id is not as stated above.
@@ -173,7 +174,7 @@ class Index(ABC):
             k: How many items to return, at least 1.
             where: Return only items whose attributes are as stated, see
                 `tfdml.index`. Default: all.
-            exclude: Ids that must not be returned, for all queries alike, or one
+            exclude: Ids that must not be returned, either for all queries or as one
                 sequence of ids per query. They may repeat; those not in the index are
                 ignored.
 
@@ -221,9 +222,9 @@ class Index(ABC):
     def ids(self) -> NDArray[Any]:
         """The ids of all items, `[N]`, a copy: int64, or strings of fixed width.
 
-        Where a few long strings would make that take 1 GiB more than all of them need,
-        they are Python's own strings, in an array of objects. Their order is the
-        index's own. It changes with the items alone.
+        If a few long strings would make the array take 1 GiB more than all of them
+        need, they are Python strings in an array of objects. The order is that of the
+        index. It changes only with the items.
         """
 
     @abstractmethod
@@ -241,7 +242,7 @@ class Index(ABC):
 
     @abstractmethod
     def stats(self) -> IndexStats:
-        """Return what the index is and holds."""
+        """Return the properties of the index."""
 
     @abstractmethod
     def save(self, folder: str | os.PathLike[str]) -> None:

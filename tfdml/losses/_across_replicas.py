@@ -8,7 +8,7 @@ from tfdml.messages import shown
 
 
 class AcrossReplicas(MetricLoss):
-    """A loss over the whole batch, of which each replica has a share.
+    """A loss over the whole batch, although each replica has only a share of it.
 
     Under `tf.distribute` each replica computes the loss of its own share, which
     contains fewer positives and negatives, so the result depends on the number of

@@ -1,4 +1,4 @@
-"""Define the base class of the losses over distance weighted negatives."""
+"""Define the base class of the losses over distance-weighted negatives."""
 
 from abc import abstractmethod
 from typing import Any
@@ -17,7 +17,7 @@ def negative_probabilities(
     cutoff: float = 0.5,
     nonzero_loss_cutoff: float | None = 1.4,
 ) -> Tensor:
-    """Compute the probability of each negative under distance weighted sampling.
+    """Compute the probability of each negative under distance-weighted sampling.
 
     Distances d of random points on the unit sphere of R^dimension have the density
     q(d) ~ d^(dimension-2) (1 - d^2/4)^((dimension-3)/2), concentrated around sqrt(2). A
@@ -60,7 +60,7 @@ def negative_probabilities(
 
 
 class _DistanceWeightedLoss(PairLoss):
-    """The expectation of a loss over distance weighted negatives.
+    """The expectation of a loss over distance-weighted negatives.
 
     A subclass writes `expected_loss`, which also knows the dimension of the embeddings.
     """

@@ -1,4 +1,4 @@
-"""Compute the margin loss over distance weighted negatives."""
+"""Compute the margin loss over distance-weighted negatives."""
 
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from tfdml.ops import euclidean_distances, unit_rows
 
 
 class DistanceWeightedMarginLoss(_DistanceWeightedLoss):
-    """Margin loss in expectation over distance weighted negatives.
+    """Margin loss in expectation over distance-weighted negatives.
 
     With q(n | a) the probability of a negative (see `negative_probabilities`), P_a the
     number of positives of anchor a, and D the Euclidean distance of unit rows:

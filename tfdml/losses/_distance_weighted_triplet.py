@@ -1,4 +1,4 @@
-"""Compute the triplet loss over distance weighted negatives."""
+"""Compute the triplet loss over distance-weighted negatives."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from tfdml.ops import hinge_weights
 
 
 class DistanceWeightedTripletLoss(_DistanceWeightedLoss):
-    """Triplet loss in expectation over distance weighted negatives.
+    """Triplet loss in expectation over distance-weighted negatives.
 
     With q(n | a) the probability of a negative (see `negative_probabilities`), over
     the P positive pairs, ordered, whose anchor has a negative:

@@ -22,22 +22,22 @@ class MultiSimilarityLoss(PairLoss):
     where mining keeps the negatives with S > (least similar positive) - epsilon and
     the positives with S < (most similar negative) + epsilon.
 
-    With mining an anchor without positives or without negatives keeps no pair and
-    adds 0. It still counts in the mean over the batch, as it does in the paper.
-    Without mining such an anchor adds the term that it has. Duplicates of the anchor
-    are positives like others; the authors' code excludes every positive with
-    S > 1 - 1e-5, in order to exclude the anchor itself.
+    With mining, an anchor without positives or without negatives keeps no pair and
+    adds 0. It still counts in the mean over the batch, as in the paper. Without mining,
+    such an anchor adds the term that it has. Duplicates of the anchor are positives
+    like any other; the authors' code excludes every positive with S > 1 - 1e-5, in
+    order to exclude the anchor itself.
 
     The paper has beta = 50 and lambda = 1, the authors' code beta = 40 and
     lambda = 0.5. The defaults are the paper's scales and the code's threshold: with
-    lambda = 1 the terms of negatives are negligible beside those of positives.
+    lambda = 1, the terms of negatives are negligible compared with those of positives.
 
     Args:
         positive_scale: alpha, from 1e-4 to 1e4.
         negative_scale: beta, from 1e-4 to 1e4.
         threshold: lambda, a similarity.
         epsilon: By how much a pair may be easier than the hardest pair of the opposite
-            kind and still be kept. Larger keeps more.
+            kind and still be kept. A larger value keeps more pairs.
         mining: Whether only the kept pairs count.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
 

@@ -15,14 +15,14 @@ from tfdml.ops import masked_logsumexp
 class PairWeightedLoss(PairLoss):
     """The loss whose pair weights are a given function.
 
-    General Pair Weighting describes a pair-based loss by the weight it gives to each
-    pair. This class goes the opposite way: from weights w to the loss that has them,
+    General Pair Weighting describes a pair-based loss by the weight that it gives to
+    each pair. This class goes the opposite way, from weights w to a loss:
 
         L_i = sum_{j negative} w_ij S_ij - sum_{j positive} w_ij S_ij
 
-    with S cosine similarities and w held constant, so that dL/dS_ij is -w_ij for a
+    with S the cosine similarity and w held constant, so that dL/dS_ij is -w_ij for a
     positive and w_ij for a negative (the F of the paper). Only the gradient has a
-    meaning: the value may be negative and need not decrease in training.
+    meaning: the value may be negative and need not decrease during training.
 
     An anchor whose pairs have no weight adds 0.
 
@@ -103,8 +103,8 @@ def binlifted_weights(
 ) -> Tensor:
     """Compute the weights of BinLifted, of binomial deviance and lifted structure.
 
-    With lambda the threshold, of a negative (Eq. 10 of the supplement) and, in
-    analogy, of a positive:
+    With lambda the threshold, the weight of a negative (Eq. 10 of the supplement) and,
+    by analogy, of a positive is
 
         w_ij = 1/2 (sigmoid(beta (S_ij - lambda)) + softmax_{k negative}(beta S_ik)_j)
         w_ij = 1/2 (sigmoid(alpha (lambda - S_ij))

@@ -17,16 +17,16 @@ class ProxyAnchorLoss(ProxyLoss):
         L = 1/|P+| sum_{p in P+} log(1 + sum_{i in B_p+} e^(-alpha (S_ip - delta)))
           + 1/|P|  sum_{p in P}  log(1 + sum_{i in B_p-} e^( alpha (S_ip + delta)))
 
-    P are all proxies, P+ those whose class is in the batch, B_p+ the embeddings of the
-    class of p and B_p- the others; S are cosine similarities.
+    P is the set of all proxies, P+ the set of those whose class is in the batch, B_p+
+    the embeddings of p's class and B_p- the others; S is the cosine similarity.
 
     The sums run over proxies, not anchors. They are split exactly into one value per
-    anchor: the positive term of a proxy is shared evenly by the anchors of its class,
-    the negative terms by the whole batch, so that the mean over the batch is L. A
+    anchor: the anchors of a class share the positive term of its proxy evenly, and the
+    whole batch shares the negative terms, so the mean over the batch is L. A
     sample weight therefore scales an anchor's share, but does not remove its embedding
-    from the sums. Under `tf.distribute` each replica computes L of its own rows, and
-    the mean of these is not L of the whole batch; the same holds for any split of a
-    batch.
+    from the sums. Under `tf.distribute`, each replica computes L of its own rows, and
+    the mean of these is not the L of the whole batch; the same holds for any split of
+    a batch.
 
     An anchor always has its proxy; a proxy without negatives in the batch adds 0.
 

@@ -43,14 +43,14 @@ def precision_loss(
 class TopKPrecisionLoss(PairLoss):
     """Top-k precision loss: how far negatives rank before positives in the top k.
 
-    Each item of the batch is a query in turn, all others are its candidates. With
+    Each item of the batch is a query in turn, and all others are its candidates. With
     s^ = s + gamma for negatives and s^ = s for positives, let K be the k candidates
-    of the largest s^. N are the misplaced negatives (in K, where a positive should
-    be), P as many misplaced positives (outside K):
+    with the largest s^. N are the misplaced negatives (in K, where a positive should
+    be), and P are equally many misplaced positives (outside K):
 
         l_k = sum_{i in N} s^_i - sum_{i in P} s^_i
 
-    (Eq. 5). It is computed in an equal form that needs no sets: with p the k best
+    (Eq. 5). It is computed in an equivalent form without sets: with p the k best
     positives and n the k best negatives plus gamma, both in descending order,
 
         l_k = sum_{q=1..k} max(0, n_{k+1-q} - p_q)
@@ -65,10 +65,10 @@ class TopKPrecisionLoss(PairLoss):
 
     Args:
         k: Number of retrieved items, at least 1. If a query has only P < k positives,
-            its k - P nearest negatives cost nothing: choose k well below the number of
-            positives per query in a batch.
+            its k - P nearest negatives cost nothing, so choose k well below the number
+            of positives per query in a batch.
         margin: gamma, by how much a positive must be more similar than a negative, at
-            least 0, in units of cosine similarity. 0.05 to 0.2 in the paper's code.
+            least 0, in units of cosine similarity; 0.05 to 0.2 in the paper's code.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
 
     Raises:

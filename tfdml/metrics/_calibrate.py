@@ -17,7 +17,7 @@ from tfdml.metrics._task import RetrievalTask
 
 @dataclass(frozen=True, eq=False)
 class MatchScores:
-    """What a search would answer each query.
+    """What a search would answer for each query.
 
     Args:
         queries: Which items these queries are, int64 `[Q]`, in rising order.
@@ -82,15 +82,16 @@ def match_scores(
     is_gallery: ArrayLike | None = None,
     groups: ArrayLike | None = None,
 ) -> MatchScores:
-    """Search every query exactly, in the whole gallery and in that without its class.
+    """Search every query exactly, in the gallery with and without its own class.
 
-    Similarity is the cosine; a zero embedding has 0 with all others. The query itself
-    is left out by its position, so that its duplicates are found. Of items that tie the
-    first in order counts.
+    The similarity is the cosine; that of a zero embedding with all others is 0. The
+    query itself is left out by its position, so its duplicates are found. Of items
+    that tie, the first in order counts.
 
-    The first 32 neighbors nearly always hold one of another class. Where they do not,
-    the gallery is searched again without that class, once per such class: these have 32
-    items or more, so that they are few, and memory stays that of a copy of the gallery.
+    The first 32 neighbors nearly always contain one of another class. Where they do
+    not, the gallery is searched again without that class, once per such class. These
+    classes have 32 items or more, so they are few, and memory stays that of a copy of
+    the gallery.
 
     Args:
         embeddings: Real finite numbers `[N, dimension]`; or a `RetrievalTask`, which
@@ -157,11 +158,11 @@ def calibrate(
     false_positive_rate: float | None = None,
     least_answers: int = 30,
 ) -> Calibration:
-    """Choose the lowest threshold that reaches a wanted rate.
+    """Choose the lowest threshold that reaches a requested rate.
 
-    A search answers with its nearest item where the similarity is at least t. Over
-    queries q, with s_q the similarity of the nearest item and n_q of the nearest of
-    another class:
+    A search answers with its nearest item if the similarity is at least t. Over
+    queries q, with s_q the similarity of the nearest item and n_q that of the nearest
+    item of another class:
 
     - precision(t) = correct answers / answers, the answers being all q with s_q >= t.
       Queries without a positive count: their answers are incorrect.
@@ -169,18 +170,18 @@ def calibrate(
       answered if their class were not in the gallery.
     - recall(t) = correct answers / queries with a positive.
 
-    The false-positive rate falls as t rises. Precision need not: single answers move it
-    up and down. The threshold chosen is the one with the most answers whose precision
-    reaches the target. Only thresholds with `least_answers` answers are considered: a
-    few answers that happen to be correct prove nothing. It lies midway between the last
-    similarity that is accepted and the next one below, so that rounding changes no
-    answer.
+    The false-positive rate falls as t rises. Precision need not rise, because single
+    answers move it up and down. Of the thresholds whose precision reaches the target,
+    the one with the most answers is chosen. Only thresholds with `least_answers`
+    answers or more are considered: a few answers that happen to be correct prove
+    nothing. The threshold lies midway between the last similarity that is accepted and
+    the next one below, so rounding changes no answer.
 
     Precision holds for queries whose class is in the gallery as often as here. The
     false-positive rate does not depend on that. Both get worse in a larger gallery,
     where the nearest item of another class is nearer. The threshold is chosen on these
-    scores, so that the rate is a little better here than elsewhere: choose on
-    validation data, and measure on other data.
+    scores, so the rate is a little better here than elsewhere: choose on validation
+    data, and measure on other data.
 
     Args:
         scores: From `match_scores`.
@@ -250,7 +251,7 @@ def calibrate(
 def check_target(
     precision: float | None, false_positive_rate: float | None
 ) -> tuple[Target, float]:
-    """Check which rate is wanted and how high, before anything is embedded.
+    """Check which rate is requested and how high, before anything is embedded.
 
     Args:
         precision: As in `calibrate`, and so is the other.

@@ -21,10 +21,10 @@ class RetrievalEvaluation(keras.callbacks.Callback):
     """Measure exact retrieval on held-out classes at the end of each epoch.
 
     The metrics of `retrieval_metrics` go into the logs of the epoch under
-    `prefix`, where `ModelCheckpoint`, `EarlyStopping` and the history find them: put
-    this callback before those, and give them `mode="max"`, as all these metrics are
-    better when higher and Keras cannot know that. It searches the embeddings
-    themselves, without an index.
+    `prefix`, where `ModelCheckpoint`, `EarlyStopping` and the history find them. Put
+    this callback before those, and give them `mode="max"`: for all these metrics,
+    higher is better, which Keras cannot know. It searches the embeddings themselves,
+    without an index.
 
     Args:
         images: What the model's `predict` takes, N items: an array-like, a dict, tuple

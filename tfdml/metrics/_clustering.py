@@ -121,7 +121,7 @@ def _centered(rows: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def clustering_metrics(clusters: ArrayLike, labels: ArrayLike) -> dict[str, float]:
-    """Compare clusters with classes; the names of neither matter.
+    """Compare clusters with classes, whatever their names are.
 
     With H the entropy, I the mutual information, and over all pairs of different items
     "together" if both have the same cluster, "alike" if both have the same label:

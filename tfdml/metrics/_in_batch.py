@@ -122,19 +122,19 @@ class _BatchRetrieval(keras.metrics.Mean):
 class PrecisionAtK(_BatchRetrieval):
     """Precision@k within each batch: the share of positives among the first k.
 
-    sum_{i<=k} rel(i) / k, where rel(i) = 1 if rank i is a positive of the query, also
-    where the query has fewer than k positives, and where the batch has fewer than k
-    other items. The mean over all queries of all batches.
+    sum_{i<=k} rel(i) / k, where rel(i) = 1 if rank i is a positive of the query. The
+    divisor is k even if the query has fewer than k positives, or the batch fewer than
+    k other items. The result is the mean over all queries of all batches.
 
-    It measures the batches that the model is trained on, in which a query has few items
-    to be confused with, so that it is far higher than on the whole set and depends on
-    the batch design. For retrieval on held-out classes use
+    It measures the batches that the model is trained on, in which few items could be
+    confused with a query. So it is far higher than on the whole set, and it depends on
+    the batch design. For retrieval on held-out classes, use
     `tfdml.metrics.RetrievalEvaluation`.
 
-    Every item of a batch searches the others by cosine similarity, itself left out by
-    its position, ties in the order of the batch. An item without a positive in its
-    batch does not count; with no others the result is 0. An embedding that is not
-    finite makes the result NaN.
+    Every item of a batch is searched for among the others by cosine similarity; it is
+    left out itself by its position, and ties keep the order of the batch. An item
+    without a positive in its batch does not count; if no item counts, the result is 0.
+    An embedding that is not finite makes the result NaN.
 
     Args:
         k: How many of the first items count, at least 1.
@@ -168,11 +168,11 @@ class PrecisionAtK(_BatchRetrieval):
 
 @keras.saving.register_keras_serializable(package="tfdml")
 class RecallAtK(_BatchRetrieval):
-    """Recall@k within each batch: whether the first k hold a positive.
+    """Recall@k within each batch: whether the first k contain a positive.
 
     1 if they do, else 0: the Recall@k of the metric learning papers, not the share
-    of positives found. The mean over all queries of all batches. If the batch has
-    fewer than k other items, all of them count.
+    of positives found. The result is the mean over all queries of all batches. If the
+    batch has fewer than k other items, all of them count.
 
     It measures the batches that the model is trained on, not the held-out set, and
     treats ties and items without a positive as `PrecisionAtK` does. For retrieval on

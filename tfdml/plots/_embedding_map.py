@@ -60,7 +60,7 @@ def plot_embedding_map(
 
 
 def embedding_map(embeddings: ArrayLike, seed: int = 0) -> NDArray[np.float32]:
-    """Lay embeddings out on a plane by t-SNE of their cosine distances.
+    """Place embeddings on a plane by t-SNE of their cosine distances.
 
     The perplexity is min(30, (N - 1) / 3), but at least 1; the layout begins with the
     first two principal components of the unit vectors. A zero vector is at distance 1

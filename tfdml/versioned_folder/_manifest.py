@@ -22,7 +22,7 @@ _FILE = re.compile(r"[A-Za-z0-9_]+\.(npy|pb|pbtxt)")
 
 
 class IndexFileError(ValueError):
-    """A folder does not hold the requested index, or not an intact one."""
+    """A folder does not contain the requested index, or it is damaged."""
 
 
 def check_class(

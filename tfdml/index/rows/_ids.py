@@ -54,7 +54,7 @@ def handed_out_rows(ids: StoredIds, rows: NDArray[np.int64]) -> NDArray[Any]:
 def check_ids(
     ids: Ids, *, kind: str | None = None, name: str = "ids", may_repeat: bool = False
 ) -> NDArray[Any]:
-    """Return ids as an array of our own, int64 or strings of fixed width.
+    """Return a copy of ids as an array of int64 or of fixed-width strings.
 
     Where a few long ones would make that take 1 GiB more than all of them need, strings
     are Python's own, in an array of objects.
