@@ -174,8 +174,8 @@ def _at_threshold(results: Mapping[str, Any]) -> Section | None:
     if not at:
         return None
     note = (
-        f"What a search answers where a similarity of {at['threshold']:.4f} or more is "
-        f"a match, as `calibrate` chose. {threshold_warning(at)}"
+        f"What a search answers with the threshold from `calibrate`: a similarity of "
+        f"{at['threshold']:.4f} or more is a match. {threshold_warning(at)}"
     )
     rows = [[name, text] for name, text in threshold_rows(at)]
     return Section("Threshold", note.rstrip(), [Table([], rows)])
