@@ -28,11 +28,11 @@ ROOMS = (
 
 _HEAD = """# API reference
 
-Every public name of the library, by module. `import tfdml` is enough: `tfdml.losses` and
-the other modules are loaded when they are first used. `help(tfdml.losses.TripletLoss)`
-shows arguments, shapes, errors and an example. The applications are commands: see
-[training](training.md) and [serving](serving.md). You can also use
-[the client](client.md) from Python.
+Every public name of the library, by module. `import tfdml` is enough: `tfdml.losses`
+and the other modules are loaded when they are first used.
+`help(tfdml.losses.TripletLoss)` shows arguments, shapes, errors and an example. The
+applications are commands: see [training](training.md) and [serving](serving.md). You
+can also use [the client](client.md) from Python.
 """
 
 

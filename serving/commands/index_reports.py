@@ -237,7 +237,9 @@ def gallery_map(parsed: argparse.Namespace) -> None:
         ]
         print_json({"method": "t-SNE", "of": layout.of, "points": points})
         return
-    print(f"{len(layout.points):,} of {layout.of:,} images; --json adds their positions.")
+    print(
+        f"{len(layout.points):,} of {layout.of:,} images; --json adds their positions."
+    )
     members: dict[int, list[MapPoint]] = {}
     for point in layout.points:
         members.setdefault(point.cluster, []).append(point)

@@ -114,9 +114,9 @@ class ServerOptions:
         int,
         _Option(
             "limits and access",
-            "memory for gRPC messages that arrive or are processed, twice the length of "
-            "each; default: a quarter of what the machine or container has left once "
-            "the models are loaded",
+            "memory for gRPC messages that arrive or are processed, twice the length "
+            "of each; default: a quarter of what the machine or container has left "
+            "once the models are loaded",
         ),
     ] = 0
     image_memory_bytes: Annotated[
