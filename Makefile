@@ -40,7 +40,7 @@ PYTEST := python -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --du
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install format lint types test test-all test-fast test-torch test-conformance bench bench-peers figures notebooks api docs demo clean
+.PHONY: help install format lint types test test-all test-fast test-torch test-conformance bench bench-peers figures notebooks api references docs demo clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -120,6 +120,9 @@ bench-peers: .peers/pml/installed .peers/tfa/installed .peers/search/installed .
 
 api: $(INSTALLED) ## write the API reference
 	$(BIN)/python docs/make_api.py
+
+references: $(INSTALLED) ## write the list of papers
+	$(BIN)/python docs/make_references.py
 
 docs: .venv-docs/installed ## build the documentation site into build/docs
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --quiet

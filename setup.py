@@ -122,6 +122,8 @@ EXTRAS["test"] = [
     # docs/tuning.md.
     "optuna>=4",
     "pandas>=2.2",
+    # It reads docs/references.bib.
+    "pybtex>=0.25",
     "pytest>=8.3",
     "pytest-xdist>=3.6",
     "pyyaml>=6",

@@ -92,6 +92,7 @@ KEPT_WORDS = {
     ("picture", "serving/search/static/query.js"): "the address of an image",
     ("picture", "training/recipe/recipe.py"): "the table of old recipes",
     ("picture", "training/reports/run_page.py"): "the key in old run folders",
+    ("neighbour", "docs/references.md"): "the title of a paper",
     ("neighbour", "tfdml/losses/_nca.py"): "the title of the paper",
     ("grey", "benchmarks/papers/sets.py"): "the key in recorded results",
     ("grey", "training/recipe/recipe.py"): "the key of old recipes",

@@ -149,7 +149,7 @@ STUDIES = {
         note="The learning rate is the one chosen at 128 dimensions.",
     ),
     "batch_sizes": Study(
-        "Batch sizes (Wang et al., supplement)",
+        "Batch sizes (Wang, Han et al., CVPR 2019, supplement)",
         variants.batch_sizes,
         "images per batch",
         reported=("Precision@1", NO_PAIR),

@@ -86,7 +86,9 @@ class EpochTimes(keras.callbacks.Callback):
 
 
 class UninformativeBatches(keras.metrics.Mean):
-    """The share of batches in which mining finds no pair: Wang et al., section 4.
+    """The share of batches in which mining finds no pair.
+
+    Of Wang, Han et al., CVPR 2019, supplement, section 4.
 
     Args:
         loss: The loss, which is 0 exactly then.

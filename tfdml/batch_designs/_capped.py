@@ -44,7 +44,7 @@ class CappedClassBatches(BatchDesign):
         [2, 3]
 
     Reference:
-        Lu, Xu, Zhang, Zhou and Lu, Sampling Wisely: Deep Image Embedding by Top-k
+        Lu, Xu, Zhang, Duan and Mei, Sampling Wisely: Deep Image Embedding by Top-k
         Precision Optimization, ICCV 2019, section 4: 64 images, at most 11 of a class.
         Their code draws the classes of each batch independently, so some come rarely.
     """

@@ -38,7 +38,7 @@ class GroupBatches(BatchDesign):
         [[0, 1, 2, 3, 4, 5]]
 
     Reference:
-        Hong, Choi and Han call this the group design in Deep Metric Learning via
+        Hong, Park and Kim call this the group design in Deep Metric Learning via
         Weighted Contrastive Loss; elsewhere it is the PK sampler.
     """
 

@@ -49,7 +49,7 @@ def group_importance(
         1.1696 0.6579
 
     Reference:
-        Hong, Choi and Han, Deep Metric Learning via Weighted Contrastive Loss, Eqs. 9
+        Hong, Park and Kim, Deep Metric Learning via Weighted Contrastive Loss, Eqs. 9
         and 25.
     """
     for name, value in (
@@ -94,7 +94,7 @@ def random_pair_importance(
         ValueError: An argument is out of range.
 
     Reference:
-        Hong, Choi and Han, Deep Metric Learning via Weighted Contrastive Loss, Eqs. 8
+        Hong, Park and Kim, Deep Metric Learning via Weighted Contrastive Loss, Eqs. 8
         and 24.
     """
     if not 0 <= positive_probability <= 1:
@@ -132,7 +132,7 @@ def balanced_eta(
         ValueError: An argument is out of range.
 
     Reference:
-        Hong, Choi and Han, Deep Metric Learning via Weighted Contrastive Loss, Eq. 16.
+        Hong, Park and Kim, Deep Metric Learning via Weighted Contrastive Loss, Eq. 16.
     """
     balance = at_least_zero("balance", balance)
     counts = _used(class_counts, max(smallest_class, 1))

@@ -43,7 +43,7 @@ class PairBatches(BatchDesign):
         (1, 6)
 
     Reference:
-        Hong, Choi and Han, Deep Metric Learning via Weighted Contrastive Loss, section
+        Hong, Park and Kim, Deep Metric Learning via Weighted Contrastive Loss, section
         4.1 and Eq. 8. Their code draws a class in proportion to its images, and pairs
         of a batch without replacement.
     """

@@ -41,7 +41,7 @@ class ClassBoundaries(keras.layers.Layer):
         [3.0, 4.0, 1.5, 1.5]
 
     Reference:
-        Wu, Manmatha, Smola and Kraehenbuehl, Sampling Matters in Deep Embedding
+        Wu, Manmatha, Smola and Krähenbühl, Sampling Matters in Deep Embedding
         Learning, ICCV 2017, Eq. 6, with the boundaries of classes; the paper's
         boundaries of single images are left out.
     """

@@ -45,7 +45,7 @@ class GeMPooling(keras.layers.Layer):
         3.5355
 
     Reference:
-        Radenovic, Tolias and Chum, Fine-Tuning CNN Image Retrieval with No Human
+        Radenović, Tolias and Chum, Fine-Tuning CNN Image Retrieval with No Human
         Annotation, TPAMI 2019, Eq. 3.
     """
 

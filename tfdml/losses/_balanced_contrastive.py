@@ -50,7 +50,7 @@ class BalancedContrastiveLoss(WeightedContrastiveLoss):
         1.7333
 
     Reference:
-        Hong, Choi and Han, Deep Metric Learning via Weighted Contrastive Loss, Eqs. 16
+        Hong, Park and Kim, Deep Metric Learning via Weighted Contrastive Loss, Eqs. 16
         and 23.
     """
 

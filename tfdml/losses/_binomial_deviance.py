@@ -44,7 +44,7 @@ class BinomialDevianceLoss(PairLoss):
 
     Reference:
         Yi, Lei and Li, Deep Metric Learning for Practical Person Re-Identification,
-        ICPR 2014; per anchor as in Wang et al., Multi-Similarity Loss with General
+        arXiv 2014; per anchor as in Wang et al., Multi-Similarity Loss with General
         Pair Weighting for Deep Metric Learning, CVPR 2019.
     """
 

@@ -37,7 +37,7 @@ def negative_probabilities(
         Constants `[A, G]` in 0 to 1; a row sums to 1, or to 0 without negatives.
 
     Reference:
-        Wu, Manmatha, Smola and Kraehenbuehl, Sampling Matters in Deep Embedding
+        Wu, Manmatha, Smola and Krähenbühl, Sampling Matters in Deep Embedding
         Learning, ICCV 2017, Eq. 1 and 2.
     """
     squared = ops.stop_gradient(squared)

@@ -53,7 +53,7 @@ class DistanceWeightedMarginLoss(_DistanceWeightedLoss):
         0.414
 
     Reference:
-        Wu, Manmatha, Smola and Kraehenbuehl, Sampling Matters in Deep Embedding
+        Wu, Manmatha, Smola and Krähenbühl, Sampling Matters in Deep Embedding
         Learning, ICCV 2017, Eq. 2 and 4.
     """
 

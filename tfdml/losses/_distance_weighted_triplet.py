@@ -49,7 +49,7 @@ class DistanceWeightedTripletLoss(_DistanceWeightedLoss):
         0.25
 
     Reference:
-        Wu, Manmatha, Smola and Kraehenbuehl, Sampling Matters in Deep Embedding
+        Wu, Manmatha, Smola and Krähenbühl, Sampling Matters in Deep Embedding
         Learning, ICCV 2017, Eq. 2 and section 4.1.
     """
 

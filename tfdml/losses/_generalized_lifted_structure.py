@@ -42,7 +42,7 @@ class GeneralizedLiftedStructureLoss(PairLoss):
 
     Reference:
         Hermans, Beyer and Leibe, In Defense of the Triplet Loss for Person
-        Re-Identification, 2017, Eq. 7.
+        Re-Identification, arXiv 2017, Eq. 7.
     """
 
     def __init__(

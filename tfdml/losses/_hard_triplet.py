@@ -42,7 +42,7 @@ class HardTripletLoss(_DistanceLoss):
 
     Reference:
         Hermans, Beyer and Leibe, In Defense of the Triplet Loss for Person
-        Re-Identification, arXiv 1703.07737, 2017, Eq. 5.
+        Re-Identification, arXiv 2017, Eq. 5.
     """
 
     def __init__(

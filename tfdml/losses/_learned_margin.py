@@ -53,7 +53,7 @@ class LearnedMarginLoss(MetricLoss):
         >>> embedder = keras.Model(inputs, embeddings)  # for the search
 
     Reference:
-        Wu, Manmatha, Smola and Kraehenbuehl, Sampling Matters in Deep Embedding
+        Wu, Manmatha, Smola and Krähenbühl, Sampling Matters in Deep Embedding
         Learning, ICCV 2017, Eq. 5 and 6.
     """
 

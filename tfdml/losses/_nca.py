@@ -47,7 +47,7 @@ class NCALoss(PairLoss):
     Reference:
         Goldberger, Roweis, Hinton and Salakhutdinov, Neighbourhood Components
         Analysis, NIPS 2004, with the logarithm of their Eq. 6; on similarities as in
-        Wang et al., Multi-Similarity Loss with General Pair Weighting, CVPR 2019.
+        Wang, Han et al., CVPR 2019, supplement, Eq. 1.
     """
 
     def __init__(

@@ -81,7 +81,7 @@ class TopKPrecisionLoss(PairLoss):
         0.4000000059604645
 
     Reference:
-        Lu, Xu, Zhang, Yao and Tao, Sampling Wisely: Deep Image Embedding by Top-k
+        Lu, Xu, Zhang, Duan and Mei, Sampling Wisely: Deep Image Embedding by Top-k
         Precision Optimization, ICCV 2019. The authors' published code optimizes
         another function (see docs/losses/top-k-precision.md).
     """

@@ -67,7 +67,7 @@ class WeightedContrastiveLoss(MetricLoss):
         1.4231
 
     Reference:
-        Hong, Choi and Han, Deep Metric Learning via Weighted Contrastive Loss, Eqs. 23
+        Hong, Park and Kim, Deep Metric Learning via Weighted Contrastive Loss, Eqs. 23
         and 25 and section 6.2.
     """
 

@@ -213,9 +213,10 @@ def calibrate(
         (0.65, 1.0, 0.75)
 
     Reference:
-        Grother, Ngan and Hanaoka, Face Recognition Vendor Test, part 2: Identification,
-        NISTIR 8271, 2019, section 3: the false-positive rate is the FPIR of open-set
-        identification, there with queries of people who are not in the gallery.
+        Grother, Ngan and Hanaoka, Face Recognition Vendor Test (FRVT) Part 2:
+        Identification, NISTIR 8271, 2019, section 3: the false-positive rate is the
+        FPIR of open-set identification, there with queries of people who are not in the
+        gallery.
     """
     target, wanted = check_target(precision, false_positive_rate)
     least = whole("least_answers", least_answers)

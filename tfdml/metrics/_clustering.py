@@ -159,7 +159,7 @@ def clustering_metrics(clusters: ArrayLike, labels: ArrayLike) -> dict[str, floa
     Reference:
         Vinh, Epps and Bailey, Information Theoretic Measures for Clusterings
         Comparison, JMLR 2010. Hubert and Arabie, Comparing Partitions, Journal of
-        Classification 1985. Hong, Choi and Han, Deep Metric Learning via Weighted
+        Classification 1985. Hong, Park and Kim, Deep Metric Learning via Weighted
         Contrastive Loss. Song, Xiang, Jegelka and Savarese, Deep Metric Learning via
         Lifted Structured Feature Embedding, CVPR 2016.
     """

@@ -41,7 +41,7 @@ def hubness(neighbors: ArrayLike, gallery: int) -> dict[str, float]:
 
     Reference:
         Radovanović, Nanopoulos and Ivanović, Hubs in Space: Popular Nearest Neighbors
-        in High-Dimensional Data, JMLR 11, 2010: the k-occurrences N_k and their
+        in High-Dimensional Data, JMLR 2010: the k-occurrences N_k and their
         standardized third moment.
     """
     return hubness_of_occurrences(k_occurrences(neighbors, gallery))

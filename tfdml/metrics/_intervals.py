@@ -62,8 +62,8 @@ def bootstrap_interval(
         (0.5, 1.0)
 
     Reference:
-        Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 3.8
-        for drawing clusters, 5.3 for percentiles.
+        Davison and Hinkley, Bootstrap Methods and their Application, Cambridge
+        University Press 1997, section 3.8 for drawing clusters, 5.3 for percentiles.
     """
     values, class_of = _checked(values, groups, "values")
     return ratio_interval(

@@ -25,7 +25,8 @@ class RankingCurve:
         recall: 0, 0.01, ... 1, float64 `[101]`.
         interpolated: The highest precision at a recall of at least r, float64 `[101]`:
             every tenth is the 11-point curve of TREC and of Manning, Raghavan and
-            Schuetze, Introduction to Information Retrieval, 2008, section 8.4.
+            Schütze, Introduction to Information Retrieval, Cambridge University Press
+            2008, section 8.4.
         linear: Precision drawn straight from one positive to the next, and level before
             the first, float64 `[101]`.
     """

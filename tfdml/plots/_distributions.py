@@ -147,7 +147,7 @@ def plot_hubness(occurrences: ArrayLike, k: int) -> Any:
 
     Reference:
         Radovanović, Nanopoulos and Ivanović, Hubs in Space: Popular Nearest Neighbors
-        in High-Dimensional Data, JMLR 11, 2010.
+        in High-Dimensional Data, JMLR 2010.
     """
     measured = hubness_of_occurrences(occurrences)
     counts = np.asarray(occurrences).astype("int64")

@@ -51,8 +51,8 @@ def plot_embedding_map(
         3
 
     Reference:
-        Lu, Xu, Yuan and Wang, Sampling Wisely: Deep Image Embedding by Top-k Precision
-        Optimization, ICCV 2019, figure 6.
+        Lu, Xu, Zhang, Duan and Mei, Sampling Wisely: Deep Image Embedding by Top-k
+        Precision Optimization, ICCV 2019, figure 6.
     """
     return draw_embedding_map(
         embedding_map(embeddings, seed), thumbnails, labels, size=size
@@ -85,7 +85,7 @@ def embedding_map(embeddings: ArrayLike, seed: int = 0) -> NDArray[np.float32]:
         [[0.0, 0.0], [0.0, 0.0]]
 
     Reference:
-        van der Maaten and Hinton, Visualizing Data using t-SNE, JMLR 9, 2008. As in
+        van der Maaten and Hinton, Visualizing Data using t-SNE, JMLR 2008. As in
         scikit-learn, the Gaussian takes the square of the cosine distance.
     """
     rows = as_embeddings("embeddings", embeddings, unit=False)

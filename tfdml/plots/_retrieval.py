@@ -109,8 +109,8 @@ def plot_precision_recall(curves: Mapping[str, tuple[ArrayLike, ArrayLike]]) -> 
         [1.0, 0.9, 0.2]
 
     Reference:
-        Manning, Raghavan and Schütze, Introduction to Information Retrieval, 2008,
-        section 8.4, equation 8.7.
+        Manning, Raghavan and Schütze, Introduction to Information Retrieval, Cambridge
+        University Press 2008, section 8.4, equation 8.7.
     """
     checked = _pairs_of("curves", curves, ("recall", "precision"))
     figure, axes = _empty("recall", "mean interpolated precision")

@@ -117,8 +117,8 @@ def plot_convergence(
         [[100000.0, 0.4], [200000.0, 0.6]]
 
     Reference:
-        Lu, Xu, Yuan and Wang, Sampling Wisely: Deep Image Embedding by Top-k Precision
-        Optimization, ICCV 2019, figure 4.
+        Lu, Xu, Zhang, Duan and Mei, Sampling Wisely: Deep Image Embedding by Top-k
+        Precision Optimization, ICCV 2019, figure 4.
     """
     panels = [
         (_curves("values", values, name, x), label)

@@ -320,8 +320,8 @@ def triplets_of(labels: np.ndarray) -> int:
 class SampledTriplets(keras.callbacks.Callback):
     """Add `triplets` to the logs of each epoch: all that the run has sampled so far.
 
-    Of top-k precision these are the misplaced pairs, |P| = |N| of each image, as Lu et
-    al. count them (ICCV 2019, section 4.5); of any other loss all triplets of its
+    Of top-k precision these are the misplaced pairs, |P| = |N| of each image (Lu et
+    al., ICCV 2019, section 4.5); of any other loss all triplets of its
     batches, whatever it makes of them.
 
     Args:
