@@ -19,7 +19,9 @@ CLAIMS = (
     .partition("\n## The claims\n")[2]
     .partition("\n## ")[0]
 )
-PAPERS = dict(re.findall(r"^### (.+ \(.+\))\n(.*?)(?=^### )", CLAIMS, re.M | re.S))
+PAPERS = dict(
+    re.findall(r"^### ([^\n]+ \([^\n]+\))\n(.*?)(?=^### )", CLAIMS, re.M | re.S)
+)
 """What is said of the claims of each paper."""
 
 
