@@ -51,7 +51,9 @@ def test_verdicts_are_counted():
 
 @pytest.mark.slow
 def test_differences_in_the_claims_are_those_of_the_results():
-    tables = re.findall(r"^\| less (.+?) \|.*\n\|.*\n((?:\|.*\n)+)", CLAIMS, re.M)
+    tables = re.findall(
+        r"^\| compared with (.+?) \|.*\n\|.*\n((?:\|.*\n)+)", CLAIMS, re.M
+    )
     assert len(tables) >= 5
     runs, compared = {}, {}
     for set_ in SETS:
@@ -68,4 +70,4 @@ def test_differences_in_the_claims_are_those_of_the_results():
                 compared[set_].cell(runs[set_][other], runs[set_][series])
                 for set_ in SETS
             ]
-            assert told == found, f"{series} less {other}"
+            assert told == found, f"{series} compared with {other}"
