@@ -78,7 +78,7 @@ _counts = {
     "classes_per_batch": ((1,), "must be at least 2"),
     "positive_probability": ((0.5,), "must be None with `images_per_class`"),
     "margin": ABOVE_ZERO,
-    "power": NOT_NEGATIVE,
+    "power": ((NAN, INF, "2", True), "must be finite"),
     **_rows,
 }
 _design = {"images_per_class": 2, "classes_per_batch": 3}

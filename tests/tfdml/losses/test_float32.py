@@ -94,7 +94,7 @@ EXTREMES: dict[str, dict[str, tuple[Any, ...]]] = {
     "TopKPrecisionLoss": {"k": (1, 20), "margin": (0.0, *MARGINS)},
     "TripletLoss": _any_distance,
     "TripletLoss-active": {"margin": (0.0, *MARGINS)},
-    "WeightedContrastiveLoss": {"margin": MARGINS, "power": (0.0, 3.0)},
+    "WeightedContrastiveLoss": {"margin": MARGINS, "power": (-3.0, 0.0, 3.0)},
     "tfa.LiftedStructLoss": {"margin": MARGINS},
     "tfa.TripletHardLoss": {"margin": (0.0, *MARGINS)},
     "tfa.TripletSemiHardLoss": {"margin": (0.0, *MARGINS)},
