@@ -62,9 +62,11 @@ _average = {"average": CHOICE}
 _rows = {"normalize": BOOLEAN}
 _lengths = {"margin": AT_LEAST_ZERO, "distance": CHOICE, "normalize": BOOLEAN}
 _sides = {"alpha": DISTANCE, "beta": DISTANCE, **_average}
-_drawn = {
+_cutoffs = {
     "cutoff": ((0, -1.0, 9e-4, 2, NAN), "must be at least 0.001 and below 2"),
     "nonzero_loss_cutoff": ((0.4, 0.5, NAN), "must be above `cutoff`"),
+}
+_drawn = _cutoffs | {
     "dimension": ((1, 0, 2.5), "must be a whole number of at least 2"),
 }
 _scales = {"positive_scale": SCALE, "negative_scale": SCALE}
@@ -167,6 +169,12 @@ ENTRIES = {
         losses.CosineLiftedStructureLoss(),
         golden=("lifted_similarity",),
         ranges=_scales | {"threshold": THRESHOLD},
+    ),
+    "DistanceWeightedLearnedMarginLoss": Entry(
+        losses.DistanceWeightedLearnedMarginLoss(CLASSES, nu=0.1),
+        make_head=_boundaries,
+        ids="rows",
+        ranges=_cutoffs,
     ),
     "DistanceWeightedMarginLoss": Entry(
         losses.DistanceWeightedMarginLoss(), ranges=_sides | _drawn

@@ -14,6 +14,9 @@ from tfdml.losses._contrastive import ContrastiveLoss
 from tfdml.losses._cos_face import CosFaceLoss
 from tfdml.losses._cosine_contrastive import CosineContrastiveLoss
 from tfdml.losses._cosine_lifted_structure import CosineLiftedStructureLoss
+from tfdml.losses._distance_weighted_learned_margin import (
+    DistanceWeightedLearnedMarginLoss,
+)
 from tfdml.losses._distance_weighted_margin import DistanceWeightedMarginLoss
 from tfdml.losses._distance_weighted_triplet import DistanceWeightedTripletLoss
 from tfdml.losses._fast_ap import FastAPLoss
@@ -59,6 +62,7 @@ __all__ = [
     "CosFaceLoss",
     "CosineContrastiveLoss",
     "CosineLiftedStructureLoss",
+    "DistanceWeightedLearnedMarginLoss",
     "DistanceWeightedMarginLoss",
     "DistanceWeightedTripletLoss",
     "FastAPLoss",

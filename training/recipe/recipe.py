@@ -20,6 +20,7 @@ from .checks import RecipeError
 from .fit_table import Fit
 from .tables import (
     Batches,
+    Boundaries,
     Data,
     Embedder,
     Images,
@@ -38,6 +39,7 @@ class Recipe:
     embedder: Embedder = field(default_factory=Embedder)
     loss: Loss = field(default_factory=Loss)
     proxies: Proxies = field(default_factory=Proxies)
+    boundaries: Boundaries = field(default_factory=Boundaries)
     images: Images = field(default_factory=Images)
     batches: Batches = field(default_factory=Batches)
     augmentation: RandomChanges = field(default_factory=RandomChanges)
@@ -61,6 +63,11 @@ class Recipe:
         if self.proxies != Proxies() and not self.loss.on_proxies:
             raise RecipeError(
                 "[proxies] must be left out with a loss without proxies. "
+                f"Received: the loss {self.loss.name}."
+            )
+        if self.boundaries != Boundaries() and not self.loss.on_boundaries:
+            raise RecipeError(
+                "[boundaries] must be left out with a loss without learned boundaries. "
                 f"Received: the loss {self.loss.name}."
             )
         if several and self.loss.name != "SoftTripleLoss":
@@ -92,8 +99,9 @@ def read_recipe(
 
     Args:
         path: A TOML file with the tables `[data]`, `[embedder]`, `[loss]`,
-            `[proxies]`, `[images]`, `[batches]`, `[augmentation]` and `[fit]`; or the
-            name of a recipe that comes with the application, such as `demo`.
+            `[proxies]`, `[boundaries]`, `[images]`, `[batches]`, `[augmentation]` and
+            `[fit]`; or the name of a recipe that comes with the application, such as
+            `demo`.
         images: Takes the place of `images` in `[data]`.
         settings: Values in place of the recipe's, as "TABLE.KEY=VALUE", such as
             "fit.learning_rate=1e-4". Values are TOML; what is none is a text, so that
@@ -230,8 +238,6 @@ _NOT_IN_RECIPES = (
     "ProxyLoss",
     "ContinuousLoss",
     "AcrossReplicas",
-    # It needs a layer that a recipe cannot name.
-    "LearnedMarginLoss",
 )
 # The training images and `[batches]` say these.
 _OF_DATA = (
@@ -240,6 +246,7 @@ _OF_DATA = (
     "classes_per_batch",
     "positive_probability",
 )
+_OF_CLASSES = ("num_classes",)  # and these for learned boundaries
 
 
 def losses_in_recipes() -> dict[str, Any]:
@@ -260,19 +267,28 @@ def loss_parameters(loss_class: Any) -> list[inspect.Parameter]:
 
     `name` in a recipe is the class, not the name of Keras.
     """
-    from tfdml.losses import WeightedContrastiveLoss
+    from tfdml.losses import LearnedMarginLoss, WeightedContrastiveLoss
 
-    is_weighted = issubclass(loss_class, WeightedContrastiveLoss)
+    given: tuple[str, ...] = ("name",)
+    if issubclass(loss_class, WeightedContrastiveLoss):
+        given += _OF_DATA
+    if issubclass(loss_class, LearnedMarginLoss):
+        given += _OF_CLASSES
     return [
         parameter
         for key, parameter in inspect.signature(loss_class).parameters.items()
-        if key != "name" and not (is_weighted and key in _OF_DATA)
+        if key not in given
     ]
 
 
 def _checked_loss(where: str, name: Any, arguments: dict[str, Any]) -> Loss:
     # Only here the losses, and with them Keras, are imported.
-    from tfdml.losses import ContinuousLoss, ProxyLoss, WeightedContrastiveLoss
+    from tfdml.losses import (
+        ContinuousLoss,
+        LearnedMarginLoss,
+        ProxyLoss,
+        WeightedContrastiveLoss,
+    )
 
     known = losses_in_recipes()
     _check_known(name, known, where, "loss")
@@ -282,8 +298,12 @@ def _checked_loss(where: str, name: Any, arguments: dict[str, Any]) -> Loss:
     is_continuous = issubclass(loss_class, ContinuousLoss)
     if is_continuous and "label_distance" in arguments:
         of_labels["label_distance"] = arguments.pop("label_distance")
-    if issubclass(loss_class, WeightedContrastiveLoss):
+    is_weighted = issubclass(loss_class, WeightedContrastiveLoss)
+    on_boundaries = issubclass(loss_class, LearnedMarginLoss)
+    if is_weighted:
         from_data["class_counts"] = [2, 2]
+    if on_boundaries:
+        from_data["num_classes"] = 2
     parameters = [parameter.name for parameter in loss_parameters(loss_class)]
     for key in arguments:
         _check_known(key, parameters, where, "key")
@@ -293,7 +313,14 @@ def _checked_loss(where: str, name: Any, arguments: dict[str, Any]) -> Loss:
         raise RecipeError(f"{where}{error}") from None
     on_proxies = issubclass(loss_class, ProxyLoss)
     try:
-        return Loss(name, arguments, on_proxies, bool(from_data), **of_labels)
+        return Loss(
+            name,
+            arguments,
+            on_proxies,
+            is_weighted,
+            on_boundaries=on_boundaries,
+            **of_labels,
+        )
     except RecipeError as error:
         raise RecipeError(f"{where}{error}") from None
 

@@ -85,6 +85,7 @@ class Loss:
     arguments: dict[str, Any] = field(default_factory=dict)
     on_proxies: bool = False
     is_weighted: bool = False
+    on_boundaries: bool = False
     label_distance: str = one_of("squared_euclidean", LABEL_DISTANCES)
 
     def __post_init__(self) -> None:
@@ -103,6 +104,24 @@ class Proxies:
     centers_per_class: int = limited(1, least=1)
     learning_rate_multiplier: float = limited(1.0, above=0)
     center_penalty: float = limited(0.0, least=0)
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class Boundaries:
+    """`[boundaries]`: the layer `tfdml.layers.ClassBoundaries`, with a loss on it.
+
+    One boundary of each training class is learned, from `initial` on, with
+    `learning_rate_multiplier` times the learning rate, under every optimizer; weight
+    decay follows. The losses are LearnedMarginLoss and
+    DistanceWeightedLearnedMarginLoss.
+    """
+
+    initial: float = limited(1.2, least=0, most=2)
+    learning_rate_multiplier: float = limited(1.0, above=0)
 
     def __post_init__(self) -> None:
         """Check the values."""

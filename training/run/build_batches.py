@@ -15,7 +15,12 @@ from tfdml.batch_designs import (
     PairBatches,
     ShuffledBatches,
 )
-from tfdml.losses import ContinuousLoss, MetricLoss, WeightedContrastiveLoss
+from tfdml.losses import (
+    ContinuousLoss,
+    LearnedMarginLoss,
+    MetricLoss,
+    WeightedContrastiveLoss,
+)
 from tfdml.messages import shown
 from tfdml.ops import caption_distance, segmentation_distance
 
@@ -77,7 +82,8 @@ def build_loss(recipe: Recipe, train: DataSet, design: BatchDesign) -> MetricLos
     """Build the loss of `[loss]`.
 
     The weighted contrastive losses get the number of images of each training class, and
-    with `importance_weights` in `[batches]` what they must know of the design.
+    with `importance_weights` in `[batches]` what they must know of the design; losses
+    with learned boundaries the number of classes.
 
     Raises:
         RecipeError: The labels do not suit the loss, or the design has no importance
@@ -98,6 +104,8 @@ def build_loss(recipe: Recipe, train: DataSet, design: BatchDesign) -> MetricLos
     if issubclass(kind, WeightedContrastiveLoss):
         arguments["class_counts"] = np.bincount(train.labels)
         arguments |= _of_design(recipe, design)
+    if issubclass(kind, LearnedMarginLoss):
+        arguments["num_classes"] = len(train.class_names)
     try:
         return kind(**arguments)
     except ValueError as error:

@@ -32,11 +32,8 @@ _any_distance = {
     "distance": ("squared_euclidean", "euclidean", "cosine"),
     "margin": (0.0, *MARGINS),
 }
-_drawn = {
-    "cutoff": (0.001, 0.1, 1.3),
-    "nonzero_loss_cutoff": (1.95, 1e300, None),
-    "dimension": (2, 3, 512, 8192),
-}
+_cutoffs = {"cutoff": (0.001, 0.1, 1.3), "nonzero_loss_cutoff": (1.95, 1e300, None)}
+_drawn = _cutoffs | {"dimension": (2, 3, 512, 8192)}
 
 # One argument at a time is changed, the others are those of the entry.
 EXTREMES: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -55,6 +52,11 @@ EXTREMES: dict[str, dict[str, tuple[Any, ...]]] = {
     "CosFaceLoss": {"scale": SCALES, "margin": (0.0, *MARGINS)},
     "CosineContrastiveLoss": {"threshold": (-1.0, 0.0, 1.0)},
     "CosineLiftedStructureLoss": {**BOTH_SCALES, "threshold": THRESHOLDS},
+    "DistanceWeightedLearnedMarginLoss": {
+        "alpha": DISTANCES,
+        "nu": WEIGHTS,
+        **_cutoffs,
+    },
     "DistanceWeightedMarginLoss": {"alpha": DISTANCES, "beta": DISTANCES, **_drawn},
     "DistanceWeightedTripletLoss": _any_distance | _drawn,
     "FastAPLoss": {"num_bins": (1, 100)},

@@ -11,6 +11,7 @@ from tests.support.naive_triplets import naive_distances, triplets_of
 from tests.support.refuses import refusals, refuses
 from tfdml.layers import ClassBoundaries
 from tfdml.losses import (
+    DistanceWeightedLearnedMarginLoss,
     DistanceWeightedMarginLoss,
     DistanceWeightedTripletLoss,
     LearnedMarginLoss,
@@ -63,6 +64,45 @@ def test_distance_weighted_margin_loss_is_the_mean_of_all_draws():
     active = DistanceWeightedMarginLoss(alpha, beta=beta, average="active", dtype=dtype)
     assert float(valid(labels, x)) == pytest.approx(total / pairs, abs=1e-12)
     assert float(active(labels, x)) == pytest.approx(total / terms, abs=1e-12)
+
+
+def test_margin_loss_with_learned_boundaries_is_the_mean_of_all_draws():
+    generator = np.random.default_rng(3)
+    labels, x = np.repeat([0, 1, 2, 3], [3, 3, 4, 1]), generator.normal(size=(11, 6))
+    boundaries, alpha, nu = np.array([0.9, 1.1, 1.3, 1.2, 0.7]), 0.3, 0.2
+    squared = naive_distances(x)
+    same = labels[:, None] == labels
+    q = ops.convert_to_numpy(
+        negative_probabilities(ops.convert_to_tensor(squared), ~same, 6, 0.5, 1.4)
+    )
+    distances = np.sqrt(squared)
+    total = terms = pairs = 0
+    for a, p, n in triplets_of(same & ~np.eye(11, dtype=bool), ~same):
+        beta = boundaries[labels[a]]
+        far = max(0, distances[a, p] - beta + alpha)
+        near = max(0, alpha + beta - distances[a, n])
+        total += q[a, n] * (far + near + nu * beta)  # the draw of n for (a, p)
+        terms += q[a, n] * (int(far > 0) + int(near > 0))
+        pairs += q[a, n]
+    outputs = np.concatenate([x, np.tile(boundaries, (11, 1))], axis=1)
+    for average, count in (("valid", pairs), ("active", terms)):
+        loss = DistanceWeightedLearnedMarginLoss(
+            5, alpha=alpha, nu=nu, average=average, dtype="float64"
+        )
+        assert float(loss(labels, outputs)) == pytest.approx(total / count, abs=1e-12)
+
+
+def test_equal_boundaries_give_the_margin_loss_with_a_fixed_one():
+    generator = np.random.default_rng(4)
+    labels, x = np.repeat([0, 1, 2], 4), generator.normal(size=(12, 6))
+    outputs = np.concatenate([x, np.full((12, 3), 1.1)], axis=1)
+    fixed = DistanceWeightedMarginLoss(beta=1.1, dtype="float64", reduction=None)
+    learned = DistanceWeightedLearnedMarginLoss(3, dtype="float64", reduction=None)
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(learned(labels, outputs)),
+        ops.convert_to_numpy(fixed(labels, x)),
+        rtol=1e-12,
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,9 +164,12 @@ def test_multiplier_is_a_learning_rate_of_the_boundaries():
 
 
 @pytest.mark.parametrize("label", [-1, 3])
-def test_label_without_a_boundary_makes_the_loss_nan(label):
+@pytest.mark.parametrize(
+    "loss_class", [LearnedMarginLoss, DistanceWeightedLearnedMarginLoss]
+)
+def test_label_without_a_boundary_makes_the_loss_nan(loss_class, label):
     x = np.random.default_rng(0).normal(size=(4, 5)).astype("float32")
-    loss = LearnedMarginLoss(3)
+    loss = loss_class(3)
     assert np.isfinite(float(loss(np.array([0, 0, 2, 2]), x)))
     assert np.isnan(float(loss(np.array([0, 0, label, label]), x)))
 

@@ -130,6 +130,16 @@ def test_weighted_loss_knows_counts_and_design(recipe):
     assert loss.get_config() == expected.get_config()
 
 
+@pytest.mark.parametrize(
+    "name", ["LearnedMarginLoss", "DistanceWeightedLearnedMarginLoss"]
+)
+def test_loss_with_learned_boundaries_knows_the_number_of_classes(recipe, name):
+    about = recipe(f"[loss]\nname = '{name}'\nalpha = 0.3")
+    loss = build_loss(about, classes(), build_design(about, classes()))
+    assert about.loss.on_boundaries
+    assert (loss.num_classes, loss.alpha) == (6, 0.3)
+
+
 def test_weighted_loss_of_pairs_knows_their_probability(recipe):
     about = recipe(
         "[loss]\nname = 'WeightedContrastiveLoss'\n[batches]\ndesign = 'pairs'\n"
