@@ -130,6 +130,14 @@ ENTRIES = {
         costs_without=BOTH,
         golden=("binomial_deviance_yi",),
     ),
+    "BoundarySampledLoss": Entry(
+        losses.BoundarySampledLoss(losses.TripletLoss()),
+        jumps=True,
+        ranges={"k": WHOLE, "margin": AT_LEAST_ZERO},
+    ),
+    "BoundarySampledLoss-cosines": Entry(
+        losses.BoundarySampledLoss(losses.NTXentLoss(), k=2, margin=0.3), jumps=True
+    ),
     "CircleLoss": Entry(
         losses.CircleLoss(), ranges={"scale": SCALE, "margin": FRACTION}
     ),

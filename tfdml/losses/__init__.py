@@ -7,6 +7,7 @@ from tfdml.losses._arc_face import ArcFaceLoss
 from tfdml.losses._balanced_contrastive import BalancedContrastiveLoss
 from tfdml.losses._base import MetricLoss, PairLoss
 from tfdml.losses._binomial_deviance import BinomialDevianceLoss
+from tfdml.losses._boundary_sampled import BoundarySampledLoss
 from tfdml.losses._circle import CircleLoss
 from tfdml.losses._continuous_base import ContinuousLoss
 from tfdml.losses._continuous_triplet import ContinuousTripletLoss
@@ -55,6 +56,7 @@ __all__ = [
     "ArcFaceLoss",
     "BalancedContrastiveLoss",
     "BinomialDevianceLoss",
+    "BoundarySampledLoss",
     "CircleLoss",
     "ContinuousLoss",
     "ContinuousTripletLoss",

@@ -1,7 +1,6 @@
 """Read and check recipes: TOML files that say what a training run does."""
 
 import dataclasses
-import inspect
 import json
 import tomllib
 import typing
@@ -13,11 +12,12 @@ from typing import Any
 
 from tfdml.files import short_names
 from tfdml.images import RandomChanges, RandomView, View
-from tfdml.messages import cut, nearest, shortened, shown
+from tfdml.messages import cut, shortened, shown
 from tfdml.text_files import read_text
 
-from .checks import RecipeError
+from .checks import RecipeError, check_known
 from .fit_table import Fit
+from .losses import checked_loss
 from .tables import (
     Batches,
     Boundaries,
@@ -158,7 +158,7 @@ def recipe_of(tables: dict[str, Any], name: str = "recipe") -> Recipe:
     sections = {f.name: f for f in dataclasses.fields(Recipe)}
     values = {}
     for section, table in with_current_names(tables).items():
-        _check_known(section, sections, f"{cut(name)}: ", "table")
+        check_known(section, sections, f"{cut(name)}: ", "table")
         if not isinstance(table, dict):
             raise RecipeError(
                 f"{cut(name)}: `{section}` must be a table, written [{section}]."
@@ -215,11 +215,11 @@ OLD_CHANGES = {"greyscale": "grayscale"}
 def _read_table(where: str, kind: Any, table: dict[str, Any]) -> Any:
     if kind is Loss:
         name = table.pop("name", Loss.name)
-        return _checked_loss(where, name, table)
+        return checked_loss(where, name, table)
     fields = {f.name: f for f in dataclasses.fields(kind)}
     values = {}
     for key, value in table.items():
-        _check_known(key, fields, where, "key")
+        check_known(key, fields, where, "key")
         values[key] = _convert(where, key, value, fields[key].type)
     for f in fields.values():
         required = f.default is dataclasses.MISSING
@@ -229,110 +229,6 @@ def _read_table(where: str, kind: Any, table: dict[str, Any]) -> Any:
         return kind(**values)
     except ValueError as error:
         raise RecipeError(f"{where}{error}") from None
-
-
-_NOT_IN_RECIPES = (
-    # Base classes and wrappers of other losses.
-    "MetricLoss",
-    "PairLoss",
-    "ProxyLoss",
-    "ContinuousLoss",
-    "AcrossReplicas",
-)
-# The training images and `[batches]` say these.
-_OF_DATA = (
-    "class_counts",
-    "images_per_class",
-    "classes_per_batch",
-    "positive_probability",
-)
-_OF_CLASSES = ("num_classes",)  # and these for learned boundaries
-
-
-def losses_in_recipes() -> dict[str, Any]:
-    """Return the class of each loss that a recipe may name, by its name."""
-    import tfdml.losses
-
-    return {
-        name: loss
-        for name, loss in vars(tfdml.losses).items()
-        if inspect.isclass(loss)
-        and issubclass(loss, tfdml.losses.MetricLoss)
-        and name not in _NOT_IN_RECIPES
-    }
-
-
-def loss_parameters(loss_class: Any) -> list[inspect.Parameter]:
-    """Return the arguments of a loss that are keys of `[loss]`, beside its class.
-
-    `name` in a recipe is the class, not the name of Keras.
-    """
-    from tfdml.losses import LearnedMarginLoss, WeightedContrastiveLoss
-
-    given: tuple[str, ...] = ("name",)
-    if issubclass(loss_class, WeightedContrastiveLoss):
-        given += _OF_DATA
-    if issubclass(loss_class, LearnedMarginLoss):
-        given += _OF_CLASSES
-    return [
-        parameter
-        for key, parameter in inspect.signature(loss_class).parameters.items()
-        if key not in given
-    ]
-
-
-def _checked_loss(where: str, name: Any, arguments: dict[str, Any]) -> Loss:
-    # Only here the losses, and with them Keras, are imported.
-    from tfdml.losses import (
-        ContinuousLoss,
-        LearnedMarginLoss,
-        ProxyLoss,
-        WeightedContrastiveLoss,
-    )
-
-    known = losses_in_recipes()
-    _check_known(name, known, where, "loss")
-    loss_class = known[name]
-    from_data: dict[str, Any] = {}
-    of_labels: dict[str, Any] = {}
-    is_continuous = issubclass(loss_class, ContinuousLoss)
-    if is_continuous and "label_distance" in arguments:
-        of_labels["label_distance"] = arguments.pop("label_distance")
-    is_weighted = issubclass(loss_class, WeightedContrastiveLoss)
-    on_boundaries = issubclass(loss_class, LearnedMarginLoss)
-    if is_weighted:
-        from_data["class_counts"] = [2, 2]
-    if on_boundaries:
-        from_data["num_classes"] = 2
-    parameters = [parameter.name for parameter in loss_parameters(loss_class)]
-    for key in arguments:
-        _check_known(key, parameters, where, "key")
-    try:
-        loss_class(**arguments, **from_data)
-    except (TypeError, ValueError) as error:
-        raise RecipeError(f"{where}{error}") from None
-    on_proxies = issubclass(loss_class, ProxyLoss)
-    try:
-        return Loss(
-            name,
-            arguments,
-            on_proxies,
-            is_weighted,
-            on_boundaries=on_boundaries,
-            **of_labels,
-        )
-    except RecipeError as error:
-        raise RecipeError(f"{where}{error}") from None
-
-
-def _check_known(
-    name: Any, known: typing.Collection[str], where: str, kind: str
-) -> None:
-    if isinstance(name, str) and name in known:
-        return
-    near = nearest(name, known)
-    hint = f" Did you mean `{near}`?" if near else f" Known: {cut(', '.join(known))}."
-    raise RecipeError(f"{where}there is no {kind} `{cut(name)}`.{hint}")
 
 
 def _convert(where: str, key: str, value: Any, kind: Any) -> Any:

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-import tfdml.losses
 from tfdml.batch_designs import (
     BatchDesign,
     CappedClassBatches,
@@ -25,6 +24,7 @@ from tfdml.messages import shown
 from tfdml.ops import caption_distance, segmentation_distance
 
 from ..data.data_set import DataSet
+from ..recipe.losses import built_loss, losses_in_recipes
 from ..recipe.recipe import Recipe, RecipeError
 from ..recipe.tables import DESIGNS, LABEL_DISTANCES
 
@@ -90,7 +90,7 @@ def build_loss(recipe: Recipe, train: DataSet, design: BatchDesign) -> MetricLos
             weights for these images.
     """
     name = recipe.loss.name
-    kind = getattr(tfdml.losses, name)
+    kind = losses_in_recipes()[name]
     arguments: dict[str, Any] = dict(recipe.loss.arguments)
     if issubclass(kind, ContinuousLoss) != train.is_continuous:
         has = "continuous labels" if train.is_continuous else "classes"
@@ -107,7 +107,7 @@ def build_loss(recipe: Recipe, train: DataSet, design: BatchDesign) -> MetricLos
     if issubclass(kind, LearnedMarginLoss):
         arguments["num_classes"] = len(train.class_names)
     try:
-        return kind(**arguments)
+        return built_loss(name, arguments)
     except ValueError as error:
         raise RecipeError(f"[loss]: {error}") from error
 

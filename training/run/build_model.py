@@ -3,7 +3,7 @@
 import keras
 
 from tfdml.layers import CenterRegularizer, ClassBoundaries, ImageChanges, Proxies
-from tfdml.losses import MetricLoss, TopKPrecisionLoss
+from tfdml.losses import BoundarySampledLoss, MetricLoss, TopKPrecisionLoss
 from tfdml.metrics import MisplacedPairs
 from tfdml.models import build_embedder
 
@@ -144,6 +144,6 @@ def _backbone(embedder: keras.Model) -> list[keras.Layer]:
 
 
 def _metrics(loss: MetricLoss) -> list[keras.metrics.Metric]:
-    if isinstance(loss, TopKPrecisionLoss):
+    if isinstance(loss, TopKPrecisionLoss | BoundarySampledLoss):
         return [MisplacedPairs(loss.k, loss.margin)]
     return []

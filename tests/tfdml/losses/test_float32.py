@@ -44,6 +44,7 @@ EXTREMES: dict[str, dict[str, tuple[Any, ...]]] = {
     "BalancedContrastiveLoss": {"balance": WEIGHTS, "margin": MARGINS},
     "BinomialDevianceLoss": {**BOTH_SCALES, "threshold": THRESHOLDS},
     "BinomialDevianceLoss-pairs": {**BOTH_SCALES, "threshold": THRESHOLDS},
+    "BoundarySampledLoss": {"k": (1, 20), "margin": (0.0, *MARGINS)},
     "CircleLoss": {"scale": SCALES, "margin": (0.0, 0.1, 0.9, 0.999)},
     "ContinuousTripletLoss": _any_distance,
     "ContinuousTripletLoss-threshold": _any_distance | {"threshold": (0.0, 5.0)},
