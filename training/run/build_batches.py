@@ -70,6 +70,10 @@ def build_design(recipe: Recipe, train: DataSet) -> BatchDesign:
             arguments["pairs_per_batch"] = arguments.pop("batch_size") // 2
         case "neighbors":
             arguments["distance"] = label_distance_of(recipe)
+        case "n_pairs":
+            # The classes are embedded when the run begins: see `hard_classes`.
+            del arguments["hard_classes"]
+            arguments["candidate_classes"] = about.candidate_classes or None
         case "shuffled":
             images = len(train)
     try:

@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 
+from tfdml.batch_designs import BatchDesign, NPairBatches
 from tfdml.files import remove_unfinished, replace_folder
 from tfdml.messages import cut
 
@@ -38,6 +39,7 @@ from .build_batches import build_design, build_loss, label_distance_of
 from .build_model import build_embedder_of, build_model
 from .callbacks import RunCallbacks
 from .console import Console
+from .hard_classes import HardClassEpochs, HardClassMining
 from .progress import Progress, SampledTriplets
 from .run_folder import (
     STATE,
@@ -162,8 +164,12 @@ def _fit_into(
     (folder / "test_images.txt").write_text("".join(f"{p}\n" for p in listed), "utf-8")
 
     train = splits["train"].data
-    design = build_design(recipe, train)
+    design: BatchDesign = build_design(recipe, train)
     loss = build_loss(recipe, train, design)
+    mining = None
+    if isinstance(design, NPairBatches) and recipe.batches.hard_classes:
+        design = HardClassEpochs(design, settings.epoch_steps)
+        mining = HardClassMining(design, splits["train"], embedder)
     where = f"{keras.backend.backend()} ({environment()['devices']})"
     print(begun(recipe, splits, where), flush=True)
 
@@ -200,7 +206,7 @@ def _fit_into(
     if not train.is_continuous:
         measuring.append(SampledTriplets(batches, train.labels, progress))
     callbacks = [*named.make(folder, name), *callbacks]
-    _train(model, batches, recipe, progress, folder, (measuring, callbacks))
+    _train(model, batches, recipe, progress, folder, (measuring, callbacks), mining)
     seconds = round(progress.seconds, 1)
     progress.load_last(model)
     embedder.save(folder / "last.keras")
@@ -284,6 +290,7 @@ def _train(
     progress: Progress,
     folder: Path,
     callbacks: tuple[Callbacks, Callbacks],
+    mining: HardClassMining | None,
 ) -> None:
     """Train from the state that there is; some callbacks come before `progress`."""
     settings = recipe.fit
@@ -300,7 +307,10 @@ def _train(
         return
     epochs = settings.epochs or _ENDLESS
     console = Console(settings.epochs, settings.epoch_steps, progress)
+    mined = [mining] if mining else []
     try:
+        for callback in mined:
+            callback.begin(progress.epochs_done)
         with original_error(batches):
             model.fit(
                 **fed(model, batches, progress.epochs_done),
@@ -310,6 +320,7 @@ def _train(
                     [
                         *before,
                         progress,
+                        *mined,
                         *events,
                         *after,
                         console,
@@ -322,6 +333,8 @@ def _train(
                 verbose=0,
             )
     finally:
+        for callback in mined:
+            callback.close()
         console.close()
         progress.close()
         # An iterator of TensorFlow that outlives Python complains of it.
