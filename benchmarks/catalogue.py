@@ -279,6 +279,7 @@ CASES = [
         _on_boundaries(tl.DistanceWeightedLearnedMarginLoss),
         sorts=True,
     ),
+    Case("RankedListLoss", _on_embeddings(tl.RankedListLoss)),
     Case(
         "LiftedStructureLoss",
         _on_embeddings(tl.LiftedStructureLoss),

@@ -313,6 +313,16 @@ ENTRIES = {
         ranges={"smoothing": FRACTION},
         **_proxy,
     ),
+    "RankedListLoss": Entry(
+        losses.RankedListLoss(),
+        costs_without=BOTH,
+        ranges={
+            "alpha": DISTANCE,
+            "margin": DISTANCE,
+            "scale": SCALE,
+            "negative_weight": AT_LEAST_ZERO,
+        },
+    ),
     "SemiHardTripletLoss": Entry(
         losses.SemiHardTripletLoss(),
         jumps=True,

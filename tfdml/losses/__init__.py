@@ -40,6 +40,7 @@ from tfdml.losses._proxy_anchor import ProxyAnchorLoss
 from tfdml.losses._proxy_base import ProxyLoss
 from tfdml.losses._proxy_nca import ProxyNCALoss
 from tfdml.losses._query_gallery import check_pairwise, query_gallery_loss
+from tfdml.losses._ranked_list import RankedListLoss
 from tfdml.losses._semi_hard_triplet import SemiHardTripletLoss
 from tfdml.losses._semi_hard_window_triplet import SemiHardWindowTripletLoss
 from tfdml.losses._smooth_ap import SmoothAPLoss
@@ -87,6 +88,7 @@ __all__ = [
     "ProxyAnchorLoss",
     "ProxyLoss",
     "ProxyNCALoss",
+    "RankedListLoss",
     "SemiHardTripletLoss",
     "SemiHardWindowTripletLoss",
     "SmoothAPLoss",

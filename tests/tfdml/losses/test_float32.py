@@ -85,6 +85,12 @@ EXTREMES: dict[str, dict[str, tuple[Any, ...]]] = {
         "scale": (0.01, 0.1, 30.0, 100.0),
         "smoothing": (1e-3, 0.9),
     },
+    "RankedListLoss": {
+        "alpha": DISTANCES,
+        "margin": DISTANCES,
+        "scale": SCALES,
+        "negative_weight": WEIGHTS,
+    },
     "SemiHardTripletLoss": _any_distance,
     "SemiHardWindowTripletLoss": _any_distance,
     "SmoothAPLoss": {"temperature": TEMPERATURES},

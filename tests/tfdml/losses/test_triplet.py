@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tests.support.autodiff import tensors
+from tests.support.autodiff import tensors, value_and_gradient
 from tests.support.golden_cases import sampler_cases
 from tests.support.naive_triplets import naive_distances, triplets_of
 from tests.support.refuses import refusals, refuses
@@ -15,6 +15,7 @@ from tfdml.losses import (
     DistanceWeightedMarginLoss,
     DistanceWeightedTripletLoss,
     LearnedMarginLoss,
+    RankedListLoss,
     TripletLoss,
 )
 from tfdml.losses._distance_weighted_base import negative_probabilities
@@ -120,6 +121,51 @@ def test_pair_loss_of_a_distance_weighted_loss_needs_the_dimension(loss_class):
     np.testing.assert_array_equal(
         ops.convert_to_numpy(values), ops.convert_to_numpy(expected)
     )
+
+
+def naive_ranked_list(labels, x, alpha, m, t, balance):
+    """The mean over all queries of L_P + lambda L_N, as in the paper."""
+    total = 0.0
+    for a in range(len(x)):
+        far, near, weights = [], [], []
+        for j in range(len(x)):
+            distance = np.linalg.norm(x[a] - x[j])
+            if labels[a] == labels[j]:
+                if a != j and distance > alpha - m:
+                    far.append(distance - (alpha - m))
+            elif distance < alpha:
+                near.append(alpha - distance)
+                weights.append(np.exp(t * (alpha - distance)))
+        total += np.mean(far) if far else 0.0
+        if near:
+            total += balance * np.dot(weights, near) / np.sum(weights)
+    return total / len(x)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "m", "t", "balance"),
+    [(1.2, 0.4, 10, 1), (1.4, 0.2, 0.1, 0.5), (0.9, 1.5, 40, 3), (1.6, 0, 1, 0)],
+)
+def test_ranked_list_loss_equals_a_naive_loop(alpha, m, t, balance):
+    generator = np.random.default_rng(6)
+    labels, x = np.repeat([0, 1, 2, 3], [4, 3, 5, 1]), generator.normal(size=(13, 3))
+    loss = RankedListLoss(
+        alpha, margin=m, scale=t, negative_weight=balance, dtype="float64"
+    )
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    expected = naive_ranked_list(labels, unit, alpha, m, t, balance)
+    assert float(loss(labels, x)) == pytest.approx(expected, abs=1e-7)
+
+
+def test_weights_of_ranked_lists_are_constants():
+    distances = np.array([[0.5, 0.9, 1.3, 1.0, 0.7]])
+    positives = np.array([[False, False, False, True, True]])
+    loss = RankedListLoss(1.2, margin=0.4, scale=10.0, dtype="float64")
+    _, gradient = value_and_gradient(
+        lambda d: ops.sum(loss.pair_loss(d, positives, ~positives)), distances
+    )
+    weights = np.exp([7.0, 3.0]) / np.exp([7.0, 3.0]).sum()
+    np.testing.assert_allclose(gradient, [[*-weights, 0, 1, 0]], rtol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
