@@ -141,6 +141,15 @@ ENTRIES = {
     "CircleLoss": Entry(
         losses.CircleLoss(), ranges={"scale": SCALE, "margin": FRACTION}
     ),
+    "ClusteringLoss": Entry(
+        losses.ClusteringLoss(),
+        of_batch=True,
+        jumps=True,
+        ranges={
+            "margin": ((-0.1, NAN, "2", 1e4), "must be at least 0 and at most 1000"),
+            "rounds": ((-1, 1.5, True), "must be a whole number of at least 0"),
+        },
+    ),
     "ContinuousTripletLoss": Entry(
         losses.ContinuousTripletLoss(),
         ids="scale",

@@ -9,6 +9,7 @@ from tfdml.losses._base import MetricLoss, PairLoss
 from tfdml.losses._binomial_deviance import BinomialDevianceLoss
 from tfdml.losses._boundary_sampled import BoundarySampledLoss
 from tfdml.losses._circle import CircleLoss
+from tfdml.losses._clustering import ClusteringLoss
 from tfdml.losses._continuous_base import ContinuousLoss
 from tfdml.losses._continuous_triplet import ContinuousTripletLoss
 from tfdml.losses._contrastive import ContrastiveLoss
@@ -59,6 +60,7 @@ __all__ = [
     "BinomialDevianceLoss",
     "BoundarySampledLoss",
     "CircleLoss",
+    "ClusteringLoss",
     "ContinuousLoss",
     "ContinuousTripletLoss",
     "ContrastiveLoss",

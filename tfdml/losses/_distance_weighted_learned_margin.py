@@ -27,9 +27,9 @@ class DistanceWeightedLearnedMarginLoss(LearnedMarginLoss):
     mean of all draws. No gradient passes through q.
 
     The boundaries are weights of the layer `tfdml.layers.ClassBoundaries` at the end of
-    the trained model, as for `LearnedMarginLoss`. Labels must be 0 to `num_classes` - 1;
-    another label makes the loss NaN. An anchor without positives or without negatives
-    adds 0, its boundary included.
+    the trained model, as for `LearnedMarginLoss`. Labels must be 0 to `num_classes` -
+    1; another label makes the loss NaN. An anchor without positives or without
+    negatives adds 0, its boundary included.
 
     Args:
         num_classes: Number of boundaries, as in the layer.

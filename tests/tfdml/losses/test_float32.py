@@ -46,6 +46,7 @@ EXTREMES: dict[str, dict[str, tuple[Any, ...]]] = {
     "BinomialDevianceLoss-pairs": {**BOTH_SCALES, "threshold": THRESHOLDS},
     "BoundarySampledLoss": {"k": (1, 20), "margin": (0.0, *MARGINS)},
     "CircleLoss": {"scale": SCALES, "margin": (0.0, 0.1, 0.9, 0.999)},
+    "ClusteringLoss": {"margin": (0.0, 1e-3, 10.0, 1e3), "rounds": (0, 20)},
     "ContinuousTripletLoss": _any_distance,
     "ContinuousTripletLoss-threshold": _any_distance | {"threshold": (0.0, 5.0)},
     "ContrastiveLoss": {"margin": MARGINS},
@@ -163,6 +164,8 @@ def gain(config: dict[str, Any]) -> float:
     factors += (config.get("arguments") or {}).values()
     if "include_positive" in config:  # Proxy-NCA's exponents have the scale squared
         factors.append(2 * config["scale"] ** 2)
+    if "rounds" in config:  # a difference of two sums over the batch
+        factors.append(16)
     if "angle" in config:
         factors.append(10 * math.tan(math.radians(config["angle"])) ** 2)
     factors += [config.get("dimension") or 1, config.get("num_bins", 1)]

@@ -183,7 +183,7 @@ def test_boundaries_of_classes_in_the_batch_alone_are_trained():
     outputs = ClassBoundaries(4, initial=1.0)(keras.layers.Dense(3)(inputs))
     model = keras.Model(inputs, outputs)
     model.compile("sgd", loss=LearnedMarginLoss(4))
-    before = model.get_weights()
+    before = [np.array(w) for w in model.get_weights()]  # not a view of what is trained
     model.fit(x, labels, batch_size=12, epochs=1, verbose=0)
     after = model.get_weights()
     assert np.any(before[0] != after[0])
