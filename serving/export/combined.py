@@ -124,6 +124,12 @@ def combine(
             f"The index in {shown(str(index_folder))} was built with another model "
             f"than {version.folder}. Build it again with that version."
         )
+    if index.metric != "cosine":
+        raise ValueError(
+            f"The index in {shown(str(index_folder))} must compare by cosine to become "
+            "a part of a model, because ScaNN's operators do. Received: "
+            f"{shown(index.metric)}. Train with `unit_length` = true in [embedder]."
+        )
     if not 1 <= neighbors <= len(index):
         raise ValueError(
             f"`neighbors` must be from 1 to {len(index)}, the number of images in the "

@@ -1,11 +1,37 @@
 """Find the part of a trained model that ends in the embeddings."""
 
-from typing import Any
+from typing import Any, Literal
 
 import keras
 
 from tfdml._core.marks import mark_of
 from tfdml.messages import shown
+
+ANY_LENGTH = "embedding_of_any_length"
+"""Name of the last layer of an embedder whose rows are compared by their distance."""
+
+
+def search_metric(embedder: keras.Model) -> Literal["cosine", "squared_euclidean"]:
+    """Return how the embeddings of a model are compared in a search.
+
+    Args:
+        embedder: A model that ends in embeddings, such as from `load_embedder`.
+
+    Returns:
+        `"squared_euclidean"` of an embedder that was built with `unit_length=False`;
+        else `"cosine"`, also where a loss scaled the rows itself.
+
+    Example:
+        >>> search_metric(keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)]))
+        'cosine'
+    """
+    outputs = _outputs(embedder)
+    if not outputs:
+        return "cosine"
+    last = outputs[0]._keras_history.operation
+    if isinstance(last, keras.Model):
+        return search_metric(last)
+    return "squared_euclidean" if last.name == ANY_LENGTH else "cosine"
 
 
 def embedding_part(model: keras.Model, remedy: str) -> keras.Model:

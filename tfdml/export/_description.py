@@ -10,7 +10,7 @@ from tfdml.model_version import read_description as read_description
 
 
 def new_description(
-    view: View, dimension: int, signatures: dict[str, str]
+    view: View, dimension: int, signatures: dict[str, str], metric: str = "cosine"
 ) -> dict[str, Any]:
     """Describe a model that is being exported.
 
@@ -21,6 +21,7 @@ def new_description(
         view: What it sees of an image.
         dimension: Length of its embeddings.
         signatures: For each signature that embeds, the type of `embedding`.
+        metric: How its embeddings are compared.
 
     Returns:
         The members, in JSON types.
@@ -49,7 +50,7 @@ def new_description(
         },
         "embedding": {
             "dimension": dimension,
-            "metric": "cosine",
+            "metric": metric,
             "signatures": signatures,
         },
         "calibration": None,

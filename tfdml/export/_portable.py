@@ -11,6 +11,7 @@ from typing import Any, Literal
 import keras
 import numpy as np
 
+from tfdml._core.embedding_part import search_metric
 from tfdml.export._description import new_description
 from tfdml.export._saved_model import checked_embedder, checked_view
 from tfdml.files import sha256_of, short_names, written
@@ -29,7 +30,7 @@ INPUT = "images"
 OUTPUT = "embedding"
 
 _TRIED = 3  # images on which the file is compared with Keras
-_MOST_DIFFERENCE = 1e-3  # of unit vectors; rounding makes less than 1e-5
+_MOST_DIFFERENCE = 1e-3  # of their length; rounding makes less than 1e-5
 
 
 @short_names()
@@ -45,7 +46,8 @@ def export_file(
 
     The file takes `images`, uint8 `[batch, size, size, 3]`, RGB pixels of 0 to 255 that
     are already in the view of the embedder, at least one. It returns `embedding`,
-    float32 `[batch, dimension]`, unit rows. Neither decoding nor resizing is in it:
+    float32 `[batch, dimension]`: unit rows, or rows as they are from an embedder that
+    was built with `unit_length=False`. Neither decoding nor resizing is in it:
     `View.central` or any antialiased bilinear filter does that before.
 
     What it wrote is run and compared with Keras before the file appears. Beside it,
@@ -73,7 +75,8 @@ def export_file(
     embedder = checked_embedder(embedder)
     view = checked_view(embedder, view)
     model = _with_pixels(embedder)
-    description = _description(view, embedder.output_shape[1], dict(members or {}))
+    about = view, embedder.output_shape[1], search_metric(embedder)
+    description = _description(*about, dict(members or {}))
     images = np.random.default_rng(0).integers(
         0, 256, (_TRIED, *model.input_shape[1:]), "uint8"
     )
@@ -142,7 +145,8 @@ def _tools(format: str) -> tuple[Convert, Run]:  # noqa: A002
 
 
 def _with_pixels(embedder: keras.Model) -> keras.Model:
-    """Return the embedder from uint8 pixels to unit rows, all in float32."""
+    """Return the embedder from uint8 pixels to its embeddings, all in float32."""
+    metric = search_metric(embedder)
     if any(layer.compute_dtype != "float32" for layer in _layers(embedder)):
         single = keras.models.clone_model(embedder, clone_function=_in_float32)
         single.set_weights(embedder.get_weights())
@@ -150,7 +154,8 @@ def _with_pixels(embedder: keras.Model) -> keras.Model:
     size = embedder.input_shape[1]
     images = keras.Input((size, size, 3), dtype="uint8", name=INPUT)
     rows = embedder(keras.ops.cast(images, "float32"), training=False)
-    rows = L2Normalization(dtype="float32", name="unit_rows")(rows)
+    if metric == "cosine":
+        rows = L2Normalization(dtype="float32", name="unit_rows")(rows)
     return keras.Model(images, {OUTPUT: rows})
 
 
@@ -206,7 +211,10 @@ def _run_litert(file: Path, images: np.ndarray) -> np.ndarray:
 
 
 def _compare(rows: np.ndarray, expected: np.ndarray) -> None:
-    difference = np.abs(rows - expected).max() if rows.shape == expected.shape else 2
+    difference = 2.0
+    if rows.shape == expected.shape:
+        longest = np.linalg.norm(expected, axis=1).max(initial=1)
+        difference = float(np.abs(rows - expected).max() / longest)
     if not difference <= _MOST_DIFFERENCE:
         raise RuntimeError(
             "The exported file answers otherwise than Keras, by up to "
@@ -214,8 +222,10 @@ def _compare(rows: np.ndarray, expected: np.ndarray) -> None:
         )
 
 
-def _description(view: View, dimension: int, members: dict[str, Any]) -> dict[str, Any]:
-    description = new_description(view, dimension, {})
+def _description(
+    view: View, dimension: int, metric: str, members: dict[str, Any]
+) -> dict[str, Any]:
+    description = new_description(view, dimension, {}, metric)
     pixels = description["preprocessing"]
     for name in ("exif_orientation", "formats"):  # of decoding, which others do
         del pixels[name]

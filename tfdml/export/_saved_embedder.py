@@ -1,12 +1,15 @@
 """Run an exported embedder in this process."""
 
 from os import PathLike
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from tfdml.command_parser import command
 from tfdml.images import View
 from tfdml.messages import shortened, shown
+from tfdml.model_version import DESCRIPTION_FILE, read_description
 
 _SIGNATURE = "tensors"
 _INPUT = "images"
@@ -14,7 +17,7 @@ _OUTPUT = "embedding"
 
 
 class SavedEmbedder:
-    """An exported model, loaded into this process: pixels in, unit embeddings out.
+    """An exported model, loaded into this process: pixels in, embeddings out.
 
     Args:
         folder: Folder of one version, with a signature `tensors` that takes `images`
@@ -27,6 +30,8 @@ class SavedEmbedder:
     Attributes:
         image_size: Side of the model's images.
         view: What of an image they show.
+        metric: How its embeddings are compared: `"cosine"`, or `"squared_euclidean"` if
+            they have any length.
     """
 
     def __init__(self, folder: str | PathLike[str]) -> None:
@@ -65,6 +70,7 @@ class SavedEmbedder:
             )
         self.image_size: int = shape[1]
         self.view: View = View.of_signatures(self._model.signatures, shape[1])
+        self.metric = _metric_of(Path(folder))
         self._signature = signature
         self._constant = tf.constant
 
@@ -76,7 +82,19 @@ class SavedEmbedder:
 
         Returns:
             float32 `[batch, dimension]`, as the model returns them: rows of length 1
-            from a model that `export_embedder` wrote.
+            from a model that `export_embedder` wrote, if they are compared by cosine.
         """
         outputs = self._signature(**{_INPUT: self._constant(images)})
         return outputs[_OUTPUT].numpy().astype(np.float32, copy=False)
+
+
+def _metric_of(folder: Path) -> Literal["cosine", "squared_euclidean"]:
+    """Return how embeddings are compared; by cosine where a model does not say."""
+    embedding = (read_description(folder) or {}).get("embedding", {})
+    metric = embedding.get("metric", "cosine")
+    if metric not in ("cosine", "squared_euclidean"):
+        raise ValueError(
+            f"The metric in {DESCRIPTION_FILE} must be cosine or squared_euclidean. "
+            f"Received in {shown(str(folder))}: {shown(metric)}."
+        )
+    return metric

@@ -1,4 +1,4 @@
-"""Export an embedder as a SavedModel: image bytes in, unit vectors out."""
+"""Export an embedder as a SavedModel: image bytes in, embeddings out."""
 
 import logging
 import tempfile
@@ -9,7 +9,11 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from tfdml._core.embedding_part import check_outputs, embedding_part
+from tfdml._core.embedding_part import (
+    check_outputs,
+    embedding_part,
+    search_metric,
+)
 from tfdml.export._compact import (
     OutputType,
     check_output_type,
@@ -47,7 +51,8 @@ def export_embedder(
 
     - `serving_default`: input `image_bytes`, DT_STRING `[batch]`, each an encoded
       JPEG, PNG, GIF (first frame), still WebP, or 24 or 32 bit BMP; output
-      `embedding`, float32 `[batch, dimension]`, unit rows. An alpha channel is
+      `embedding`, float32 `[batch, dimension]`, unit rows, except from an embedder
+      that was built with `unit_length=False`. An alpha channel is
       composited on white, and the image is brought into the view by an antialiased
       bilinear filter, as the training reader does. TensorFlow sees neither the EXIF
       orientation nor the transparent color of a GIF: bring such images into the
@@ -69,7 +74,8 @@ def export_embedder(
 
     Args:
         embedder: Model with one input `[batch, size, size, 3]`, RGB of 0 to 255. Its
-            rows are scaled to length 1, and a last layer `Proxies` or
+            rows are scaled to length 1, unless it was built with `unit_length=False`,
+            which the description says (`metric`). A last layer `Proxies` or
             `ClassBoundaries` is left out.
         folder: Where the SavedModel goes; it must not exist.
         view: What the embedder saw of its training images; by default they were
@@ -83,13 +89,19 @@ def export_embedder(
         FileExistsError: `folder` exists.
         ValueError: The embedder's input is not a square RGB image of a fixed size
             or its output not one embedding per image (it has several outputs, or ends
-            in a layer of proxies of your own), `view` is of another size, or
-            there is no such type.
+            in a layer of proxies of your own), `view` is of another size, there is no
+            such type, or embeddings of any length are asked for in another one than
+            float32.
         RuntimeError: Keras does not run on TensorFlow.
     """
     embedder = checked_embedder(embedder)
     shown_view = checked_view(embedder, view)
     check_output_type(output_dtype)
+    if output_dtype != "float32" and search_metric(embedder) != "cosine":
+        raise ValueError(
+            "`output_dtype` must be 'float32' with embeddings of any length, which the "
+            f"smaller types cannot hold. Received: output_dtype={shown(output_dtype)}."
+        )
 
     def write(unfinished: Path) -> None:
         _write(embedder, shown_view, output_dtype, unfinished)
@@ -162,6 +174,7 @@ def _write(
     import tensorflow as tf
 
     size, dimension = view.image_size, embedder.output_shape[1]
+    metric = search_metric(embedder)
     bytes_in = tf.TensorSpec([None], tf.string, name="image_bytes")
     pixels_in = tf.TensorSpec([None, size, size, 3], tf.uint8, name="images")
 
@@ -173,15 +186,20 @@ def _write(
             parallel_iterations=IMAGES_AT_ONCE,
         )
 
+    def rows_of(pixels: tf.Tensor) -> tf.Tensor:
+        # float32 also from a network of mixed precision.
+        rows = tf.cast(embedder(pixels, training=False), tf.float32)
+        # A loss that scales the rows itself may have trained a network whose rows have
+        # other lengths, which mean nothing.
+        return unit_rows(rows) if metric == "cosine" else rows
+
     def embed(pixels: tf.Tensor) -> tf.Tensor:
         # TensorFlow 2.20 fuses convolution and batch normalization on CPUs into an
         # operation that fails on a batch of no rows.
         return tf.cond(
             tf.equal(tf.shape(pixels)[0], 0),
             lambda: tf.zeros([0, dimension]),
-            # float32 also from a network of mixed precision. A loss that scales the
-            # rows itself may have trained a network whose rows have other lengths.
-            lambda: unit_rows(tf.cast(embedder(pixels, training=False), tf.float32)),
+            lambda: rows_of(pixels),
         )
 
     def embed_bytes(image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -218,7 +236,7 @@ def _write(
     }
     with tempfile.TemporaryDirectory() as place:
         file = Path(place) / Path(DESCRIPTION_FILE).name
-        description = new_description(view, dimension, types)
+        description = new_description(view, dimension, types, metric)
         file.write_text(description_text(description), encoding="utf-8")
         module.description = tf.saved_model.Asset(str(file))
         signatures[DESCRIBE] = describing(module.description)

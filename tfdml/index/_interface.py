@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from tfdml.index._filters import Where
 from tfdml.index.rows import Ids
 
-Metric = Literal["cosine", "dot_product"]
+Metric = Literal["cosine", "dot_product", "squared_euclidean"]
 
 Embed = Callable[[Sequence[Any]], ArrayLike]
 """Makes embeddings `[Q, D]` of Q images, such as `EndpointClient.embed`."""
@@ -23,7 +23,8 @@ class SearchResult(NamedTuple):
 
     Attributes:
         ids: Their ids, `[Q, k]`, strings or int64, as in `Index.ids`.
-        scores: Cosines or dot products, float32 `[Q, k]`; higher is nearer.
+        scores: Cosines, dot products or minus squared Euclidean distances, float32
+            `[Q, k]`; higher is nearer.
     """
 
     ids: NDArray[Any]
@@ -52,7 +53,7 @@ class IndexStats:
         kind: The class, such as `"LocalIndex"`.
         count: Items that can be found.
         dimension: Numbers in an embedding.
-        metric: `"cosine"` or `"dot_product"`.
+        metric: `"cosine"`, `"dot_product"` or `"squared_euclidean"`.
         model_fingerprint: Of the model that made the embeddings, or "".
         attributes: The kind of each attribute: string, integer, number or boolean.
         details: More about this kind of index, in JSON types.
@@ -89,7 +90,7 @@ class Index(ABC):
 
     @property
     def metric(self) -> Metric:
-        """`"cosine"` or `"dot_product"`."""
+        """`"cosine"`, `"dot_product"` or `"squared_euclidean"`."""
         return self._metric
 
     @property
@@ -184,7 +185,7 @@ class Index(ABC):
 
         Raises:
             ValueError: A shape, dtype, value or attribute is not as stated above, or a
-                dot product is too large for float32.
+                score is too large for float32.
         """
 
     def search_images(

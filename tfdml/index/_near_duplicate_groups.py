@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml._core.embeddings import unit_or_zero
-from tfdml.index._interface import Items
+from tfdml.index._interface import Items, Metric
 
 
 class Found(NamedTuple):
@@ -36,7 +36,7 @@ def groups_of(
     get: Callable[[NDArray[Any]], Items],
     ids: NDArray[Any],
     pairs: Found,
-    is_cosine: bool,
+    metric: Metric,
     at_once: int,
 ) -> tuple[list[Group], NDArray[np.int64]]:
     """Return the connected groups of pairs, and those of their items that are gone.
@@ -45,7 +45,7 @@ def groups_of(
         get: Returns those of some items that still exist, by their ids.
         ids: The ids of the gallery.
         pairs: The pairs.
-        is_cosine: Whether lengths of embeddings do not matter.
+        metric: How embeddings are compared.
         at_once: How many items to get at once, unless one group has more.
 
     Returns:
@@ -63,7 +63,7 @@ def groups_of(
             some = _connected(among(pairs, members, inside=True))
         for part in some:
             own = items.embeddings[np.searchsorted(members, part)]
-            nearest, least = _from_medoid(own, is_cosine)
+            nearest, least = _from_medoid(own, metric)
             groups.append((part[0], Group(part[nearest], least)))
     # Of equal length, in the order of the gallery.
     groups.sort(key=lambda group: (-len(group[1].members), group[0]))
@@ -113,16 +113,27 @@ def _roots(ends: NDArray[np.int64], count: int) -> NDArray[np.int64]:
 
 
 def _from_medoid(
-    embeddings: NDArray[np.float32], is_cosine: bool
+    embeddings: NDArray[np.float32], metric: Metric
 ) -> tuple[NDArray[np.int64], float]:
     """Return the members by their score with the medoid, and the least such score."""
-    rows = unit_or_zero(embeddings) if is_cosine else embeddings
+    rows: NDArray[Any] = unit_or_zero(embeddings) if metric == "cosine" else embeddings
+    if metric == "squared_euclidean":  # moved to where little cancels out
+        rows = rows - rows.mean(axis=0, dtype=np.float64)
     total = rows.sum(axis=0, dtype=np.float64)
     sums = np.einsum("nd,d->n", rows, total)
-    sums -= np.einsum("nd,nd->n", rows, rows, dtype=np.float64)
+    squares = np.einsum("nd,nd->n", rows, rows, dtype=np.float64)
+    if metric == "squared_euclidean":
+        # Up to what all have in common: minus the sum of the distances to the others.
+        sums = 2 * sums - len(rows) * squares
+    else:
+        sums -= squares
     # Means fit float32, in which equal sums tie: then the first is the medoid.
     medoid = int(np.argmax((sums / len(rows)).astype(np.float32)))
-    scores = np.einsum("nd,d->n", rows, rows[medoid].astype(np.float64))
+    center = rows[medoid].astype(np.float64)
+    if metric == "squared_euclidean":
+        scores = -np.square(rows - center).sum(axis=1)
+    else:
+        scores = np.einsum("nd,d->n", rows, center)
     others = np.delete(np.arange(len(rows)), medoid)
     nearest = others[np.argsort(-scores[others].astype(np.float32), kind="stable")]
     return np.concatenate([[medoid], nearest]), float(scores[nearest[-1]])

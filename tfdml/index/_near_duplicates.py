@@ -101,7 +101,9 @@ def near_duplicates(
             `ExactIndex.build(embeddings)`.
         threshold: The lowest score of a pair, float32. With `"cosine"` from -1 to 1,
             default 0.95; which value means "the same image" depends on the model. At 1,
-            rounding hides equal items from approximate search: use 0.9999.
+            rounding hides equal items from approximate search: use 0.9999. With
+            `"squared_euclidean"` at most 0, and to be given: minus the largest squared
+            distance of a pair.
         neighbors: How many others are looked at per item, at least 1, default 20.
         where: Compare only items that pass this filter, see `tfdml.index`. Default:
             all.
@@ -123,8 +125,13 @@ def near_duplicates(
     threshold, neighbors = finite("threshold", threshold), whole("neighbors", neighbors)
     batch_size = whole("batch_size", batch_size)
     stats = index.stats()
-    is_cosine = stats.metric == "cosine"
-    if is_cosine and not -1 <= threshold <= 1:
+    if stats.metric == "squared_euclidean" and threshold > 0:
+        raise ValueError(
+            "`threshold` must be at most 0, where the index compares by squared "
+            "Euclidean distance: it is minus the largest distance of a pair. "
+            f"Received: threshold={threshold}."
+        )
+    if stats.metric == "cosine" and not -1 <= threshold <= 1:
         raise ValueError(
             "`threshold` must be from -1 to 1, where the index compares by cosine. "
             f"Received: threshold={threshold}."
@@ -156,7 +163,7 @@ def near_duplicates(
             parts.append(Found(own[query], near[query, place], found.scores[above]))
     pairs = _distinct(parts)
     for _ in range(_TIMES):
-        groups, gone = groups_of(there.get, ids, pairs, is_cosine, batch_size)
+        groups, gone = groups_of(there.get, ids, pairs, stats.metric, batch_size)
         pairs = among(pairs, gone, inside=False)
         if not len(gone):  # otherwise others, of earlier groups, may be gone too
             break

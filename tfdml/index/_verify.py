@@ -232,6 +232,8 @@ def _count_found(
         lengths = np.linalg.norm(exact, axis=1, keepdims=True) * _largest(state)
         queries = (exact / np.where(lengths > 0, lengths, 1)).astype(np.float32)
         own = (queries * exact).sum(axis=1)
+    elif state.metric == "squared_euclidean":
+        own = np.zeros(len(rows))
     try:
         hits, scores = index.search(queries, 1)
     except (ValueError, RuntimeError) as error:

@@ -1,5 +1,6 @@
 """Embedders, and models that wrap one for training."""
 
+from tfdml._core.embedding_part import search_metric
 from tfdml.models._cross_batch_memory import CrossBatchMemory
 from tfdml.models._embedder import build_embedder, load_embedder
 from tfdml.models._multi_worker import MultiWorkerModel
@@ -9,4 +10,5 @@ __all__ = [
     "MultiWorkerModel",
     "build_embedder",
     "load_embedder",
+    "search_metric",
 ]

@@ -1,4 +1,4 @@
-"""Build and load embedders, which map an image to a unit vector."""
+"""Build and load embedders, which map an image to a vector."""
 
 import difflib
 import inspect
@@ -11,8 +11,8 @@ import keras
 import numpy as np
 from keras import layers
 
-from tfdml._core.arguments import fraction, one_of, whole
-from tfdml._core.embedding_part import embedding_part
+from tfdml._core.arguments import boolean, fraction, one_of, whole
+from tfdml._core.embedding_part import ANY_LENGTH, embedding_part
 from tfdml.files import short_names
 from tfdml.layers import ColorTransform, GeMPooling, L2Normalization
 from tfdml.messages import cut, shortened, shown
@@ -44,6 +44,7 @@ def build_embedder(
     blocks: int = 1,
     stem_stride: int = 2,
     dropout: float = 0.0,
+    unit_length: bool = True,
 ) -> keras.Model:
     """Build an embedder: preprocessing, backbone, pooling, dense, unit length.
 
@@ -67,10 +68,15 @@ def build_embedder(
         stem_stride: Stride of the first convolution of the residual network.
         dropout: Share of the pooled features dropped in training, at least 0 and below
             1.
+        unit_length: Whether embeddings are scaled to length 1, and compared by cosine
+            similarity. With False they have any length, as the papers train them with
+            the contrastive, lifted structure, N-pair and log-ratio losses, and are
+            compared by squared Euclidean distance (`search_metric`). The loss must not
+            scale them either (`normalize=False`).
 
     Returns:
         Model from `images` `[batch, image_size, image_size, 3]`, RGB of 0 to 255, to
-        float32 unit vectors `[batch, embedding_dimension]`.
+        float32 vectors `[batch, embedding_dimension]`, by default of length 1.
 
     Raises:
         ValueError: An argument is out of range, or a name is unknown.
@@ -84,6 +90,7 @@ def build_embedder(
     whole("embedding_dimension", embedding_dimension)
     one_of("pooling", pooling, tuple(_POOL))
     fraction("dropout", dropout)
+    boolean("unit_length", unit_length)
     if not isinstance(backbone, str):
         raise ValueError(
             "`backbone` must be the name of a network, as text. "
@@ -106,7 +113,11 @@ def build_embedder(
     if dropout:
         x = layers.Dropout(dropout, name="dropout")(x)
     x = layers.Dense(embedding_dimension, name="dense")(x)
-    embedding = L2Normalization(name="embedding")(x)
+    if unit_length:
+        embedding = L2Normalization(name="embedding")(x)
+    else:
+        # The name says how rows are compared, also in a file of an embedder.
+        embedding = layers.Activation("linear", dtype="float32", name=ANY_LENGTH)(x)
     return keras.Model(images, embedding, name="embedder")
 
 

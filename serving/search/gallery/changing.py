@@ -134,7 +134,7 @@ def add_images(
             checked = client_of_index(client, ImageSearch(index, gallery, client))
             stack.callback(checked.close)
             check = checked.check
-            embedded = _by_endpoint(checked.client, root, new, batch_size)
+            embedded = _by_endpoint(checked.client, root, new, batch_size, index.metric)
         added, skipped = 0, []
         waiting: list[Addition] = []
 
@@ -233,7 +233,11 @@ def _by_model(
 
 
 def _by_endpoint(
-    client: EndpointClient, root: Path, paths: Sequence[str], batch_size: int
+    client: EndpointClient,
+    root: Path,
+    paths: Sequence[str],
+    batch_size: int,
+    metric: str,
 ) -> Embedded:
     """Embed files through an endpoint, in order; a broken one gives its error."""
     broken: dict[str, UnreadableImageError] = {}
@@ -247,7 +251,7 @@ def _by_endpoint(
         found = next(stream, None)
         for file, path in zip(files, paths, strict=True):
             if found is not None and found[0] == file:
-                check_row(found[1], path)
+                check_row(found[1], path, metric)
                 yield path, found[1]
                 found = next(stream, None)
             else:

@@ -39,7 +39,8 @@ def embed_files(
         cannot be read.
 
     Raises:
-        ValueError: The model returned an embedding whose length is not 1.
+        ValueError: The model returned an embedding whose length is not 1, though they
+            are compared by cosine, or not finite.
         OSError, MemoryError: The machine cannot read an image.
     """
     for batch, decoded in _decoded(root, paths, embedder.view, batch_size, max_pixels):
@@ -48,7 +49,7 @@ def embed_files(
         for path, item in zip(batch, decoded, strict=True):
             if isinstance(item, np.ndarray):
                 row = next(rows)
-                check_row(row, path)
+                check_row(row, path, embedder.metric)
                 yield path, row
             else:
                 yield path, item
@@ -80,13 +81,20 @@ def _decoded(
             yield first, [future.result() for future in futures]
 
 
-def check_row(row: np.ndarray, path: str) -> None:
-    """Check that an embedding has length 1.
+def check_row(row: np.ndarray, path: str, metric: str = "cosine") -> None:
+    """Check that an embedding has length 1, where cosines compare, and is finite.
 
     Raises:
         ValueError: It has another length, or is not finite.
     """
     length = float(np.linalg.norm(row))
+    if metric == "squared_euclidean":
+        if not np.isfinite(length):
+            raise ValueError(
+                "The model must return finite embeddings. Received: length "
+                f"{length:g} for the image {shown(path)}."
+            )
+        return
     # A NaN is in no range, so it is refused as well.
     if not abs(length - 1) <= _LENGTH_TOLERANCE:
         raise ValueError(

@@ -217,6 +217,7 @@ def _embed(
     )
     check_ids(paths, name="paths")  # before hours of work
     version = find_model_version(model)
+    embedder = SavedEmbedder(version.folder)
     job = Job(
         str(root),
         len(paths),
@@ -225,9 +226,8 @@ def _embed(
         version.version,
         model_fingerprint(version.folder),
         calibration_of_model(version.folder),
+        embedder.metric,
     )
-    embedder = SavedEmbedder(version.folder)
-
     positions = part.positions(len(paths))
     own = [paths[position] for position in positions]
     rows: list[np.ndarray] = []
@@ -285,7 +285,7 @@ def _build(
             shard.embeddings,
             ids=shard.paths,
             attributes=attributes,
-            metric="cosine",
+            metric=job.metric,
             model_fingerprint=job.model_fingerprint,
             engine=engine,
             **options,

@@ -40,7 +40,8 @@ class Hit:
 
     Args:
         item: The image.
-        similarity: The cosine similarity.
+        similarity: The cosine similarity, or minus the squared Euclidean distance
+            where the index compares by it.
         is_match: Whether it reaches the threshold; None if the gallery has no
             calibration.
     """

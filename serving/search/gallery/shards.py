@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +72,7 @@ class Job:
         model_version: Its version number.
         model_fingerprint: Its fingerprint, see `serving.endpoint.models.saved_model`.
         calibration: The calibration of the model, or None.
+        metric: How its embeddings are compared.
     """
 
     root: str
@@ -81,6 +82,7 @@ class Job:
     model_version: int
     model_fingerprint: str
     calibration: Calibration | None = None
+    metric: Literal["cosine", "squared_euclidean"] = "cosine"
 
 
 @dataclass(frozen=True)
@@ -227,7 +229,7 @@ def _read_shard(folder: Path) -> Shard:
 
 
 def _job(values: dict[str, Any]) -> Job:
-    """Read a job; those of earlier versions have no calibration."""
+    """Read a job; those of earlier versions have no calibration and no metric."""
     job = Job(**values)
     if job.calibration is None:
         return job

@@ -49,6 +49,9 @@ function factsOf(index) {
     ["Index", `${engineName(index)}${index.method} search${recallText(index)}`],
     ["Embedding", plural(index.dimension, "dimension")],
   ];
+  if (index.metric === "squared_euclidean") {
+    facts.push(["Similarity", "minus the squared Euclidean distance"]);
+  }
   if (index.calibration) {
     const { threshold, precision, recall } = index.calibration;
     facts.push(["Match", `similarity of at least ${threshold.toFixed(3)}: `

@@ -162,3 +162,17 @@ def test_a_file_that_answers_otherwise_does_not_appear(embedder, tmp_path, monke
     with pytest.raises(RuntimeError, match="answers otherwise than Keras, by up to"):
         export_file(embedder, tmp_path / "model.onnx", format="onnx")
     assert not list(tmp_path.iterdir())
+
+
+@formats
+def test_embeddings_of_any_length_are_written_as_they_are(name, tmp_path):
+    keras.utils.set_random_seed(1)
+    embedder = build_embedder(SIZE, 8, widths=(8,), unit_length=False)
+    file, run = FORMATS[name]
+    pytest.importorskip({"onnx": "tf2onnx", "litert": "ai_edge_litert"}[name])
+    export_file(embedder, tmp_path / file, format=name)
+    pixels = np.random.default_rng(0).integers(0, 256, (2, SIZE, SIZE, 3), "uint8")
+    expected = embedder.predict(pixels.astype("float32"), verbose=0)
+    np.testing.assert_allclose(run(tmp_path / file, pixels), expected, rtol=1e-3)
+    described = json.loads((tmp_path / f"{file}.json").read_text("utf-8"))
+    assert described["embedding"]["metric"] == "squared_euclidean"

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 import subprocess
 import sys
 
@@ -24,11 +25,13 @@ from tests.support.encoded_images import (
     encoded,
     photograph,
 )
+from tests.support.refuses import refuses
 from tests.support.search_fixtures import serve_model
 from tfdml.export import SavedEmbedder, export_embedder, read_description
 from tfdml.images import View, read_image
 from tfdml.layers import ClassBoundaries, Proxies, as_similarities
 from tfdml.model_version import update_description, write_whole
+from tfdml.models import build_embedder
 from training.data.data_set import DataSet
 from training.data.images import Images
 
@@ -415,3 +418,43 @@ def test_notebooks_are_told_nothing_of_the_unfinished_folder(
     finally:
         logger.setLevel(before)
     assert notes == []
+
+
+def test_embeddings_of_any_length_are_exported_as_they_are(tmp_path):
+    keras.utils.set_random_seed(3)
+    embedder = build_embedder(SIZE, 8, widths=(8,), unit_length=False)
+    for number, version in enumerate((embedder, keras.Sequential([embedder]))):
+        if number:
+            version.add(Proxies(3))
+        export_embedder(version, tmp_path / str(number))
+        model = SavedEmbedder(tmp_path / str(number))
+        pixels = np.random.default_rng(0).integers(0, 256, (3, SIZE, SIZE, 3), "uint8")
+        expected = embedder.predict(pixels.astype("float32"), verbose=0)
+        np.testing.assert_allclose(model.embed(pixels), expected, rtol=1e-4, atol=1e-5)
+        assert (np.abs(np.linalg.norm(expected, axis=1) - 1) > 1e-3).all()
+        assert model.metric == "squared_euclidean"
+        described = read_description(tmp_path / str(number))
+        assert described["embedding"]["metric"] == "squared_euclidean"
+    for output_dtype in ("float16", "int8"):
+        refuses(
+            lambda output_dtype: export_embedder(
+                embedder, tmp_path / "small", output_dtype=output_dtype
+            ),
+            argument="output_dtype",
+            value=output_dtype,
+            rule="must be 'float32' with embeddings of any length",
+        )
+
+
+def test_model_that_does_not_say_is_compared_by_cosine(exported, tmp_path):
+    folder = exported[0] / "model" / "1"
+    assert SavedEmbedder(folder).metric == "cosine"
+    shutil.copytree(folder, tmp_path / "1")
+    description = read_description(tmp_path / "1")
+    del description["embedding"]["metric"]
+    update_description(tmp_path / "1", **description)
+    assert SavedEmbedder(tmp_path / "1").metric == "cosine"
+    description["embedding"]["metric"] = "manhattan"
+    update_description(tmp_path / "1", **description)
+    with pytest.raises(ValueError, match="must be cosine or squared_euclidean"):
+        SavedEmbedder(tmp_path / "1")

@@ -6,8 +6,9 @@ import keras
 import numpy as np
 import pytest
 
+from tests.support.refuses import refuses
 from tfdml.layers import ClassBoundaries, Proxies
-from tfdml.models import build_embedder, load_embedder
+from tfdml.models import build_embedder, load_embedder, search_metric
 
 pytestmark = pytest.mark.backend
 
@@ -210,3 +211,50 @@ def test_failed_download_is_reported_with_the_remedy(monkeypatch):
 def test_impossible_arguments_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         build_embedder(**{"image_size": 32, **arguments})
+
+
+def test_embeddings_of_any_length_are_those_of_the_last_dense_layer(tmp_path):
+    embedder = build_embedder(32, 12, widths=(8,), unit_length=False)
+    dense = keras.Model(embedder.inputs, embedder.get_layer("dense").output)
+    expected = dense.predict(IMAGES, verbose=0)
+    lengths = np.linalg.norm(expected, axis=1)
+    assert (np.abs(lengths - 1) > 1e-3).all()
+    np.testing.assert_array_equal(embedder.predict(IMAGES, verbose=0), expected)
+    embedder.save(tmp_path / "embedder.keras")
+    loaded = load_embedder(tmp_path / "embedder.keras")
+    np.testing.assert_array_equal(loaded.predict(IMAGES, verbose=0), expected)
+    assert search_metric(embedder) == search_metric(loaded) == "squared_euclidean"
+
+
+def test_embedder_says_how_its_embeddings_are_compared(tmp_path):
+    unit = build_embedder(8, 4, widths=(4,))
+    free = build_embedder(8, 4, widths=(4,), unit_length=False)
+    assert search_metric(unit) == "cosine"
+    for embedder, metric in ((unit, "cosine"), (free, "squared_euclidean")):
+        around = keras.Sequential([keras.Input((8, 8, 3)), embedder])
+        assert search_metric(around) == metric
+        keras.Sequential([embedder, Proxies(5)]).save(tmp_path / "trained.keras")
+        assert search_metric(load_embedder(tmp_path / "trained.keras")) == metric
+    # A network of one's own is compared as it ever was.
+    own = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten()])
+    assert search_metric(own) == "cosine"
+
+
+def test_embeddings_of_any_length_are_float32_in_mixed_precision():
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        embedder = build_embedder(8, 4, widths=(4,), unit_length=False)
+    finally:
+        keras.config.set_dtype_policy(before)
+    assert embedder.output.dtype == "float32"
+
+
+def test_unit_length_is_true_or_false():
+    refuses(
+        build_embedder,
+        argument="unit_length",
+        value="no",
+        rule="must be True or False",
+        valid={"image_size": 8},
+    )

@@ -8,11 +8,12 @@ from numpy.typing import NDArray
 
 from tfdml.index._recall import MeasuredRecall
 from tfdml.index.engines._settings import IndexSettings
-from tfdml.neighbors import ExactSearcher, Metric
+from tfdml.index.rows import RowSearcher
+from tfdml.neighbors import Metric
 
 
 class ExactRows:
-    """Nearest rows by cosine or inner product, found by comparing with all.
+    """Nearest rows by any metric, found by comparing with all.
 
     It has the methods of a `CodedSearcher`.
 
@@ -20,7 +21,7 @@ class ExactRows:
         gallery: Embeddings `[N, D]`, finite, `N` at least 1; neither copied nor
             modified.
         settings: Exact ones.
-        unit: Whether to search by cosine. If not, by inner product.
+        metric: How rows are compared.
         recall: The recall to be told, if there is a target.
         searcher: What to compare with, if it is at hand.
 
@@ -37,15 +38,14 @@ class ExactRows:
         gallery: NDArray[np.float32],
         settings: IndexSettings,
         *,
-        unit: bool,
+        metric: Metric,
         recall: MeasuredRecall | None = None,
-        searcher: ExactSearcher | None = None,
+        searcher: RowSearcher | None = None,
     ) -> None:
         self.settings = settings
         self.recall = recall
-        self._unit = unit
-        metric: Metric = "cosine" if unit else "dot_product"
-        self._searcher = searcher or ExactSearcher(gallery, metric)
+        self._metric: Metric = metric
+        self._searcher = searcher or RowSearcher(gallery, metric)
 
     def using(
         self,
@@ -58,7 +58,7 @@ class ExactRows:
         return type(self)(
             self._searcher.gallery,
             settings,
-            unit=self._unit,
+            metric=self._metric,
             recall=recall,
             searcher=self._searcher,
         )

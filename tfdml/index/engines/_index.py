@@ -100,7 +100,8 @@ class LocalIndex(MemoryIndex):
             embeddings: As in `ExactIndex.build`, as of all that follow.
             ids: One for each row.
             attributes: See `Index.add`.
-            metric: `"cosine"` or `"dot_product"`.
+            metric: `"cosine"` or `"dot_product"`; or `"squared_euclidean"`, with which
+                a query is compared with all rows, whatever their number.
             model_fingerprint: Names the model that made the embeddings.
             embed: See `Index`.
             target_recall: The share of the 10 nearest rows that a search must find,
@@ -111,7 +112,8 @@ class LocalIndex(MemoryIndex):
                 gallery, none of which counts as a neighbor of itself.
             seed: Seed of the drawing.
             engine: `"scann"`, `"faiss"` or `"exact"` for the one to use from 20,000
-                rows on. Default: the first of them that can be imported.
+                rows on. Default: the first of them that can be imported. With
+                `"squared_euclidean"` only `"exact"`.
 
         Returns:
             The index.
@@ -123,6 +125,11 @@ class LocalIndex(MemoryIndex):
         target = _checked_target(target_recall, queries, seed, metric)
         if engine is not None:
             one_of("engine", engine, get_args(Engine))
+            if engine != "exact" and metric == "squared_euclidean":
+                raise ValueError(
+                    "`engine` must be 'exact' or left out with metric="
+                    f"'squared_euclidean'. Received: engine={shown(engine)}."
+                )
             if engine != "exact":
                 CODED[engine][1]()
         index = cls._from_rows(
@@ -174,9 +181,12 @@ class LocalIndex(MemoryIndex):
             _check_dimension(target.queries, gallery.shape[1])
         recall = None if target is None else MeasuredRecall.of_exact(target)
         least = limits.hashing_from if target is None else limits.measured_from
-        if rows < least:
-            settings = exact_settings(f"{rows} rows are fewer than {least}.")
-            return ExactRows(gallery, settings, unit=unit, recall=recall)
+        if rows < least or metric == "squared_euclidean":
+            reason = f"{rows} rows are fewer than {least}."
+            if rows >= least:
+                reason = "Squared Euclidean distances are compared with all rows."
+            settings = exact_settings(reason)
+            return ExactRows(gallery, settings, metric=metric, recall=recall)
         engine, reason = engine_here(options["wanted"])
         if engine is None:
             is_stand_in = options["wanted"] != "exact"
@@ -187,7 +197,7 @@ class LocalIndex(MemoryIndex):
                     'FAISS is here: pip install "tfdml[search]".',
                     rows,
                 )
-            return ExactRows(gallery, settings, unit=unit, recall=recall)
+            return ExactRows(gallery, settings, metric=metric, recall=recall)
         if target is not None:
             return searcher_for_target(gallery, unit=unit, target=target, engine=engine)
         settings = choose_settings(rows, unit=unit, limits=limits, engine=engine.engine)
@@ -228,6 +238,11 @@ class LocalIndex(MemoryIndex):
         state = self._table.snapshot
         if not state.base:
             raise ValueError("The index must hold at least one item.")
+        if self._metric == "squared_euclidean":
+            raise ValueError(
+                "The index must compare by cosine or dot product to be searched by "
+                "ScaNN's operators. Received: metric='squared_euclidean'."
+            )
         unit = self._metric == "cosine"
         write_scann(state.searcher, state.base_embeddings, Path(folder), unit=unit)
 
@@ -266,9 +281,10 @@ class LocalIndex(MemoryIndex):
         settings = IndexSettings.restored(manifest["settings"])
         measured = manifest["recall"]
         recall = measured and MeasuredRecall(**measured)
-        unit = manifest["metric"] == "cosine"
+        metric = manifest["metric"]
+        unit = metric == "cosine"
         if settings.engine == "exact":
-            return ExactRows(embeddings, settings, unit=unit, recall=recall)
+            return ExactRows(embeddings, settings, metric=metric, recall=recall)
         if settings.engine not in CODED:
             raise IndexFileError(
                 f"The engine of the index in {cut(data.parent)} must be one of "
@@ -299,7 +315,7 @@ class LocalIndex(MemoryIndex):
         if recall is not None:
             recall = replace(recall, value=1.0, queries=0, low=1.0, high=1.0)
         stand_in = exact_settings(said, is_stand_in=True)
-        return ExactRows(embeddings, stand_in, unit=unit, recall=recall)
+        return ExactRows(embeddings, stand_in, metric=metric, recall=recall)
 
     @classmethod
     def _restore(

@@ -183,7 +183,9 @@ class _Tuning:
         self._target = target
         self._engine = engine
         self._prepared = PreparedRows(gallery, unit=unit)
-        self._exact = ExactRows(gallery, exact_settings(""), unit=unit)
+        self._exact = ExactRows(
+            gallery, exact_settings(""), metric="cosine" if unit else "dot_product"
+        )
         self._choosing, self._measuring = self._samples()
         self._most: dict[str, float] = {}
 

@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tfdml.index._interface import Embed, Metric
 from tfdml.index.local._index import MemoryIndex
-from tfdml.index.rows import Ids
-from tfdml.neighbors import ExactSearcher
+from tfdml.index.rows import Ids, RowSearcher
 
 
 class ExactIndex(MemoryIndex):
@@ -51,8 +50,9 @@ class ExactIndex(MemoryIndex):
             ids: One per row, all strings or all integers, without repetition. Default:
                 0 to N - 1.
             attributes: See `Index.add`. Default: none.
-            metric: `"cosine"` (default; lengths do not matter, rows of zeros raise) or
-                `"dot_product"`.
+            metric: `"cosine"` (default; lengths do not matter, rows of zeros raise),
+                `"dot_product"`, or `"squared_euclidean"`, for embeddings of any length:
+                its scores are minus the squared distances.
             model_fingerprint: Identifies the model that made the embeddings. It is
                 saved with the index, so that `load` can reject another model's.
             embed: See `Index`.
@@ -70,12 +70,10 @@ class ExactIndex(MemoryIndex):
     @classmethod
     def _build(
         cls, gallery: NDArray[np.float32], metric: Metric, **options: Any
-    ) -> ExactSearcher:
-        return ExactSearcher(gallery, metric)
+    ) -> RowSearcher:
+        return RowSearcher(gallery, metric)
 
-    def _build_again(
-        self, gallery: NDArray[np.float32], searcher: Any
-    ) -> ExactSearcher:
+    def _build_again(self, gallery: NDArray[np.float32], searcher: Any) -> RowSearcher:
         return self._build(gallery, self._metric)
 
     def _write(self, searcher: Any, data: Path) -> None:
@@ -84,5 +82,5 @@ class ExactIndex(MemoryIndex):
     @classmethod
     def _read(
         cls, manifest: dict[str, Any], data: Path, embeddings: NDArray[np.float32]
-    ) -> ExactSearcher:
-        return ExactSearcher(embeddings, manifest["metric"])
+    ) -> RowSearcher:
+        return RowSearcher(embeddings, manifest["metric"])

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml.index.local._limits import Limits
-from tfdml.index.rows import Snapshot, leaving_out_alike
-from tfdml.neighbors import ExactSearcher
+from tfdml.index.rows import RowSearcher, Snapshot, leaving_out_alike
 
 Found = tuple[NDArray[np.int64], NDArray[np.float32]]
 """Rows and scores `[Q, k]`, best first; where there are fewer, -1 and -inf follow."""
@@ -141,7 +140,7 @@ def _among(
     best: list[Found] = []
     for start in range(0, len(rows), step):
         some = rows[start : start + step]
-        searcher = ExactSearcher(state.embeddings_of(some), state.metric)  # type: ignore[arg-type]
+        searcher = RowSearcher(state.embeddings_of(some), state.metric)  # type: ignore[arg-type]
         its = _in_range(banned, some[0], some[-1] + 1)
         every = np.ones(len(some), np.bool_)
         best.append(_searched(searcher, some, every, queries, k, its, limits))

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +19,7 @@ from tfdml.index._checks import (
 )
 from tfdml.index._filters import Where
 from tfdml.index._interface import Embed, Index, IndexStats, Items, Metric, SearchResult
-from tfdml.index.milvus._collection import Facts
+from tfdml.index.milvus._collection import METRICS, Facts
 from tfdml.index.milvus._connection import disconnect
 from tfdml.index.milvus._content import Content
 from tfdml.index.milvus._opening import (
@@ -165,7 +165,7 @@ class MilvusIndex(Index):
         """
         batch_size = check_settings(collection, consistency, batch_size, timeout)
         check_embed(embed)
-        one_of("metric", metric, get_args(Metric))
+        one_of("metric", metric, tuple(METRICS))
         rows, kinds = rows_of_gallery(
             embeddings, ids, attributes, unit=metric == "cosine"
         )

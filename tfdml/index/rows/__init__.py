@@ -14,6 +14,7 @@ from tfdml.index.rows._ids import (
     read_ids,
     stored,
 )
+from tfdml.index.rows._row_searcher import RowSearcher
 from tfdml.index.rows._table import Snapshot, Table
 from tfdml.index.rows._texts import Texts
 
@@ -26,6 +27,7 @@ __all__ = [
     "Columns",
     "IdMap",
     "Ids",
+    "RowSearcher",
     "Scalar",
     "Snapshot",
     "StoredIds",

@@ -26,7 +26,7 @@ from tfdml.index.rows._ids import (
     kind_of,
     stored,
 )
-from tfdml.neighbors import ExactSearcher
+from tfdml.index.rows._row_searcher import RowSearcher
 
 _FIRST_INEXACT = 2.0**53  # below, a float represents every integer
 
@@ -69,9 +69,9 @@ class Snapshot:
         return len(self.live)
 
     @cached_property
-    def tail_searcher(self) -> ExactSearcher:
+    def tail_searcher(self) -> RowSearcher:
         """Return what searches the tail."""
-        return ExactSearcher(self.tail_embeddings, self.metric)  # type: ignore[arg-type]
+        return RowSearcher(self.tail_embeddings, self.metric)  # type: ignore[arg-type]
 
     def embeddings_of(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the embeddings of some rows, a copy."""
