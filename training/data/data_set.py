@@ -106,6 +106,11 @@ class DataSet:
         """Whether the labels are vectors or maps to compare, not classes."""
         return self.labels.ndim >= 2 and self.labels.dtype.kind in "fiu"
 
+    @property
+    def has_categories(self) -> bool:
+        """Whether there are two categories or more."""
+        return self.categories is not None and len(np.unique(self.categories)) > 1
+
     def select(self, indices: Iterable[int] | np.ndarray) -> "DataSet":
         """Return some of the images, in the order of the indices.
 
@@ -150,13 +155,28 @@ class DataSet:
         """
         if self.is_continuous:
             return np.full(len(self), len(self) > 1)
+        return self.comparisons().has_positive
+
+    def largest_k(self) -> int:
+        """Return how many images every query with something to find is compared with.
+
+        No metric of the first k results has a larger k; 0 without such a query.
+        """
+        if self.is_continuous:
+            return len(self) - 1
+        compared = self.comparisons()
+        counts = compared.compared_counts[compared.has_positive]
+        return int(counts.min()) if len(counts) else 0
+
+    def comparisons(self) -> Comparisons:
+        """Return who is compared with whom, of images with classes."""
         return Comparisons(
             len(self),
             self.labels,
             is_query=self.is_query(),
             is_gallery=self.is_gallery(),
             groups=self.sequences,
-        ).has_positive
+        )
 
     def name_of(self, index: int) -> str:
         """Return what an image is called in messages."""

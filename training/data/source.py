@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from tfdml.command_parser import command
 from tfdml.images import find_images
-from tfdml.messages import shown
+from tfdml.messages import cut, shown
 
 from ..recipe.recipe import Data
 from .data_set import DataSet
@@ -78,7 +79,7 @@ def read_source(settings: Data) -> Source:
             f"{path}: `role` goes with classes; with continuous labels every image is "
             "query and gallery. Leave the column out."
         )
-    source = Source(data, root)
+    source = Source(data, root, _box_notes(data, settings))
     if data.sequences is not None:
         # An image of no sequence is one by itself.
         own = np.where(data.sequences == "", source.names(data), data.sequences)
@@ -99,6 +100,21 @@ def read_source(settings: Data) -> Source:
             source, data=dataclasses.replace(data, splits=splits)
         )
     return source
+
+
+def _box_notes(data: DataSet, settings: Data) -> tuple[str, ...]:
+    """Note that images are cut to boxes, or refuse it."""
+    count = 0 if data.boxes is None else int((data.boxes[:, 2] > 0).sum())
+    if not count:
+        return ()
+    name = cut(settings.images)
+    if settings.whole_images:
+        raise ValueError(
+            f"[data]: {name} must not have boxes with `whole_images` = true: the paper "
+            f"takes whole images. Received: {count:,} boxes. Write the manifest again "
+            f"without `--crop`: `{command('training', 'manifest')} RELEASE FOLDER`."
+        )
+    return (f"{count:,} of {len(data):,} images are cut to the boxes in {name}.",)
 
 
 def _classes(data: DataSet) -> np.ndarray:

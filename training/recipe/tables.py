@@ -2,11 +2,12 @@
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from tfdml.messages import shown
 
 from .checks import RecipeError, check_fields, limited, one_of
+from .paper_tables import PAPER_TABLES
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,8 @@ class Data:
     `images` is a folder `class/image`, or a manifest, a file that ends in `.csv`
     (docs/data-sets.md). The paths in a manifest are below `root`, by default the folder
     of the manifest. A manifest says itself which images test and validate; where
-    it has no validation images, `validation_fraction` of its training classes do.
+    it has no validation images, `validation_fraction` of its training classes do. With
+    `whole_images` a manifest with boxes, which images are cut to, is refused.
 
     Classes are ordered by the SHA-256 of "split_seed/class". The first `test_fraction`
     of them are for testing, the next `validation_fraction` for validation, the rest for
@@ -29,6 +31,7 @@ class Data:
     split_seed: int = 0
     skip_unreadable: bool = False
     root: str = ""
+    whole_images: bool = False
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -52,7 +55,12 @@ class Data:
 
 @dataclass(frozen=True)
 class Embedder:
-    """`[embedder]`: the arguments of `tfdml.models.build_embedder`."""
+    """`[embedder]`: the arguments of `tfdml.models.build_embedder`.
+
+    With `unit_length` = false embeddings have any length, and are compared by squared
+    Euclidean distance wherever they are measured and searched. It goes with a loss that
+    does not scale them: `normalize` = false, NPairLoss or LogRatioLoss.
+    """
 
     image_size: int = limited(64, least=8)
     embedding_dimension: int = limited(128, least=1)
@@ -63,10 +71,16 @@ class Embedder:
     blocks: int = 1
     stem_stride: int = 2
     dropout: float = limited(0.0, least=0, most=1)
+    unit_length: bool = True
 
     def __post_init__(self) -> None:
         """Check what can be checked without building the network."""
         check_fields(self)
+
+    @property
+    def metric(self) -> Literal["cosine", "squared_euclidean"]:
+        """How embeddings are compared."""
+        return "cosine" if self.unit_length else "squared_euclidean"
 
 
 LABEL_DISTANCES = ("squared_euclidean", "segmentation", "caption")
@@ -85,7 +99,6 @@ class Loss:
     arguments: dict[str, Any] = field(default_factory=dict)
     on_proxies: bool = False
     is_weighted: bool = False
-    on_boundaries: bool = False
     label_distance: str = one_of("squared_euclidean", LABEL_DISTANCES)
 
     def __post_init__(self) -> None:
@@ -104,24 +117,6 @@ class Proxies:
     centers_per_class: int = limited(1, least=1)
     learning_rate_multiplier: float = limited(1.0, above=0)
     center_penalty: float = limited(0.0, least=0)
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        check_fields(self)
-
-
-@dataclass(frozen=True)
-class Boundaries:
-    """`[boundaries]`: the layer `tfdml.layers.ClassBoundaries`, with a loss on it.
-
-    One boundary of each training class is learned, from `initial` on, with
-    `learning_rate_multiplier` times the learning rate, under every optimizer; weight
-    decay follows. The losses are LearnedMarginLoss and
-    DistanceWeightedLearnedMarginLoss.
-    """
-
-    initial: float = limited(1.2, least=0, most=2)
-    learning_rate_multiplier: float = limited(1.0, above=0)
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -164,7 +159,7 @@ DESIGNS = {
     "groups": ("images_per_class", "classes_per_batch", "small_classes"),
     "pairs": ("batch_size", "positive_probability"),
     "capped": ("batch_size", "images_per_class"),
-    "n_pairs": ("classes_per_batch", "hard_classes", "candidate_classes"),
+    "n_pairs": ("classes_per_batch",),
     "neighbors": ("batch_size", "neighbors", "anchors"),
     "shuffled": ("batch_size",),
 }
@@ -181,9 +176,7 @@ class Batches:
       at least 2; with fewer than n training classes a batch holds all of them.
       `small_classes` = "repeat" or "leave_out".
     - "capped": `batch_size` images, at most `images_per_class` of a class.
-    - "n_pairs": 2 images of each of `classes_per_batch` classes. With `hard_classes`
-      these are hard to tell apart by the network as it is at the beginning of the
-      epoch, chosen among `candidate_classes` random ones (0: all).
+    - "n_pairs": 2 images of each of `classes_per_batch` classes.
     - "pairs": `batch_size` / 2 pairs, positive with `positive_probability`.
     - "neighbors", for continuous labels: `batch_size` images, of which `anchors` and
       the nearest `neighbors` of each.
@@ -201,8 +194,6 @@ class Batches:
     positive_probability: float = limited(0.5, least=0, most=1)
     neighbors: int = limited(5, least=1)
     anchors: int = limited(1, least=1)
-    hard_classes: bool = False
-    candidate_classes: int = limited(0, least=0)
     importance_weights: bool = False
 
     def __post_init__(self) -> None:
@@ -217,12 +208,47 @@ class Batches:
                     f"takes {', '.join(f'`{key}`' for key in DESIGNS[self.design])}. "
                     f"Received: {shown(getattr(self, name))}."
                 )
-        if self.candidate_classes and not self.hard_classes:
-            raise RecipeError(
-                "`candidate_classes` goes with `hard_classes` = true. "
-                f"Received: {self.candidate_classes}."
-            )
         if self.design == "pairs" and self.batch_size % 2:
             raise RecipeError(
                 f"`batch_size` must be even for pairs. Received: {self.batch_size}."
             )
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """`[evaluation]`: what is measured of the test images.
+
+    `k` lists the k of Precision@k and Recall@k, by default 1 and 5; with continuous
+    labels those of the label distance and of nDCG, by default 1 and 10. 1 is always
+    measured, and a k that the images are too few for is left out. `table` names a table
+    of a paper, whose columns are all measured and printed: "topk" (Table 1 of Lu et
+    al.), "weighted-contrastive", "multi-similarity", "proxy-anchor" and, with the k of
+    SOP and In-Shop, these two with "-sop" or "-in-shop" added; with continuous labels
+    "log-ratio".
+
+    With `test_every_epochs` above 0 the test images are also measured in the course of
+    training, after so many epochs each and after the last, for a curve such as Figure 4
+    of Lu et al. No weights are chosen by it.
+    """
+
+    k: tuple[int, ...] = ()
+    table: str = one_of("", ("", *PAPER_TABLES))
+    test_every_epochs: int = limited(0, least=0)
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_fields(self)
+        if min(self.k, default=1) < 1 or len(set(self.k)) < len(self.k):
+            raise RecipeError(
+                "`k` must hold whole numbers of at least 1, none of them twice. "
+                f"Received: {shown(list(self.k))}."
+            )
+
+    def ks(self, usual: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the k to measure.
+
+        Args:
+            usual: Those without `k`.
+        """
+        of_table = PAPER_TABLES[self.table].ks if self.table else ()
+        return tuple(sorted({1, *(self.k or usual), *of_table}))

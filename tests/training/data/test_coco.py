@@ -12,17 +12,25 @@ from training.data.manifest import check_manifest, read_manifest
 from training.data.releases.coco import list_captions, read_coco
 
 PARTS = {"train2017": {9: "a dog", 4: "two cats"}, "val2017": {7: "a red bus"}}
+OLDER = {"train2014": {8: "a tree"}, "val2014": {3: "a boat"}}
 
 
 @pytest.fixture
 def release(tmp_path):
-    (tmp_path / "annotations").mkdir()
+    write_release(tmp_path, PARTS)
+    return tmp_path
+
+
+def write_release(tmp_path, parts):
+    (tmp_path / "annotations").mkdir(exist_ok=True)
     number = 0
-    for part, subjects in PARTS.items():
+    for part, subjects in parts.items():
         (tmp_path / part).mkdir()
         images, annotations = [], []
         for image, subject in subjects.items():
             name = f"{image:012}.jpg"
+            if part.endswith("2014"):  # as the release names them
+                name = f"COCO_{part}_{name}"
             Image.new("RGB", (8, 6)).save(tmp_path / part / name)
             images.append(
                 {
@@ -45,7 +53,6 @@ def release(tmp_path):
         (tmp_path / f"annotations/captions_{part}.json").write_text(
             json.dumps({**content, "annotations": annotations})
         )
-    return tmp_path
 
 
 def embed(texts):
@@ -173,3 +180,44 @@ def test_list_of_something_else_is_named(release):
     path.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"2017\.json has an unexpected form"):
         list_captions(release)
+
+
+def test_release_of_2014_is_read_where_it_is_there(tmp_path):
+    write_release(tmp_path, OLDER)
+    assert list_captions(tmp_path, captions=1) == ["a tree 0", "a boat 0"]
+    data = read_coco(tmp_path, embed)
+    assert data.images == (
+        tmp_path / "train2014/COCO_train2014_000000000008.jpg",
+        tmp_path / "val2014/COCO_val2014_000000000003.jpg",
+    )
+    assert data.splits.tolist() == ["train", "test"]
+
+
+def test_of_two_releases_each_has_its_manifest(release, capsys):
+    write_release(release, OLDER)
+    assert len(read_coco(release, embed)) == 3
+    assert len(read_coco(release, embed, year=2014)) == 2
+    file = release / "rows.npy"
+    command = ["manifest", "coco", str(release), "--embeddings", str(file)]
+    for year, count in ((2014, 2), (2017, 3)):
+        np.save(file, embed(list_captions(release, year=year)))
+        assert main([*command, "--year", str(year)]) == 0
+        assert f"{count} images" in capsys.readouterr().out
+    assert len(read_manifest(release / "manifest_2014.csv")) == 2
+    assert len(read_manifest(release / "manifest.csv")) == 3
+
+
+def test_missing_release_is_told_by_its_year(release, capsys):
+    assert main(["manifest", "coco", str(release), "--year", "2014"]) == 1
+    error = capsys.readouterr().err
+    assert "must hold both lists of COCO 2014" in error
+    assert "captions_train2017.json, captions_val2017.json" in error
+    (release / "annotations/captions_val2017.json").unlink()
+    with pytest.raises(FileNotFoundError, match="both lists of COCO 2017 or 2014"):
+        read_coco(release, embed)
+    with pytest.raises(
+        ValueError, match=r"`year` must be 2014 or 2017\. Received: 2015"
+    ):
+        list_captions(release, year=2015)
+    assert main(["manifest", "cub", str(release), "--year", "2014"]) == 1
+    assert "`--year` is for coco" in capsys.readouterr().err

@@ -1,18 +1,25 @@
 """The benchmarks of the papers, from small files in the formats of their releases."""
 
+import dataclasses
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image
 
+import training
 from tests.support.image_shapes import read_shape
 from training.__main__ import main
-from training.data.manifest import check_manifest, read_manifest
+from training.data.manifest import check_manifest, read_manifest, write_manifest
 from training.data.releases.retrieval_benchmarks import (
     read_cars,
     read_cub,
     read_in_shop,
     read_sop,
 )
+from training.data.source import read_source
+from training.recipe.recipe import read_recipe
+from training.recipe.tables import Data
 
 
 def image(path, size=(20, 10)):
@@ -205,10 +212,50 @@ def test_command_writes_a_manifest_of_a_release(cub, capsys):
     assert again.images == data.images
     assert again.labels.tolist() == data.labels.tolist()
     assert again.boxes is None  # the papers take whole images
+
+
+def test_manifest_with_boxes_never_takes_the_place_of_the_one_without(cub, capsys):
+    assert main(["manifest", "cub", str(cub)]) == 0
+    before = (cub / "manifest.csv").read_bytes()
     assert main(["manifest", "cub", str(cub), "--crop"]) == 0
-    assert read_manifest(cub / "manifest.csv").boxes.tolist() == data.boxes.tolist()
+    assert "manifest_boxes.csv" in capsys.readouterr().out
+    assert (cub / "manifest.csv").read_bytes() == before
+    boxes = read_manifest(cub / "manifest_boxes.csv").boxes
+    assert boxes.tolist() == read_cub(cub).boxes.tolist()
 
 
-def test_missing_release_is_reported(tmp_path, capsys):
-    assert main(["manifest", "sop", str(tmp_path)]) == 1
-    assert "Ebay_train.txt" in capsys.readouterr().err
+def test_recipe_for_whole_images_refuses_boxes(cub):
+    write_manifest(read_cub(cub), cub / "manifest.csv")  # as `--crop` once did
+    settings = Data(str(cub / "manifest.csv"), validation_fraction=0.0)
+    (note,) = read_source(settings).notes
+    assert note.startswith("8 of 8 images are cut to the boxes in ")
+    with pytest.raises(ValueError, match=r"must not have boxes.*Received: 8 boxes"):
+        read_source(dataclasses.replace(settings, whole_images=True))
+    write_manifest(dataclasses.replace(read_cub(cub), boxes=None), cub / "manifest.csv")
+    source = read_source(dataclasses.replace(settings, whole_images=True))
+    assert (len(source.data), source.notes) == (8, ())
+
+
+def test_recipes_of_cub_and_cars_take_whole_images_or_say_boxes():
+    folder = Path(training.__file__).parent / "recipes"
+    for path in folder.rglob("*.toml"):
+        data = read_recipe(path).data
+        if "CUB_200" in data.images or "cars196" in data.images:
+            name = Path(data.images).name
+            assert data.whole_images or name == "manifest_boxes.csv", path
+
+
+@pytest.mark.parametrize(
+    ("release", "words"),
+    [
+        ("sop", ["Stanford Online Products", "Ebay_train.txt"]),
+        ("cub", ["CUB-200-2011", "classes.txt"]),
+        ("in_shop", ["In-Shop", "list_eval_partition.txt"]),
+    ],
+)
+def test_missing_release_is_told_with_what_was_expected(
+    release, words, tmp_path, capsys
+):
+    assert main(["manifest", release, str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert all(word in error for word in ["must hold", *words])

@@ -8,15 +8,44 @@ from typing import Any
 
 import numpy as np
 
-from tfdml.messages import shortened, shown
+from tfdml.messages import cut, shortened, shown
 
 from ..data_set import DataSet
 from .mat_files import known_form
 
-_SPLITS = {"train2017": "train", "val2017": "test"}
+_YEARS = (2017, 2014)
+_SPLITS = {"train": "train", "val": "test"}
 
 
-def list_captions(folder: str | os.PathLike[str], *, captions: int = 5) -> list[str]:
+def year_of(folder: str | os.PathLike[str], year: int | None = None) -> int:
+    """Return which release a folder holds: 2017 or 2014.
+
+    Args:
+        folder: Holds the lists `annotations/captions_{train,val}YEAR.json`.
+        year: The one that is meant; without it the one that is there, 2017 of both.
+
+    Raises:
+        FileNotFoundError: A list of that release, or of both, is not there.
+        ValueError: There is no release of that year.
+    """
+    if year is not None and year not in _YEARS:
+        raise ValueError(f"`year` must be 2014 or 2017. Received: {shown(year)}.")
+    for known in _YEARS if year is None else (year,):
+        if all(_list_of(Path(folder), part, known).is_file() for part in _SPLITS):
+            return known
+    wanted = " or ".join(map(str, _YEARS if year is None else (year,)))
+    lists = sorted(Path(folder).glob("annotations/captions_*.json"))
+    there = ", ".join(path.name for path in lists) or "none"
+    raise FileNotFoundError(
+        f"{cut(folder)} must hold both lists of COCO {wanted}, "
+        "annotations/captions_trainYEAR.json and captions_valYEAR.json. "
+        f"Received: {cut(there)}."
+    )
+
+
+def list_captions(
+    folder: str | os.PathLike[str], *, captions: int = 5, year: int | None = None
+) -> list[str]:
     """List the captions that `read_coco` needs embeddings of, in its order.
 
     Training images come first, then validation images, each in the order of their ids;
@@ -24,15 +53,17 @@ def list_captions(folder: str | os.PathLike[str], *, captions: int = 5) -> list[
 
     Args:
         folder: Holds `annotations/captions_train2017.json` and
-            `annotations/captions_val2017.json`.
+            `annotations/captions_val2017.json`, or those of 2014.
         captions: How many of an image, from the first on; in the release each image has
             at least 5.
+        year: As in `year_of`.
 
     Raises:
         FileNotFoundError: A list is not there.
         ValueError: It is of another form, or an image has too few captions.
     """
-    return [text for *_, texts in _images(Path(folder), captions) for text in texts]
+    found = _images(Path(folder), captions, year)
+    return [text for *_, texts in found for text in texts]
 
 
 def read_coco(
@@ -40,18 +71,21 @@ def read_coco(
     embeddings: Callable[[list[str]], np.ndarray] | str | os.PathLike[str],
     *,
     captions: int = 5,
+    year: int | None = None,
 ) -> DataSet:
-    """Read COCO 2017 with captions; its validation images test.
+    """Read COCO 2017 or 2014 with captions; its validation images test.
 
     Which sentence embedding is used is yours to choose, and so is the label distance
-    that follows from it. 118,287 images train and 5,000 test; with 5 captions of 384
-    numbers the labels take 950 MB.
+    that follows from it. Of 2017, 118,287 images train and 5,000 test; with 5 captions
+    of 384 numbers the labels take 950 MB. Of 2014, which Kim et al., CVPR 2019, took,
+    82,783 train and 40,504 test.
 
     Args:
-        folder: Holds `annotations`, `train2017` and `val2017`.
+        folder: Holds `annotations`, `train2017` and `val2017`, or those of 2014.
         embeddings: A function of all captions at once, as `list_captions` lists them,
             to an array `[captions, dimension]`; or a `.npy` file with that array.
         captions: How many of an image, as for `list_captions`.
+        year: As in `year_of`.
 
     Returns:
         The images, with continuous labels float32 `[N, captions, dimension]`. Their
@@ -63,7 +97,7 @@ def read_coco(
             embeddings are not one row of finite numbers a caption, other than all 0.
     """
     folder = Path(folder)
-    found = _images(folder, captions)
+    found = _images(folder, captions, year)
     texts = [text for *_, several in found for text in several]
     if callable(embeddings):
         rows, source = np.asarray(embeddings(texts)), "`embeddings`"
@@ -101,13 +135,20 @@ def _load_rows(path: Path) -> np.ndarray:
     return rows
 
 
-def _images(folder: Path, captions: int) -> list[tuple[Path, str, list[str]]]:
+def _list_of(folder: Path, part: str, year: int) -> Path:
+    return folder / "annotations" / f"captions_{part}{year}.json"
+
+
+def _images(
+    folder: Path, captions: int, year: int | None
+) -> list[tuple[Path, str, list[str]]]:
     """Return the path, the split and the captions of each image."""
     if captions < 1:
         raise ValueError(f"`captions` must be at least 1. Received: {captions}.")
     found = []
-    for folder_name, split in _SPLITS.items():
-        path = folder / "annotations" / f"captions_{folder_name}.json"
+    year = year_of(folder, year)
+    for part, split in _SPLITS.items():
+        path = _list_of(folder, part, year)
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict) or not {"images", "annotations"} <= set(
             content
@@ -115,7 +156,7 @@ def _images(folder: Path, captions: int) -> list[tuple[Path, str, list[str]]]:
             raise ValueError(f"{path}: must have 'images' and 'annotations'.")
         with known_form(path):
             for name, several in _captioned(content, path, captions):
-                found.append((folder / folder_name / name, split, several))
+                found.append((folder / f"{part}{year}" / name, split, several))
     return found
 
 

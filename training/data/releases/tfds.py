@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tfdml.command_parser import command
-from tfdml.files import DISK_IS_FULL, written
-from tfdml.messages import cut, shortened, shown
+from tfdml.files import written
+from tfdml.messages import cut, shown
 from tfdml.progress import tracked
 
 from ..data_set import DataSet, halve_classes
@@ -62,9 +61,7 @@ def export_tfds(
         The data set as written.
 
     Raises:
-        RuntimeError: tensorflow-datasets is not installed, or cannot fetch the set or
-            make its files.
-        OSError: The disk is full.
+        RuntimeError: tensorflow-datasets is not installed.
         ValueError: The set has no image or no class label, or `own_splits` meets a
             split of another name or a class in two splits.
     """
@@ -82,7 +79,7 @@ def export_tfds(
     label_key = label_key or known[0]
     label_key = label_key or _key(features, tfds.features.ClassLabel, "label", keys)
     own_splits = known[2] if own_splits is None else own_splits
-    _prepare(builder, name, data_dir or "~/tensorflow_datasets")
+    builder.download_and_prepare()
 
     images: list[Path] = []
     ids: list[int] = []
@@ -122,23 +119,6 @@ def export_tfds(
     _write_attribution(folder / "ATTRIBUTION.md", builder)
     write_manifest(data, folder / "manifest.csv")
     return data
-
-
-def _prepare(builder: Any, name: str, data_dir: str | os.PathLike[str]) -> None:
-    try:
-        builder.download_and_prepare()
-    except Exception as error:  # TFDS has types of its own, which derive from no other
-        if isinstance(error, OSError) and error.errno in DISK_IS_FULL:
-            raise
-        # It keeps what came broken, and would read it again.
-        kept = cut(Path(data_dir, "downloads"), 60)
-        raise RuntimeError(
-            f"TensorFlow Datasets cannot prepare {cut(name, 40)} "
-            f"({type(error).__name__}: {shortened(error, 150)}). Try again; what came "
-            f"broken must be removed before, from {kept}. If it is gone from the "
-            "network, download the release by hand: "
-            f"`{command('training', 'manifest')}` reads CUB, Cars-196 and SOP."
-        ) from error
 
 
 def _key(features: Any, kind: type, what: str, supervised: tuple[str, ...]) -> str:
@@ -198,5 +178,4 @@ TensorFlow Datasets: {info.full_name}, unchanged.
 {info.citation.strip()}
 ```
 """
-    with written(path) as new:
-        new.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
