@@ -10,6 +10,7 @@ from tfdml.command_parser import CommandParser, command
 from tfdml.progress import Progress
 
 from . import commands as data_commands
+from .recipe.paper_tables import PAPER_TABLES
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,10 +28,7 @@ def add_to(commands: Any) -> None:
     data_commands.add_to(commands)
 
     fit = commands.add_parser("fit", help="train an embedder from a recipe")
-    fit.add_argument(
-        "recipe",
-        help="a TOML file, or the name of a recipe that comes with tfdml, such as demo",
-    )
+    fit.add_argument("recipe", help="a TOML file, or a recipe by its name: demo")
     fit.add_argument("--run", help="run folder (default: runs/RECIPE_NAME)")
     fit.add_argument("--images", help="images to use in place of the recipe's")
     fit.add_argument("--seed", type=int, help="seed to use in place of the recipe's")
@@ -38,12 +36,12 @@ def add_to(commands: Any) -> None:
     length.add_argument(
         "--steps",
         type=int,
-        help="train for this many steps, with the schedule in proportion",
+        help="number of steps to train, with the schedule in proportion",
     )
     length.add_argument(
         "--minutes",
         type=float,
-        help="train for this many minutes, with the schedule in proportion",
+        help="how long to train, with the schedule in proportion",
     )
     fit.add_argument(
         "--set",
@@ -82,8 +80,7 @@ def add_to(commands: Any) -> None:
     calibrate.add_argument(
         "--training-images",
         action="store_true",
-        help="add the training images to the gallery, to make it as large as the one "
-        "that will be searched",
+        help="add the training images, for a gallery as large as the one to search",
     )
     calibrate.add_argument(
         "--if-possible",
@@ -120,6 +117,26 @@ def add_to(commands: Any) -> None:
         "--skip-unreadable",
         action="store_true",
         help="skip files that cannot be read, and list them",
+    )
+    evaluate.add_argument(
+        "--metric",
+        choices=("cosine", "squared_euclidean"),
+        help="how embeddings are compared (default: as the model or the run says, else "
+        "cosine)",
+    )
+    evaluate.add_argument(
+        "--k",
+        type=int,
+        nargs="+",
+        metavar="K",
+        help="the k of Precision@k and Recall@k, such as --k 1 3 5 10 (default: 1, 2, "
+        "4, 5, 8, 10, 100, 1000, and those of the recipe)",
+    )
+    evaluate.add_argument(
+        "--table",
+        choices=tuple(PAPER_TABLES),
+        help="measure and print the columns of a paper's table (default: that of the "
+        "recipe)",
     )
     evaluate.add_argument(
         "--out",
@@ -231,12 +248,15 @@ def _evaluate(parsed: argparse.Namespace) -> None:
         parsed.split,
         parsed.run,
         parsed.root,
+        metric=parsed.metric,
         skip_unreadable=parsed.skip_unreadable,
     )
     out = parsed.out or default_folder(parsed.model, subject)
     results = evaluate(
         subject,
         out,
+        k=parsed.k,
+        table=parsed.table,
         overwrite=parsed.overwrite,
         keep_embeddings=parsed.keep_embeddings,
     )

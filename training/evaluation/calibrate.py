@@ -69,6 +69,11 @@ def calibrate_run(
             f"{run} was trained on continuous labels, which have no positives to "
             "calibrate. A threshold needs classes."
         )
+    if not finished.recipe.embedder.unit_length:
+        raise NoThresholdError(
+            f"{run} has embeddings of any length, and a threshold is a cosine "
+            "similarity. Train it with `unit_length` = true in [embedder]."
+        )
     if not len(data):
         raise NoThresholdError(
             f"{run} has no validation images to choose a threshold on. Train it with "

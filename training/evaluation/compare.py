@@ -125,7 +125,8 @@ def _grouped(folders: Sequence[Path]) -> list[list[Path]]:
         if file.is_file():
             recipe = read_json(file)
             try:
-                recipe = with_current_names(recipe)
+                # What is measured makes no other model.
+                recipe = {**with_current_names(recipe), "evaluation": None}
                 whole = json.dumps(recipe, sort_keys=True)
                 fit = {**recipe["fit"], "seed": None}
                 key = json.dumps({**recipe, "fit": fit}, sort_keys=True)

@@ -1,7 +1,7 @@
 """Evaluate embeddings: every metric, the report, and the files `compare` reads."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -18,8 +18,6 @@ from tfdml.metrics import (
     QueryResults,
     RetrievalTask,
     bootstrap_interval,
-    cluster,
-    clustering_metrics,
     hubness_of_occurrences,
     k_occurrences,
     match_scores,
@@ -32,14 +30,18 @@ from tfdml.run_calibration import read_calibration
 
 from ..environment import environment
 from ..json_files import write_json
-from ..measure.measure import nearest_images, split_results, task_of
+from ..measure.measure import (
+    clustering_of,
+    nearest_images,
+    split_results,
+    task_of,
+)
 from ..measure.query_files import write_queries, write_roc
+from ..recipe.paper_tables import PAPER_TABLES, filled_table
+from .asked import Asked, what_to_measure
 from .evaluation_page import write_evaluation_report
 from .figures import Drawn
 from .subject import Subject
-
-KS = (1, 2, 4, 5, 8, 10, 100, 1000)
-"""The k of Precision@k and Recall@k, as far as the gallery is large enough."""
 
 HUB_K = 10
 
@@ -48,6 +50,8 @@ def evaluate(
     subject: Subject,
     out: str | PathLike[str],
     *,
+    k: Sequence[int] | None = None,
+    table: str | None = None,
     overwrite: bool = False,
     keep_embeddings: bool = False,
 ) -> dict[str, Any]:
@@ -56,8 +60,8 @@ def evaluate(
     With classes: all metrics of `tfdml.metrics`, each with its interval by resampling
     classes, over queries and over classes, by category and of the categories as
     super-classes; clustering into as many clusters as there are classes (and
-    categories); verification of all pairs; hubness. With continuous labels: label
-    distance and nDCG, and hubness.
+    categories); verification of all pairs, where cosines compare; hubness. With
+    continuous labels: label distance and nDCG, and hubness.
 
     Queries without a positive are left out of every mean, and counted.
 
@@ -68,6 +72,11 @@ def evaluate(
     Args:
         subject: What to evaluate.
         out: The folder.
+        k: The k of Precision@k and Recall@k, or of label distance and nDCG; 1 is always
+            measured. By default 1, 2, 4, 5, 8, 10, 100 and 1000 and those of the recipe
+            of a run, as far as the images are enough.
+        table: A name in `training.recipe.paper_tables.PAPER_TABLES`, whose columns are
+            measured too and become the member `table`; None for that of the recipe.
         overwrite: Whether an evaluation in it may be replaced.
         keep_embeddings: Whether `embeddings.npy` is written, `[N, dimension]`.
 
@@ -77,17 +86,19 @@ def evaluate(
     Raises:
         FileExistsError: The folder exists, and `overwrite` is False or it holds no
             evaluation.
-        ValueError: An embedding is not finite, or a file of the run is damaged.
+        ValueError: An embedding is not finite, a file of the run is damaged, `k` is out
+            of range, or there is no such `table` for the images.
         UnreadableImageError: An image of the report is broken; all else is written.
     """
     folder = Path(out).resolve()
     _check_free(folder, overwrite)
+    asked = what_to_measure(subject, k, table)
     threshold = _threshold(subject)  # which may be damaged: before minutes of work
     above = next(p for p in folder.parents if p.is_dir())
     with TemporaryDirectory(prefix=f".{folder.name}.", dir=above) as scratch:
         new = Path(scratch) / folder.name
         new.mkdir()
-        results, drawn = _evaluate_into(new, subject, keep_embeddings, threshold)
+        results, drawn = _evaluate_into(new, subject, asked, keep_embeddings, threshold)
         folder.parent.mkdir(parents=True, exist_ok=True)
         replace_folder(new, folder, Path(scratch) / "replaced")
     # Last, because it needs the images: a broken one costs no more than the report.
@@ -132,7 +143,11 @@ def _check_free(folder: Path, overwrite: bool) -> None:
 
 
 def _evaluate_into(
-    folder: Path, subject: Subject, keep_embeddings: bool, threshold: float | None
+    folder: Path,
+    subject: Subject,
+    asked: Asked,
+    keep_embeddings: bool,
+    threshold: float | None,
 ) -> tuple[dict[str, Any], Drawn]:
     """Measure, and write all but the report."""
     stages = _Stages()
@@ -146,7 +161,7 @@ def _evaluate_into(
     if keep_embeddings:
         np.save(folder / "embeddings.npy", task.embeddings, allow_pickle=False)
     with stages.timed("retrieval"):
-        queried = split_results(split, task, KS)
+        queried = split_results(split, task, asked.ks, metric=subject.metric)
         intervals = _intervals(queried)
     results: dict[str, Any] = {
         "model": subject.name,
@@ -157,6 +172,7 @@ def _evaluate_into(
         "classes": len(data.class_names),
         "classes_trained_on": subject.classes_trained_on,
         "dimension": task.embeddings.shape[1],
+        "compared_by": subject.metric,
         "queries": len(queried.queries),
         "queries_without_positive": len(queried.without_positive),
         "rule": "queries without a positive are left out of every mean",
@@ -167,9 +183,11 @@ def _evaluate_into(
     if not data.is_continuous:
         with stages.timed("clustering"):
             results |= _of_classes(subject, task, queried)
-        with stages.timed("verification"):
-            pairs, verification = _verification(task)
-        results |= verification
+        # Thresholds are those of cosines: distances have no scale of their own.
+        if subject.metric == "cosine":
+            with stages.timed("verification"):
+                pairs, verification = _verification(task)
+            results |= verification
         if threshold is not None and pairs is not None:
             with stages.timed("threshold"):
                 scores = match_scores(task)
@@ -178,6 +196,8 @@ def _evaluate_into(
                 "gallery": scores.gallery,
                 **scores.rates_at(threshold),
             }
+    if asked.table:
+        results["table"] = _table(asked.table, results)
     with stages.timed("hubness"):
         occurrences = _occurrences(subject, task)
     if occurrences is not None:
@@ -234,9 +254,9 @@ def _of_classes(
     data = subject.split.data
     found: dict[str, Any] = {
         "macro": queried.means(average="macro"),
-        "clustering": _clustering(task, data.labels),
+        "clustering": clustering_of(task, data.labels, subject.metric),
     }
-    if data.categories is None or len(np.unique(data.categories)) < 2:
+    if data.categories is None or not data.has_categories:
         return found
     found["categories"] = queried.by(data.categories)
     prefix = "recall_at_"
@@ -248,17 +268,20 @@ def _of_classes(
         is_gallery=data.is_gallery(),
         groups=data.sequences,
     )
-    of_categories = query_metrics(by_category, ks=ks)
+    of_categories = query_metrics(by_category, ks=ks, metric=subject.metric)
     found["superclasses"] = {
         "metrics": of_categories.means(),
-        "clustering": _clustering(task, data.categories),
+        "clustering": clustering_of(task, data.categories, subject.metric),
     }
     return found
 
 
-def _clustering(task: RetrievalTask, labels: np.ndarray) -> dict[str, float]:
-    count = len(np.unique(labels))
-    return {"clusters": count} | clustering_metrics(cluster(task, count), labels)
+def _table(name: str, results: dict[str, Any]) -> dict[str, Any]:
+    metrics, clusters = results["metrics"], results.get("clustering")
+    if PAPER_TABLES[name].of_categories and "superclasses" in results:
+        of_categories = results["superclasses"]["clustering"]
+        return filled_table(name, metrics, of_categories, clusters_of="categories")
+    return filled_table(name, metrics, clusters)
 
 
 def _verification(task: RetrievalTask) -> tuple[PairCounts | None, dict[str, Any]]:
@@ -275,7 +298,7 @@ def _occurrences(subject: Subject, task: RetrievalTask) -> np.ndarray | None:
     """
     data = subject.split.data
     asked = np.flatnonzero(data.is_query())
-    found, _ = nearest_images(task, asked, HUB_K)
+    found, _ = nearest_images(task, asked, HUB_K, subject.metric)
     if found.shape[1] < HUB_K:
         return None
     searched = np.flatnonzero(data.is_gallery())

@@ -5,7 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..reports.page import Section, Table, environment_section, write_page
+from ..reports.page import (
+    Section,
+    Table,
+    environment_section,
+    paper_section,
+    write_page,
+)
 from ..reports.text import metric_text, metric_title
 from ..reports.threshold import threshold_rows, threshold_warning
 from .figures import Drawn, figures
@@ -29,6 +35,7 @@ def write_evaluation_report(
     """
     sections = [
         _metrics(results),
+        paper_section(results),
         _superclasses(results),
         _clusters(results),
         _verification(results),
@@ -52,6 +59,11 @@ def _lead(results: Mapping[str, Any]) -> str:
         f"{results['images']:,} images{of_classes} in {results['of']}{split}, "
         f"embeddings of dimension {results['dimension']}, on {results['backend']}."
     )
+    if results["compared_by"] != "cosine":
+        text += (
+            " They have any length and are compared by squared Euclidean distance, so "
+            "that pairs are not verified: a threshold of cosines would say nothing."
+        )
     if count := results["classes_trained_on"]:
         text += (
             f" {count:,} of the classes share the name of a class that the run trained "

@@ -1,6 +1,6 @@
 """Draw the figures of an evaluation."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,34 +148,56 @@ def convergence(runs: Mapping[str, Path]) -> Iterator[Figure]:
     Args:
         runs: Run folders by name.
     """
-    metric = "val_precision_at_1"
-    values, iterations, triplets = {}, {}, {}
+    on: dict[str, dict[str, _Curve]] = {"validation": {}, "test": {}}
     for name, folder in runs.items():
-        history, recipe, results = (
-            _json(folder / f"{n}.json") for n in ("history", "recipe", "metrics")
-        )
-        values_of, triplets_of = history.get(metric, []), history.get("triplets", [])
-        # A run that began before triplets were counted has too few.
-        if not recipe or not values_of or len(values_of) != len(triplets_of):
+        for images, curve in _training_curves(folder).items():
+            on[images][name] = curve
+    for images, curves in on.items():
+        if not curves:
             continue
-        values[name] = history[metric]
+        yield Figure(
+            "Training" if images == "validation" else "Training, on test images",
+            "The same values against iterations and against the triplets sampled so "
+            "far: of top-k precision its misplaced pairs, else all of the batches."
+            + " No weights were chosen by them."
+            * (images == "test"),
+            plot_convergence(
+                *({name: c[i] for name, c in curves.items()} for i in range(3)),
+                metric=f"Precision@1 on {images}",
+            ),
+        )
+
+
+_Curve = tuple[Sequence[float], Sequence[float], Sequence[float]]
+"""Values, iterations and triplets of a run."""
+
+
+def _training_curves(folder: Path) -> dict[str, _Curve]:
+    """Return the curves that a run has, on validation and on test images."""
+    history, recipe, results = (
+        _json(folder / f"{n}.json") for n in ("history", "recipe", "metrics")
+    )
+    triplets = history.get("triplets", [])
+    # A run that began before triplets were counted has too few.
+    if not recipe or len(triplets) != len(history.get("loss", triplets)):
+        return {}
+    found: dict[str, _Curve] = {}
+    values = history.get("val_precision_at_1", [])
+    if values and len(values) == len(triplets):
         about = recipe["fit"]
         steps = about["steps_per_epoch"]
         if not about.get("minutes"):
             steps = min(steps, about["steps"])
-        ends = steps * np.arange(1, len(values[name]) + 1)
+        ends = steps * np.arange(1, len(values) + 1)
         # Where time ended the run, its last epoch may be shorter.
-        iterations[name] = np.minimum(ends, results.get("steps_of_training", ends[-1]))
-        triplets[name] = history["triplets"]
-    if values:
-        yield Figure(
-            "Training",
-            "The same values against iterations and against the triplets (anchor, "
-            "positive, negative) in all batches so far.",
-            plot_convergence(
-                values, iterations, triplets, metric="Precision@1 on validation"
-            ),
-        )
+        ends = np.minimum(ends, results.get("steps_of_training", ends[-1]))
+        found["validation"] = values, ends.tolist(), triplets
+    test = history.get("test", {})
+    values = test.get("precision_at_1", [])
+    if values and triplets:
+        of_epochs = [triplets[int(epoch) - 1] for epoch in test["epoch"]]
+        found["test"] = values, test["step"], of_epochs
+    return found
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -194,7 +216,7 @@ def _rows(drawn: Drawn, chosen: np.ndarray) -> list[Any]:
     """Search with some of the queries, for `plot_retrieval_gallery`."""
     split, data = drawn.subject.split, drawn.subject.split.data
     asked = drawn.queried.queries[chosen]
-    found, scores = nearest_images(drawn.task, asked, _HITS)
+    found, scores = nearest_images(drawn.task, asked, _HITS, drawn.subject.metric)
 
     def about(image: int) -> tuple[np.ndarray, str]:
         pixels = split.images.central(split.positions[[image]])[0]
@@ -220,7 +242,9 @@ def _map(drawn: Drawn) -> Figure:
     labels = None
     if not split.data.is_continuous:
         labels = np.array(split.data.class_names)[split.data.labels[chosen]]
-    of = f"{len(chosen):,} of {count:,} images" if count > len(chosen) else ""
+    of = f"{len(chosen):,} of {count:,} images. " if count > len(chosen) else ""
+    if drawn.subject.metric != "cosine":
+        of += "Similar are those of nearly one direction, whatever their lengths."
     return Figure(
         "Map of the embeddings",
         "t-SNE places similar images side by side; distances across the map mean "

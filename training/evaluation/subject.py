@@ -11,7 +11,7 @@ import numpy as np
 
 from tfdml.images import View
 from tfdml.messages import cut, shortened, shown
-from tfdml.models import load_embedder
+from tfdml.models import load_embedder, search_metric
 from tfdml.progress import Progress
 from tfdml.run_view import view_of_run
 
@@ -21,6 +21,7 @@ from ..data.source import read_source
 from ..data.split import Split
 from ..json_files import read_json
 from ..measure.embed import embed
+from ..measure.measure import EmbeddingMetric
 from ..recipe.recipe import Data, Recipe
 from ..run.build_batches import label_distance_of
 from ..run.finished_run import (
@@ -41,6 +42,7 @@ class Subject:
         split: The images.
         names: The path of each.
         embeddings: Embeds them, float32 `[N, dimension]`.
+        metric: How they are compared.
         run: The run that is evaluated, if it is one.
         is_test_of_run: Whether these are the test images of the run.
         classes_trained_on: How many of the classes, by name, the run trained on.
@@ -52,6 +54,7 @@ class Subject:
     split: Split
     names: list[str]
     embeddings: Callable[[], np.ndarray]
+    metric: EmbeddingMetric = "cosine"
     run: FinishedRun | None = None
     is_test_of_run: bool = False
     classes_trained_on: int = 0
@@ -64,6 +67,7 @@ def open_subject(
     run: str | PathLike[str] | None = None,
     root: str | PathLike[str] | None = None,
     *,
+    metric: EmbeddingMetric | None = None,
     skip_unreadable: bool = False,
 ) -> Subject:
     """Open what `tfdml evaluate MODEL [IMAGES]` names.
@@ -84,6 +88,9 @@ def open_subject(
             for a run folder and for a file in one.
         root: Folder that the paths in a manifest are below, by default that of the
             manifest; to be left out with a run, whose recipe says it.
+        metric: How embeddings are compared. By default as the model says, and of `.npy`
+            as `run` does: by squared Euclidean distance if it was built with
+            `unit_length=False`, else by cosine.
         skip_unreadable: Whether files that cannot be read are left out, and named.
 
     Returns:
@@ -93,7 +100,21 @@ def open_subject(
         ValueError: There is no such model, or the images cannot be used.
         FileNotFoundError: A file or folder does not exist.
     """
-    path = Path(model)
+    opened = _opened(
+        Path(model), images, split, run, root, skip_unreadable=skip_unreadable
+    )
+    return opened if metric is None else dataclasses.replace(opened, metric=metric)
+
+
+def _opened(
+    path: Path,
+    images: str | PathLike[str] | None,
+    split: str | None,
+    run: str | PathLike[str] | None,
+    root: str | PathLike[str] | None,
+    *,
+    skip_unreadable: bool,
+) -> Subject:
     if not path.exists():
         raise FileNotFoundError(f"There is no {shown(str(path))} to evaluate.")
     own = path.parent if path.suffix == ".keras" else None
@@ -113,7 +134,10 @@ def open_subject(
         return _of_run(finished, model_, images, split, skip_unreadable, is_model=True)
     opened = _open_model(path, own)
     if run is not None:
-        return _of_run(read_finished_run(run), opened, images, split, skip_unreadable)
+        of = read_finished_run(run)
+        if path.suffix == ".npy":  # which says nothing itself
+            opened = dataclasses.replace(opened, metric=of.recipe.embedder.metric)
+        return _of_run(of, opened, images, split, skip_unreadable)
     if own is not None and is_finished_run(own):
         return _of_run(read_finished_run(own), opened, images, split, skip_unreadable)
     if images is None:
@@ -134,11 +158,17 @@ class _Model:
     name: str
     view: View
     embed: Callable[[Split], np.ndarray]
+    metric: EmbeddingMetric = "cosine"
 
 
 def _model_of(run: FinishedRun) -> _Model:
     name = run.folder.resolve().name
-    return _Model(name, run.recipe.view, lambda split: embed(run.embedder(), split))
+    return _Model(
+        name,
+        run.recipe.view,
+        lambda split: embed(run.embedder(), split),
+        run.recipe.embedder.metric,
+    )
 
 
 def _open_model(path: Path, run: Path | None) -> _Model:
@@ -149,7 +179,8 @@ def _open_model(path: Path, run: Path | None) -> _Model:
     embedder = load_embedder(path)
     size = embedder.input_shape[1]
     view = view_of_run(run, size) or View(size)
-    return _Model(path.name, view, partial(embed, embedder))
+    metric = search_metric(embedder)
+    return _Model(path.name, view, partial(embed, embedder), metric)
 
 
 def _open_exported(path: Path) -> _Model:
@@ -176,7 +207,7 @@ def _open_exported(path: Path) -> _Model:
                 progress.update(len(block))
         return np.concatenate(rows)
 
-    return _Model(path.resolve().name, model.view, embeddings)
+    return _Model(path.resolve().name, model.view, embeddings, model.metric)
 
 
 def _of_run(
@@ -270,7 +301,7 @@ def _checked(
             "(an image finds neither itself nor its own sequence)."
         )
     rows = partial(model.embed, split)
-    return Subject(model.name, images, split_name, split, names, rows)
+    return Subject(model.name, images, split_name, split, names, rows, model.metric)
 
 
 def _read_embeddings(path: Path, split: Split) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
@@ -10,6 +10,8 @@ import numpy as np
 from tfdml.metrics import (
     QueryResults,
     RetrievalTask,
+    cluster,
+    clustering_metrics,
     label_query_metrics,
     query_metrics,
 )
@@ -22,11 +24,21 @@ from .embed import embed
 _KS = (1, 5)
 _LABEL_KS = (1, 10)
 
+EmbeddingMetric = Literal["cosine", "squared_euclidean"]
+"""How embeddings are compared: those of unit length, and those of any length."""
+
+
+def usual_ks(data: DataSet) -> tuple[int, ...]:
+    """Return the k that are measured unless others are asked for."""
+    return _LABEL_KS if data.is_continuous else _KS
+
 
 def measure(
     split: Split,
     embedded: Callable[[Split], np.ndarray],
+    ks: Sequence[int] | None = None,
     *,
+    metric: Metric = "cosine",
     most_queries: int | None = None,
 ) -> dict[str, float] | None:
     """Measure retrieval on a split.
@@ -40,6 +52,8 @@ def measure(
     Args:
         split: The images.
         embedded: Embeds them.
+        ks: As in `split_results`.
+        metric: How embeddings are compared.
         most_queries: Of more queries with classes, so many are drawn, always the same.
 
     Returns:
@@ -48,7 +62,7 @@ def measure(
     if not split.can_be_measured:
         return None
     task = task_of(split, embedded(split), most_queries=most_queries)
-    return means_of(split_results(split, task))
+    return means_of(split_results(split, task, ks, metric=metric))
 
 
 def task_of(
@@ -155,24 +169,47 @@ def _of_labels(
     return dataclasses.replace(others, values={**results.values, **renamed})
 
 
+def clustering_of(
+    task: RetrievalTask, labels: np.ndarray, metric: EmbeddingMetric = "cosine"
+) -> dict[str, float]:
+    """Compare the clusters of k-means, as many as there are labels, with the labels.
+
+    Args:
+        task: What `task_of` returned.
+        labels: Integers or strings `[N]`.
+        metric: How embeddings are compared.
+
+    Returns:
+        `clusters`, their number, and what `tfdml.metrics.clustering_metrics` returns.
+    """
+    count = len(np.unique(labels))
+    clusters = cluster(task, count, metric=metric)
+    return {"clusters": count} | clustering_metrics(clusters, labels)
+
+
 def nearest_images(
-    task: RetrievalTask, asked: np.ndarray, k: int
+    task: RetrievalTask,
+    asked: np.ndarray,
+    k: int,
+    metric: EmbeddingMetric = "cosine",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Find the images nearest to some by cosine similarity, as the metrics do.
+    """Find the images nearest to some, as the metrics do.
 
     Args:
         task: What `task_of` returned.
         asked: Which images search, positions in the split, `[Q]`.
         k: How many are found, at least 1; fewer, perhaps none, if one of them is
             compared with fewer.
+        metric: How embeddings are compared.
 
     Returns:
         Positions in the split, int64 `[Q, k]`, the nearest first, and similarities,
-        float32 `[Q, k]`.
+        float32 `[Q, k]`: the cosine, or minus the squared Euclidean distance.
     """
-    found, scores = task.nearest(asked, k)
+    found, scores = task.nearest(asked, k, metric)
     is_complete = (found >= 0).all(axis=0)
-    return found[:, is_complete], scores[:, is_complete]
+    found, scores = found[:, is_complete], scores[:, is_complete]
+    return found, scores if metric == "cosine" else 0 - scores
 
 
 def monitored(data: DataSet) -> tuple[str, str]:
@@ -195,18 +232,24 @@ class SplitEvaluation(keras.callbacks.Callback):
     Args:
         split: The validation images.
         embedder: What embeds them.
+        metric: How embeddings are compared.
     """
 
-    def __init__(self, split: Split, embedder: keras.Model) -> None:
+    def __init__(
+        self, split: Split, embedder: keras.Model, metric: Metric = "cosine"
+    ) -> None:
         super().__init__()
         self._split = split
         self._embedder = embedder
+        self._metric: Metric = metric
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Embed the images and add the metrics to the logs."""
-        measured = (
-            measure(self._split, lambda split: embed(self._embedder, split)) or {}
+        measured = measure(
+            self._split,
+            lambda split: embed(self._embedder, split),
+            metric=self._metric,
         )
-        for name, value in measured.items():
+        for name, value in (measured or {}).items():
             if logs is not None and not name.startswith("queries"):
                 logs[f"val_{name}"] = value

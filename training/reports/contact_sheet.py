@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from ..data.split import Split
-from ..measure.measure import nearest_images, task_of
+from ..measure.measure import EmbeddingMetric, nearest_images, task_of
 
 _SIDE = 72
 
@@ -19,6 +19,7 @@ def contact_sheet(
     embeddings: np.ndarray,
     names: Sequence[str],
     *,
+    metric: EmbeddingMetric = "cosine",
     queries: int = 8,
     failures: int = 4,
     neighbors: int = 8,
@@ -32,6 +33,7 @@ def contact_sheet(
         split: The images.
         embeddings: Float array `[N, dimension]`.
         names: Path of each image.
+        metric: How embeddings are compared.
         queries: How many queries are drawn from all that have something to find.
         failures: How many more are drawn from those whose first neighbor is wrong;
             with continuous labels none.
@@ -41,7 +43,8 @@ def contact_sheet(
     Returns:
         For each query `name`, `class`, `image` (JPEG in base64), `drawn` ("from all"
         or "from failures") and `neighbors`; each of those with `name`, `class`,
-        `image`, `similarity` (cosine) and `positive`, None with continuous labels. An
+        `image`, `similarity` (the cosine; of embeddings of any length, minus the
+        squared Euclidean distance) and `positive`, None with continuous labels. An
         empty list where no query has anything to find.
     """
     if not split.can_be_measured:
@@ -51,7 +54,8 @@ def contact_sheet(
     # Failures are looked for among a thousand queries, not in all of a large set.
     generator = np.random.default_rng(seed)
     asked = generator.permutation(asked)[:1000]
-    found, scores = nearest_images(task_of(split, embeddings), asked, neighbors)
+    task = task_of(split, embeddings)
+    found, scores = nearest_images(task, asked, neighbors, metric)
     drawn = dict.fromkeys(range(min(queries, len(asked))), "from all")
     if not data.is_continuous:
         wrong = np.flatnonzero(data.labels[found[:, 0]] != data.labels[asked])

@@ -12,6 +12,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from .text import paper_text
+
 
 @dataclass(frozen=True)
 class Table:
@@ -66,6 +68,19 @@ def environment_section(values: Mapping[str, str]) -> Section | None:
     """Return the section on what a result was computed with; None where unknown."""
     rows = [[key.replace("_", " "), value] for key, value in values.items()]
     return Section("Environment", tables=[Table([], rows)]) if rows else None
+
+
+def paper_section(results: Mapping[str, Any]) -> Section | None:
+    """Return the section with a paper's table; None where none was asked for."""
+    table = results.get("table")
+    if table is None:
+        return None
+    cells = [paper_text(title, value) for title, value in table["columns"].items()]
+    return Section(
+        "Columns of a paper's table",
+        f"{table['source']}, shares in percent. {table['note']}".strip(),
+        [Table(["", *table["columns"]], [["test", *cells]])],
+    )
 
 
 def write_page(

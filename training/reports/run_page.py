@@ -16,6 +16,7 @@ from .page import (
     Section,
     Table,
     environment_section,
+    paper_section,
     write_page,
 )
 from .text import (
@@ -60,6 +61,7 @@ def write_report(run: Path) -> Path:
         _lead(results, recipe, history),
         "run.html",
         measured=_measured(results),
+        paper_table=paper_section(results),
         curves=_curves(history, results.get("best_epoch", 0)),
         queries=queries,
         drawings=_DRAWINGS,
@@ -102,11 +104,11 @@ def _measured(results: dict[str, Any]) -> Section:
     return Section(title, no_gain(results), tables=[table])
 
 
-def _curves(history: dict[str, list[float]], best: int) -> Section:
+def _curves(history: dict[str, Any], best: int) -> Section:
     charts = {}
     shares: dict[str, list[float]] = {}
     for name, values in history.items():
-        if is_further(name) or name in ("val_recall_at_1", "triplets"):
+        if is_further(name) or name in ("val_recall_at_1", "triplets", "test"):
             continue  # Recall@1 is Precision@1
         title = metric_title(name.removeprefix("val_"))
         if not name.startswith("val_"):
@@ -122,17 +124,45 @@ def _curves(history: dict[str, list[float]], best: int) -> Section:
         figures=[
             Figure(title, "", draw_curves(series, series is shares, best))
             for title, series in charts.items()
-        ],
+        ]
+        + _curves_on_test(history.get("test", {})),
     )
 
 
-def draw_curves(series: dict[str, list[float]], in_percent: bool, best: int) -> Any:
+def _curves_on_test(curve: dict[str, list[float]]) -> list[Figure]:
+    """Draw what was measured of the test images in the course of training."""
+    charts: dict[str, dict[str, list[float]]] = {}
+    for name, values in curve.items():
+        if is_further(name) or name in ("epoch", "step", "recall_at_1"):
+            continue
+        title = metric_title(name)
+        is_share = metric_text(name, 0.0).endswith("%")
+        charts.setdefault("Test" if is_share else f"Test: {title}", {})[title] = values
+    note = "On request and for the record: no weights are chosen by it."
+    return [
+        Figure(
+            title,
+            note,
+            draw_curves(series, title == "Test", 0, steps=curve["step"]),
+        )
+        for title, series in charts.items()
+    ]
+
+
+def draw_curves(
+    series: dict[str, list[float]],
+    in_percent: bool,
+    best: int,
+    *,
+    steps: list[float] | None = None,
+) -> Any:
     """Draw values by epoch; a value that is not finite leaves a gap.
 
     Args:
         series: Values of epoch 1, 2 and so on, by name.
         in_percent: Whether the values are shares, 0 to 1, to be shown in percent.
         best: An epoch to mark by an upright line; 0: none.
+        steps: The step of each value, where they are not those of epoch 1, 2 and so on.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -143,7 +173,10 @@ def draw_curves(series: dict[str, list[float]], in_percent: bool, best: int) -> 
 
     axes = figure.subplots()
     curves = {
-        name: (np.arange(1, len(values) + 1), np.asarray(values, "float64"))
+        name: (
+            np.arange(1, len(values) + 1) if steps is None else np.asarray(steps),
+            np.asarray(values, "float64"),
+        )
         for name, values in series.items()
     }
     draw_runs(axes, curves)
@@ -153,7 +186,7 @@ def draw_curves(series: dict[str, list[float]], in_percent: bool, best: int) -> 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if in_percent:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.set_xlabel("epoch")
+    axes.set_xlabel("epoch" if steps is None else "step")
     plain_axes(axes)
     if len(lines) > 1:
         legend_below(figure, lines, list(series))

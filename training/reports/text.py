@@ -1,13 +1,14 @@
 """Write the results of a run as text."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..data.split import Split
 from ..recipe.recipe import Recipe
 from .threshold import threshold_rows, threshold_warning
 
+_ABREAST = 6  # metrics that fit into a line
 _FURTHER = ("r_precision", "mean_average_precision", "mean_reciprocal_rank", "roc_auc")
 _TITLES = {
     "map_at_r": "MAP@R",
@@ -82,21 +83,74 @@ def summary(results: dict[str, Any]) -> str:
     names = [name for name in names if not is_further(name)]
     if not names:
         return f"{head}: nothing to measure."
-    titles = [metric_title(name) for name in names]
-    widths = [max(14, len(title) + 2) for title in titles]
-    first = " " * 20
-    lines = [head, first + "".join(map(str.rjust, titles, widths))]
+    table = [["", *map(metric_title, names)]]
     for row, values in rows.items():
-        cells = (metric_text(name, values[name]) for name in names)
-        lines.append(f"{row:<20}" + "".join(map(str.rjust, cells, widths)))
+        table.append([row, *(metric_text(name, values[name]) for name in names)])
+    # A line per metric where all of them in one would be too long.
+    is_long = len(names) > _ABREAST
+    lines = [head, *_aligned(zip(*table, strict=True) if is_long else table)]
     without = results["test_after_training"].get("queries_without_positive")
     if without:
         lines.append(
             f"{without} images are alone in their class and are not used as queries."
         )
+    if of_paper := results.get("table"):
+        lines += ["", *table_lines(of_paper)]
     if warning := no_gain(results):
         lines.append(warning)
     return "\n".join(lines)
+
+
+def _aligned(table: Iterable[Sequence[str]]) -> list[str]:
+    """Write rows of cells as lines: the first column to the left, others right."""
+    rows = [list(row) for row in table]
+    first, *others = (
+        [len(cell) + 2 for cell in column] for column in zip(*rows, strict=True)
+    )
+    widths = [max(14, *lengths) for lengths in others]
+    return [
+        row[0].ljust(max(20, *first)) + "".join(map(str.rjust, row[1:], widths))
+        for row in rows
+    ]
+
+
+def table_lines(table: Mapping[str, Any]) -> list[str]:
+    """Write a paper's table, filled with what was measured.
+
+    Args:
+        table: What `training.recipe.paper_tables.filled_table` returned.
+
+    Returns:
+        A line on where it stands, its head, its values as the papers print them, and
+        what is to be known of them.
+    """
+    columns = table["columns"]
+    titles = list(columns)
+    cells = [paper_text(title, value) for title, value in columns.items()]
+    widths = [
+        max(8, len(title) + 2, len(cell) + 2)
+        for title, cell in zip(titles, cells, strict=True)
+    ]
+    lines = [
+        f"The columns of {table['source']} (shares in percent):",
+        "".join(map(str.rjust, titles, widths)),
+        "".join(map(str.rjust, cells, widths)),
+    ]
+    if None in columns.values():
+        lines.append("-: the images are too few for this k.")
+    return [*lines, *([table["note"].strip()] if table["note"] else [])]
+
+
+def paper_text(title: str, value: float | None) -> str:
+    """Return a number of a paper's table as papers print it.
+
+    Args:
+        title: The title of its column.
+        value: A share from 0 to 1 or a label distance; None if not measured.
+    """
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if title.startswith("D@") else f"{100 * value:.2f}"
 
 
 def no_gain(results: dict[str, Any]) -> str:
@@ -131,7 +185,8 @@ def no_gain(results: dict[str, Any]) -> str:
 def evaluation_summary(results: dict[str, Any]) -> str:
     """Write the contents of an evaluation's `metrics.json` as a table."""
     lines = [
-        f"{results['queries']:,} queries among {results['gallery']:,} images",
+        f"{results['queries']:,} queries among {results['gallery']:,} images"
+        + _compared_by(results),
         f"{'':<24}{'mean':>10}   95 % interval",
     ]
     for name, value in results["metrics"].items():
@@ -146,6 +201,8 @@ def evaluation_summary(results: dict[str, Any]) -> str:
         )
     if without := results["queries_without_positive"]:
         lines.append(f"{without:,} queries have no positive and are left out.")
+    if table := results.get("table"):
+        lines += ["", *table_lines(table), ""]
     if trained := results["classes_trained_on"]:
         lines.append(
             f"{trained:,} classes share the name of a class that the run trained on."
@@ -156,6 +213,11 @@ def evaluation_summary(results: dict[str, Any]) -> str:
         if warning := threshold_warning(at):
             lines.append(f"warning: {warning}")
     return "\n".join(lines)
+
+
+def _compared_by(results: Mapping[str, Any]) -> str:
+    is_cosine = results.get("compared_by", "cosine") == "cosine"
+    return "" if is_cosine else ", compared by squared Euclidean distance"
 
 
 def measured_rows(

@@ -1,9 +1,9 @@
-"""Build the model of a run: random changes, embedder, last layer, optimizer."""
+"""Build the model of a run: random changes, embedder, proxies, optimizer."""
 
 import keras
 
-from tfdml.layers import CenterRegularizer, ClassBoundaries, ImageChanges, Proxies
-from tfdml.losses import BoundarySampledLoss, MetricLoss, TopKPrecisionLoss
+from tfdml.layers import CenterRegularizer, ImageChanges, Proxies
+from tfdml.losses import MetricLoss, TopKPrecisionLoss
 from tfdml.metrics import MisplacedPairs
 from tfdml.models import build_embedder
 
@@ -31,6 +31,7 @@ def build_embedder_of(recipe: Recipe) -> keras.Model:
             blocks=about.blocks,
             stem_stride=about.stem_stride,
             dropout=about.dropout,
+            unit_length=about.unit_length,
         )
     except ValueError as error:
         raise RecipeError(f"[embedder]: {error}") from error
@@ -45,13 +46,13 @@ def build_model(
 
     Args:
         embedder: The embedder, which the model shares.
-        recipe: Random changes, proxies or boundaries, and optimizer.
+        recipe: Random changes, proxies and optimizer.
         num_classes: Number of training classes.
         loss: The loss.
 
     Returns:
         The embedder itself, or one with random changes of the images before it, or
-        the similarities with proxies, or boundaries of the classes, behind it.
+        the similarities with proxies behind it.
     """
     model = _trained(embedder, recipe, num_classes)
     backbone = _backbone(embedder)
@@ -74,9 +75,9 @@ def build_model(
 
 
 def _trained(embedder: keras.Model, recipe: Recipe, num_classes: int) -> keras.Model:
-    """Begin the model with random changes, and end it in what the loss learns."""
-    changes, last = recipe.augmentation, _last_layer(recipe, num_classes)
-    if not changes and last is None:
+    """Begin the model with random changes, and end it in proxies of the classes."""
+    changes = recipe.augmentation
+    if not (changes or recipe.loss.on_proxies):
         return embedder
     inputs, outputs = embedder.inputs, embedder.output
     if changes:
@@ -84,19 +85,12 @@ def _trained(embedder: keras.Model, recipe: Recipe, num_classes: int) -> keras.M
         numbers = keras.Input((len(changes.COLUMNS),), name="numbers")
         inputs = [images, numbers]
         outputs = embedder(ImageChanges(changes, name="changes")(inputs))
-    if last is not None:
-        outputs = last(outputs)
+    if recipe.loss.on_proxies:
+        outputs = _proxies(recipe, num_classes)(outputs)
     return keras.Model(inputs, outputs)
 
 
-def _last_layer(recipe: Recipe, num_classes: int) -> keras.Layer | None:
-    """Return the layer with the weights that the loss needs, if it needs any."""
-    if recipe.loss.on_boundaries:
-        return ClassBoundaries(
-            num_classes, recipe.boundaries.initial, name="boundaries"
-        )
-    if not recipe.loss.on_proxies:
-        return None
+def _proxies(recipe: Recipe, num_classes: int) -> Proxies:
     about = recipe.proxies
     penalty = about.center_penalty
     return Proxies(
@@ -124,10 +118,6 @@ def _parts(
     if recipe.loss.on_proxies:
         proxies = model.get_layer("proxies").trainable_variables
         parts.append(VariableGroup(proxies, recipe.proxies.learning_rate_multiplier))
-    if recipe.loss.on_boundaries:
-        boundaries = model.get_layer("boundaries").trainable_variables
-        rate = recipe.boundaries.learning_rate_multiplier
-        parts.append(VariableGroup(boundaries, rate))
     return parts
 
 
@@ -144,6 +134,6 @@ def _backbone(embedder: keras.Model) -> list[keras.Layer]:
 
 
 def _metrics(loss: MetricLoss) -> list[keras.metrics.Metric]:
-    if isinstance(loss, TopKPrecisionLoss | BoundarySampledLoss):
+    if isinstance(loss, TopKPrecisionLoss):
         return [MisplacedPairs(loss.k, loss.margin)]
     return []

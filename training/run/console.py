@@ -80,6 +80,8 @@ class Console(keras.callbacks.Callback):
         groups = [_values(logs, "val_", inside=False)]
         if validation := _values(logs, "val_", inside=True):
             groups.append(f"validation {validation}")
+        if on_test := _on_test(self._progress.test_curve, epoch + 1):
+            groups.append(on_test)
         about = []
         if "learning_rate" in logs:
             about.append(f"rate {logs['learning_rate']:.3g}")
@@ -114,6 +116,15 @@ class Console(keras.callbacks.Callback):
     def close(self) -> None:
         """Remove the bar of a run that has ended by an error."""
         self._job.end()
+
+
+def _on_test(curve: dict[str, list[float]], epoch: int) -> str:
+    """Write the main value on test images, if they were measured after this epoch."""
+    if not curve or curve["epoch"][-1] != epoch:
+        return ""
+    name = next(name for name in curve if name not in ("epoch", "step"))
+    text = metric_text(name, curve[name][-1])
+    return f"test {metric_title(name)} {text} (for the record)"
 
 
 def _values(logs: dict[str, Any], prefix: str, *, inside: bool) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 
 import keras
 
-from tfdml.batch_designs import BatchDesign, NPairBatches
 from tfdml.files import remove_unfinished, replace_folder
 from tfdml.messages import cut
 
@@ -22,13 +21,16 @@ from ..environment import environment, keep_compiled
 from ..json_files import write_json
 from ..measure.embed import embed, original_error, raw_pixels
 from ..measure.measure import (
+    EmbeddingMetric,
     SplitEvaluation,
     means_of,
     measure,
     monitored,
     split_results,
     task_of,
+    usual_ks,
 )
+from ..measure.paper_row import check_table, paper_row
 from ..measure.query_files import write_queries
 from ..recipe.recipe import Recipe
 from ..reports.run_page import write_report
@@ -39,7 +41,7 @@ from .build_batches import build_design, build_loss, label_distance_of
 from .build_model import build_embedder_of, build_model
 from .callbacks import RunCallbacks
 from .console import Console
-from .hard_classes import HardClassEpochs, HardClassMining
+from .curve_on_test import CurveOnTest
 from .progress import Progress, SampledTriplets
 from .run_folder import (
     STATE,
@@ -153,6 +155,13 @@ def _fit_into(
         {name: split.data for name, split in splits.items()},
         {name: split.contents for name, split in splits.items()},
     )
+    if recipe.evaluation.test_every_epochs and not splits["test"].can_be_measured:
+        raise ValueError(
+            "[evaluation]: `test_every_epochs` must be 0 where no test image has a "
+            f"positive. Received: {recipe.evaluation.test_every_epochs}."
+        )
+    if recipe.evaluation.table:
+        check_table(recipe.evaluation.table, splits["train"].data)
     if settings.patience and not splits["validation"].can_be_measured:
         raise ValueError(
             "[fit]: `patience` must be 0 where no validation image has a positive. "
@@ -164,23 +173,22 @@ def _fit_into(
     (folder / "test_images.txt").write_text("".join(f"{p}\n" for p in listed), "utf-8")
 
     train = splits["train"].data
-    design: BatchDesign = build_design(recipe, train)
+    design = build_design(recipe, train)
     loss = build_loss(recipe, train, design)
-    mining = None
-    if isinstance(design, NPairBatches) and recipe.batches.hard_classes:
-        design = HardClassEpochs(design, settings.epoch_steps)
-        mining = HardClassMining(design, splits["train"], embedder)
     where = f"{keras.backend.backend()} ({environment()['devices']})"
     print(begun(recipe, splits, where), flush=True)
 
     test = splits["test"]
+    ks, metric = recipe.evaluation.ks(usual_ks(test.data)), recipe.embedder.metric
     before = kept(
         folder,
         lambda: {
             "test_of_raw_32x32_pixels": measure(
-                test, raw_pixels, most_queries=FLOOR_QUERIES
+                test, raw_pixels, ks, most_queries=FLOOR_QUERIES
             ),
-            "test_before_training": measure(test, partial(embed, embedder)),
+            "test_before_training": measure(
+                test, partial(embed, embedder), ks, metric=metric
+            ),
         },
     )
     model = build_model(embedder, recipe, len(train.class_names), loss)
@@ -200,28 +208,42 @@ def _fit_into(
         minutes=settings.minutes,
         embedder=embedder,
     )
-    measuring = _validation(splits["validation"], embedder)
+    measuring = _validation(splits["validation"], embedder, metric)
+    if every := recipe.evaluation.test_every_epochs:
+        curve = CurveOnTest(
+            test,
+            embedder,
+            progress,
+            every=every,
+            epochs=settings.epochs,
+            metric=metric,
+        )
+        measuring.append(OnAverages(curve))
     if is_by_time(settings):
         measuring.append(RateByTime(settings, progress))
     if not train.is_continuous:
         measuring.append(SampledTriplets(batches, train.labels, progress))
     callbacks = [*named.make(folder, name), *callbacks]
-    _train(model, batches, recipe, progress, folder, (measuring, callbacks), mining)
+    _train(model, batches, recipe, progress, folder, (measuring, callbacks))
     seconds = round(progress.seconds, 1)
     progress.load_last(model)
     embedder.save(folder / "last.keras")
     progress.load_best(model)
     embedder.save(folder / "embedder.keras")
-    write_json(folder / "history.json", progress.history)
+    on_test = {"test": progress.test_curve} if progress.test_curve else {}
+    write_json(folder / "history.json", progress.history | on_test)
     shown = next(
         (s for s in ("test", "validation") if splits[s].can_be_measured), "train"
     )
     embedded = embed(embedder, splits[shown])
-    after = None
+    after, row = None, None
     if shown == "test":
-        tested = split_results(test, task_of(test, embedded))
+        task = task_of(test, embedded)
+        tested = split_results(test, task, ks, metric=metric)
         after = means_of(tested)
         write_queries(folder, tested, test, names["test"])
+        if table := recipe.evaluation.table:
+            row = paper_row(table, test.data, task, after, metric)
     results = {
         "images": {name: len(split.data) for name, split in splits.items()},
         "classes": {
@@ -235,6 +257,7 @@ def _fit_into(
         "environment": environment(),
         **before,
         "test_after_training": after,
+        **({"table": row} if row else {}),
         "searches_of": shown,
     }
     write_searches(
@@ -242,6 +265,7 @@ def _fit_into(
         splits[shown],
         embedded,
         names[shown],
+        metric=metric,
         projector=settings.writes_event_files,
     )
     write_json(folder / "metrics.json", results)
@@ -290,7 +314,6 @@ def _train(
     progress: Progress,
     folder: Path,
     callbacks: tuple[Callbacks, Callbacks],
-    mining: HardClassMining | None,
 ) -> None:
     """Train from the state that there is; some callbacks come before `progress`."""
     settings = recipe.fit
@@ -307,10 +330,7 @@ def _train(
         return
     epochs = settings.epochs or _ENDLESS
     console = Console(settings.epochs, settings.epoch_steps, progress)
-    mined = [mining] if mining else []
     try:
-        for callback in mined:
-            callback.begin(progress.epochs_done)
         with original_error(batches):
             model.fit(
                 **fed(model, batches, progress.epochs_done),
@@ -320,7 +340,6 @@ def _train(
                     [
                         *before,
                         progress,
-                        *mined,
                         *events,
                         *after,
                         console,
@@ -333,19 +352,19 @@ def _train(
                 verbose=0,
             )
     finally:
-        for callback in mined:
-            callback.close()
         console.close()
         progress.close()
         # An iterator of TensorFlow that outlives Python complains of it.
         gc.collect()
 
 
-def _validation(split: Split, embedder: keras.Model) -> list[keras.callbacks.Callback]:
+def _validation(
+    split: Split, embedder: keras.Model, metric: EmbeddingMetric
+) -> list[keras.callbacks.Callback]:
     if not split.can_be_measured:
         print("No validation images: the weights of the last epoch are kept.")
         return []
-    return [OnAverages(SplitEvaluation(split, embedder))]
+    return [OnAverages(SplitEvaluation(split, embedder, metric))]
 
 
 def _event_files(folder: Path, recipe: Recipe, progress: Progress) -> Callbacks:

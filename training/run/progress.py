@@ -95,6 +95,7 @@ class Progress(keras.callbacks.Callback):
         self.steps_done = 0
         self.best_epoch = 0  # counted from 1; 0: none yet
         self.history: dict[str, list[float]] = {}
+        self.test_curve: dict[str, list[float]] = {}  # of `CurveOnTest`
 
     @property
     def seconds(self) -> float:
@@ -147,6 +148,7 @@ class Progress(keras.callbacks.Callback):
         self.steps_done = about.get("steps", self.epochs_done * len(self._batches))
         self._is_out_of_time = self.seconds_left == 0 and self.epochs_done > 0
         self.history = about["history"]
+        self.test_curve = about.get("test_curve", {})
 
     def load_last(self, model: keras.Model) -> None:
         """Give a model the weights that it ends with: averages where there are any."""
@@ -282,6 +284,7 @@ class Progress(keras.callbacks.Callback):
             "steps": self.steps_done,
             "seconds": self.seconds,
             "history": self.history,
+            "test_curve": self.test_curve,
         }
         self._writer.write(groups, about)
         self._written_step = self.steps_done

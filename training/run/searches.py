@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ..data.split import Split
+from ..measure.measure import EmbeddingMetric
 from ..reports.contact_sheet import contact_sheet
 from .tensorboard import write_projector
 
@@ -17,6 +18,7 @@ def write_searches(
     embeddings: np.ndarray,
     names: Sequence[str],
     *,
+    metric: EmbeddingMetric,
     projector: bool,
 ) -> None:
     """Write `neighbors.json`, and the files of TensorBoard's projector.
@@ -26,9 +28,10 @@ def write_searches(
         split: The images; those that training never saw where there are any.
         embeddings: Float array `[N, dimension]`.
         names: Path of each image.
+        metric: How embeddings are compared.
         projector: Whether `run/tensorboard` gets the embeddings, too.
     """
-    sheet = contact_sheet(split, embeddings, names)
+    sheet = contact_sheet(split, embeddings, names, metric=metric)
     (run / "neighbors.json").write_text(json.dumps(sheet, indent=1) + "\n", "utf-8")
     if not projector:
         return

@@ -75,8 +75,12 @@ PUBLISHED = {
         *("SoftTripleLoss", {"scale": 20, "temperature": 0.1, "margin": 0.01}),
         *(32, 1e-4),
     ),
-    "margin_sop": (*("DistanceWeightedLearnedMarginLoss", {"alpha": 0.2}, 70, 1e-4),),
-    "balanced_contrastive_cub": ("BalancedContrastiveLoss", {"balance": 256}, 64, 1e-4),
+    "margin_sop": (
+        *("DistanceWeightedMarginLoss", {"alpha": 0.2, "beta": 1.2}, 70, 1e-4),
+    ),
+    "balanced_contrastive_cub": (
+        *("BalancedContrastiveLoss", {"balance": 256, "normalize": False}, 64, 1e-4),
+    ),
     "log_ratio_mpii": ("LogRatioLoss", {}, 150, 1e-2),
 }
 
@@ -92,6 +96,24 @@ def test_published_recipe_has_the_published_settings(name):
     else:
         assert batches.batch_size == size
     assert recipe.fit.learning_rate == rate
+
+
+@pytest.mark.parametrize(
+    ("name", "metric"),
+    [
+        ("papers/balanced_contrastive_cub", "squared_euclidean"),
+        ("papers/balanced_contrastive_cars", "squared_euclidean"),
+        ("papers/balanced_contrastive_sop", "squared_euclidean"),
+        ("papers/log_ratio_mpii", "squared_euclidean"),
+        ("small/pose_log_ratio", "squared_euclidean"),
+        ("papers/topk_cub_densenet", "cosine"),
+        ("papers/margin_cub", "cosine"),
+        ("demo", "cosine"),
+    ],
+)
+def test_recipe_keeps_lengths_where_its_paper_does(name, metric):
+    recipe = read_recipe(FOLDER / f"{name}.toml")
+    assert recipe.embedder.metric == metric
 
 
 def test_recipe_with_the_old_names_is_read(write):

@@ -40,6 +40,7 @@ def progress_after(epochs, best_epoch=0, is_impatient=False, loss=math.nan):
         epochs_done=epochs,
         loss=loss,
         seconds_left=150.0,
+        test_curve={},
     )
 
 
@@ -52,6 +53,21 @@ def run_epoch(console, clock, epoch, logs, steps=5):
     clock.now += 3.0  # validation
     console.on_epoch_end(epoch, logs)
     console.close()
+
+
+def test_value_on_test_images_is_told_apart(capsys, clock):
+    progress = progress_after(2)
+    progress.test_curve = {
+        "epoch": [1, 2],
+        "step": [5, 10],
+        "precision_at_1": [0.5, 0.6],
+        "map_at_r": [0.2, 0.3],
+    }
+    console = Console(10, 5, progress)
+    run_epoch(console, clock, 1, LOGS)
+    assert "; test Precision@1 60.0% (for the record); " in capsys.readouterr().out
+    run_epoch(console, clock, 2, LOGS)
+    assert "test" not in capsys.readouterr().out
 
 
 def test_line_of_an_epoch(capsys, clock):
