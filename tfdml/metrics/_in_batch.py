@@ -316,7 +316,8 @@ class MeanAveragePrecision(_BatchRetrieval):
 class MisplacedPairs(keras.metrics.Mean):
     """Mean number of misplaced pairs per anchor, |P| = |N| of the top-k loss.
 
-    It counts the pairs that still move the embedding; the top-k paper plots it.
+    It counts the pairs that still move the embedding: the triplets of Figure 4 of Lu et
+    al., ICCV 2019, of each anchor.
 
     Args:
         k: As in `TopKPrecisionLoss`.
