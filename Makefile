@@ -54,16 +54,21 @@ macOS: brew install python@3.13. Anywhere: uv python install 3.13
 Elsewhere than in the PATH: make PYTHON=/path/to/python, such as PYTHON="$$(uv python find 3.13)"
 endef
 export NO_PYTHON
+define HALF_INSTALLED
+error: the packages could not be installed; pip has said why above. Without a network, with a slow one or a full disk: see docs/install.md. Then run make again: it installs what is missing.
+endef
+export HALF_INSTALLED
+NOT_INSTALLED = { printf '\n%s\n' "$$HALF_INSTALLED" >&2; exit 1; }
 CHECK_PYTHON = '$(or $(PYTHON),false)' -c '$(CAN_INSTALL)' 2>/dev/null || { printf '%s\n' "$$NO_PYTHON" >&2; exit 1; }
 
 $(INSTALLED): setup.py
 	@$(CHECK_PYTHON)
-	$(PYTHON) -m venv $(VENV) && $(BIN)/pip install --quiet --editable '.[dev]'
+	$(PYTHON) -m venv $(VENV) && $(BIN)/pip install --quiet --editable '.[dev]' || $(NOT_INSTALLED)
 	touch $@ $(INSTALLED_DEMO)
 
 $(INSTALLED_DEMO): setup.py
 	@$(CHECK_PYTHON)
-	$(PYTHON) -m venv $(VENV) && $(BIN)/pip install --quiet --editable '.[demo]'
+	$(PYTHON) -m venv $(VENV) && $(BIN)/pip install --quiet --editable '.[demo]' || $(NOT_INSTALLED)
 	touch $@
 
 format: $(INSTALLED) ## format the code
@@ -96,7 +101,7 @@ test-torch: .venv-torch/installed ## the losses and layers on torch, in an envir
 
 .venv-torch/installed: setup.py
 	@$(CHECK_PYTHON)
-	$(PYTHON) -m venv .venv-torch && .venv-torch/bin/pip install --quiet --editable '.[torch,test]' 'torch==2.13.0'
+	$(PYTHON) -m venv .venv-torch && .venv-torch/bin/pip install --quiet --editable '.[torch,test]' 'torch==2.13.0' || $(NOT_INSTALLED)
 	touch $@
 
 test-fast: $(INSTALLED) ## the tests that take seconds
@@ -129,7 +134,7 @@ docs: .venv-docs/installed ## build the documentation site into build/docs
 
 .venv-docs/installed: setup.py
 	@$(CHECK_PYTHON)
-	$(PYTHON) -m venv .venv-docs && .venv-docs/bin/pip install --quiet --editable '.[docs]'
+	$(PYTHON) -m venv .venv-docs && .venv-docs/bin/pip install --quiet --editable '.[docs]' || $(NOT_INSTALLED)
 	touch $@
 
 notebooks: $(INSTALLED) ## run the notebooks of the documentation and store what they put out

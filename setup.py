@@ -100,8 +100,12 @@ EXTRAS = {
     "mlflow": ["mlflow-skinny>=3.1", "alembic>=1.10", "sqlalchemy>=2"],
     "wandb": ["wandb>=0.19"],
 }
-# They are large, and few need them: Keras uses one backend, `search` one engine.
-NOT_IN_ALL = ("faiss", "jax", "torch", "onnx", "litert", "mlflow", "wandb")
+# They are large, and few need them: Keras uses one backend, `search` one engine. And
+# `combine` would hold TensorFlow at 2.20 for all others.
+NOT_IN_ALL = (
+    *("combine", "faiss", "jax", "torch"),
+    *("onnx", "litert", "mlflow", "wandb"),
+)
 EXTRAS["all"] = [
     *{r: None for name in EXTRAS if name not in NOT_IN_ALL for r in EXTRAS[name]}
 ]
@@ -146,6 +150,7 @@ EXTRAS["docs"] = [
 EXTRAS["dev"] = [
     *EXTRAS["all"],
     *EXTRAS["test"],
+    *EXTRAS["combine"],
     # JAX is the second backend that the losses and layers are tested on.
     *EXTRAS["jax"],
     *EXTRAS["onnx"],

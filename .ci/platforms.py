@@ -11,6 +11,7 @@ import re
 import runpy
 import subprocess
 import sys
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
@@ -38,17 +39,22 @@ MACHINES = {
     ),
     "Windows x86-64": (("win32", "AMD64"), ["win_amd64"]),
 }
+FOR_WORK = ("dev", "test", "test-data", "docs")  # extras of a checkout
 MISSING = re.compile(r"No matching distribution found for ([\w.-]+)")
 
 
-def extras() -> dict[str, list[str]]:
-    """Return the requirements of each extra that users install."""
+def extras(but: Collection[str] = (*FOR_WORK, "demo", "all")) -> dict[str, list[str]]:
+    """Return the requirements of each extra that users install.
+
+    Args:
+        but: Extras to leave out; those that hold others by default.
+    """
     with mock.patch("setuptools.setup") as setup:
         runpy.run_path(str(ROOT / "setup.py"))
     arguments = setup.call_args.kwargs
     found = {"the library": arguments["install_requires"]}
     for name, requirements in arguments["extras_require"].items():
-        if name not in ("dev", "test", "test-data", "docs", "demo", "all"):
+        if name not in but:
             found[name] = requirements
     return found
 

@@ -133,21 +133,27 @@ def _on_proxies(
     return build
 
 
-def _learned_margin(batch: int, dimension: int) -> Problem:
-    """Time the margin loss with the boundaries of the classes of the batch."""
-    labels = labels_of(batch)
-    classes = int(labels.max()) + 1
-    loss = tl.LearnedMarginLoss(classes)
+def _on_boundaries(
+    kind: type[tl.LearnedMarginLoss],
+) -> Callable[[int, int], Problem]:
+    """Time a margin loss with the boundaries of the classes of the batch."""
 
-    def function(x: Any, boundaries: Any, labels: Any) -> tuple[Any, Any]:
-        columns = ops.broadcast_to(boundaries, (batch, classes))
-        outputs = ops.concatenate([x, columns], axis=1)
-        return loss(labels, as_embeddings_with_boundaries(outputs)), ()
+    def build(batch: int, dimension: int) -> Problem:
+        labels = labels_of(batch)
+        classes = int(labels.max()) + 1
+        loss = kind(classes)
 
-    boundaries = np.full(classes, 1.2, "float32")
-    return Problem(
-        function, [random_rows(batch, dimension), boundaries, labels], trained=2
-    )
+        def function(x: Any, boundaries: Any, labels: Any) -> tuple[Any, Any]:
+            columns = ops.broadcast_to(boundaries, (batch, classes))
+            outputs = ops.concatenate([x, columns], axis=1)
+            return loss(labels, as_embeddings_with_boundaries(outputs)), ()
+
+        boundaries = np.full(classes, 1.2, "float32")
+        return Problem(
+            function, [random_rows(batch, dimension), boundaries, labels], trained=2
+        )
+
+    return build
 
 
 def _on_poses(make_loss: Callable[[], tl.MetricLoss]) -> Callable[[int, int], Problem]:
@@ -263,7 +269,17 @@ CASES = [
         sorts=True,
         pml="MarginLoss + DistanceWeightedMiner",
     ),
-    Case("LearnedMarginLoss", _learned_margin, pml="MarginLoss(learn_beta)"),
+    Case(
+        "LearnedMarginLoss",
+        _on_boundaries(tl.LearnedMarginLoss),
+        pml="MarginLoss(learn_beta)",
+    ),
+    Case(
+        "DistanceWeightedLearnedMarginLoss",
+        _on_boundaries(tl.DistanceWeightedLearnedMarginLoss),
+        sorts=True,
+    ),
+    Case("RankedListLoss", _on_embeddings(tl.RankedListLoss)),
     Case(
         "LiftedStructureLoss",
         _on_embeddings(tl.LiftedStructureLoss),

@@ -17,8 +17,8 @@ FLOORS = {
         messages progress
         quiet
         _version _registration _missing_packages
-        _core files text_files command_parser command_line pillow_limits
-        model_version versioned_folder
+        _core files text_files command_parser pillow_limits
+        command_line model_version versioned_folder
         figure_style
         images ops
         layers neighbors

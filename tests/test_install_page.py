@@ -5,7 +5,8 @@ from pathlib import Path
 
 from tests.support.setup_arguments import setup_arguments
 
-PAGE = (Path(__file__).parents[1] / "docs" / "install.md").read_text("utf-8")
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "install.md").read_text("utf-8")
 # For work in a checkout.
 OWN = {"dev", "docs", "test", "test-data"}
 
@@ -31,3 +32,17 @@ def test_wheels_are_listed_for_each_extra():
         for name in setup_arguments()["extras_require"]
         if name not in OWN | collections
     ]
+
+
+def test_no_extra_of_all_holds_tensorflow_back():
+    """ScaNN's operators are built for one TensorFlow; `combine` alone brings them."""
+    extras = setup_arguments()["extras_require"]
+    bringing = {name for name in extras if any("scann[tf]" in r for r in extras[name])}
+    assert bringing == {"combine", "dev"}
+
+
+def test_sizes_are_those_that_were_measured(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / ".ci")
+    import sizes
+
+    assert sizes.table(sizes.records()) in PAGE

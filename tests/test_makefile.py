@@ -3,9 +3,12 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.closed_port import closed_port
 
 ROOT = Path(__file__).parents[1]
 
@@ -14,13 +17,18 @@ pytestmark = pytest.mark.skipif(not shutil.which("make"), reason="make is missin
 
 def dry(tmp_path, *arguments):
     """Return what make would do in a checkout where nothing was made yet."""
+    return run(tmp_path, "--dry-run", *arguments)
+
+
+def run(tmp_path, *arguments, **settings):
+    """Run make in a checkout where nothing was made yet."""
     for name in ("Makefile", "setup.py"):
         shutil.copy(ROOT / name, tmp_path / name)
     known = {k: v for k, v in os.environ.items() if k not in ("MINUTES", "MAKEFLAGS")}
     return subprocess.run(
-        ["make", "--dry-run", *arguments],
+        ["make", *arguments],
         cwd=tmp_path,
-        env=known,
+        env=known | settings,
         capture_output=True,
         text=True,
         check=False,
@@ -56,3 +64,22 @@ def test_two_numbers_of_minutes_are_refused(tmp_path):
     done = dry(tmp_path, "demo", "MINUTES=4 15")
     assert done.returncode != 0
     assert "MINUTES must be one number. Received: '4 15'" in done.stderr
+
+
+@pytest.mark.slow
+def test_demo_without_a_network_says_what_to_do_and_can_be_made_again(tmp_path):
+    with closed_port() as port:
+        index = f"http://127.0.0.1:{port.getsockname()[1]}/simple"
+        done = run(
+            tmp_path,
+            "demo",
+            f"PYTHON={sys.executable}",
+            PIP_CONFIG_FILE=os.devnull,
+            PIP_INDEX_URL=index,
+            PIP_RETRIES="0",
+        )
+    assert done.returncode != 0
+    assert "No matching distribution found" in done.stderr
+    assert "error: the packages could not be installed; pip has said" in done.stderr
+    # So that make installs the rest when it runs again.
+    assert not list((tmp_path / ".venv").glob("installed*"))

@@ -22,7 +22,7 @@ SKIPPED = shutil.ignore_patterns("__pycache__", "*.pyc", "*.egg-info")
 FILES = (
     *(".gitignore", ".pre-commit-config.yaml", "CHANGELOG.md", "CITATION.cff"),
     *("CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "Makefile", "README.md"),
-    *("pyproject.toml", "setup.py"),
+    *("mkdocs.yml", "pyproject.toml", "setup.py"),
 )
 
 

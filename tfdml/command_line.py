@@ -4,7 +4,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from tfdml.messages import bounded
+from tfdml.files import DISK_IS_FULL
+from tfdml.messages import bounded, cut
 from tfdml.progress import Progress, in_terminal
 from tfdml.quiet import OURS, quiet
 
@@ -39,10 +40,19 @@ def run_command(
         missing = error.name or "" if isinstance(error, ImportError) else ""
         if missing.partition(".")[0] in OURS:
             raise
-        message = bounded(str(error)) or type(error).__name__
-        print(f"error: {message}", file=sys.stderr)
+        print(f"error: {_message(error)}", file=sys.stderr)
         return 1
     return 0
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno in DISK_IS_FULL:
+        what = cut(error.filename, 300) if error.filename else "what the command writes"
+        return (
+            f"The disk is full: there is no room for {what}. Make room on it, and run "
+            "the command again."
+        )
+    return bounded(str(error)) or type(error).__name__
 
 
 def _noted(parsed: argparse.Namespace) -> Progress:

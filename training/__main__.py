@@ -28,7 +28,10 @@ def add_to(commands: Any) -> None:
     data_commands.add_to(commands)
 
     fit = commands.add_parser("fit", help="train an embedder from a recipe")
-    fit.add_argument("recipe", help="a TOML file, or a recipe by its name: demo")
+    fit.add_argument(
+        "recipe",
+        help="a TOML file, or the name of a recipe that comes with tfdml, such as demo",
+    )
     fit.add_argument("--run", help="run folder (default: runs/RECIPE_NAME)")
     fit.add_argument("--images", help="images to use in place of the recipe's")
     fit.add_argument("--seed", type=int, help="seed to use in place of the recipe's")
@@ -36,12 +39,12 @@ def add_to(commands: Any) -> None:
     length.add_argument(
         "--steps",
         type=int,
-        help="number of steps to train, with the schedule in proportion",
+        help="train for this many steps, with the schedule in proportion",
     )
     length.add_argument(
         "--minutes",
         type=float,
-        help="how long to train, with the schedule in proportion",
+        help="train for this many minutes, with the schedule in proportion",
     )
     fit.add_argument(
         "--set",
@@ -80,7 +83,8 @@ def add_to(commands: Any) -> None:
     calibrate.add_argument(
         "--training-images",
         action="store_true",
-        help="add the training images, for a gallery as large as the one to search",
+        help="add the training images to the gallery, to make it as large as the one "
+        "that will be searched",
     )
     calibrate.add_argument(
         "--if-possible",

@@ -37,10 +37,15 @@ def add_to(commands: Any) -> None:
     """Add the commands to the subparsers of a `CommandParser`."""
     emoji = commands.add_parser("emoji", help="fetch and draw the emoji data set")
     emoji.add_argument("folder", help="where to write the images")
-    emoji.add_argument("--size", type=int, default=128, help="side in pixels")
+    emoji.add_argument(
+        "--size",
+        type=int,
+        default=128,
+        help="side of the images in pixels (default: 128)",
+    )
     emoji.set_defaults(run_command=_emoji, job="emoji")
 
-    check = commands.add_parser("check", help="list every problem of a manifest")
+    check = commands.add_parser("check", help="list every problem in a manifest")
     check.add_argument("manifest", help="a CSV file with a line per image")
     check.add_argument(
         "--root", help="folder of the images (default: the folder of the manifest)"
@@ -68,8 +73,10 @@ def add_to(commands: Any) -> None:
     )
     manifest.set_defaults(run_command=_manifest, job="manifest")
 
-    tfds = commands.add_parser("tfds", help="export a set of TensorFlow Datasets")
-    tfds.add_argument("name", help="such as cars196 or caltech_birds2011")
+    tfds = commands.add_parser(
+        "tfds", help="export a data set from TensorFlow Datasets"
+    )
+    tfds.add_argument("name", help="its name, such as cars196 or caltech_birds2011")
     tfds.add_argument("folder", help="where to write the images and the manifest")
     tfds.add_argument("--data-dir", help="folder of TensorFlow Datasets")
     tfds.add_argument("--image", help="name of the image among the features")
@@ -78,7 +85,7 @@ def add_to(commands: Any) -> None:
         "--own-splits",
         action="store_true",
         default=None,
-        help="keep its splits; by default the first half of the classes trains",
+        help="keep its splits; by default, the first half of the classes trains",
     )
     tfds.set_defaults(run_command=_tfds, job="tfds")
 

@@ -12,7 +12,9 @@ def add_embed(commands: Any) -> None:
     embed.add_argument("images", help="folder of images, at any depth")
     embed.add_argument("file", help="NumPy file to write, such as embeddings.npz")
     add_client(embed)
-    embed.add_argument("--batch-size", type=int, default=32, help="images per request")
+    embed.add_argument(
+        "--batch-size", type=int, default=32, help="images per request; default: 32"
+    )
     embed.add_argument(
         "--concurrency", type=int, default=4, help="concurrent requests; default: 4"
     )

@@ -37,7 +37,9 @@ def _add_build(commands: Any) -> None:
     parser = commands.add_parser("build", help="embed a folder of images for search")
     parser.add_argument("images", help="folder of images, class/image")
     parser.add_argument("index", help="folder to write the index, or the shard, to")
-    parser.add_argument("--model", required=True, help="folder of numbered versions")
+    parser.add_argument(
+        "--model", required=True, help="exported model: a folder of numbered versions"
+    )
     _add_reading(parser)
     parser.add_argument(
         "--shard", metavar="NUMBER/COUNT", help="embed only this shard, such as 2/8"
@@ -135,7 +137,9 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only", help="text file that lists the images to use, one path per line"
     )
-    parser.add_argument("--batch-size", type=int, default=64, help="images per batch")
+    parser.add_argument(
+        "--batch-size", type=int, default=64, help="images per batch; default: 64"
+    )
     parser.add_argument(
         "--skip-unreadable",
         action="store_true",

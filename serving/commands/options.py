@@ -8,14 +8,19 @@ if TYPE_CHECKING:
 
 
 _ENDPOINT_HELP = (
-    "such as http://127.0.0.1:8501/v1/models/NAME or grpc://127.0.0.1:8500/NAME"
+    "address of the model, such as http://127.0.0.1:8501/v1/models/NAME or "
+    "grpc://127.0.0.1:8500/NAME"
 )
 
 
 def add_address(parser: argparse.ArgumentParser, port: int) -> None:
     """Add the address that a server listens on; `port` is the default."""
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
-    parser.add_argument("--port", type=int, default=port, help=f"default: {port}")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on; default: %(default)s"
+    )
+    parser.add_argument(
+        "--port", type=int, default=port, help="port to listen on; default: %(default)s"
+    )
 
 
 def add_client(parser: argparse.ArgumentParser, *, prefix: str = "") -> None:
@@ -33,7 +38,9 @@ def add_client(parser: argparse.ArgumentParser, *, prefix: str = "") -> None:
 def add_embedder(parser: argparse.ArgumentParser) -> None:
     """Add the choice of a model in this process or an endpoint."""
     embedder = parser.add_mutually_exclusive_group(required=True)
-    embedder.add_argument("--model", help="folder of numbered versions")
+    embedder.add_argument(
+        "--model", help="exported model: a folder of numbered versions"
+    )
     embedder.add_argument("--endpoint", help=_ENDPOINT_HELP)
     _add_credentials(parser, "")
 

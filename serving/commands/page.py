@@ -28,7 +28,11 @@ def _add_page(commands: Any) -> None:
         metavar="URL",
         help="endpoint of its model; default: that of the first index",
     )
-    beside.add_argument("--compare-images", metavar="FOLDER", help="as --images")
+    beside.add_argument(
+        "--compare-images",
+        metavar="FOLDER",
+        help="folder of its images, if they were moved",
+    )
 
     access = page.add_argument_group("access")
     access.add_argument(
@@ -58,7 +62,7 @@ def _add_page(commands: Any) -> None:
         metavar="BYTES",
         type=int,
         help="memory for images while they are decoded; default: half of what the "
-        "container or machine leaves",
+        "container or machine has left",
     )
     page.add_argument(
         "--log-format",
@@ -73,8 +77,15 @@ def _add_demo(commands: Any) -> None:
     demo = commands.add_parser("demo", help="serve a run's model and its search page")
     demo.add_argument("run", help="run folder, for its metrics")
     demo.add_argument("index", help="folder that `index build` wrote")
-    demo.add_argument("--model", required=True, help="folder of numbered versions")
-    demo.add_argument("--endpoint-port", type=int, default=8501)
+    demo.add_argument(
+        "--model", required=True, help="exported model: a folder of numbered versions"
+    )
+    demo.add_argument(
+        "--endpoint-port",
+        type=int,
+        default=8501,
+        help="port of the endpoint; default: 8501",
+    )
     add_address(demo, 8000)
     demo.set_defaults(run_command=_demo)
 

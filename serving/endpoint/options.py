@@ -163,7 +163,7 @@ class ServerOptions:
     ] = None
     monitoring_config_file: Annotated[
         File | None,
-        _Option("monitoring", "turns on Prometheus metrics", "FILE"),
+        _Option("monitoring", "settings of Prometheus metrics", "FILE"),
     ] = None
     log_format: Annotated[
         Literal["text", "json"],

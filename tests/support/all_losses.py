@@ -62,9 +62,11 @@ _average = {"average": CHOICE}
 _rows = {"normalize": BOOLEAN}
 _lengths = {"margin": AT_LEAST_ZERO, "distance": CHOICE, "normalize": BOOLEAN}
 _sides = {"alpha": DISTANCE, "beta": DISTANCE, **_average}
-_drawn = {
+_cutoffs = {
     "cutoff": ((0, -1.0, 9e-4, 2, NAN), "must be at least 0.001 and below 2"),
     "nonzero_loss_cutoff": ((0.4, 0.5, NAN), "must be above `cutoff`"),
+}
+_drawn = _cutoffs | {
     "dimension": ((1, 0, 2.5), "must be a whole number of at least 2"),
 }
 _scales = {"positive_scale": SCALE, "negative_scale": SCALE}
@@ -78,7 +80,7 @@ _counts = {
     "classes_per_batch": ((1,), "must be at least 2"),
     "positive_probability": ((0.5,), "must be None with `images_per_class`"),
     "margin": ABOVE_ZERO,
-    "power": NOT_NEGATIVE,
+    "power": ((NAN, INF, "2", True), "must be finite"),
     **_rows,
 }
 _design = {"images_per_class": 2, "classes_per_batch": 3}
@@ -128,8 +130,25 @@ ENTRIES = {
         costs_without=BOTH,
         golden=("binomial_deviance_yi",),
     ),
+    "BoundarySampledLoss": Entry(
+        losses.BoundarySampledLoss(losses.TripletLoss()),
+        jumps=True,
+        ranges={"k": WHOLE, "margin": AT_LEAST_ZERO},
+    ),
+    "BoundarySampledLoss-cosines": Entry(
+        losses.BoundarySampledLoss(losses.NTXentLoss(), k=2, margin=0.3), jumps=True
+    ),
     "CircleLoss": Entry(
         losses.CircleLoss(), ranges={"scale": SCALE, "margin": FRACTION}
+    ),
+    "ClusteringLoss": Entry(
+        losses.ClusteringLoss(),
+        of_batch=True,
+        jumps=True,
+        ranges={
+            "margin": ((-0.1, NAN, "2", 1e4), "must be at least 0 and at most 1000"),
+            "rounds": ((-1, 1.5, True), "must be a whole number of at least 0"),
+        },
     ),
     "ContinuousTripletLoss": Entry(
         losses.ContinuousTripletLoss(),
@@ -167,6 +186,12 @@ ENTRIES = {
         losses.CosineLiftedStructureLoss(),
         golden=("lifted_similarity",),
         ranges=_scales | {"threshold": THRESHOLD},
+    ),
+    "DistanceWeightedLearnedMarginLoss": Entry(
+        losses.DistanceWeightedLearnedMarginLoss(CLASSES, nu=0.1),
+        make_head=_boundaries,
+        ids="rows",
+        ranges=_cutoffs,
     ),
     "DistanceWeightedMarginLoss": Entry(
         losses.DistanceWeightedMarginLoss(), ranges=_sides | _drawn
@@ -296,6 +321,16 @@ ENTRIES = {
         losses.ProxyNCALoss(include_positive=True, smoothing=0.1),
         ranges={"smoothing": FRACTION},
         **_proxy,
+    ),
+    "RankedListLoss": Entry(
+        losses.RankedListLoss(),
+        costs_without=BOTH,
+        ranges={
+            "alpha": DISTANCE,
+            "margin": DISTANCE,
+            "scale": SCALE,
+            "negative_weight": AT_LEAST_ZERO,
+        },
     ),
     "SemiHardTripletLoss": Entry(
         losses.SemiHardTripletLoss(),

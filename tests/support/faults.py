@@ -102,18 +102,30 @@ def _traced(folder):
         yield
         return
 
-    def trace(frame, event, argument):
+    def enter(frame, event, argument):
         code = frame.f_code
         if not code.co_filename.startswith(folder) or code.co_name in _CLEANING:
             return None
-        line = linecache.getline(code.co_filename, frame.f_lineno)
-        # At the end of a `with`, CPython 3.11 is there before it lets go of the lock.
-        if event == "line" and not line.lstrip().startswith("with "):
-            _step.count()
+        last = None
+
+        def trace(frame, event, argument):
+            nonlocal last
+            if event != "line":
+                return trace
+            before, last = last, frame.f_lineno
+            line = linecache.getline(code.co_filename, last)
+            # CPython leaves a lock with its holder in two cases. At the end of a
+            # `with`, 3.11 reports the line before it lets go. From 3.12 on, where a
+            # loop jumps back to the line that it is on, what a trace function raises
+            # passes each `finally` and `with` of that frame.
+            if last != before and not line.lstrip().startswith("with "):
+                _step.count()
+            return trace
+
         return trace
 
     _step.events = ()
-    sys.settrace(trace)
+    sys.settrace(enter)
     try:
         yield
     finally:

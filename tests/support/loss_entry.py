@@ -29,6 +29,8 @@ class Entry:
             the loss still costs something, by its definition.
         uses_length: Whether the length of the embeddings counts.
         ordered: Whether the order of the rows of a class says what they are.
+        of_batch: Whether the loss is of the batch as a whole, of which each anchor has
+            a share, also one without positives.
         jumps: Whether the loss jumps where two distances are equal.
         golden: Names of its golden cases, as in `tests.support.golden_losses`.
         ranges: Values that an argument must not have beside the arguments of `loss`,
@@ -41,6 +43,7 @@ class Entry:
     costs_without: tuple[str, ...] = ()
     uses_length: bool = False
     ordered: bool = False
+    of_batch: bool = False
     jumps: bool = False
     golden: tuple[str, ...] = ()
     ranges: Mapping[str, tuple[tuple[Any, ...], str]] = dataclasses.field(

@@ -1,4 +1,5 @@
 import argparse
+import errno
 import logging
 import os
 import re
@@ -48,6 +49,18 @@ def test_an_error_is_short_and_printable_whatever_a_file_holds(capsys):
     assert printed.startswith("error: `k` must be 1.\n\\x1b[31mxxx")
     assert printed.endswith("xxx Give 1.\n")
     assert len(printed) <= len("error: ") + LONGEST + 1
+
+
+def test_a_full_disk_is_told_with_what_to_do(capsys):
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "data/" + "x" * 1000)
+    assert run_command(parser_that(full), []) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: The disk is full: there is no room for data/xxx")
+    assert printed.endswith("x. Make room on it, and run the command again.\n")
+    assert len(printed) <= LONGEST
+    # What a library of others writes may have no name.
+    run_command(parser_that(OSError(errno.ENOSPC, "No space left on device")), [])
+    assert "no room for what the command writes. " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("bug", [ZeroDivisionError, TypeError, KeyError])

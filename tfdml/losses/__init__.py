@@ -7,13 +7,18 @@ from tfdml.losses._arc_face import ArcFaceLoss
 from tfdml.losses._balanced_contrastive import BalancedContrastiveLoss
 from tfdml.losses._base import MetricLoss, PairLoss
 from tfdml.losses._binomial_deviance import BinomialDevianceLoss
+from tfdml.losses._boundary_sampled import BoundarySampledLoss
 from tfdml.losses._circle import CircleLoss
+from tfdml.losses._clustering import ClusteringLoss
 from tfdml.losses._continuous_base import ContinuousLoss
 from tfdml.losses._continuous_triplet import ContinuousTripletLoss
 from tfdml.losses._contrastive import ContrastiveLoss
 from tfdml.losses._cos_face import CosFaceLoss
 from tfdml.losses._cosine_contrastive import CosineContrastiveLoss
 from tfdml.losses._cosine_lifted_structure import CosineLiftedStructureLoss
+from tfdml.losses._distance_weighted_learned_margin import (
+    DistanceWeightedLearnedMarginLoss,
+)
 from tfdml.losses._distance_weighted_margin import DistanceWeightedMarginLoss
 from tfdml.losses._distance_weighted_triplet import DistanceWeightedTripletLoss
 from tfdml.losses._fast_ap import FastAPLoss
@@ -36,6 +41,7 @@ from tfdml.losses._proxy_anchor import ProxyAnchorLoss
 from tfdml.losses._proxy_base import ProxyLoss
 from tfdml.losses._proxy_nca import ProxyNCALoss
 from tfdml.losses._query_gallery import check_pairwise, query_gallery_loss
+from tfdml.losses._ranked_list import RankedListLoss
 from tfdml.losses._semi_hard_triplet import SemiHardTripletLoss
 from tfdml.losses._semi_hard_window_triplet import SemiHardWindowTripletLoss
 from tfdml.losses._smooth_ap import SmoothAPLoss
@@ -52,13 +58,16 @@ __all__ = [
     "ArcFaceLoss",
     "BalancedContrastiveLoss",
     "BinomialDevianceLoss",
+    "BoundarySampledLoss",
     "CircleLoss",
+    "ClusteringLoss",
     "ContinuousLoss",
     "ContinuousTripletLoss",
     "ContrastiveLoss",
     "CosFaceLoss",
     "CosineContrastiveLoss",
     "CosineLiftedStructureLoss",
+    "DistanceWeightedLearnedMarginLoss",
     "DistanceWeightedMarginLoss",
     "DistanceWeightedTripletLoss",
     "FastAPLoss",
@@ -81,6 +90,7 @@ __all__ = [
     "ProxyAnchorLoss",
     "ProxyLoss",
     "ProxyNCALoss",
+    "RankedListLoss",
     "SemiHardTripletLoss",
     "SemiHardWindowTripletLoss",
     "SmoothAPLoss",

@@ -36,7 +36,7 @@ class BalancedContrastiveLoss(WeightedContrastiveLoss):
         balance: lambda, from 0 to 1e6: the weight of the negatives of all other classes
             relative to the positives.
         margin: The distance that negatives should have, above 0.
-        power: delta, at least 0. It does not apply to eta.
+        power: delta, as in `WeightedContrastiveLoss`. It does not apply to eta.
         normalize: Whether embeddings are scaled to unit length first.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
 

@@ -59,6 +59,19 @@ def negative_probabilities(
     return ops.stop_gradient(shares / ops.where(ops.equal(total, 0), 1, total))
 
 
+def check_cutoffs(cutoff: float, nonzero_loss_cutoff: float | None) -> None:
+    """Raise a ValueError unless distances between the cutoffs can be drawn."""
+    if not 0.001 <= cutoff < 2:
+        raise ValueError(
+            f"`cutoff` must be at least 0.001 and below 2. Received: cutoff={cutoff}."
+        )
+    if nonzero_loss_cutoff is not None and not nonzero_loss_cutoff > cutoff:
+        raise ValueError(
+            "`nonzero_loss_cutoff` must be above `cutoff`, or None. Received: "
+            f"nonzero_loss_cutoff={nonzero_loss_cutoff}, cutoff={cutoff}."
+        )
+
+
 class _DistanceWeightedLoss(PairLoss):
     """The expectation of a loss over distance-weighted negatives.
 
@@ -74,16 +87,7 @@ class _DistanceWeightedLoss(PairLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if not 0.001 <= cutoff < 2:
-            raise ValueError(
-                "`cutoff` must be at least 0.001 and below 2. "
-                f"Received: cutoff={cutoff}."
-            )
-        if nonzero_loss_cutoff is not None and not nonzero_loss_cutoff > cutoff:
-            raise ValueError(
-                "`nonzero_loss_cutoff` must be above `cutoff`, or None. Received: "
-                f"nonzero_loss_cutoff={nonzero_loss_cutoff}, cutoff={cutoff}."
-            )
+        check_cutoffs(cutoff, nonzero_loss_cutoff)
         if dimension is not None and (dimension != int(dimension) or dimension < 2):
             raise ValueError(
                 "`dimension` must be a whole number of at least 2, or None. "

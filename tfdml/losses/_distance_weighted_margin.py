@@ -87,13 +87,41 @@ class DistanceWeightedMarginLoss(_DistanceWeightedLoss):
         scores = at_least_float32(scores)
         squared = ops.square(scores + self.beta)
         shares = self.probabilities(squared, negatives, dimension)
-        is_complete = ops.logical_and(ops.any(positives, 1), ops.any(negatives, 1))
-        positives = ops.logical_and(positives, ops.expand_dims(is_complete, 1))
-        draws = ops.expand_dims(count(positives, scores.dtype, axis=1), 1) * shares
-        near, far = side_hinges(scores, positives, negatives, self.alpha)
-        if self.average == "active":
-            terms = ops.sum(count(near > 0, scores.dtype, axis=1))
-            terms = terms + ops.sum(ops.where(far > 0, draws, 0))
-        else:
-            terms = count_pairs(positives, negatives, scores.dtype)
-        return scale_to_mean(ops.sum(near + draws * far, axis=1), terms)
+        losses, terms = drawn_hinges(
+            scores, positives, negatives, shares, self.alpha, self.average
+        )
+        return scale_to_mean(losses, terms)
+
+
+def drawn_hinges(
+    scores: Tensor,
+    positives: Tensor,
+    negatives: Tensor,
+    shares: Tensor,
+    alpha: float,
+    average: str,
+) -> tuple[Tensor, Tensor]:
+    """Sum the hinges of each anchor's pairs, with one drawn negative per positive.
+
+    Args:
+        scores: Distance of each pair from the boundary, `[A, G]`.
+        positives: Boolean tensor `[A, G]`.
+        negatives: Boolean tensor `[A, G]`.
+        shares: Probability of each negative, `[A, G]`.
+        alpha: Margin on each side of the boundary.
+        average: "active" or "valid".
+
+    Returns:
+        The expected sum of each anchor, `[A]`, and what all of them are divided by:
+        the expected number of terms above 0, or the number of positive pairs.
+    """
+    is_complete = ops.logical_and(ops.any(positives, 1), ops.any(negatives, 1))
+    positives = ops.logical_and(positives, ops.expand_dims(is_complete, 1))
+    draws = ops.expand_dims(count(positives, scores.dtype, axis=1), 1) * shares
+    near, far = side_hinges(scores, positives, negatives, alpha)
+    if average == "active":
+        terms = ops.sum(count(near > 0, scores.dtype, axis=1))
+        terms = terms + ops.sum(ops.where(far > 0, draws, 0))
+    else:
+        terms = count_pairs(positives, negatives, scores.dtype)
+    return ops.sum(near + draws * far, axis=1), terms

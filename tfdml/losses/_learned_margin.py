@@ -18,7 +18,8 @@ from tfdml.ops import euclidean_distances, label_masks, unit_rows
 class LearnedMarginLoss(MetricLoss):
     """Margin loss whose boundaries, one per class, are learned with the embeddings.
 
-    As `MarginLoss`, with the boundary beta_y of the anchor's class y instead of beta:
+    As `MarginLoss`, with the boundary beta_y of the anchor's class y instead of beta
+    (`DistanceWeightedLearnedMarginLoss` is its counterpart with drawn negatives):
 
         L = 1/T (sum_pos max(0, D_ij - beta_yi + alpha)
                  + sum_neg max(0, alpha + beta_yi - D_ij) + nu sum_i beta_yi)
@@ -95,11 +96,30 @@ class LearnedMarginLoss(MetricLoss):
                 f"{embeddings.shape[1]} columns with num_classes={self.num_classes}."
             )
         boundaries = self._boundaries(labels, embeddings[:, dimension:])
-        embeddings = embeddings[:, :dimension]
-        positives, negatives = label_masks(labels)
-        rows = unit_rows(embeddings)
-        scores = euclidean_distances(rows, rows) - ops.expand_dims(boundaries, 1)
-        scores, boundaries = at_least_float32(scores), at_least_float32(boundaries)
+        rows = unit_rows(embeddings[:, :dimension])
+        distances = at_least_float32(euclidean_distances(rows, rows))
+        return self.compared(
+            distances, at_least_float32(boundaries), *label_masks(labels), dimension
+        )
+
+    def compared(
+        self,
+        distances: Tensor,
+        boundaries: Tensor,
+        positives: Tensor,
+        negatives: Tensor,
+        dimension: int,
+    ) -> Tensor:
+        """Compute the share of each anchor, `[B]`.
+
+        Args:
+            distances: Euclidean distances of unit rows, `[B, B]`.
+            boundaries: The boundary of each anchor's class, `[B]`.
+            positives: Boolean tensor `[B, B]`.
+            negatives: Boolean tensor `[B, B]`.
+            dimension: Number of components of an embedding.
+        """
+        scores = distances - ops.expand_dims(boundaries, 1)
         near, far = side_hinges(scores, positives, negatives, self.alpha)
         hinges = near + far
         losses = ops.sum(hinges, axis=1) + self.nu * boundaries

@@ -13,6 +13,10 @@ LARGEST_OF_UNIT_ROWS = 10.0
 """The largest margin between distances that are at most 2, whose digits it hides."""
 
 
+LARGEST_STRUCTURED_MARGIN = 1e3
+"""The largest weight of an NMI beside distances, whose digits it hides."""
+
+
 def scale_of_exponents(name: str, value: float) -> float:
     """Return a scale, or a temperature, of scores in exponents.
 

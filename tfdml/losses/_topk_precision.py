@@ -108,6 +108,32 @@ class TopKPrecisionLoss(PairLoss):
         gaps = self._gaps(scores, positives, negatives)
         return ops.sum(ops.cast(gaps > 0, "int32"), axis=1)
 
+    def misplaced_masks(
+        self, scores: Tensor, positives: Tensor, negatives: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Mark the pairs of P and of N: those that the gradient moves.
+
+        `BoundarySampledLoss` hands them to another loss. Among equal scores the choice
+        is arbitrary; both masks have `misplaced_pairs` entries in each row.
+
+        Args and shapes are those of `pair_loss`.
+
+        Returns:
+            Two boolean tensors `[A, G]`: the misplaced positives, which rank behind the
+            first k, and the misplaced negatives, which take their places.
+        """
+        count = ops.expand_dims(self.misplaced_pairs(scores, positives, negatives), 1)
+        # Of so many positives the last ones are misplaced, of the negatives those that
+        # come after the ones for which there is no positive.
+        places = ops.sum(ops.cast(positives, "int32"), axis=1, keepdims=True)
+        places = ops.cast(ops.minimum(places, self.k), "int32")
+        rank = _ranks(scores, positives)
+        pos = ops.logical_and(rank > places - count, rank <= places)
+        rank = _ranks(scores, negatives)
+        free = self.k - places
+        neg = ops.logical_and(rank > free, rank <= free + count)
+        return ops.logical_and(positives, pos), ops.logical_and(negatives, neg)
+
     def _gaps(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Compute n_{k+1-q} - p_q for q = 1..k, and 0 where either is missing."""
         pos, has_pos = top_scores(scores, positives, self.k)
@@ -118,3 +144,10 @@ class TopKPrecisionLoss(PairLoss):
         gaps = neg - ops.where(has_both, pos, 0)
         # A large margin hides the digits of scores that it is added to.
         return ops.where(has_both, gaps + self.margin, 0)
+
+
+def _ranks(scores: Tensor, mask: Tensor) -> Tensor:
+    """Number the masked scores of each row from 1, the largest first, `[A, G]`."""
+    scores = ops.where(mask, -ops.stop_gradient(scores), float("inf"))
+    order = ops.argsort(scores, axis=1)
+    return ops.cast(ops.argsort(order, axis=1), "int32") + 1

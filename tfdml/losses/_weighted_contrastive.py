@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 from keras import ops
 
-from tfdml._core.arguments import above_zero, at_least_zero, boolean
+from tfdml._core.arguments import above_zero, boolean, finite
 from tfdml._core.tensors import Tensor
 from tfdml.batch_designs import group_importance, random_pair_importance
 from tfdml.losses._base import MetricLoss
@@ -50,8 +50,9 @@ class WeightedContrastiveLoss(MetricLoss):
         positive_probability: p, from 0 to 1, for batches of pairs of the p-random
             design. Not given if m and n are.
         margin: The distance that negatives should have, above 0.
-        power: delta, at least 0, with which no weight is above 1e12. Values below 1
-            weaken the weights.
+        power: delta, finite, with which no weight is above 1e12. Values below 1
+            weaken the weights; those below 0 reverse them, so that the pairs that the
+            design favors weigh most.
         normalize: Whether embeddings are scaled to unit length first.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
 
@@ -115,7 +116,7 @@ class WeightedContrastiveLoss(MetricLoss):
         self.images_per_class: int | None = images_per_class
         self.classes_per_batch: int | None = classes_per_batch
         self.margin: float = above_zero("margin", margin, LARGEST)
-        self.power: float = at_least_zero("power", power)
+        self.power: float = finite("power", power)
         with np.errstate(over="ignore"):
             # A class does not know its `balance` yet: eta has a range of its own.
             both = WeightedContrastiveLoss._class_weights(self).max(axis=0)
@@ -195,7 +196,10 @@ class WeightedContrastiveLoss(MetricLoss):
         else:
             return np.ones((len(numbers), 3))
         is_drawn = numbers >= self._smallest_class()  # 0^0 would be 1
-        weights = np.stack([positive, negative, negative], axis=1) ** self.power
+        weights = np.stack([positive, negative, negative], axis=1)
+        # A kind of pair that is never drawn weighs 0 with a power below 0, too.
+        never = np.inf if self.power < 0 else 0
+        weights = np.where(weights > 0, weights, never) ** self.power
         return np.where(is_drawn[:, np.newaxis], weights, 0)
 
     @classmethod

@@ -6,9 +6,10 @@ The limits of a key stand in the metadata of its field, under the names of JSON 
 
 import dataclasses
 import math
+from collections.abc import Collection
 from typing import Any
 
-from tfdml.messages import shown
+from tfdml.messages import cut, nearest, shown
 
 
 class RecipeError(ValueError):
@@ -103,3 +104,22 @@ def check_word(table: Any, name: str, choices: tuple[str, ...]) -> None:
         raise RecipeError(
             f"`{name}` must be {', '.join(others)} or {last}. Received: {shown(value)}."
         )
+
+
+def check_known(name: Any, known: Collection[str], where: str, kind: str) -> None:
+    """Raise if something is named that there is not.
+
+    Args:
+        name: The name in the recipe.
+        known: The names that there are.
+        where: Begins the message.
+        kind: What is named, such as "key".
+
+    Raises:
+        RecipeError: The message names the nearest known one, or all.
+    """
+    if isinstance(name, str) and name in known:
+        return
+    near = nearest(name, known)
+    hint = f" Did you mean `{near}`?" if near else f" Known: {cut(', '.join(known))}."
+    raise RecipeError(f"{where}there is no {kind} `{cut(name)}`.{hint}")

@@ -1,7 +1,6 @@
 """Read and check recipes: TOML files that say what a training run does."""
 
 import dataclasses
-import inspect
 import json
 import tomllib
 import typing
@@ -13,13 +12,15 @@ from typing import Any
 
 from tfdml.files import short_names
 from tfdml.images import RandomChanges, RandomView, View
-from tfdml.messages import cut, nearest, shortened, shown
+from tfdml.messages import cut, shortened, shown
 from tfdml.text_files import read_text
 
-from .checks import RecipeError
+from .checks import RecipeError, check_known
 from .fit_table import Fit
+from .losses import check_compares_lengths, checked_loss
 from .tables import (
     Batches,
+    Boundaries,
     Data,
     Embedder,
     Evaluation,
@@ -39,6 +40,7 @@ class Recipe:
     embedder: Embedder = field(default_factory=Embedder)
     loss: Loss = field(default_factory=Loss)
     proxies: Proxies = field(default_factory=Proxies)
+    boundaries: Boundaries = field(default_factory=Boundaries)
     images: Images = field(default_factory=Images)
     batches: Batches = field(default_factory=Batches)
     augmentation: RandomChanges = field(default_factory=RandomChanges)
@@ -63,6 +65,11 @@ class Recipe:
         if self.proxies != Proxies() and not self.loss.on_proxies:
             raise RecipeError(
                 "[proxies] must be left out with a loss without proxies. "
+                f"Received: the loss {self.loss.name}."
+            )
+        if self.boundaries != Boundaries() and not self.loss.on_boundaries:
+            raise RecipeError(
+                "[boundaries] must be left out with a loss without learned boundaries. "
                 f"Received: the loss {self.loss.name}."
             )
         if several and self.loss.name != "SoftTripleLoss":
@@ -94,9 +101,9 @@ def read_recipe(
 
     Args:
         path: A TOML file with the tables `[data]`, `[embedder]`, `[loss]`,
-            `[proxies]`, `[images]`, `[batches]`, `[augmentation]`, `[fit]` and
-            `[evaluation]`; or the name of a recipe that comes with the application,
-            such as `demo`.
+            `[proxies]`, `[boundaries]`, `[images]`, `[batches]`, `[augmentation]`,
+            `[fit]` and `[evaluation]`; or the name of a recipe that comes with the
+            application, such as `demo`.
         images: Takes the place of `images` in `[data]`.
         settings: Values in place of the recipe's, as "TABLE.KEY=VALUE", such as
             "fit.learning_rate=1e-4". Values are TOML; what is none is a text, so that
@@ -153,7 +160,7 @@ def recipe_of(tables: dict[str, Any], name: str = "recipe") -> Recipe:
     sections = {f.name: f for f in dataclasses.fields(Recipe)}
     values = {}
     for section, table in with_current_names(tables).items():
-        _check_known(section, sections, f"{cut(name)}: ", "table")
+        check_known(section, sections, f"{cut(name)}: ", "table")
         if not isinstance(table, dict):
             raise RecipeError(
                 f"{cut(name)}: `{section}` must be a table, written [{section}]."
@@ -164,26 +171,8 @@ def recipe_of(tables: dict[str, Any], name: str = "recipe") -> Recipe:
         raise RecipeError(f"{cut(name)}: the table [data] with `images` is missing.")
     recipe = Recipe(**values)
     if not recipe.embedder.unit_length:
-        _check_compares_lengths(f"{cut(name)}: [embedder]: ", recipe.loss)
+        check_compares_lengths(f"{cut(name)}: [embedder]: ", recipe.loss)
     return recipe
-
-
-def _check_compares_lengths(where: str, loss: Loss) -> None:
-    """Refuse embeddings of any length with a loss that looks at directions alone."""
-    from tfdml.losses import LogRatioLoss, WeightedContrastiveLoss
-
-    loss_class = losses_in_recipes()[loss.name]
-    is_weighted = issubclass(loss_class, WeightedContrastiveLoss)
-    counts = {"class_counts": [2, 2]} if is_weighted else {}
-    trained = loss_class(**loss.arguments, **counts)
-    if trained.compares_lengths or isinstance(trained, LogRatioLoss):
-        return
-    has_switch = hasattr(trained, "normalize")
-    remedy = "Add normalize = false to [loss]" if has_switch else "Leave it out"
-    raise RecipeError(
-        f"{where}`unit_length` must be true with a loss that compares directions: the "
-        f"lengths of its embeddings mean nothing. Received: {loss.name}. {remedy}."
-    )
 
 
 def with_current_names(tables: dict[str, Any]) -> dict[str, Any]:
@@ -231,11 +220,11 @@ OLD_CHANGES = {"greyscale": "grayscale"}
 def _read_table(where: str, kind: Any, table: dict[str, Any]) -> Any:
     if kind is Loss:
         name = table.pop("name", Loss.name)
-        return _checked_loss(where, name, table)
+        return checked_loss(where, name, table)
     fields = {f.name: f for f in dataclasses.fields(kind)}
     values = {}
     for key, value in table.items():
-        _check_known(key, fields, where, "key")
+        check_known(key, fields, where, "key")
         values[key] = _convert(where, key, value, fields[key].type)
     for f in fields.values():
         required = f.default is dataclasses.MISSING
@@ -245,91 +234,6 @@ def _read_table(where: str, kind: Any, table: dict[str, Any]) -> Any:
         return kind(**values)
     except ValueError as error:
         raise RecipeError(f"{where}{error}") from None
-
-
-_NOT_IN_RECIPES = (
-    # Base classes and wrappers of other losses.
-    "MetricLoss",
-    "PairLoss",
-    "ProxyLoss",
-    "ContinuousLoss",
-    "AcrossReplicas",
-    # It needs a layer that a recipe cannot name.
-    "LearnedMarginLoss",
-)
-# The training images and `[batches]` say these.
-_OF_DATA = (
-    "class_counts",
-    "images_per_class",
-    "classes_per_batch",
-    "positive_probability",
-)
-
-
-def losses_in_recipes() -> dict[str, Any]:
-    """Return the class of each loss that a recipe may name, by its name."""
-    import tfdml.losses
-
-    return {
-        name: loss
-        for name, loss in vars(tfdml.losses).items()
-        if inspect.isclass(loss)
-        and issubclass(loss, tfdml.losses.MetricLoss)
-        and name not in _NOT_IN_RECIPES
-    }
-
-
-def loss_parameters(loss_class: Any) -> list[inspect.Parameter]:
-    """Return the arguments of a loss that are keys of `[loss]`, beside its class.
-
-    `name` in a recipe is the class, not the name of Keras.
-    """
-    from tfdml.losses import WeightedContrastiveLoss
-
-    is_weighted = issubclass(loss_class, WeightedContrastiveLoss)
-    return [
-        parameter
-        for key, parameter in inspect.signature(loss_class).parameters.items()
-        if key != "name" and not (is_weighted and key in _OF_DATA)
-    ]
-
-
-def _checked_loss(where: str, name: Any, arguments: dict[str, Any]) -> Loss:
-    # Only here the losses, and with them Keras, are imported.
-    from tfdml.losses import ContinuousLoss, ProxyLoss, WeightedContrastiveLoss
-
-    known = losses_in_recipes()
-    _check_known(name, known, where, "loss")
-    loss_class = known[name]
-    from_data: dict[str, Any] = {}
-    of_labels: dict[str, Any] = {}
-    is_continuous = issubclass(loss_class, ContinuousLoss)
-    if is_continuous and "label_distance" in arguments:
-        of_labels["label_distance"] = arguments.pop("label_distance")
-    if issubclass(loss_class, WeightedContrastiveLoss):
-        from_data["class_counts"] = [2, 2]
-    parameters = [parameter.name for parameter in loss_parameters(loss_class)]
-    for key in arguments:
-        _check_known(key, parameters, where, "key")
-    try:
-        loss_class(**arguments, **from_data)
-    except (TypeError, ValueError) as error:
-        raise RecipeError(f"{where}{error}") from None
-    on_proxies = issubclass(loss_class, ProxyLoss)
-    try:
-        return Loss(name, arguments, on_proxies, bool(from_data), **of_labels)
-    except RecipeError as error:
-        raise RecipeError(f"{where}{error}") from None
-
-
-def _check_known(
-    name: Any, known: typing.Collection[str], where: str, kind: str
-) -> None:
-    if isinstance(name, str) and name in known:
-        return
-    near = nearest(name, known)
-    hint = f" Did you mean `{near}`?" if near else f" Known: {cut(', '.join(known))}."
-    raise RecipeError(f"{where}there is no {kind} `{cut(name)}`.{hint}")
 
 
 def _convert(where: str, key: str, value: Any, kind: Any) -> Any:

@@ -9,13 +9,8 @@ from typing import Any, Literal
 
 from tfdml.images import RandomChanges
 
-from .recipe import (
-    OLD_CHANGES,
-    OLD_TABLES,
-    Recipe,
-    loss_parameters,
-    losses_in_recipes,
-)
+from .losses import loss_parameters, losses_in_recipes
+from .recipe import OLD_CHANGES, OLD_TABLES, Recipe
 from .tables import LABEL_DISTANCES, Loss
 
 Schema = dict[str, Any]

@@ -99,6 +99,7 @@ class Loss:
     arguments: dict[str, Any] = field(default_factory=dict)
     on_proxies: bool = False
     is_weighted: bool = False
+    on_boundaries: bool = False
     label_distance: str = one_of("squared_euclidean", LABEL_DISTANCES)
 
     def __post_init__(self) -> None:
@@ -117,6 +118,24 @@ class Proxies:
     centers_per_class: int = limited(1, least=1)
     learning_rate_multiplier: float = limited(1.0, above=0)
     center_penalty: float = limited(0.0, least=0)
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class Boundaries:
+    """`[boundaries]`: the layer `tfdml.layers.ClassBoundaries`, with a loss on it.
+
+    One boundary of each training class is learned, from `initial` on, with
+    `learning_rate_multiplier` times the learning rate, under every optimizer; weight
+    decay follows. The losses are LearnedMarginLoss and
+    DistanceWeightedLearnedMarginLoss.
+    """
+
+    initial: float = limited(1.2, least=0, most=2)
+    learning_rate_multiplier: float = limited(1.0, above=0)
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -159,7 +178,7 @@ DESIGNS = {
     "groups": ("images_per_class", "classes_per_batch", "small_classes"),
     "pairs": ("batch_size", "positive_probability"),
     "capped": ("batch_size", "images_per_class"),
-    "n_pairs": ("classes_per_batch",),
+    "n_pairs": ("classes_per_batch", "hard_classes", "candidate_classes"),
     "neighbors": ("batch_size", "neighbors", "anchors"),
     "shuffled": ("batch_size",),
 }
@@ -176,7 +195,9 @@ class Batches:
       at least 2; with fewer than n training classes a batch holds all of them.
       `small_classes` = "repeat" or "leave_out".
     - "capped": `batch_size` images, at most `images_per_class` of a class.
-    - "n_pairs": 2 images of each of `classes_per_batch` classes.
+    - "n_pairs": 2 images of each of `classes_per_batch` classes. With `hard_classes`
+      these are hard to tell apart by the network as it is at the beginning of the
+      epoch, chosen among `candidate_classes` random ones (0: all).
     - "pairs": `batch_size` / 2 pairs, positive with `positive_probability`.
     - "neighbors", for continuous labels: `batch_size` images, of which `anchors` and
       the nearest `neighbors` of each.
@@ -194,6 +215,8 @@ class Batches:
     positive_probability: float = limited(0.5, least=0, most=1)
     neighbors: int = limited(5, least=1)
     anchors: int = limited(1, least=1)
+    hard_classes: bool = False
+    candidate_classes: int = limited(0, least=0)
     importance_weights: bool = False
 
     def __post_init__(self) -> None:
@@ -208,6 +231,11 @@ class Batches:
                     f"takes {', '.join(f'`{key}`' for key in DESIGNS[self.design])}. "
                     f"Received: {shown(getattr(self, name))}."
                 )
+        if self.candidate_classes and not self.hard_classes:
+            raise RecipeError(
+                "`candidate_classes` goes with `hard_classes` = true. "
+                f"Received: {self.candidate_classes}."
+            )
         if self.design == "pairs" and self.batch_size % 2:
             raise RecipeError(
                 f"`batch_size` must be even for pairs. Received: {self.batch_size}."

@@ -8,6 +8,7 @@ from tfdml.images import RandomChanges
 
 from ..data.split import Split
 from ..measure.embed import noted
+from .hard_classes import HardClassEpochs
 
 _AHEAD = 4  # batches: enough for no reader to wait for the slowest of a batch
 
@@ -23,6 +24,8 @@ class ImageBatches(keras.utils.PyDataset):
 
     Attributes:
         error: What the last batch that could not be read met.
+        is_drawn_by_epoch: Whether the batches of an epoch depend on the network at its
+            beginning, so that none can be had before.
 
     Args:
         split: The training images.
@@ -42,6 +45,7 @@ class ImageBatches(keras.utils.PyDataset):
     ) -> None:
         super().__init__(workers=1, use_multiprocessing=False)
         self.error: Exception | None = None
+        self.is_drawn_by_epoch: bool = isinstance(design, HardClassEpochs)
         self._split = split
         self._run = BatchSequence(design, self._read, ahead=_AHEAD)
         self._steps_per_epoch = steps_per_epoch

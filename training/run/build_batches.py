@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-import tfdml.losses
 from tfdml.batch_designs import (
     BatchDesign,
     CappedClassBatches,
@@ -15,11 +14,17 @@ from tfdml.batch_designs import (
     PairBatches,
     ShuffledBatches,
 )
-from tfdml.losses import ContinuousLoss, MetricLoss, WeightedContrastiveLoss
+from tfdml.losses import (
+    ContinuousLoss,
+    LearnedMarginLoss,
+    MetricLoss,
+    WeightedContrastiveLoss,
+)
 from tfdml.messages import shown
 from tfdml.ops import caption_distance, segmentation_distance
 
 from ..data.data_set import DataSet
+from ..recipe.losses import built_loss, losses_in_recipes
 from ..recipe.recipe import Recipe, RecipeError
 from ..recipe.tables import DESIGNS, LABEL_DISTANCES
 
@@ -65,6 +70,10 @@ def build_design(recipe: Recipe, train: DataSet) -> BatchDesign:
             arguments["pairs_per_batch"] = arguments.pop("batch_size") // 2
         case "neighbors":
             arguments["distance"] = label_distance_of(recipe)
+        case "n_pairs":
+            # The classes are embedded when the run begins: see `hard_classes`.
+            del arguments["hard_classes"]
+            arguments["candidate_classes"] = about.candidate_classes or None
         case "shuffled":
             images = len(train)
     try:
@@ -77,14 +86,15 @@ def build_loss(recipe: Recipe, train: DataSet, design: BatchDesign) -> MetricLos
     """Build the loss of `[loss]`.
 
     The weighted contrastive losses get the number of images of each training class, and
-    with `importance_weights` in `[batches]` what they must know of the design.
+    with `importance_weights` in `[batches]` what they must know of the design; losses
+    with learned boundaries the number of classes.
 
     Raises:
         RecipeError: The labels do not suit the loss, or the design has no importance
             weights for these images.
     """
     name = recipe.loss.name
-    kind = getattr(tfdml.losses, name)
+    kind = losses_in_recipes()[name]
     arguments: dict[str, Any] = dict(recipe.loss.arguments)
     if issubclass(kind, ContinuousLoss) != train.is_continuous:
         has = "continuous labels" if train.is_continuous else "classes"
@@ -98,8 +108,10 @@ def build_loss(recipe: Recipe, train: DataSet, design: BatchDesign) -> MetricLos
     if issubclass(kind, WeightedContrastiveLoss):
         arguments["class_counts"] = np.bincount(train.labels)
         arguments |= _of_design(recipe, design)
+    if issubclass(kind, LearnedMarginLoss):
+        arguments["num_classes"] = len(train.class_names)
     try:
-        return kind(**arguments)
+        return built_loss(name, arguments)
     except ValueError as error:
         raise RecipeError(f"[loss]: {error}") from error
 

@@ -1,9 +1,9 @@
-"""Build the model of a run: random changes, embedder, proxies, optimizer."""
+"""Build the model of a run: random changes, embedder, last layer, optimizer."""
 
 import keras
 
-from tfdml.layers import CenterRegularizer, ImageChanges, Proxies
-from tfdml.losses import MetricLoss, TopKPrecisionLoss
+from tfdml.layers import CenterRegularizer, ClassBoundaries, ImageChanges, Proxies
+from tfdml.losses import BoundarySampledLoss, MetricLoss, TopKPrecisionLoss
 from tfdml.metrics import MisplacedPairs
 from tfdml.models import build_embedder
 
@@ -46,13 +46,13 @@ def build_model(
 
     Args:
         embedder: The embedder, which the model shares.
-        recipe: Random changes, proxies and optimizer.
+        recipe: Random changes, proxies or boundaries, and optimizer.
         num_classes: Number of training classes.
         loss: The loss.
 
     Returns:
         The embedder itself, or one with random changes of the images before it, or
-        the similarities with proxies behind it.
+        the similarities with proxies, or boundaries of the classes, behind it.
     """
     model = _trained(embedder, recipe, num_classes)
     backbone = _backbone(embedder)
@@ -75,9 +75,9 @@ def build_model(
 
 
 def _trained(embedder: keras.Model, recipe: Recipe, num_classes: int) -> keras.Model:
-    """Begin the model with random changes, and end it in proxies of the classes."""
-    changes = recipe.augmentation
-    if not (changes or recipe.loss.on_proxies):
+    """Begin the model with random changes, and end it in what the loss learns."""
+    changes, last = recipe.augmentation, _last_layer(recipe, num_classes)
+    if not changes and last is None:
         return embedder
     inputs, outputs = embedder.inputs, embedder.output
     if changes:
@@ -85,12 +85,19 @@ def _trained(embedder: keras.Model, recipe: Recipe, num_classes: int) -> keras.M
         numbers = keras.Input((len(changes.COLUMNS),), name="numbers")
         inputs = [images, numbers]
         outputs = embedder(ImageChanges(changes, name="changes")(inputs))
-    if recipe.loss.on_proxies:
-        outputs = _proxies(recipe, num_classes)(outputs)
+    if last is not None:
+        outputs = last(outputs)
     return keras.Model(inputs, outputs)
 
 
-def _proxies(recipe: Recipe, num_classes: int) -> Proxies:
+def _last_layer(recipe: Recipe, num_classes: int) -> keras.Layer | None:
+    """Return the layer with the weights that the loss needs, if it needs any."""
+    if recipe.loss.on_boundaries:
+        return ClassBoundaries(
+            num_classes, recipe.boundaries.initial, name="boundaries"
+        )
+    if not recipe.loss.on_proxies:
+        return None
     about = recipe.proxies
     penalty = about.center_penalty
     return Proxies(
@@ -118,6 +125,10 @@ def _parts(
     if recipe.loss.on_proxies:
         proxies = model.get_layer("proxies").trainable_variables
         parts.append(VariableGroup(proxies, recipe.proxies.learning_rate_multiplier))
+    if recipe.loss.on_boundaries:
+        boundaries = model.get_layer("boundaries").trainable_variables
+        rate = recipe.boundaries.learning_rate_multiplier
+        parts.append(VariableGroup(boundaries, rate))
     return parts
 
 
@@ -134,6 +145,6 @@ def _backbone(embedder: keras.Model) -> list[keras.Layer]:
 
 
 def _metrics(loss: MetricLoss) -> list[keras.metrics.Metric]:
-    if isinstance(loss, TopKPrecisionLoss):
+    if isinstance(loss, TopKPrecisionLoss | BoundarySampledLoss):
         return [MisplacedPairs(loss.k, loss.margin)]
     return []

@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 
+from tfdml.batch_designs import BatchDesign, NPairBatches
 from tfdml.files import remove_unfinished, replace_folder
 from tfdml.messages import cut
 
@@ -42,6 +43,7 @@ from .build_model import build_embedder_of, build_model
 from .callbacks import RunCallbacks
 from .console import Console
 from .curve_on_test import CurveOnTest
+from .hard_classes import HardClassEpochs, HardClassMining
 from .progress import Progress, SampledTriplets
 from .run_folder import (
     STATE,
@@ -173,8 +175,12 @@ def _fit_into(
     (folder / "test_images.txt").write_text("".join(f"{p}\n" for p in listed), "utf-8")
 
     train = splits["train"].data
-    design = build_design(recipe, train)
+    design: BatchDesign = build_design(recipe, train)
     loss = build_loss(recipe, train, design)
+    mining = None
+    if isinstance(design, NPairBatches) and recipe.batches.hard_classes:
+        design = HardClassEpochs(design, settings.epoch_steps)
+        mining = HardClassMining(design, splits["train"], embedder)
     where = f"{keras.backend.backend()} ({environment()['devices']})"
     print(begun(recipe, splits, where), flush=True)
 
@@ -224,7 +230,7 @@ def _fit_into(
     if not train.is_continuous:
         measuring.append(SampledTriplets(batches, train.labels, progress))
     callbacks = [*named.make(folder, name), *callbacks]
-    _train(model, batches, recipe, progress, folder, (measuring, callbacks))
+    _train(model, batches, recipe, progress, folder, (measuring, callbacks), mining)
     seconds = round(progress.seconds, 1)
     progress.load_last(model)
     embedder.save(folder / "last.keras")
@@ -314,6 +320,7 @@ def _train(
     progress: Progress,
     folder: Path,
     callbacks: tuple[Callbacks, Callbacks],
+    mining: HardClassMining | None,
 ) -> None:
     """Train from the state that there is; some callbacks come before `progress`."""
     settings = recipe.fit
@@ -330,7 +337,10 @@ def _train(
         return
     epochs = settings.epochs or _ENDLESS
     console = Console(settings.epochs, settings.epoch_steps, progress)
+    mined = [mining] if mining else []
     try:
+        for callback in mined:
+            callback.begin(progress.epochs_done)
         with original_error(batches):
             model.fit(
                 **fed(model, batches, progress.epochs_done),
@@ -340,6 +350,7 @@ def _train(
                     [
                         *before,
                         progress,
+                        *mined,
                         *events,
                         *after,
                         console,
@@ -352,6 +363,8 @@ def _train(
                 verbose=0,
             )
     finally:
+        for callback in mined:
+            callback.close()
         console.close()
         progress.close()
         # An iterator of TensorFlow that outlives Python complains of it.

@@ -116,7 +116,7 @@ def test_search_that_leaves_nothing_says_so(built, run, run_json):
     command += ["--where", '{"class": "yellow"}']
     code, out, _ = run(*command)
     assert code == 0
-    assert "No image is left to find." in out
+    assert "There are no images left to find." in out
     assert run_json(*command)["results"][0]["hits"] == []
 
 

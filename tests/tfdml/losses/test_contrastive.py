@@ -123,10 +123,12 @@ def test_contrastive_losses_equal_naive_loops(seed):
     assert summed == pytest.approx(sum(cosine) / 9, abs=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_balanced_contrastive_loss_equals_a_naive_loop(seed):
+@pytest.mark.parametrize(
+    ("seed", "power"), [(0, 0.5), (1, 0.5), (2, 0.5), (3, 0.5), (0, -0.7), (1, 1.5)]
+)
+def test_balanced_contrastive_loss_equals_a_naive_loop(seed, power):
     labels, embeddings = random_batch(seed)
-    counts, m, n, power = [6, 3, 2, 9], 3, 2, 0.5
+    counts, m, n = [6, 3, 2, 9], 3, 2
     images, classes = 6 + 3 + 9, 3  # class 2 is too small to be drawn
     total = 0.0
     for i in range(9):
@@ -265,6 +267,24 @@ def test_half_a_design_and_no_probability_are_refused(argument, value, rule):
 def test_wrong_arguments_of_weights_are_refused(function, arguments, message):
     with pytest.raises(ValueError, match=message):
         function(*arguments)
+
+
+@pytest.mark.parametrize("probability", [0.0, 1.0])
+def test_pairs_that_are_never_drawn_weigh_nothing_with_a_power_below_0(probability):
+    loss = WeightedContrastiveLoss(
+        [5, 6, 7, 8],
+        positive_probability=probability,
+        margin=2.0,
+        power=-0.5,
+        dtype="float64",
+    )
+    # A positive pair of class 0 and a negative one of the classes 1 and 2.
+    drawn, cost = 1 / (4 * 5 * 4), 2.0
+    if not probability:
+        drawn, cost = 1 / (4 * 3 * 6 * 7), (2 - np.sqrt(2)) ** 2
+    expected = (1 / (26 * 25) / drawn) ** -0.5 * cost / 2
+    received = float(loss(np.array([0, 0, 1, 2]), np.eye(4)))
+    assert received == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("cls", [WeightedContrastiveLoss, BalancedContrastiveLoss])

@@ -32,11 +32,8 @@ _any_distance = {
     "distance": ("squared_euclidean", "euclidean", "cosine"),
     "margin": (0.0, *MARGINS),
 }
-_drawn = {
-    "cutoff": (0.001, 0.1, 1.3),
-    "nonzero_loss_cutoff": (1.95, 1e300, None),
-    "dimension": (2, 3, 512, 8192),
-}
+_cutoffs = {"cutoff": (0.001, 0.1, 1.3), "nonzero_loss_cutoff": (1.95, 1e300, None)}
+_drawn = _cutoffs | {"dimension": (2, 3, 512, 8192)}
 
 # One argument at a time is changed, the others are those of the entry.
 EXTREMES: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -47,7 +44,9 @@ EXTREMES: dict[str, dict[str, tuple[Any, ...]]] = {
     "BalancedContrastiveLoss": {"balance": WEIGHTS, "margin": MARGINS},
     "BinomialDevianceLoss": {**BOTH_SCALES, "threshold": THRESHOLDS},
     "BinomialDevianceLoss-pairs": {**BOTH_SCALES, "threshold": THRESHOLDS},
+    "BoundarySampledLoss": {"k": (1, 20), "margin": (0.0, *MARGINS)},
     "CircleLoss": {"scale": SCALES, "margin": (0.0, 0.1, 0.9, 0.999)},
+    "ClusteringLoss": {"margin": (0.0, 1e-3, 10.0, 1e3), "rounds": (0, 20)},
     "ContinuousTripletLoss": _any_distance,
     "ContinuousTripletLoss-threshold": _any_distance | {"threshold": (0.0, 5.0)},
     "ContrastiveLoss": {"margin": MARGINS},
@@ -55,6 +54,11 @@ EXTREMES: dict[str, dict[str, tuple[Any, ...]]] = {
     "CosFaceLoss": {"scale": SCALES, "margin": (0.0, *MARGINS)},
     "CosineContrastiveLoss": {"threshold": (-1.0, 0.0, 1.0)},
     "CosineLiftedStructureLoss": {**BOTH_SCALES, "threshold": THRESHOLDS},
+    "DistanceWeightedLearnedMarginLoss": {
+        "alpha": DISTANCES,
+        "nu": WEIGHTS,
+        **_cutoffs,
+    },
     "DistanceWeightedMarginLoss": {"alpha": DISTANCES, "beta": DISTANCES, **_drawn},
     "DistanceWeightedTripletLoss": _any_distance | _drawn,
     "FastAPLoss": {"num_bins": (1, 100)},
@@ -82,6 +86,12 @@ EXTREMES: dict[str, dict[str, tuple[Any, ...]]] = {
         "scale": (0.01, 0.1, 30.0, 100.0),
         "smoothing": (1e-3, 0.9),
     },
+    "RankedListLoss": {
+        "alpha": DISTANCES,
+        "margin": DISTANCES,
+        "scale": SCALES,
+        "negative_weight": WEIGHTS,
+    },
     "SemiHardTripletLoss": _any_distance,
     "SemiHardWindowTripletLoss": _any_distance,
     "SmoothAPLoss": {"temperature": TEMPERATURES},
@@ -94,7 +104,7 @@ EXTREMES: dict[str, dict[str, tuple[Any, ...]]] = {
     "TopKPrecisionLoss": {"k": (1, 20), "margin": (0.0, *MARGINS)},
     "TripletLoss": _any_distance,
     "TripletLoss-active": {"margin": (0.0, *MARGINS)},
-    "WeightedContrastiveLoss": {"margin": MARGINS, "power": (0.0, 3.0)},
+    "WeightedContrastiveLoss": {"margin": MARGINS, "power": (-3.0, 0.0, 3.0)},
     "tfa.LiftedStructLoss": {"margin": MARGINS},
     "tfa.TripletHardLoss": {"margin": (0.0, *MARGINS)},
     "tfa.TripletSemiHardLoss": {"margin": (0.0, *MARGINS)},
@@ -154,6 +164,8 @@ def gain(config: dict[str, Any]) -> float:
     factors += (config.get("arguments") or {}).values()
     if "include_positive" in config:  # Proxy-NCA's exponents have the scale squared
         factors.append(2 * config["scale"] ** 2)
+    if "rounds" in config:  # a difference of two sums over the batch
+        factors.append(16)
     if "angle" in config:
         factors.append(10 * math.tan(math.radians(config["angle"])) ** 2)
     factors += [config.get("dimension") or 1, config.get("num_bins", 1)]

@@ -5,15 +5,17 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tests.support.autodiff import tensors
+from tests.support.autodiff import tensors, value_and_gradient
 from tests.support.golden_cases import sampler_cases
 from tests.support.naive_triplets import naive_distances, triplets_of
 from tests.support.refuses import refusals, refuses
 from tfdml.layers import ClassBoundaries
 from tfdml.losses import (
+    DistanceWeightedLearnedMarginLoss,
     DistanceWeightedMarginLoss,
     DistanceWeightedTripletLoss,
     LearnedMarginLoss,
+    RankedListLoss,
     TripletLoss,
 )
 from tfdml.losses._distance_weighted_base import negative_probabilities
@@ -65,6 +67,45 @@ def test_distance_weighted_margin_loss_is_the_mean_of_all_draws():
     assert float(active(labels, x)) == pytest.approx(total / terms, abs=1e-12)
 
 
+def test_margin_loss_with_learned_boundaries_is_the_mean_of_all_draws():
+    generator = np.random.default_rng(3)
+    labels, x = np.repeat([0, 1, 2, 3], [3, 3, 4, 1]), generator.normal(size=(11, 6))
+    boundaries, alpha, nu = np.array([0.9, 1.1, 1.3, 1.2, 0.7]), 0.3, 0.2
+    squared = naive_distances(x)
+    same = labels[:, None] == labels
+    q = ops.convert_to_numpy(
+        negative_probabilities(ops.convert_to_tensor(squared), ~same, 6, 0.5, 1.4)
+    )
+    distances = np.sqrt(squared)
+    total = terms = pairs = 0
+    for a, p, n in triplets_of(same & ~np.eye(11, dtype=bool), ~same):
+        beta = boundaries[labels[a]]
+        far = max(0, distances[a, p] - beta + alpha)
+        near = max(0, alpha + beta - distances[a, n])
+        total += q[a, n] * (far + near + nu * beta)  # the draw of n for (a, p)
+        terms += q[a, n] * (int(far > 0) + int(near > 0))
+        pairs += q[a, n]
+    outputs = np.concatenate([x, np.tile(boundaries, (11, 1))], axis=1)
+    for average, count in (("valid", pairs), ("active", terms)):
+        loss = DistanceWeightedLearnedMarginLoss(
+            5, alpha=alpha, nu=nu, average=average, dtype="float64"
+        )
+        assert float(loss(labels, outputs)) == pytest.approx(total / count, abs=1e-12)
+
+
+def test_equal_boundaries_give_the_margin_loss_with_a_fixed_one():
+    generator = np.random.default_rng(4)
+    labels, x = np.repeat([0, 1, 2], 4), generator.normal(size=(12, 6))
+    outputs = np.concatenate([x, np.full((12, 3), 1.1)], axis=1)
+    fixed = DistanceWeightedMarginLoss(beta=1.1, dtype="float64", reduction=None)
+    learned = DistanceWeightedLearnedMarginLoss(3, dtype="float64", reduction=None)
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(learned(labels, outputs)),
+        ops.convert_to_numpy(fixed(labels, x)),
+        rtol=1e-12,
+    )
+
+
 @pytest.mark.parametrize(
     "loss_class", [DistanceWeightedTripletLoss, DistanceWeightedMarginLoss]
 )
@@ -82,6 +123,51 @@ def test_pair_loss_of_a_distance_weighted_loss_needs_the_dimension(loss_class):
     )
 
 
+def naive_ranked_list(labels, x, alpha, m, t, balance):
+    """The mean over all queries of L_P + lambda L_N, as in the paper."""
+    total = 0.0
+    for a in range(len(x)):
+        far, near, weights = [], [], []
+        for j in range(len(x)):
+            distance = np.linalg.norm(x[a] - x[j])
+            if labels[a] == labels[j]:
+                if a != j and distance > alpha - m:
+                    far.append(distance - (alpha - m))
+            elif distance < alpha:
+                near.append(alpha - distance)
+                weights.append(np.exp(t * (alpha - distance)))
+        total += np.mean(far) if far else 0.0
+        if near:
+            total += balance * np.dot(weights, near) / np.sum(weights)
+    return total / len(x)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "m", "t", "balance"),
+    [(1.2, 0.4, 10, 1), (1.4, 0.2, 0.1, 0.5), (0.9, 1.5, 40, 3), (1.6, 0, 1, 0)],
+)
+def test_ranked_list_loss_equals_a_naive_loop(alpha, m, t, balance):
+    generator = np.random.default_rng(6)
+    labels, x = np.repeat([0, 1, 2, 3], [4, 3, 5, 1]), generator.normal(size=(13, 3))
+    loss = RankedListLoss(
+        alpha, margin=m, scale=t, negative_weight=balance, dtype="float64"
+    )
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    expected = naive_ranked_list(labels, unit, alpha, m, t, balance)
+    assert float(loss(labels, x)) == pytest.approx(expected, abs=1e-7)
+
+
+def test_weights_of_ranked_lists_are_constants():
+    distances = np.array([[0.5, 0.9, 1.3, 1.0, 0.7]])
+    positives = np.array([[False, False, False, True, True]])
+    loss = RankedListLoss(1.2, margin=0.4, scale=10.0, dtype="float64")
+    _, gradient = value_and_gradient(
+        lambda d: ops.sum(loss.pair_loss(d, positives, ~positives)), distances
+    )
+    weights = np.exp([7.0, 3.0]) / np.exp([7.0, 3.0]).sum()
+    np.testing.assert_allclose(gradient, [[*-weights, 0, 1, 0]], rtol=1e-12)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_counts_stay_exact_in_half_precision(dtype):
     labels = np.repeat([0, 1], 300)  # 53 million triplets
@@ -97,7 +183,7 @@ def test_boundaries_of_classes_in_the_batch_alone_are_trained():
     outputs = ClassBoundaries(4, initial=1.0)(keras.layers.Dense(3)(inputs))
     model = keras.Model(inputs, outputs)
     model.compile("sgd", loss=LearnedMarginLoss(4))
-    before = model.get_weights()
+    before = [np.array(w) for w in model.get_weights()]  # not a view of what is trained
     model.fit(x, labels, batch_size=12, epochs=1, verbose=0)
     after = model.get_weights()
     assert np.any(before[0] != after[0])
@@ -124,9 +210,12 @@ def test_multiplier_is_a_learning_rate_of_the_boundaries():
 
 
 @pytest.mark.parametrize("label", [-1, 3])
-def test_label_without_a_boundary_makes_the_loss_nan(label):
+@pytest.mark.parametrize(
+    "loss_class", [LearnedMarginLoss, DistanceWeightedLearnedMarginLoss]
+)
+def test_label_without_a_boundary_makes_the_loss_nan(loss_class, label):
     x = np.random.default_rng(0).normal(size=(4, 5)).astype("float32")
-    loss = LearnedMarginLoss(3)
+    loss = loss_class(3)
     assert np.isfinite(float(loss(np.array([0, 0, 2, 2]), x)))
     assert np.isnan(float(loss(np.array([0, 0, label, label]), x)))
 

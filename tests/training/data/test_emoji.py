@@ -2,16 +2,20 @@
 
 import base64
 import csv
+import errno
 import hashlib
 import io
 import json
+import os
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from tfdml.images import read_image
+from training.data.emoji import build
 from training.data.emoji.build import build_emoji
 from training.data.emoji.npm import NpmPackage, fetch, read_members
 from training.data.emoji.sets import EMOJI_SETS, EmojiSet
@@ -124,6 +128,29 @@ def test_stopped_build_goes_on_and_gives_the_same_files(sets, tmp_path):
     build_emoji(folder, size=32, min_drawings=2, sets=sets)
     assert {p: p.read_bytes() for p in before} == before
     assert kept.stat().st_mtime_ns == stamp  # not drawn again
+
+
+def test_build_that_meets_a_full_disk_goes_on_when_there_is_room(
+    sets, tmp_path, monkeypatch
+):
+    folder = tmp_path / "emoji"
+    encode, drawn = build.encode_png, []
+
+    def fail_at_the_third(image):
+        drawn.append(image)
+        if len(drawn) == 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return encode(image)
+
+    with monkeypatch.context() as patched:
+        # A patch reaches the threads of this process, but not every new process.
+        patched.setattr(build, "ProcessPoolExecutor", ThreadPoolExecutor)
+        patched.setattr(build, "encode_png", fail_at_the_third)
+        with pytest.raises(OSError, match=rf"No space left .*{folder.name}.*\.png"):
+            build_emoji(folder, size=32, min_drawings=2, sets=sets)
+    assert not list(folder.glob("*/*.unfinished"))
+    assert not (folder / "manifest.csv").exists()
+    assert build_emoji(folder, size=32, min_drawings=2, sets=sets) == 6
 
 
 def test_images_of_another_size_are_drawn_again(sets, tmp_path):

@@ -3,13 +3,12 @@
 import base64
 import hashlib
 import json
-import os
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import re
 
 import pytest
 
 from tests.support.closed_port import closed_port
+from tests.support.npm_registry import Registry, unset_npm
 from training.data.emoji import npm
 from training.data.emoji.npm import FetchError, NpmPackage, fetch
 from training.data.emoji.npm_settings import DEFAULT_REGISTRY, read_npm_settings
@@ -21,55 +20,9 @@ PACKAGE = NpmPackage(
 PLACE = "/npm/@scope/name/-/name-1.2.3.tgz"
 
 
-class Registry:
-    """Answers each path with what stands for it in `answers`, one after another."""
-
-    def __init__(self):
-        self.answers, self.requests, self.ended = {}, [], threading.Event()
-        registry = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                registry.requests.append((self.path, self.headers["Authorization"]))
-                known = registry.answers.get(self.path, [404])
-                answer = known.pop(0) if len(known) > 1 else known[0]
-                registry.answer(self, answer)
-
-            def log_message(self, *arguments):
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.host = f"http://127.0.0.1:{self.server.server_port}"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,))
-        self.thread.start()
-
-    def answer(self, request, answer):
-        if answer == "silence":
-            self.ended.wait(30)
-            return
-        if isinstance(answer, str):
-            request.send_response(302)
-            request.send_header("Location", answer)
-            request.send_header("Content-Length", "0")
-            request.end_headers()
-            return
-        status, data = (200, answer) if isinstance(answer, bytes) else (answer, b"")
-        request.send_response(status)
-        request.send_header("Content-Length", str(len(DATA if status == 200 else data)))
-        request.end_headers()
-        request.wfile.write(data)
-
-    def close(self):
-        self.ended.set()
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
-
-
 @pytest.fixture
 def registry():
-    registry = Registry()
+    registry = Registry(len(DATA))
     yield registry
     registry.close()
 
@@ -77,13 +30,7 @@ def registry():
 @pytest.fixture(autouse=True)
 def settings(tmp_path, monkeypatch):
     """An npm that nobody has set up; the function writes the user's settings."""
-    for name in [n for n in os.environ if n.lower().startswith("npm_config_")]:
-        monkeypatch.delenv(name)
-    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("npm_config_userconfig", str(tmp_path / "npmrc"))
-    monkeypatch.setenv("npm_config_globalconfig", str(tmp_path / "system" / "npmrc"))
-    monkeypatch.setattr(npm, "_PAUSE", 0.0)
+    unset_npm(tmp_path, monkeypatch)
 
     def write(text, system=False):
         path = tmp_path / "system" / "npmrc" if system else tmp_path / "npmrc"
@@ -170,7 +117,18 @@ def test_registry_that_cannot_be_reached_is_reported(tmp_path, monkeypatch):
 def test_package_that_takes_too_long_is_given_up(folder, registry, monkeypatch):
     monkeypatch.setattr(npm, "_MOST_SECONDS", -1.0)
     registry.answers[PLACE] = [DATA]
-    refused("takes over", folder)
+    refused(r"takes over -1 seconds: 5,000 bytes have come\. Try again", folder)
+    assert len(registry.requests) == 1  # the next one would take as long
+
+
+def test_what_is_fetched_is_told_meanwhile(folder, registry):
+    registry.answers[PLACE] = [503, b"x" * len(DATA), DATA]
+    said = []
+    fetch(PACKAGE, folder, said.append)
+    assert said[0] == "@scope/name"
+    assert re.fullmatch(r"@scope/name once more \(.*answers 503\)", said[1])
+    assert said[2] == "0.0 MB of name-1.2.3.tgz"
+    assert "once more (the SHA-512" in said[3]
 
 
 def test_tarball_may_be_elsewhere(folder, registry, settings):

@@ -1,10 +1,16 @@
 """TFDS sets, with TFDS' own mock data in exactly the features of each set."""
 
+import io
+import re
+import shutil
 import warnings
+import zipfile
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from tests.support.npm_registry import Registry
 from training.__main__ import main
 from training.data.manifest import check_manifest, read_manifest
 from training.data.releases import tfds as module
@@ -160,6 +166,77 @@ def test_export_goes_on_where_it_stopped(mocked, tmp_path):
 def test_set_without_a_class_label_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"`label_key`: 0 features.*of lr, hr"):
         module.export_tfds("div2k", tmp_path, image_key="hr")
+
+
+ARCHIVE = io.BytesIO()
+with zipfile.ZipFile(ARCHIVE, "w") as archive:
+    for name in "ab":
+        png = io.BytesIO()
+        Image.new("RGB", (4, 4)).save(png, "PNG")
+        archive.writestr(f"{name}.png", png.getvalue())
+ARCHIVE = ARCHIVE.getvalue()
+
+
+class Fetched(tfds.core.GeneratorBasedBuilder):
+    """A set that TFDS fetches from a server of ours. A name is registered once."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    host = ""
+
+    def _info(self):
+        features = {
+            "image": tfds.features.Image(shape=(None, None, 3)),
+            "label": tfds.features.ClassLabel(names=["a", "b"]),
+        }
+        return tfds.core.DatasetInfo(
+            builder=self, features=tfds.features.FeaturesDict(features)
+        )
+
+    def _split_generators(self, manager):
+        folder = manager.download_and_extract(f"{self.host}/images.zip")
+        return {"train": self._generate_examples(folder)}
+
+    def _generate_examples(self, folder):
+        for number, path in enumerate(sorted(folder.glob("*.png"))):
+            yield number, {"image": path, "label": path.stem}
+
+
+@pytest.fixture
+def fetched(tmp_path, monkeypatch):
+    server = Registry(len(ARCHIVE))
+    monkeypatch.setattr(Fetched, "host", server.host)
+
+    def run(answer):
+        server.answers["*"] = [answer]
+        arguments = ["tfds", "fetched", str(tmp_path / "out")]
+        return main([*arguments, "--data-dir", str(tmp_path / "tfds")])
+
+    yield run
+    server.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (404, "DownloadError: Failed to get url http://127.0.0.1"),
+        (ARCHIVE[:100], "ChunkedEncodingError|ConnectionError|IncompleteRead"),
+        (b"x" * len(ARCHIVE), "ExtractError: "),
+    ],
+    ids=["gone", "half an archive", "another archive"],
+)
+def test_set_that_cannot_be_fetched_is_reported(
+    fetched, tmp_path, capsys, answer, reason
+):
+    assert fetched(answer) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("error: TensorFlow Datasets cannot prepare fetched (")
+    assert re.search(reason, said)
+    assert said.endswith("manifest` reads CUB, Cars-196 and SOP.")
+    downloads = tmp_path / "tfds" / "downloads"
+    assert "what came broken must be removed before, from /" in said
+    assert len(said) <= 500
+    shutil.rmtree(downloads)
+    assert fetched(ARCHIVE) == 0  # it was not the fault of this machine
 
 
 def test_missing_package_is_reported(monkeypatch, tmp_path):

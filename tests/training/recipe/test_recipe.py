@@ -75,9 +75,7 @@ PUBLISHED = {
         *("SoftTripleLoss", {"scale": 20, "temperature": 0.1, "margin": 0.01}),
         *(32, 1e-4),
     ),
-    "margin_sop": (
-        *("DistanceWeightedMarginLoss", {"alpha": 0.2, "beta": 1.2}, 70, 1e-4),
-    ),
+    "margin_sop": (*("DistanceWeightedLearnedMarginLoss", {"alpha": 0.2}, 70, 1e-4),),
     "balanced_contrastive_cub": (
         *("BalancedContrastiveLoss", {"balance": 256, "normalize": False}, 64, 1e-4),
     ),

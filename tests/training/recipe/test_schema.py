@@ -8,7 +8,8 @@ import pytest
 
 from tests.training.recipe.test_recipe import FOLDER, RECIPES
 from training.__main__ import main
-from training.recipe.recipe import RecipeError, losses_in_recipes, recipe_of
+from training.recipe.losses import losses_in_recipes
+from training.recipe.recipe import RecipeError, recipe_of
 from training.recipe.schema import recipe_schema
 
 
@@ -40,7 +41,10 @@ def test_recipes_that_come_along_are_valid_and_name_it(path, schema):
 
 @pytest.mark.parametrize("name", losses_in_recipes())
 def test_each_loss_with_its_defaults_is_valid(name, schema):
-    keys = {} if name != "PairWeightedLoss" else {"weight_function": "f"}
+    keys = {
+        "PairWeightedLoss": {"weight_function": "f"},
+        "BoundarySampledLoss": {"loss": {"name": "TripletLoss"}},
+    }.get(name, {})
     tables = {"data": {"images": "x"}, "loss": {"name": name, **keys}}
     assert not list(schema.iter_errors(tables))
 

@@ -13,8 +13,10 @@ from tfdml.batch_designs import (
 )
 from tfdml.losses import (
     BalancedContrastiveLoss,
+    BoundarySampledLoss,
     ContinuousTripletLoss,
     LogRatioLoss,
+    TripletLoss,
     binlifted_weights,
 )
 from tfdml.ops import caption_distance
@@ -128,6 +130,36 @@ def test_weighted_loss_knows_counts_and_design(recipe):
     )
     loss = build_loss(about, classes(), design)
     assert loss.get_config() == expected.get_config()
+
+
+@pytest.mark.parametrize(
+    "name", ["LearnedMarginLoss", "DistanceWeightedLearnedMarginLoss"]
+)
+def test_loss_with_learned_boundaries_knows_the_number_of_classes(recipe, name):
+    about = recipe(f"[loss]\nname = '{name}'\nalpha = 0.3")
+    loss = build_loss(about, classes(), build_design(about, classes()))
+    assert about.loss.on_boundaries
+    assert (loss.num_classes, loss.alpha) == (6, 0.3)
+
+
+def test_boundary_sampling_takes_another_loss_as_a_table(recipe):
+    text = "[loss]\nname = 'BoundarySampledLoss'\nk = 3\n"
+    about = recipe(f"{text}loss = {{name = 'TripletLoss', margin = 0.4}}")
+    loss = build_loss(about, classes(), build_design(about, classes()))
+    expected = BoundarySampledLoss(TripletLoss(0.4), k=3)
+    assert loss.get_config() == expected.get_config()
+    for inner, message in (
+        ("", "`loss` must be a table with the `name` .*TripletLoss.* Received: None"),
+        ("loss = 'TripletLoss'", "`loss` must be a table with the `name`"),
+        ("loss = {name = 'TripleLoss'}", "`loss`: there is no loss `TripleLoss`"),
+        ("loss = {name = 'TripletLoss', k = 3}", "`loss`: there is no key `k`"),
+        ("loss = {name = 'TripletLoss', margin = -1}", "`loss`: `margin` must be at"),
+        ("loss = {name = 'ProxyNCALoss'}", "a PairLoss. Received: ProxyNCALoss"),
+        ("loss = {name = 'BalancedContrastiveLoss'}", "a PairLoss. Received: Bal"),
+        ("loss = {name = 'NPairLoss', l2_weight = 1}", "must be defined by"),
+    ):
+        with pytest.raises(RecipeError, match=message):
+            recipe(text + inner)
 
 
 def test_weighted_loss_of_pairs_knows_their_probability(recipe):

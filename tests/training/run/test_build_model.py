@@ -8,9 +8,10 @@ import pytest
 
 import tfdml.losses
 from tfdml.images import RandomChanges
-from tfdml.layers import ImageChanges, Proxies
+from tfdml.layers import ClassBoundaries, ImageChanges, Proxies
 from tfdml.losses import SoftTripleLoss, TopKPrecisionLoss
 from training.recipe.recipe import (
+    Boundaries,
     Data,
     Embedder,
     Fit,
@@ -115,6 +116,30 @@ def test_model_of_a_proxy_loss_ends_in_proxies_that_train(batch):
     model.fit(*batch, batch_size=16, epochs=1, verbose=0)
     assert np.any(layer.get_weights()[0] != before[0])
     assert np.any(embedder.get_weights()[0] != before[1])
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_boundaries_begin_and_step_as_the_recipe_says(optimizer, batch):
+    name, arguments = "DistanceWeightedLearnedMarginLoss", {"num_classes": 4}
+    steps = []
+    for multiplier in (1.0, 50.0):
+        about = replace(
+            recipe(
+                Loss(name, arguments, on_boundaries=True),
+                optimizer=optimizer,
+                schedule="constant",
+            ),
+            boundaries=Boundaries(0.9, multiplier),
+        )
+        embedder, model = built(about)
+        layer = model.get_layer("boundaries")
+        assert isinstance(layer, ClassBoundaries)
+        assert tuple(embedder.output.shape) == (None, 4)
+        np.testing.assert_allclose(layer.get_weights()[0], [0.9] * 4)
+        model.train_on_batch(*batch)
+        steps.append(layer.get_weights()[0] - np.float32(0.9))
+    assert steps[0].any()
+    np.testing.assert_allclose(steps[1], 50 * steps[0], rtol=1e-2, atol=1e-5)
 
 
 def weights_after(about, batch, steps=4):
@@ -394,6 +419,18 @@ def test_policy_of_the_session_is_left_as_it_was():
         (
             "[proxies]\ncenters_per_class = 2",
             "must be left out with a loss wit",
+        ),
+        (
+            '[loss]\nname = "MarginLoss"\n[boundaries]\ninitial = 1.0',
+            "boundaries. must be left out with a loss without learned boundaries",
+        ),
+        (
+            '[loss]\nname = "LearnedMarginLoss"\nnum_classes = 5',
+            "there is no key `num_classes`",
+        ),
+        (
+            '[loss]\nname = "LearnedMarginLoss"\n[boundaries]\ninitial = 3',
+            "`initial` must be from 0 to 2",
         ),
         (
             '[loss]\nname = "ProxyAnchorLoss"\n[proxies]\ncenters_per_class = 2',

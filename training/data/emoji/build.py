@@ -26,7 +26,7 @@ from PIL import Image
 
 from tfdml.files import written
 from tfdml.images import encode_png, read_image, resize_image
-from tfdml.progress import tracked
+from tfdml.progress import Progress, tracked
 
 from .npm import fetch, read_members
 from .sets import EMOJI_SETS, EmojiSet
@@ -70,6 +70,7 @@ def build_emoji(
 
     Raises:
         FetchError: A package cannot be fetched or is not the pinned one.
+        OSError: A file cannot be written, as on a full disk.
     """
     if size < 1 or min_drawings < 1:
         raise ValueError(
@@ -78,9 +79,15 @@ def build_emoji(
         )
     folder = Path(folder)
     packages = {}
-    for emoji_set in tracked(sets, "fetching", len(sets), "sets"):
-        tarball = fetch(emoji_set.package, folder / ".packages")
-        packages[emoji_set.name] = read_members(tarball)
+    with Progress("fetching", len(sets), "sets") as progress:
+
+        def say(text: str) -> None:
+            progress.note = text
+
+        for emoji_set in sets:
+            tarball = fetch(emoji_set.package, folder / ".packages", say)
+            packages[emoji_set.name] = read_members(tarball)
+            progress.update()
     drawings = _plan(packages, sets, min_drawings)
     missing = [d for d in drawings if not _is_drawn(folder / d.path, size)]
     jobs = [(folder / d.path, d.data, size) for d in missing]
@@ -313,4 +320,5 @@ def _write_attribution(path: Path, drawings: list[_Drawing]) -> None:
         f"| {s.package.name} {s.package.version} |"
         for s, count in counts.items()
     ]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with written(path) as new:
+        new.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -9,6 +9,7 @@ import hashlib
 import json
 import tarfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -20,7 +21,7 @@ from tfdml.messages import cut, shortened
 
 from .npm_settings import NpmSettings, NpmSettingsError, read_npm_settings
 
-_MOST_SECONDS = 600.0  # for one package, however slowly it trickles
+_MOST_SECONDS = 600.0  # for one answer, however slowly it trickles
 _PAUSE = 1.0  # seconds before the second attempt; then twice as long each time
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)  # answers that may be others next time
 
@@ -53,7 +54,9 @@ class NpmPackage:
         return f"{self.name.lstrip('@').replace('/', '-')}-{self.version}.tgz"
 
 
-def fetch(package: NpmPackage, folder: Path) -> Path:
+def fetch(
+    package: NpmPackage, folder: Path, say: Callable[[str], None] = lambda text: None
+) -> Path:
     """Fetch a package unless an intact copy is already there.
 
     A tarball that somebody put there, as `npm pack` names it, is used.
@@ -61,6 +64,8 @@ def fetch(package: NpmPackage, folder: Path) -> Path:
     Args:
         package: What to fetch.
         folder: Where the tarball goes.
+        say: Called with a few words again and again: what is being fetched, and how
+            much of it is here.
 
     Returns:
         Path of the tarball.
@@ -69,6 +74,7 @@ def fetch(package: NpmPackage, folder: Path) -> Path:
         FetchError: The registry cannot be reached, is too slow or refuses, npm's
             settings cannot be used, or the SHA-512 of the tarball differs from the
             pinned one. What is broken is asked for again before, as often as npm does.
+        OSError: The tarball cannot be written.
     """
     tarball = folder / package.tarball_name
     if tarball.exists() and _digest(tarball.read_bytes()) == package.sha512:
@@ -76,7 +82,7 @@ def fetch(package: NpmPackage, folder: Path) -> Path:
     try:
         settings = read_npm_settings()
         registry = settings.registry(package.name)
-        data = _fetched(package, settings, registry)
+        data = _fetched(package, settings, registry, say)
     except NpmSettingsError as error:
         raise FetchError(str(error)) from None
     folder.mkdir(parents=True, exist_ok=True)
@@ -85,14 +91,23 @@ def fetch(package: NpmPackage, folder: Path) -> Path:
     return tarball
 
 
-def _fetched(package: NpmPackage, settings: NpmSettings, registry: str) -> bytes:
-    login = settings.authorization(registry)
+def _fetched(
+    package: NpmPackage,
+    settings: NpmSettings,
+    registry: str,
+    say: Callable[[str], None],
+) -> bytes:
+    login, reason = settings.authorization(registry), ""
     with settings.client() as client:
         for attempt in range(settings.retries + 1):
             if attempt:
+                say(f"{package.name} once more ({reason})")
                 time.sleep(_PAUSE * 2 ** (attempt - 1))
+            else:
+                say(package.name)
             try:
-                return _checked(package, _tarball(client, registry, login, package))
+                data = _tarball(client, registry, login, package, say)
+                return _checked(package, data)
             except (httpx2.HTTPError, httpx2.InvalidURL, _UnfitError) as error:
                 reason = shortened(error)
     raise FetchError(
@@ -103,18 +118,23 @@ def _fetched(package: NpmPackage, settings: NpmSettings, registry: str) -> bytes
 
 
 def _tarball(
-    client: httpx2.Client, registry: str, login: dict[str, str], package: NpmPackage
+    client: httpx2.Client,
+    registry: str,
+    login: dict[str, str],
+    package: NpmPackage,
+    say: Callable[[str], None],
 ) -> bytes:
     """Return what stands where registries keep tarballs, or where one says it does."""
     base = package.name.rpartition("/")[2]
     url = f"{registry}{package.name}/-/{base}-{package.version}.tgz"
-    data = _content(client, url, login)
+    data = _content(client, url, login, say)
     if data is None:
         name = quote(package.name, safe="@")
-        about = _content(client, f"{registry}{name}/{package.version}", login)
+        about = _content(client, f"{registry}{name}/{package.version}", login, say)
         if other := _tarball_url(about):
             # The login is for the registry alone.
-            data = _content(client, other, login if other.startswith(registry) else {})
+            own = login if other.startswith(registry) else {}
+            data = _content(client, other, own, say)
     if data is None:
         raise FetchError(
             f"{cut(registry, 150)} has no {package.name}@{package.version}. Is it a "
@@ -123,11 +143,17 @@ def _tarball(
     return data
 
 
-def _content(client: httpx2.Client, url: str, login: dict[str, str]) -> bytes | None:
+def _content(
+    client: httpx2.Client,
+    url: str,
+    login: dict[str, str],
+    say: Callable[[str], None],
+) -> bytes | None:
     """Return what is at a URL; None if there is nothing.
 
     Raises:
-        FetchError: The registry wants a login.
+        FetchError: The registry wants a login, or takes too long. Another attempt would
+            take as long.
     """
     end = time.monotonic() + _MOST_SECONDS
     # Some servers say of an archive that it is encoded: it is taken as it comes.
@@ -148,9 +174,12 @@ def _content(client: httpx2.Client, url: str, login: dict[str, str]) -> bytes | 
         data = bytearray()
         for chunk in response.iter_raw():
             data += chunk
+            say(f"{len(data) / 1e6:.1f} MB of {url.rpartition('/')[2]}")
             if time.monotonic() > end:
-                raise _UnfitError(
-                    f"{cut(url, 200)} takes over {_MOST_SECONDS:.0f} seconds."
+                raise FetchError(
+                    f"{cut(url, 200)} takes over {_MOST_SECONDS:.0f} seconds: "
+                    f"{len(data):,} bytes have come. Try again with a better network, "
+                    "or set another registry: npm_config_registry=URL."
                 )
     return bytes(data)
 

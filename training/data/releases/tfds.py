@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tfdml.files import written
-from tfdml.messages import cut, shown
+from tfdml.command_parser import command
+from tfdml.files import DISK_IS_FULL, written
+from tfdml.messages import cut, shortened, shown
 from tfdml.progress import tracked
 
 from ..data_set import DataSet, halve_classes
@@ -61,7 +62,9 @@ def export_tfds(
         The data set as written.
 
     Raises:
-        RuntimeError: tensorflow-datasets is not installed.
+        RuntimeError: tensorflow-datasets is not installed, or cannot fetch the set or
+            make its files.
+        OSError: The disk is full.
         ValueError: The set has no image or no class label, or `own_splits` meets a
             split of another name or a class in two splits.
     """
@@ -79,7 +82,7 @@ def export_tfds(
     label_key = label_key or known[0]
     label_key = label_key or _key(features, tfds.features.ClassLabel, "label", keys)
     own_splits = known[2] if own_splits is None else own_splits
-    builder.download_and_prepare()
+    _prepare(builder, name, data_dir or "~/tensorflow_datasets")
 
     images: list[Path] = []
     ids: list[int] = []
@@ -119,6 +122,23 @@ def export_tfds(
     _write_attribution(folder / "ATTRIBUTION.md", builder)
     write_manifest(data, folder / "manifest.csv")
     return data
+
+
+def _prepare(builder: Any, name: str, data_dir: str | os.PathLike[str]) -> None:
+    try:
+        builder.download_and_prepare()
+    except Exception as error:  # TFDS has types of its own, which derive from no other
+        if isinstance(error, OSError) and error.errno in DISK_IS_FULL:
+            raise
+        # It keeps what came broken, and would read it again.
+        kept = cut(Path(data_dir, "downloads"), 60)
+        raise RuntimeError(
+            f"TensorFlow Datasets cannot prepare {cut(name, 40)} "
+            f"({type(error).__name__}: {shortened(error, 150)}). Try again; what came "
+            f"broken must be removed before, from {kept}. If it is gone from the "
+            "network, download the release by hand: "
+            f"`{command('training', 'manifest')}` reads CUB, Cars-196 and SOP."
+        ) from error
 
 
 def _key(features: Any, kind: type, what: str, supervised: tuple[str, ...]) -> str:
@@ -178,4 +198,5 @@ TensorFlow Datasets: {info.full_name}, unchanged.
 {info.citation.strip()}
 ```
 """
-    path.write_text(text, encoding="utf-8")
+    with written(path) as new:
+        new.write_text(text, encoding="utf-8")
