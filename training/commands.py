@@ -163,7 +163,7 @@ def _read_coco(
     if not parsed.embeddings:
         raise ValueError(
             f"COCO {year} needs `--embeddings`, a file with one row for each caption "
-            "that `training.data.releases.coco.list_captions` lists."
+            f"that `{__package__}.data.releases.coco.list_captions` lists."
         )
     data = read(parsed.folder, parsed.embeddings, year=year)
     # Each release has a manifest of its own, as both unpack to one folder.
