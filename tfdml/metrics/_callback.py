@@ -28,23 +28,23 @@ class RetrievalEvaluation(keras.callbacks.Callback):
 
     Args:
         images: What the model's `predict` takes, N items: an array-like, a dict, tuple
-            or list of them for a model of several inputs, or a `tf.data.Dataset`, a
+            or list of them for a model with several inputs, or a `tf.data.Dataset`, a
             `keras.utils.PyDataset` or a `DataLoader` of batches, which must end.
         labels: Classes `[N]`, integers or strings, none of them a class of the training
-            set. `None` for a data set of (x, y), whose y are the labels: it may come in
-            another order each time. A data set of x alone must keep its order.
+            set. `None` for a data set of (x, y), where y are the labels and the order
+            may change. A data set of only x must keep its order.
         ks: The k of Precision@k and Recall@k.
         is_query: Bool array `[N]`: which items are searched with. `None`: all.
         is_gallery: Bool array `[N]`: which items are searched. `None`: all.
         groups: Integers or strings `[N]`: items of the query's own group, such as its
-            clip, are left out. `None`: the query alone is.
+            clip, are left out. `None`: only the query is.
         metric: `"cosine"`, `"dot_product"` or `"squared_euclidean"`.
         average: `"micro"` or `"macro"`, as in `retrieval_metrics`.
         without_positive: `"skip"` or `"zero"`, as in `retrieval_metrics`.
         batch_size: Batch size of `predict`.
         prefix: Put before the name of each metric.
         embedder: Model that embeds the images. Defaults to the model that is trained,
-            without a last layer `Proxies` or `ClassBoundaries`. A model of several
+            without a last layer `Proxies` or `ClassBoundaries`. A model with several
             outputs needs it.
 
     Attributes:

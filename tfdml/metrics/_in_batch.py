@@ -131,8 +131,8 @@ class PrecisionAtK(_BatchRetrieval):
     the batch design. For retrieval on held-out classes, use
     `tfdml.metrics.RetrievalEvaluation`.
 
-    Every item of a batch is searched for among the others by cosine similarity; it is
-    left out itself by its position, and ties keep the order of the batch. An item
+    Every item of a batch is a query among the others, by cosine similarity. The query
+    itself is left out by its position, and ties keep the order of the batch. An item
     without a positive in its batch does not count; if no item counts, the result is 0.
     An embedding that is not finite makes the result NaN.
 

@@ -28,15 +28,15 @@ def retrieval_metrics(
 ) -> dict[str, float]:
     """Search every item among all others and measure the rankings.
 
-    With `is_query` and `is_gallery`, as In-Shop has them, queries alone are searched
-    with, and the gallery alone is searched; an item may be both. The query itself is
-    left out by its position, so that its duplicates are found. A zero embedding has the
+    With `is_query` and `is_gallery`, as for In-Shop, only the queries are searched
+    with, and only the gallery is searched; an item may be both. The query itself is
+    left out by its position, so its duplicates are found. A zero embedding has the
     cosine similarity 0 with all others.
 
     With R the number of positives of a query, rank_i the rank of the i-th of them, rel
     = 1 for a rank that holds a positive, and N- the number of negatives:
 
-    - `precision_at_k`: sum_{r<=k} rel(r) / k, also where R < k.
+    - `precision_at_k`: sum_{r<=k} rel(r) / k, even if R < k.
     - `recall_at_k`: 1 if there is a positive in the first k, else 0 (the Recall@k of
       the metric learning papers, elsewhere CMC@k or hit rate; not the share of
       positives found).
@@ -48,14 +48,13 @@ def retrieval_metrics(
       comes first, 1 - sum_i (rank_i - i) / (R N-); 1 without negatives.
 
     Precision@k of open-metric-learning divides by min(k, R) instead, and its mAP@k by
-    the positives found; pytorch-metric-learning's mean average precision is that of a
-    ranking cut at its k.
+    the number of positives found; pytorch-metric-learning cuts the ranking at its k
+    before it computes mean average precision.
 
     Args:
         embeddings: Float array `[N, dimension]`; or a `RetrievalTask`, which holds
             labels, roles and groups too.
-        labels: Class of each item, integers or strings `[N]`. Super-classes give the
-            metrics of these.
+        labels: Class of each item, integers or strings `[N]`, or its super-class.
         ks: The k of Precision@k and Recall@k, each at least 1 and at most the number of
             items that every query is compared with.
         metric: `"cosine"`, `"dot_product"` or `"squared_euclidean"`.

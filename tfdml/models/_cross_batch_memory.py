@@ -27,27 +27,27 @@ class CrossBatchMemory(keras.Model):
     the memory M. Then the batch is added to the memory and the oldest items are
     removed. Past embeddings have no gradient. The memory does not contain the current
     batch while it is compared, so no item is compared with its own copy. While the
-    memory fills, its empty rows are in no mask: the first step is the plain loss of the
-    batch.
+    memory fills, its empty rows are in neither mask: the first step is the plain loss
+    of the batch.
 
-    Compile it with any `PairLoss`; `fit`, `save` and `load_model` work as on every
+    Compile it with any `PairLoss`; `fit`, `save` and `load_model` work as for every
     model, and labels stay integers. Calling the model calls the embedder. `evaluate`
     compares each batch with itself and does not change the memory. The memory consists
-    of non-trainable weights, which are saved with the model: training continues with
-    the saved memory. To use or export the embedder alone take `model.embedder`.
+    of non-trainable weights, which are saved with the model, so training resumes with
+    the saved memory. To use or export only the embedder, take `model.embedder`.
 
     Departures from the paper: its Algorithm 1 adds the batch to the memory before it
-    compares, so that the items of the batch are constants in the gallery too; here a
+    compares, so the items of the batch are constants in the gallery, too; here a
     pair within the batch moves both items, as in the plain loss, and an empty memory
     changes nothing. The paper stores nothing during the warm-up; here the memory fills
-    meanwhile, so that it is full of recent embeddings when it is first used.
+    in the meantime, so it is full of recent embeddings when it is first used.
 
     Args:
         embedder: Model with one output `[batch, dimension]`, whose shape is known.
         size: |M|, number of past embeddings, at least 1. A memory smaller than the
             batch keeps its first `size` items.
         warmup_steps: Number of training steps in which the memory is not used, at least
-            0: at first the embeddings change too fast. 1000 in the paper.
+            0, because the embeddings change too fast at first; 1000 in the paper.
         **kwargs: As in `keras.Model`.
 
     Raises:

@@ -40,28 +40,28 @@ _LOGGER = logging.getLogger(__name__)
 class LocalIndex(MemoryIndex):
     """An index that chooses its engine, for galleries of up to millions of rows.
 
-    Below 20,000 rows it compares with all of them. From there on, it searches with
-    ScaNN, or with FAISS where ScaNN has no wheel (macOS, Windows, Python 3.14), and is
-    built for a recall: of the settings that reach it, measured with items of the
-    gallery, the fastest is used. The choice of neighbors is then approximate; `recall`
-    says how many of the true ones are found, `settings` how and why. If no setting
-    reaches the target, as in high dimensions without clusters, or neither engine is
-    installed, it compares with all rows. Scores are exact in any case. Rows of equal
-    score come in any order.
+    Below 20,000 rows, it compares a query with all of them. From 20,000 rows on, it
+    searches with ScaNN, or with FAISS where ScaNN has no wheel (macOS, Windows, Python
+    3.14), and is built for a target recall: of the settings that reach it, measured
+    with items of the gallery, the fastest is used. The choice of neighbors is then
+    approximate; `recall` says how many of the true ones are found, and `settings` how
+    and why. If no setting reaches the target, as in high dimensions without clusters,
+    or if neither engine is installed, it compares a query with all rows. Scores are
+    always exact. Rows with equal scores come in any order.
 
-    Added rows are compared with one by one until the index is rebuilt for the same
-    recall: by `compact`, or automatically after many changes.
+    Added rows are compared one by one until the index is rebuilt for the same
+    recall, by `compact` or automatically after many changes.
 
     The recall measured is recall@10. For `k` above 10, proportionally more rows are
     scored exactly; recall@k is not measured.
 
-    An index that is loaded where its engine is missing compares with all rows, and says
-    so in `settings`. `compact` rebuilds it with the engine that is there, and `save`
-    does so first.
+    An index that is loaded where its engine is missing compares a query with all rows,
+    and says so in `settings`. `compact` rebuilds it with the engine that is installed,
+    and so does `save`.
 
     The gallery must fit in memory. ScaNN trains its codes on random samples, so two
-    builds of one gallery may differ in a few neighbors. Engines read their files in
-    C++: only load folders whose writer you trust.
+    builds of the same gallery may differ in a few neighbors. Engines read their files
+    in C++, so only load folders from sources that you trust.
 
     Example:
         >>> import numpy as np
