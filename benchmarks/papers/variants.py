@@ -123,7 +123,7 @@ def designs(set_: str) -> Iterator[Variant]:
 
 def powers(set_: str) -> Iterator[Variant]:
     for case in _WEIGHTED:
-        for power in (0.0, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0):
+        for power in (-0.5, 0.0, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0):
             changes = _largest(set_, weights=True) | {"loss": {"power": power}}
             yield Variant(case, power, changes=changes)
 
