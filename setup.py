@@ -27,7 +27,8 @@ EVALUATION = ["matplotlib>=3.9", "scikit-learn>=1.5", "threadpoolctl>=3.1"]
 COMMANDS = ["argcomplete>=3.3"]
 
 # Jinja fills in the reports, tensorboardX writes event files without TensorFlow.
-# httpx2 fetches the emoji data set, and resvg-py renders its SVG.
+# httpx2 fetches the emoji data set, and resvg-py renders its SVG. safetensors reads
+# published weights without torch.
 TRAINING = [
     TENSORFLOW,
     *IMAGES,
@@ -37,6 +38,7 @@ TRAINING = [
     "tensorboardX>=2.6",
     "httpx2>=2.10",
     "resvg-py==0.5.0",
+    "safetensors>=0.5",
 ]
 
 CLIENT = [*IMAGES, "grpcio>=1.60", "httpx2>=2.10", "protobuf>=5"]

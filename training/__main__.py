@@ -180,6 +180,14 @@ def add_to(commands: Any) -> None:
     schema.add_argument("--out", help="file to write it to, such as recipe.schema.json")
     schema.set_defaults(run_command=_schema, job="schema")
 
+    convert = commands.add_parser(
+        "convert", help="convert published weights of a backbone for Keras"
+    )
+    convert.add_argument("backbone", help="bn_inception, googlenet or resnet34")
+    convert.add_argument("source", help="the published file: .pth or .safetensors")
+    convert.add_argument("target", help="the .weights.h5 file to write")
+    convert.set_defaults(run_command=_convert, job="convert")
+
     report = commands.add_parser("report", help="rewrite the report of a run")
     report.add_argument("run", help="the run folder")
     report.set_defaults(run_command=_report, job="report")
@@ -294,6 +302,14 @@ def _schema(parsed: argparse.Namespace) -> None:
         print(text)
     else:
         Path(parsed.out).write_text(f"{text}\n", encoding="utf-8")
+
+
+def _convert(parsed: argparse.Namespace) -> None:
+    with Progress("loading"):
+        from tfdml.models import convert_weights
+
+        convert_weights(parsed.source, parsed.target, backbone=parsed.backbone)
+    print(f"Written to {parsed.target}. Set `weights` in [embedder] to this path.")
 
 
 def _report(parsed: argparse.Namespace) -> None:

@@ -1,6 +1,7 @@
 """Embedders, and models that wrap one for training."""
 
 from tfdml._core.embedding_part import search_metric
+from tfdml.models._convert_weights import convert_weights
 from tfdml.models._cross_batch_memory import CrossBatchMemory
 from tfdml.models._embedder import build_embedder, load_embedder
 from tfdml.models._multi_worker import MultiWorkerModel
@@ -9,6 +10,7 @@ __all__ = [
     "CrossBatchMemory",
     "MultiWorkerModel",
     "build_embedder",
+    "convert_weights",
     "load_embedder",
     "search_metric",
 ]

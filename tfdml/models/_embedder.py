@@ -16,6 +16,7 @@ from tfdml._core.embedding_part import ANY_LENGTH, embedding_part
 from tfdml.files import short_names
 from tfdml.layers import ColorTransform, GeMPooling, L2Normalization
 from tfdml.messages import cut, shortened, shown
+from tfdml.models._published_networks import PUBLISHED_NETWORKS, published_network
 
 
 def _average_and_max(name: str) -> Callable[[keras.KerasTensor], keras.KerasTensor]:
@@ -51,12 +52,14 @@ def build_embedder(
     Args:
         image_size: Side of the square input in pixels, at least 8.
         embedding_dimension: Length of the embedding, at least 1.
-        backbone: `"residual"`, a small residual network for training from scratch, or
-            the name of a class or function in `keras.applications`, such as
-            `"MobileNet"`.
+        backbone: `"residual"`, a small residual network for training from scratch;
+            `"bn_inception"`, `"googlenet"` or `"resnet34"`, as their weights are
+            published for PyTorch; or the name of a class or function in
+            `keras.applications`, such as `"MobileNet"`. It comes with the
+            preprocessing that its weights were trained with.
         weights: `None` for random ones, `"imagenet"` (downloaded by Keras; for
             `keras.applications` only), or the path of a `.weights.h5` file for the
-            backbone without its top.
+            backbone without its top, such as `convert_weights` writes.
         pooling: How the last feature map is reduced to a vector: its `"average"`, its
             `"max"`, `"average_and_max"` (their sum, as in Proxy-Anchor's code),
             `"gem"` (the generalized mean, whose exponent is trained), or `"flatten"`,
@@ -79,7 +82,16 @@ def build_embedder(
         float32 vectors `[batch, embedding_dimension]`, by default of length 1.
 
     Raises:
-        ValueError: An argument is out of range, or a name is unknown.
+        ValueError: An argument is out of range, a name is unknown, or the weights
+            cannot be loaded.
+
+    Reference:
+        Ioffe and Szegedy, Batch Normalization: Accelerating Deep Network Training by
+        Reducing Internal Covariate Shift, ICML 2015 (`"bn_inception"`).
+        Szegedy, Liu, Jia, Sermanet, Reed, Anguelov, Erhan, Vanhoucke and Rabinovich,
+        Going Deeper with Convolutions, CVPR 2015 (`"googlenet"`).
+        He, Zhang, Ren and Sun, Deep Residual Learning for Image Recognition, CVPR 2016
+        (`"resnet34"`).
 
     Example:
         >>> embedder = build_embedder(32, 16, widths=(8, 16))
@@ -107,7 +119,10 @@ def build_embedder(
         x = layers.Rescaling(1 / 127.5, offset=-1.0, name="preprocessing")(images)
         x = _residual_network(x, widths, blocks, stem_stride)
     else:
-        preprocessing, network = _application(backbone, shape, weights)
+        if backbone in PUBLISHED_NETWORKS:
+            preprocessing, network = published_network(backbone, image_size, weights)
+        else:
+            preprocessing, network = _application(backbone, shape, weights)
         x = network(preprocessing(images))
     x = _POOL[pooling](name="pooling")(x)
     if dropout:
@@ -228,9 +243,12 @@ def _application(
 ) -> tuple[keras.Layer, keras.Model]:
     known = sorted(n for n in vars(keras.applications) if n[:1].isupper())
     if name not in known:
-        near = difflib.get_close_matches(name[:100], known, cutoff=0.5)
+        near = difflib.get_close_matches(
+            name[:100], [*PUBLISHED_NETWORKS, *known], cutoff=0.5
+        )
+        own = ", ".join(map(repr, ("residual", *PUBLISHED_NETWORKS)))
         raise ValueError(
-            "`backbone` must be 'residual' or one of the networks of "
+            f"`backbone` must be one of {own}, or one of the networks of "
             f"keras.applications, such as {', '.join(near or _USUAL)}. "
             f"Received: {shown(name)}."
         )
