@@ -80,8 +80,9 @@ EXTRAS = {
     "jax": ["jax>=0.5"],
     "torch": ["torch>=2.9"],
     "training": TRAINING,
-    # For further data sets: SciPy reads the .mat files of Cars-196, MPII and LSUN.
-    "data": [*IMAGES, "scipy>=1.11", "tensorflow-datasets>=4.9.10"],
+    # For further data sets: SciPy reads the .mat files of Cars-196, MPII and LSUN, POT
+    # moves the words of COCO's captions.
+    "data": [*IMAGES, "pot>=0.9.5", "scipy>=1.11", "tensorflow-datasets>=4.9.10"],
     "serving": SERVING,
     "client": CLIENT,
     "search": SEARCH,

@@ -25,6 +25,7 @@ _DISTRIBUTIONS = {
     "grpc_health": "grpcio-health-checking",
     "mlflow": "mlflow-skinny",
     "multipart": "python-multipart",
+    "ot": "pot",
     "sklearn": "scikit-learn",
     "tensorflow_serving": "tensorflow-serving-api",
 }

@@ -160,6 +160,12 @@ ENTRIES = {
     "ContinuousTripletLoss-threshold": Entry(
         losses.ContinuousTripletLoss(0.2, threshold=0.5), ids="scale"
     ),
+    "ContinuousTripletLoss-neighbors": Entry(
+        losses.ContinuousTripletLoss(0.2, neighbors=3),
+        ids="scale",
+        costs_without=("positives",),
+        ranges={"neighbors": WHOLE},
+    ),
     "ContrastiveLoss": Entry(
         losses.ContrastiveLoss(),
         costs_without=BOTH,

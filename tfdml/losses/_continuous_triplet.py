@@ -6,7 +6,7 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._core.arguments import at_least_zero
+from tfdml._core.arguments import at_least_zero, whole
 from tfdml._core.control_flow import while_loop
 from tfdml._core.row_order import ranks
 from tfdml._core.tensors import Tensor, at_least_float32
@@ -14,6 +14,7 @@ from tfdml.losses._continuous_base import ContinuousLoss, other_items
 from tfdml.losses._costs import scale_to_mean
 from tfdml.losses._distance_base import Distance
 from tfdml.losses._triplet import TripletLoss
+from tfdml.messages import shown
 
 _COLUMNS = 8
 """Number of items that are compared with all others in one step."""
@@ -26,18 +27,25 @@ class ContinuousTripletLoss(ContinuousLoss):
 
         dense triplets, `threshold` None:   D(y_a, y_i) < D(y_a, y_j)
         binary, with the threshold t:       D(y_a, y_i) <= t < D(y_a, y_j)
+        binary, with `neighbors` k:         D(y_a, y_i) <= t_a < D(y_a, y_j)
+
+    where t_a is the k-th smallest distance of the anchor's label from those of the
+    other items: its k nearest neighbors count as positives, with all that are as near
+    as the last of them, and the rest as negatives.
 
     With T triplets in the batch,
 
         L = 1/T sum max(0, D(f_a, f_i) - D(f_a, f_j) + margin)
 
-    These are the two baselines that the log-ratio loss is compared with. They use which
-    item should be nearer, but not by how much; with a threshold the items on one side
-    of it are equivalent, as in a class.
+    Dense triplets and the threshold are the baselines that the log-ratio loss is
+    measured against, and neighbors the other quantization that its authors name. They
+    use which item should be nearer, but not by how much; in binary triplets the items
+    on one side of the threshold are equivalent, as in a class. Neighbors of a rare
+    label may be far, and items that are no neighbors of a common label near.
 
     No triplet is listed: the count of the triplets above 0 that each pair is in gives
-    value and gradient exactly, in O(B^2) memory. Dense triplets take O(B^3) time, those
-    of a threshold that of `TripletLoss`.
+    value and gradient exactly, in O(B^2) memory. Dense triplets take O(B^3) time,
+    binary ones that of `TripletLoss`.
 
     Items at equal label distances form no triplet. An anchor without a triplet adds 0,
     and a batch without one has the loss 0. A triplet exactly at the margin adds 0 and
@@ -47,7 +55,11 @@ class ContinuousTripletLoss(ContinuousLoss):
         margin: By how much j must be farther than i, at least 0. The paper's are 0.03
             with dense triplets and 0.2 with a threshold.
         threshold: t, at least 0, in units of D(y_a, y_i), so of squared label
-            coordinates by default. None: dense triplets.
+            coordinates by default. None: no threshold.
+        neighbors: k, at least 1; with as many other items or more, no item is a
+            negative. The neighbors are those in the batch: `NeighborBatches` brings an
+            anchor together with its nearest items of the whole set. None: no neighbors.
+            Without `threshold` and `neighbors` triplets are dense.
         label_distance: D between labels. `"squared_euclidean"` takes `y_true` as
             vectors `[B]` or `[B, ...]`. `"precomputed"` takes `y_true` as the matrix of
             distances `[B, B]`; row a belongs to anchor a, and the diagonal does not
@@ -59,7 +71,8 @@ class ContinuousTripletLoss(ContinuousLoss):
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
 
     Raises:
-        ValueError: An argument is out of range, or a matrix of label distances is not
+        ValueError: An argument is out of range, both `threshold` and `neighbors` are
+            given, or a matrix of label distances is not
             `[B, B]`, or, where values are known, negative. Inside a compiled function
             a negative distance makes the loss NaN.
 
@@ -72,7 +85,8 @@ class ContinuousTripletLoss(ContinuousLoss):
 
     Reference:
         Kim, Seo, Laptev, Cho and Kwak, Deep Metric Learning Beyond Binary Supervision,
-        CVPR 2019, section 5.
+        CVPR 2019, section 5. Neighbors: Kwak, Cho and Laptev, Thin-Slicing for Pose:
+        Learning to Understand Pose Without Explicit Pose Estimation, CVPR 2016.
     """
 
     def __init__(
@@ -80,6 +94,7 @@ class ContinuousTripletLoss(ContinuousLoss):
         margin: float = 0.03,
         *,
         threshold: float | None = None,
+        neighbors: int | None = None,
         label_distance: str | Callable[[Tensor, Tensor], Tensor] = "squared_euclidean",
         distance: Distance = "squared_euclidean",
         normalize: bool = True,
@@ -94,17 +109,30 @@ class ContinuousTripletLoss(ContinuousLoss):
         self.normalize: bool = self.triplet_loss.normalize
         if threshold is not None:
             threshold = at_least_zero("threshold", threshold)
+        if neighbors is not None:
+            neighbors = whole("neighbors", neighbors)
+            if threshold is not None:
+                raise ValueError(
+                    "`neighbors` must be None where `threshold` is given: each is a "
+                    f"rule for positives. Received: neighbors={shown(neighbors)} and "
+                    f"threshold={threshold}."
+                )
         self.threshold: float | None = threshold
+        self.neighbors: int | None = neighbors
 
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
         """Compute the share of each anchor, `[B]`."""
         scores = self.triplet_loss.scores(embeddings, embeddings)
         distances, scale = self.label_distances(labels, embeddings)
         others = other_items(embeddings)
-        if self.threshold is None:
+        threshold: Tensor | float | None = None
+        if self.threshold is not None:
+            threshold = _scaled(self.threshold, scale)
+        elif self.neighbors is not None:
+            threshold = _nth_smallest(distances, others, self.neighbors)
+        if threshold is None:
             values = _dense_loss(scores, distances, others, self.margin)
         else:
-            threshold = _scaled(self.threshold, scale)
             near = ops.logical_and(others, distances <= threshold)
             far = ops.logical_and(others, distances > threshold)
             values = self.triplet_loss.pair_loss(scores, near, far)
@@ -121,6 +149,16 @@ def _scaled(threshold: float, scale: Tensor | float) -> Tensor | float:
     """
     root = 2.0 ** (math.frexp(threshold)[1] // 2)
     return threshold / root / root * (root / scale) * (root / scale)
+
+
+def _nth_smallest(distances: Tensor, others: Tensor, n: int) -> Tensor:
+    """Return the n-th smallest distance from other items, `[B, 1]`.
+
+    It is infinite where there are fewer than n.
+    """
+    ordered = ops.sort(ops.where(others, distances, float("inf")), axis=1)
+    column = ops.minimum(n, ops.shape(distances)[1]) - 1
+    return ops.expand_dims(ops.take(ordered, column, axis=1), 1)
 
 
 def _dense_loss(

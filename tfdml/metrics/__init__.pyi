@@ -35,3 +35,4 @@ from ._verification import roc_auc as roc_auc
 from ._verification import roc_curve as roc_curve
 from ._verification import true_accept_rates as true_accept_rates
 from ._verification import verification_metrics as verification_metrics
+from ._word_movers import word_movers_distances as word_movers_distances

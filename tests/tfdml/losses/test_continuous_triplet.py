@@ -212,6 +212,51 @@ def test_batch_without_a_triplet_costs_nothing(threshold, labels):
     assert not gradient.any()
 
 
+def naive_neighbors(embeddings, targets, margin, neighbors):
+    """The same with the nearest items of each anchor as its positives, one by one."""
+    distances = naive_distances(embeddings)
+    hinges = []
+    for a in range(len(embeddings)):
+        others = [i for i in range(len(embeddings)) if i != a]
+        nearer = {i: sum(targets[a, j] < targets[a, i] for j in others) for i in others}
+        # Those as near as the last of the neighbors count, too.
+        positives = [i for i in others if nearer[i] < neighbors]
+        for i, j in itertools.product(positives, set(others) - set(positives)):
+            hinges.append(max(0.0, distances[a, i] - distances[a, j] + margin))
+    return np.mean(hinges) if hinges else 0.0
+
+
+@pytest.mark.parametrize("neighbors", [1, 3, 9, 10, 50])
+@pytest.mark.parametrize("compiled", JIT)
+def test_neighbors_are_the_positives_of_each_anchor(batch, neighbors, compiled):
+    labels, embeddings = batch
+    loss = ContinuousTripletLoss(0.3, neighbors=neighbors, dtype="float64")
+    value, gradient = value_and_gradient(
+        lambda x: loss(labels, x), embeddings, compiled=compiled
+    )
+    expected = naive_neighbors(embeddings, squared(labels), 0.3, neighbors)
+    assert value == pytest.approx(expected, rel=1e-12)
+    assert np.isfinite(gradient).all()
+    # With ten others or more, none is left as a negative.
+    assert (value == 0) == (neighbors >= 10)
+
+
+def test_neighbors_of_a_rare_label_are_positives_however_far():
+    labels, x = np.array([0.0, 1.0, 2.0, 100.0]), np.eye(4)
+    loss = ContinuousTripletLoss(0.25, neighbors=1, reduction=None)
+    # Item 1 has two nearest, 0 and 2; item 3 is positive with 2, 98 away.
+    hinges = np.array([2, 2, 2, 2]) * 0.25
+    values = ops.convert_to_numpy(loss(labels, x))
+    np.testing.assert_allclose(values, hinges * 4 / 8, rtol=1e-6)
+
+
+def test_neighbors_and_a_threshold_are_not_both_given():
+    with pytest.raises(ValueError, match="`neighbors` must be None where `threshold`"):
+        ContinuousTripletLoss(threshold=1.0, neighbors=2)
+    with pytest.raises(ValueError, match="`neighbors` must be a whole number of at"):
+        ContinuousTripletLoss(neighbors=0)
+
+
 def test_triplet_exactly_at_the_margin_has_no_gradient():
     labels = np.array([0.0, 1.0, 3.0])
     x = np.array([[0.0], [1.0], [1.5]])  # D(f_2, .): 0.25 and 2.25
