@@ -32,7 +32,13 @@ def add_to(commands: Any) -> None:
         "recipe",
         help="a TOML file, or the name of a recipe that comes with tfdml, such as demo",
     )
-    fit.add_argument("--run", help="run folder (default: runs/RECIPE_NAME)")
+    fit.add_argument(
+        "--variant",
+        help="which recipe of a file that describes many, such as cub/densenet201/topk",
+    )
+    fit.add_argument(
+        "--run", help="run folder (default: runs/RECIPE_NAME, with the variant)"
+    )
     fit.add_argument("--images", help="images to use in place of the recipe's")
     fit.add_argument("--seed", type=int, help="seed to use in place of the recipe's")
     length = fit.add_mutually_exclusive_group()
@@ -61,6 +67,16 @@ def add_to(commands: Any) -> None:
         help="discard an interrupted run instead of resuming it",
     )
     fit.set_defaults(run_command=_fit, job="fit")
+
+    recipes = commands.add_parser(
+        "recipes", help="list recipes, and what papers printed for them"
+    )
+    recipes.add_argument(
+        "recipe",
+        nargs="?",
+        help="a file that describes many (default: list the recipes that come along)",
+    )
+    recipes.set_defaults(run_command=_recipes, job="recipes")
 
     calibrate = commands.add_parser(
         "calibrate", help="choose the similarity threshold of a match"
@@ -206,10 +222,16 @@ def _fit(parsed: argparse.Namespace) -> None:
 
     with Progress("loading"):  # Keras and its backend take seconds
         from .recipe.recipe import read_recipe
+        from .reports.published import published_text, tested
         from .reports.text import summary, trained
         from .run.fit import fit
 
-        recipe = read_recipe(parsed.recipe, images=parsed.images, settings=parsed.set)
+        recipe = read_recipe(
+            parsed.recipe,
+            variant=parsed.variant,
+            images=parsed.images,
+            settings=parsed.set,
+        )
     settings = recipe.fit
     if parsed.steps is not None:
         settings = settings.with_steps(parsed.steps)
@@ -218,11 +240,29 @@ def _fit(parsed: argparse.Namespace) -> None:
     if parsed.seed is not None:
         settings = dataclasses.replace(settings, seed=parsed.seed)
     recipe = dataclasses.replace(recipe, fit=settings)
-    run = parsed.run or Path("runs") / Path(parsed.recipe).stem
+    named = (Path(parsed.recipe).stem, *(parsed.variant or "").split("/"))
+    run = parsed.run or Path("runs") / "-".join(filter(None, named))
     results = fit(recipe, run, overwrite=parsed.overwrite, restart=parsed.restart)
     print(f"Trained {trained(results)}.")
     print(summary(results))
+    if text := published_text(recipe.published, tested(results)):
+        print(text)
     print(f"Run folder: {run} (report.html)")
+
+
+def _recipes(parsed: argparse.Namespace) -> None:
+    from .recipe.files import read_tables, shipped_recipes
+    from .recipe.variants import recipe_file
+    from .reports.published import listing
+
+    names = shipped_recipes() if parsed.recipe is None else [parsed.recipe]
+    for name in names:
+        described = recipe_file(read_tables(name), name)
+        if parsed.recipe is None:
+            count = f" ({len(described.variants)} variants)" if described else ""
+            print(f"{name}{count}")
+        else:
+            print(listing(described) if described else f"{name} is a single recipe.")
 
 
 def _calibrate(parsed: argparse.Namespace) -> None:
@@ -252,6 +292,8 @@ def _calibrate(parsed: argparse.Namespace) -> None:
 def _evaluate(parsed: argparse.Namespace) -> None:
     from .evaluation.evaluate import default_folder, evaluate
     from .evaluation.subject import open_subject
+    from .recipe.published import Published
+    from .reports.published import published_text
     from .reports.text import evaluation_summary
 
     subject = open_subject(
@@ -273,6 +315,9 @@ def _evaluate(parsed: argparse.Namespace) -> None:
         keep_embeddings=parsed.keep_embeddings,
     )
     print(evaluation_summary(results))
+    published = Published(**results.get("published", {}))
+    if text := published_text(published, results):
+        print(text)
     print(f"Written to {out} (report.html)")
 
 

@@ -8,6 +8,7 @@ from tfdml.messages import shown
 from ..data.data_set import DataSet
 from ..measure.paper_row import check_table
 from ..recipe.paper_tables import PAPER_TABLES
+from ..recipe.published import Published
 from .subject import Subject
 
 KS = (1, 2, 4, 5, 8, 10, 100, 1000)
@@ -21,10 +22,12 @@ class Asked:
     Args:
         ks: The k of the metrics.
         table: The name of the paper's table, or "".
+        published: What a paper printed for the run, if its test images are evaluated.
     """
 
     ks: tuple[int, ...]
     table: str
+    published: Published
 
 
 def what_to_measure(
@@ -48,12 +51,15 @@ def what_to_measure(
         table = "" if recipe is None else recipe.table
     if table:
         check_table(table, data)
-    ks = {1, *(KS if k is None else k)}
+    published = Published()
+    if subject.run is not None and subject.is_test_of_run:
+        published = subject.run.recipe.published
+    ks = {1, *(KS if k is None else k), *published.ks}
     if recipe is not None and k is None:
         ks |= set(recipe.k)
     if table:
         ks |= set(PAPER_TABLES[table].ks)
-    return Asked(tuple(sorted(ks)), table)
+    return Asked(tuple(sorted(ks)), table, published)
 
 
 def _check_ks(ks: Sequence[int], data: DataSet) -> None:

@@ -1,5 +1,6 @@
 """Evaluate embeddings: every metric, the report, and the files `compare` reads."""
 
+import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -205,6 +206,8 @@ def _evaluate_into(
     write_queries(folder, queried, split, subject.names)
     if pairs is not None:
         write_roc(folder, pairs)
+    if asked.published.rows:
+        results["published"] = dataclasses.asdict(asked.published)
     results |= {
         "seconds": stages.seconds,
         "backend": keras.backend.backend(),

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..recipe.published import Published
 from ..reports.page import (
     Section,
     Table,
@@ -12,6 +13,7 @@ from ..reports.page import (
     paper_section,
     write_page,
 )
+from ..reports.published import published_section
 from ..reports.text import metric_text, metric_title
 from ..reports.threshold import threshold_rows, threshold_warning
 from .figures import Drawn, figures
@@ -36,6 +38,7 @@ def write_evaluation_report(
     sections = [
         _metrics(results),
         paper_section(results),
+        published_section(Published(**results.get("published", {})), results),
         _superclasses(results),
         _clusters(results),
         _verification(results),

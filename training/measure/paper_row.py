@@ -8,6 +8,7 @@ from tfdml.metrics import RetrievalTask
 
 from ..data.data_set import DataSet
 from ..recipe.paper_tables import PAPER_TABLES, filled_table
+from ..recipe.published import Published
 from .measure import EmbeddingMetric, clustering_of
 
 
@@ -53,3 +54,30 @@ def paper_row(
         labels, clusters_of = data.categories, "categories"
     clusters = clustering_of(task, labels, metric)
     return filled_table(name, metrics, clusters, clusters_of=clusters_of)
+
+
+def published_clusters(
+    published: Published,
+    data: DataSet,
+    task: RetrievalTask,
+    metric: EmbeddingMetric = "cosine",
+) -> dict[str, Any]:
+    """Cluster the images as far as published rows have metrics of clusters.
+
+    Args:
+        published: What a paper printed.
+        data: The images.
+        task: Their embeddings.
+        metric: How embeddings are compared.
+
+    Returns:
+        `clustering` and `superclasses`, as in the `metrics.json` of an evaluation.
+    """
+    found: dict[str, Any] = {}
+    if published.has_clusters_of("classes"):
+        found["clustering"] = clustering_of(task, data.labels, metric)
+    categories = data.categories if data.has_categories else None
+    if published.has_clusters_of("categories") and categories is not None:
+        clusters = clustering_of(task, categories, metric)
+        found["superclasses"] = {"clustering": clusters}
+    return found

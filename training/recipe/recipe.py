@@ -7,17 +7,18 @@ import typing
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from tfdml.files import short_names
 from tfdml.images import RandomChanges, RandomView, View
-from tfdml.messages import cut, shortened, shown
-from tfdml.text_files import read_text
+from tfdml.messages import cut, shown
 
 from .checks import RecipeError, check_known
+from .files import read_tables
 from .fit_table import Fit
+from .former_recipes import former_recipe
 from .losses import check_compares_lengths, checked_loss
+from .published import Published
 from .tables import (
     Batches,
     Boundaries,
@@ -28,8 +29,7 @@ from .tables import (
     Loss,
     Proxies,
 )
-
-_SHIPPED = Path(__file__).parents[1] / "recipes"
+from .variants import recipe_file
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Recipe:
     augmentation: RandomChanges = field(default_factory=RandomChanges)
     fit: Fit = field(default_factory=Fit)
     evaluation: Evaluation = field(default_factory=Evaluation)
+    published: Published = field(default_factory=Published)
 
     def __post_init__(self) -> None:
         """Check what two tables say together."""
@@ -94,6 +95,7 @@ class Recipe:
 def read_recipe(
     path: str | PathLike[str],
     *,
+    variant: str | None = None,
     images: str | None = None,
     settings: Sequence[str] = (),
 ) -> Recipe:
@@ -102,8 +104,10 @@ def read_recipe(
     Args:
         path: A TOML file with the tables `[data]`, `[embedder]`, `[loss]`,
             `[proxies]`, `[boundaries]`, `[images]`, `[batches]`, `[augmentation]`,
-            `[fit]` and `[evaluation]`; or the name of a recipe that comes with the
-            application, such as `demo`.
+            `[fit]`, `[evaluation]` and `[published]`; or the name of a recipe that
+            comes with the application, such as `demo`.
+        variant: Which recipe of a file that describes many, such as
+            "cub/densenet201/topk".
         images: Takes the place of `images` in `[data]`.
         settings: Values in place of the recipe's, as "TABLE.KEY=VALUE", such as
             "fit.learning_rate=1e-4". Values are TOML; what is none is a text, so that
@@ -113,35 +117,27 @@ def read_recipe(
         The recipe.
 
     Raises:
-        RecipeError: The file is missing or no TOML, a key is unknown, or a value
-            cannot be. The message names the key and the rule.
+        RecipeError: The file is missing or no TOML, a key or the variant is unknown, or
+            a value cannot be. The message names the key and the rule.
     """
-    try:
-        tables = tomllib.loads(read_text(_recipe_file(path)))
-    except FileNotFoundError:
-        known = sorted(file.stem for file in _SHIPPED.glob("*.toml"))
+    former = former_recipe(path)
+    if former is not None and variant is None:
+        path, variant = former.path, former.variant
+        settings = (*former.settings, *settings)
+    tables = read_tables(path)
+    described = recipe_file(tables, str(path))
+    if described is not None:
+        if variant is None:
+            raise described.none_chosen()
+        tables = described.tables_of(variant)
+    elif variant is not None:
         raise RecipeError(
-            f"There is no recipe at {cut(path)}. Recipes that can be named without a "
-            f"path: {', '.join(known)}; below them, such as papers/topk_cub_densenet."
-        ) from None
-    except tomllib.TOMLDecodeError as error:
-        hint = " Write paths with / in place of \\." if "\\" in str(error) else ""
-        raise RecipeError(
-            f"{cut(path)} is not valid TOML: {shortened(error)}.{hint}"
-        ) from None
-    except ValueError as error:
-        raise RecipeError(str(error)) from None
+            f"`--variant` must be left out: {cut(path)} holds one recipe. "
+            f"Received: {shown(variant)}."
+        )
     if images is not None:
         settings = (f"data.images={json.dumps(images)}", *settings)
     return recipe_of(_with_settings(tables, settings), str(path))
-
-
-def _recipe_file(path: str | PathLike[str]) -> Path:
-    file = Path(path)
-    if not file.suffix and not file.is_absolute() and not file.exists():
-        shipped = (_SHIPPED / file).with_suffix(".toml")
-        return shipped if shipped.is_file() else file
-    return file
 
 
 def recipe_of(tables: dict[str, Any], name: str = "recipe") -> Recipe:
@@ -227,13 +223,20 @@ def _read_table(where: str, kind: Any, table: dict[str, Any]) -> Any:
         check_known(key, fields, where, "key")
         values[key] = _convert(where, key, value, fields[key].type)
     for f in fields.values():
-        required = f.default is dataclasses.MISSING
-        if required and f.name not in values:
+        if is_required(f) and f.name not in values:
             raise RecipeError(f"{where}`{f.name}` must be given.")
     try:
         return kind(**values)
     except ValueError as error:
         raise RecipeError(f"{where}{error}") from None
+
+
+def is_required(field: "dataclasses.Field[Any]") -> bool:
+    """Return whether a key of a table must be given."""
+    return (
+        field.default is dataclasses.MISSING
+        and field.default_factory is dataclasses.MISSING
+    )
 
 
 def _convert(where: str, key: str, value: Any, kind: Any) -> Any:
@@ -242,12 +245,18 @@ def _convert(where: str, key: str, value: Any, kind: Any) -> Any:
     if origin is tuple and isinstance(value, list):
         item_kind = typing.get_args(kind)[0]
         return tuple(_convert(where, key, item, item_kind) for item in value)
+    if origin is dict and isinstance(value, dict):
+        item_kind = typing.get_args(kind)[1]
+        return {
+            name: _convert(where, f"{key}.{name}", item, item_kind)
+            for name, item in value.items()
+        }
     if kind is float and type(value) is int:
         return float(value)
     expected = origin or kind
     if type(value) is not expected:
         names = {bool: "true or false", int: "a whole number", float: "a number"}
-        names |= {str: "a text in quotes", tuple: "a list"}
+        names |= {str: "a text in quotes", tuple: "a list", dict: "a table"}
         raise RecipeError(
             f"{where}`{key}` must be {names[expected]}. Received: {shown(value)}."
         )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -10,8 +11,9 @@ from typing import Any, Literal
 from tfdml.images import RandomChanges
 
 from .losses import loss_parameters, losses_in_recipes
-from .recipe import OLD_CHANGES, OLD_TABLES, Recipe
+from .recipe import OLD_CHANGES, OLD_TABLES, Recipe, is_required
 from .tables import LABEL_DISTANCES, Loss
+from .variants import MISSING, NOT_PRINTED, PrintedTable, RecipeFile
 
 Schema = dict[str, Any]
 
@@ -31,14 +33,59 @@ def recipe_schema() -> Schema:
         augmentation[old] = augmentation[new] | {"deprecated": True}
     for old, new in OLD_TABLES.items():
         tables[old] = {"$ref": f"#/properties/{new}", "deprecated": True}
+    # In a file of variants the choices may give what a recipe needs.
+    single = {
+        "required": ["data"],
+        "properties": {"data": {"required": tables["data"].pop("required")}},
+    }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Recipe of tfdml",
         "description": "What `tfdml fit` does; see docs/training.md.",
         "type": "object",
-        "properties": tables,
+        "properties": tables | _of_variants(tables),
         "additionalProperties": False,
-        "required": ["data"],
+        "if": {"required": ["choices"]},
+        "else": single,
+    }
+
+
+def _of_variants(tables: Schema) -> Schema:
+    """Describe the keys of a file that describes many recipes."""
+    references: Schema = {name: {"$ref": f"#/properties/{name}"} for name in tables}
+    # Which keys a loss has depends on its name, which another choice may give.
+    references["loss"] = {"if": {"required": ["name"]}, "then": references["loss"]}
+    value = {"anyOf": [{"type": "number"}, {"const": NOT_PRINTED}]}
+    row = {"type": "array", "items": value | {"minimum": 0, "maximum": 100}}
+    keys: Schema = {
+        "table": {"type": "string"},
+        "columns": {"type": "array", "items": {"type": "string"}},
+        "rows": {"type": "object", "additionalProperties": row},
+    }
+    return {
+        "paper": {
+            "description": "The paper that the variants are of.",
+            "type": "string",
+        },
+        "choices": {
+            "description": inspect.getdoc(sys.modules[RecipeFile.__module__]),
+            "type": "object",
+            "additionalProperties": {
+                "type": "object",
+                "properties": references | {MISSING: {"type": "string"}},
+                "additionalProperties": False,
+            },
+        },
+        "results": {
+            "description": inspect.cleandoc(PrintedTable.__doc__ or ""),
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": keys,
+                "required": list(keys),
+                "additionalProperties": False,
+            },
+        },
     }
 
 
@@ -48,7 +95,7 @@ def _table(name: str, kind: Any) -> Schema:
     if kind is Loss:
         return described | _loss()
     fields = [f for f in dataclasses.fields(kind) if f.init]
-    required = [f.name for f in fields if f.default is dataclasses.MISSING]
+    required = [f.name for f in fields if is_required(f)]
     return described | {
         "properties": {f.name: _field(kind, f) for f in fields},
         "additionalProperties": False,

@@ -10,6 +10,7 @@ import numpy as np
 from tfdml.figure_style import draw_runs, legend_below, new_figure, plain_axes
 
 from ..json_files import read_json
+from ..recipe.published import Published
 from ..recipe.recipe import Recipe, with_current_names
 from .page import (
     Figure,
@@ -19,6 +20,7 @@ from .page import (
     paper_section,
     write_page,
 )
+from .published import published_section, tested
 from .text import (
     is_further,
     measured_rows,
@@ -62,6 +64,7 @@ def write_report(run: Path) -> Path:
         "run.html",
         measured=_measured(results),
         paper_table=paper_section(results),
+        published=_published(results, recipe),
         curves=_curves(history, results.get("best_epoch", 0)),
         queries=queries,
         drawings=_DRAWINGS,
@@ -102,6 +105,11 @@ def _measured(results: dict[str, Any]) -> Section:
     table = Table(["", *map(metric_title, names)], cells, main="after training")
     title = "Test images, never seen in training"
     return Section(title, no_gain(results), tables=[table])
+
+
+def _published(results: dict[str, Any], recipe: dict[str, Any]) -> Section | None:
+    published = Published(**recipe.get("published", {}))
+    return published_section(published, tested(results))
 
 
 def _curves(history: dict[str, Any], best: int) -> Section:
@@ -227,6 +235,7 @@ def _recipe(recipe: dict[str, Any]) -> dict[str, list[tuple[str, bool]]]:
             for key, value in table.items()
         ]
         for name, table in with_current_names(recipe).items()
+        if name != "published"  # which has a section of its own
     }
 
 

@@ -31,7 +31,7 @@ from ..measure.measure import (
     task_of,
     usual_ks,
 )
-from ..measure.paper_row import check_table, paper_row
+from ..measure.paper_row import check_table, paper_row, published_clusters
 from ..measure.query_files import write_queries
 from ..recipe.recipe import Recipe
 from ..reports.run_page import write_report
@@ -185,7 +185,9 @@ def _fit_into(
     print(begun(recipe, splits, where), flush=True)
 
     test = splits["test"]
-    ks, metric = recipe.evaluation.ks(usual_ks(test.data)), recipe.embedder.metric
+    metric = recipe.embedder.metric
+    of_recipe = recipe.evaluation.ks(usual_ks(test.data))
+    ks = tuple(sorted({*of_recipe, *recipe.published.ks}))
     before = kept(
         folder,
         lambda: {
@@ -243,6 +245,7 @@ def _fit_into(
     )
     embedded = embed(embedder, splits[shown])
     after, row = None, None
+    clusters: dict[str, Any] = {}
     if shown == "test":
         task = task_of(test, embedded)
         tested = split_results(test, task, ks, metric=metric)
@@ -250,6 +253,7 @@ def _fit_into(
         write_queries(folder, tested, test, names["test"])
         if table := recipe.evaluation.table:
             row = paper_row(table, test.data, task, after, metric)
+        clusters = published_clusters(recipe.published, test.data, task, metric)
     results = {
         "images": {name: len(split.data) for name, split in splits.items()},
         "classes": {
@@ -264,6 +268,7 @@ def _fit_into(
         **before,
         "test_after_training": after,
         **({"table": row} if row else {}),
+        **clusters,
         "searches_of": shown,
     }
     write_searches(

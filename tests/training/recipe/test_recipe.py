@@ -2,18 +2,15 @@
 
 import copy
 import math
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
 from tests.support.image_files import ENCODINGS
+from tests.support.shipped_recipes import FILES, FOLDER, recipes_of
 from training.recipe.fit_table import Fit
 from training.recipe.recipe import RecipeError, read_recipe, recipe_of
-
-FOLDER = Path(__file__).parents[3] / "training" / "recipes"
-RECIPES = sorted(FOLDER.rglob("*.toml"))
 
 
 @pytest.fixture
@@ -41,52 +38,81 @@ def test_recipe_that_is_no_toml_is_told(write, tmp_path):
         read_recipe(tmp_path / "latin.toml")
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_recipes_that_come_along_are_valid(path):
-    recipe = read_recipe(path)
-    backbone = recipe.embedder.backbone
     own = ("residual", "bn_inception", "googlenet", "resnet34")
-    assert backbone in own or hasattr(keras.applications, backbone)
+    for variant, recipe in recipes_of(path).items():
+        backbone = recipe.embedder.backbone
+        assert backbone in own or hasattr(keras.applications, backbone), variant
     command = f"training/recipes/{path.relative_to(FOLDER).as_posix()}"
     assert command in path.read_text("utf-8")
 
 
-# Loss, its arguments, batch, learning rate and epochs, from the papers and their code.
+# Loss, its arguments, batch and learning rate, from the papers and their code.
 PUBLISHED = {
-    "topk_cub_densenet": ("TopKPrecisionLoss", {"k": 5, "margin": 0.1}, 64, 1e-3),
-    "topk_sop_inception": ("TopKPrecisionLoss", {"k": 5, "margin": 0.1}, 68, 1e-3),
-    "multi_similarity_cars": (
+    ("topk_precision", "cub/densenet201/topk"): (
+        *("TopKPrecisionLoss", {"k": 5, "margin": 0.1}, 64, 1e-3),
+    ),
+    ("topk_precision", "sop/bn_inception/topk"): (
+        *("TopKPrecisionLoss", {"k": 5, "margin": 0.1}, 64, 1e-3),
+    ),
+    ("topk_precision", "cars/bn_inception/semi_hard"): (
+        *("SemiHardTripletLoss", {"distance": "cosine", "margin": 0.1}, 64, 1e-3),
+    ),
+    ("proxy_anchor", "cars/bn_inception/512/multi_similarity"): (
         "MultiSimilarityLoss",
         {"positive_scale": 2, "negative_scale": 40, "threshold": 0.5, "epsilon": 0.1},
         80,
         3e-5,
     ),
-    "proxy_anchor_cub": ("ProxyAnchorLoss", {"scale": 32, "margin": 0.1}, 180, 1e-4),
-    "proxy_anchor_sop": ("ProxyAnchorLoss", {"scale": 32, "margin": 0.1}, 180, 6e-4),
-    "proxy_anchor_cars_resnet50": (
+    ("multi_similarity", "sop/1000"): (
+        "MultiSimilarityLoss",
+        {"positive_scale": 2, "negative_scale": 40, "threshold": 0.5, "epsilon": 0.1},
+        1000,
+        1e-5,
+    ),
+    ("proxy_anchor", "cub/bn_inception/512/proxy_anchor"): (
+        *("ProxyAnchorLoss", {"scale": 32, "margin": 0.1}, 180, 1e-4),
+    ),
+    ("proxy_anchor", "sop/bn_inception/64/proxy_anchor"): (
+        *("ProxyAnchorLoss", {"scale": 32, "margin": 0.1}, 180, 6e-4),
+    ),
+    ("proxy_anchor", "cars/resnet101/512/proxy_anchor"): (
         *("ProxyAnchorLoss", {"scale": 32, "margin": 0.1}, 120, 1e-4),
     ),
-    "proxy_nca_cub": (
+    ("proxy_anchor", "cub/bn_inception/64/proxy_nca"): (
         "ProxyNCALoss",
         {"scale": 3, "include_positive": True, "smoothing": 0.1},
         32,
         0.045,
     ),
-    "soft_triple_cub_512": (
+    ("proxy_anchor", "cub/bn_inception/512/soft_triple"): (
         *("SoftTripleLoss", {"scale": 20, "temperature": 0.1, "margin": 0.01}),
         *(32, 1e-4),
     ),
-    "margin_sop": (*("DistanceWeightedLearnedMarginLoss", {"alpha": 0.2}, 70, 1e-4),),
-    "balanced_contrastive_cub": (
-        *("BalancedContrastiveLoss", {"balance": 256, "normalize": False}, 64, 1e-4),
+    ("proxy_anchor", "sop/resnet50/128/margin"): (
+        *("DistanceWeightedLearnedMarginLoss", {"alpha": 0.2}, 70, 1e-4),
     ),
-    "log_ratio_mpii": ("LogRatioLoss", {}, 150, 1e-2),
+    ("weighted_contrastive", "cub/balanced/is"): (
+        "BalancedContrastiveLoss",
+        {"balance": 256, "margin": 4, "normalize": False, "power": 1},
+        64,
+        1e-4,
+    ),
+    ("weighted_contrastive", "cub/balanced/random_0.9"): (
+        "BalancedContrastiveLoss",
+        {"balance": 256, "margin": 4, "normalize": False, "power": 0},
+        4032,
+        1e-4,
+    ),
+    ("log_ratio", "mpii/log_ratio/128"): ("LogRatioLoss", {}, 150, 1e-2),
 }
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", PUBLISHED, ids=lambda name: name[1])
 def test_published_recipe_has_the_published_settings(name):
-    recipe = read_recipe(FOLDER / "papers" / f"{name}.toml")
+    paper, variant = name
+    recipe = recipes_of(FOLDER / "papers" / f"{paper}.toml")[variant]
     loss, arguments, size, rate = PUBLISHED[name]
     assert (recipe.loss.name, recipe.loss.arguments) == (loss, arguments)
     batches = recipe.batches
@@ -282,23 +308,25 @@ def test_missing_recipe_is_said_to_be_missing(tmp_path):
 
 
 @pytest.mark.parametrize("steps", [1, 2, 7, 60, 2_000])
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_every_recipe_can_be_tried_in_few_steps(path, steps):
-    plan = read_recipe(path).fit
-    short = plan.with_steps(steps)  # which checks itself
-    assert short.steps == steps == short.epochs * short.epoch_steps
-    assert short.epochs <= (plan.epochs or steps)
-    assert short.learning_rate == plan.learning_rate
-    if plan.decay_at and steps >= 60 and not plan.minutes:
-        shares = [at / steps for at in short.decay_at]
-        expected = [at / plan.steps for at in plan.decay_at]
-        np.testing.assert_allclose(shares, expected, atol=1 / steps)
+    for recipe in recipes_of(path).values():
+        plan = recipe.fit
+        short = plan.with_steps(steps)  # which checks itself
+        assert short.steps == steps == short.epochs * short.epoch_steps
+        assert short.epochs <= (plan.epochs or steps)
+        assert short.learning_rate == plan.learning_rate
+        if plan.decay_at and steps >= 60 and not plan.minutes:
+            shares = [at / steps for at in short.decay_at]
+            expected = [at / plan.steps for at in plan.decay_at]
+            np.testing.assert_allclose(shares, expected, atol=1 / steps)
 
 
 def test_plan_of_as_many_steps_stays_as_it_is():
-    for path in RECIPES:
-        plan = read_recipe(path).fit
-        assert plan.minutes or plan.with_steps(plan.steps) == plan
+    for path in FILES:
+        for recipe in recipes_of(path).values():
+            plan = recipe.fit
+            assert plan.minutes or plan.with_steps(plan.steps) == plan
     with pytest.raises(RecipeError, match=r"`steps` must be at least 1\. Received: 0"):
         plan.with_steps(0)
     for minutes in (0, -1, math.nan, math.inf):

@@ -6,7 +6,7 @@ import tomllib
 import jsonschema
 import pytest
 
-from tests.training.recipe.test_recipe import FOLDER, RECIPES
+from tests.support.shipped_recipes import FILES, FOLDER
 from training.__main__ import main
 from training.recipe.losses import losses_in_recipes
 from training.recipe.recipe import RecipeError, recipe_of
@@ -30,7 +30,7 @@ def test_the_file_beside_the_recipes_is_the_schema(capsys, tmp_path):
     assert file.read_text("utf-8") == printed, f"python -m training schema --out {name}"
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_recipes_that_come_along_are_valid_and_name_it(path, schema):
     text = path.read_text("utf-8")
     assert not list(schema.iter_errors(tomllib.loads(text)))
@@ -90,6 +90,8 @@ def test_defaults_are_those_of_the_recipe(schema):
         "[data]\nimages = 'x'\n[loss]\nname = 'WeightedContrastiveLoss'\n"
         "class_counts = [1]",
         "[data]\nimages = 'x'\n[loss]\nname = 'PairWeightedLoss'",
+        "[data]\nimages = 'x'\n[published]\nrow = {}",
+        "[data]\nimages = 'x'\n[published]\nrows = 3",
     ],
 )
 def test_what_the_reader_refuses_an_editor_marks(text, schema):
@@ -97,3 +99,29 @@ def test_what_the_reader_refuses_an_editor_marks(text, schema):
     assert list(schema.iter_errors(tables))
     with pytest.raises(RecipeError):
         recipe_of(tables)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "choices = 3",
+        "[choices]\ncub = 3",
+        "[choices.cub.fitt]\nsteps = 1",
+        "[choices.cub.fit]\nstep = 1",
+        "[choices.cub.fit]\nsteps = 0",
+        "[choices.cub.loss]\nname = 'TripletLoss'\nk = 5",
+        "[choices.cub]\nmissing = 3",
+        "[choices.cub.fit]\n[[results]]\ntable = 'x'",
+        "[choices.cub.fit]\n[[results]]\ntable = 'x'\ncolumns = ['recall_at_1']\n"
+        "rows = {cub = [101.0]}",
+        "[choices.cub.fit]\n[[results]]\ntable = 'x'\ncolumns = ['recall_at_1']\n"
+        "rows = {cub = ['a']}",
+    ],
+)
+def test_mistakes_in_choices_are_marked(text, schema):
+    assert list(schema.iter_errors(tomllib.loads(text)))
+
+
+def test_choices_may_give_what_a_recipe_needs(schema):
+    text = "[choices.cub.data]\nimages = 'x'\n[choices.a.loss]\nmargin = 0.1\n"
+    assert not list(schema.iter_errors(tomllib.loads(text)))

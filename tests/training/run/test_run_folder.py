@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from training.data.data_set import DataSet
+from training.recipe.published import Published
 from training.recipe.recipe import Recipe
 from training.recipe.tables import Data, Images
 from training.run.run_folder import (
@@ -52,6 +53,8 @@ def test_key_that_a_run_is_older_than_had_its_default(tmp_path):
     check_same_recipe(tmp_path, recipe)
     slower = Recipe(Data("images"), images=Images(workers=2, cache_megabytes=1))
     check_same_recipe(tmp_path, slower)  # it trains the same
+    published = Published(rows={"Table 1": {"recall_at_1": 50.0}})
+    check_same_recipe(tmp_path, Recipe(Data("images"), published=published))
     other = Recipe(Data("images"), images=Images(max_pixels=200_000_000))
     with pytest.raises(ValueError, match="max_pixels was 100000000 and is 200000000"):
         check_same_recipe(tmp_path, other)
