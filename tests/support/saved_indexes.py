@@ -93,7 +93,7 @@ def build_with(method, engine):
         unit = metric == "cosine"
         # It takes 16 rows at least to train codes.
         if method == "exact" or len(gallery) < 40:
-            return ExactRows(gallery, exact_settings("a test"), unit=unit)
+            return ExactRows(gallery, exact_settings("a test"), metric=metric)
         settings = {
             "hashing": hashing_settings("a test", engine),
             "tree": tree_settings(len(gallery), "a test", unit=unit, engine=engine),
