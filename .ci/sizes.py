@@ -40,8 +40,8 @@ def measure(place: str, wheel: Path, extra: str) -> dict[str, Any]:
     """Install the wheel with one extra into an empty environment.
 
     Returns:
-        How many megabytes of files and packages there are, without pip, and in how
-        many seconds pip had installed them.
+        How many megabytes of the disk and packages it takes, without pip, and in how
+        many seconds pip had installed it.
 
     Raises:
         subprocess.CalledProcessError: pip could not.
@@ -69,7 +69,7 @@ def measure(place: str, wheel: Path, extra: str) -> dict[str, Any]:
 
 def _bytes_in(folder: str) -> int:
     files = (p for p in Path(folder).rglob("*") if p.is_file() and not p.is_symlink())
-    return sum(p.stat().st_size for p in files)
+    return sum(p.stat().st_blocks * 512 for p in files)
 
 
 def speed(place: str) -> float:
@@ -104,7 +104,10 @@ def table(found: dict[tuple[str, str], dict[str, Any]]) -> str:
         megabytes = [f"{row['megabytes']:,}" if row else "" for row in rows]
         counts = sorted({row["packages"] for row in measured})
         packages = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-        minutes = [f"{row['seconds'] / 60:.1f}" if row else "" for row in rows]
+        minutes = [
+            f"{row['seconds'] / 60:.1f}" if row and row["seconds"] else ""
+            for row in rows
+        ]
         name = extra if extra == NONE else f"`{extra}`"
         lines.append(f"| {' | '.join([name, *megabytes, packages, *minutes])} |")
     return "\n".join(lines)
