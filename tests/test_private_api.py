@@ -18,7 +18,12 @@ import pytest
             "protocols.http.h11_impl.H11Protocol",
             "serving/web/timeouts.py",
         ),
-        ("keras", (3, 15), "src.backend.get_keras_mask", "tfdml/_core/batches.py"),
+        (
+            "keras",
+            (3, 15),
+            "src.backend.common.masking.get_keras_mask",
+            "tfdml/_core/batches.py",
+        ),
         (
             "keras",
             (3, 15),

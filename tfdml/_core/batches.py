@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
-from keras.src.backend import get_keras_mask  # not part of Keras' public API
+from keras.src.backend.common.masking import get_keras_mask
 from numpy.typing import NDArray
 
 from tfdml._core.arrays import as_array
