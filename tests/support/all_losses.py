@@ -119,6 +119,12 @@ ENTRIES = {
         },
         **_counted,
     ),
+    "BIERLoss": Entry(
+        losses.BIERLoss([1, 2, 3]),
+        costs_without=BOTH,
+        ranges=_scales
+        | {"threshold": THRESHOLD, "learners": (((), [], "6", 6), "must be the le")},
+    ),
     "BinomialDevianceLoss": Entry(
         losses.BinomialDevianceLoss(),
         costs_without=BOTH,

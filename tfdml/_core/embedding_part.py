@@ -37,7 +37,8 @@ def search_metric(embedder: keras.Model) -> Literal["cosine", "squared_euclidean
 def embedding_part(model: keras.Model, remedy: str) -> keras.Model:
     """Return the model, without a last layer that only a loss needs.
 
-    `Proxies` and `ClassBoundaries` say so by an attribute `is_for_a_loss`. Models that
+    `Proxies`, `ClassBoundaries` and `HighOrderMoments` say so by an attribute
+    `is_for_a_loss`; their first input are the embeddings. Models that
     Keras cannot look into, such as subclasses, are returned as they are: see
     `check_outputs`.
 
@@ -60,7 +61,7 @@ def embedding_part(model: keras.Model, remedy: str) -> keras.Model:
         )
     last, node, _ = outputs[0]._keras_history
     if _is_for_a_loss(last):
-        (embedding,) = last._inbound_nodes[node].input_tensors
+        embedding, *_ = last._inbound_nodes[node].input_tensors
         return keras.Model(_inputs(model), embedding)
     if _ends_for_a_loss(last):
         raise ValueError(

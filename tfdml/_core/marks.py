@@ -14,10 +14,11 @@ from tfdml._core.tensors import Tensor
 
 PROXIES = "similarities with proxies, as `tfdml.layers.Proxies` makes them"
 BOUNDARIES = "embeddings with boundaries, as `tfdml.layers.ClassBoundaries` makes them"
+MOMENTS = "an embedding and its moments, as `tfdml.layers.HighOrderMoments` makes them"
 
 
 def mark(tensor: Tensor, content: str) -> Tensor:
-    """Mark a tensor with what it holds, `PROXIES` or `BOUNDARIES`, and return it."""
+    """Mark a tensor with what it holds, such as `PROXIES`, and return it."""
     set_tensor_attr(tensor, "_tfdml_content", content)
     return tensor
 

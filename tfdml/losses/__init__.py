@@ -6,6 +6,7 @@ from tfdml.losses._angular_triplet import AngularTripletLoss
 from tfdml.losses._arc_face import ArcFaceLoss
 from tfdml.losses._balanced_contrastive import BalancedContrastiveLoss
 from tfdml.losses._base import MetricLoss, PairLoss
+from tfdml.losses._bier import BIERLoss
 from tfdml.losses._binomial_deviance import BinomialDevianceLoss
 from tfdml.losses._boundary_sampled import BoundarySampledLoss
 from tfdml.losses._circle import CircleLoss
@@ -25,6 +26,7 @@ from tfdml.losses._fast_ap import FastAPLoss
 from tfdml.losses._generalized_lifted_structure import GeneralizedLiftedStructureLoss
 from tfdml.losses._hard_triplet import HardTripletLoss
 from tfdml.losses._histogram import HistogramLoss
+from tfdml.losses._horde import HORDELoss
 from tfdml.losses._learned_margin import LearnedMarginLoss
 from tfdml.losses._lifted_structure import LiftedStructureLoss
 from tfdml.losses._log_ratio import LogRatioLoss
@@ -56,6 +58,7 @@ __all__ = [
     "AngularLoss",
     "AngularTripletLoss",
     "ArcFaceLoss",
+    "BIERLoss",
     "BalancedContrastiveLoss",
     "BinomialDevianceLoss",
     "BoundarySampledLoss",
@@ -72,6 +75,7 @@ __all__ = [
     "DistanceWeightedTripletLoss",
     "FastAPLoss",
     "GeneralizedLiftedStructureLoss",
+    "HORDELoss",
     "HardTripletLoss",
     "HistogramLoss",
     "LearnedMarginLoss",

@@ -11,10 +11,15 @@ import keras
 import numpy as np
 from keras import layers
 
-from tfdml._core.arguments import boolean, fraction, one_of, whole
+from tfdml._core.arguments import at_least_zero, boolean, fraction, one_of, whole
 from tfdml._core.embedding_part import ANY_LENGTH, embedding_part
 from tfdml.files import short_names
-from tfdml.layers import ColorTransform, GeMPooling, L2Normalization
+from tfdml.layers import (
+    ColorTransform,
+    DividedEmbedding,
+    GeMPooling,
+    L2Normalization,
+)
 from tfdml.messages import cut, shortened, shown
 from tfdml.models._published_networks import PUBLISHED_NETWORKS, published_network
 
@@ -46,6 +51,8 @@ def build_embedder(
     stem_stride: int = 2,
     dropout: float = 0.0,
     unit_length: bool = True,
+    learners: Sequence[int] = (),
+    diversity: float = 0.0,
 ) -> keras.Model:
     """Build an embedder: preprocessing, backbone, pooling, dense, unit length.
 
@@ -76,6 +83,10 @@ def build_embedder(
             the contrastive, lifted structure, N-pair and log-ratio losses, and are
             compared by squared Euclidean distance (`search_metric`). The loss must not
             scale them either (`normalize=False`).
+        learners: Lengths of the parts of an ensemble, which add up to
+            `embedding_dimension`: then a `DividedEmbedding` takes the place of the
+            dense layer and the unit length. `BIERLoss` needs it. Empty: no ensemble.
+        diversity: Weight of its activation loss, at least 0; 0 without `learners`.
 
     Returns:
         Model from `images` `[batch, image_size, image_size, 3]`, RGB of 0 to 255, to
@@ -127,6 +138,20 @@ def build_embedder(
     x = _POOL[pooling](name="pooling")(x)
     if dropout:
         x = layers.Dropout(dropout, name="dropout")(x)
+    if learners:
+        head = DividedEmbedding(learners, diversity=diversity, name="embedding")
+        if sum(head.learners) != embedding_dimension or not unit_length:
+            raise ValueError(
+                "`learners` must add up to `embedding_dimension`, with unit length. "
+                f"Received: learners={shown(learners)}, embedding_dimension="
+                f"{embedding_dimension}, unit_length={unit_length}."
+            )
+        return keras.Model(images, head(x), name="embedder")
+    if at_least_zero("diversity", diversity):
+        raise ValueError(
+            "`diversity` must be 0 without `learners`. "
+            f"Received: diversity={diversity}."
+        )
     x = layers.Dense(embedding_dimension, name="dense")(x)
     if unit_length:
         embedding = L2Normalization(name="embedding")(x)

@@ -13,12 +13,13 @@ from .checks import RecipeError, check_known
 from .tables import Loss
 
 _NOT_IN_RECIPES = (
-    # Base classes, and a wrapper for several devices.
+    # Base classes, and wrappers: for several devices, and by the table [moments].
     "MetricLoss",
     "PairLoss",
     "ProxyLoss",
     "ContinuousLoss",
     "AcrossReplicas",
+    "HORDELoss",
 )
 # The training images and `[batches]` say these.
 _OF_DATA = (

@@ -27,6 +27,7 @@ from .tables import (
     Evaluation,
     Images,
     Loss,
+    Moments,
     Proxies,
 )
 from .variants import recipe_file
@@ -41,6 +42,7 @@ class Recipe:
     loss: Loss = field(default_factory=Loss)
     proxies: Proxies = field(default_factory=Proxies)
     boundaries: Boundaries = field(default_factory=Boundaries)
+    moments: Moments = field(default_factory=Moments)
     images: Images = field(default_factory=Images)
     batches: Batches = field(default_factory=Batches)
     augmentation: RandomChanges = field(default_factory=RandomChanges)
@@ -73,6 +75,12 @@ class Recipe:
                 "[boundaries] must be left out with a loss without learned boundaries. "
                 f"Received: the loss {self.loss.name}."
             )
+        on_layer = self.loss.on_proxies or self.loss.on_boundaries
+        if self.moments.order > 1 and on_layer:
+            raise RecipeError(
+                "[moments]: `order` must be 1 with a loss on proxies or learned "
+                f"boundaries. Received: {self.moments.order} with {self.loss.name}."
+            )
         if several and self.loss.name != "SoftTripleLoss":
             raise RecipeError(
                 "[proxies]: `centers_per_class` must be 1 except with SoftTripleLoss. "
@@ -103,9 +111,9 @@ def read_recipe(
 
     Args:
         path: A TOML file with the tables `[data]`, `[embedder]`, `[loss]`,
-            `[proxies]`, `[boundaries]`, `[images]`, `[batches]`, `[augmentation]`,
-            `[fit]`, `[evaluation]` and `[published]`; or the name of a recipe that
-            comes with the application, such as `demo`.
+            `[proxies]`, `[boundaries]`, `[moments]`, `[images]`, `[batches]`,
+            `[augmentation]`, `[fit]`, `[evaluation]` and `[published]`; or the name of
+            a recipe that comes with the application, such as `demo`.
         variant: Which recipe of a file that describes many, such as
             "cub/densenet201/topk".
         images: Takes the place of `images` in `[data]`.

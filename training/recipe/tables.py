@@ -59,7 +59,8 @@ class Embedder:
 
     With `unit_length` = false embeddings have any length, and are compared by squared
     Euclidean distance wherever they are measured and searched. It goes with a loss that
-    does not scale them: `normalize` = false, NPairLoss or LogRatioLoss.
+    does not scale them: `normalize` = false, NPairLoss or LogRatioLoss. `diversity` is
+    that of an ensemble, whose `learners` the loss names.
     """
 
     image_size: int = limited(64, least=8)
@@ -72,6 +73,7 @@ class Embedder:
     stem_stride: int = 2
     dropout: float = limited(0.0, least=0, most=1)
     unit_length: bool = True
+    diversity: float = limited(0.0, least=0)
 
     def __post_init__(self) -> None:
         """Check what can be checked without building the network."""
@@ -136,6 +138,21 @@ class Boundaries:
 
     initial: float = limited(1.2, least=0, most=2)
     learning_rate_multiplier: float = limited(1.0, above=0)
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """`[moments]`: `tfdml.layers.HighOrderMoments`, with the loss on each moment too.
+
+    `order` 1, the mean of the feature map, is the embedding alone.
+    """
+
+    order: int = limited(1, least=1)
+    width: int = limited(8192, least=1)
 
     def __post_init__(self) -> None:
         """Check the values."""

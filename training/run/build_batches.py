@@ -16,6 +16,7 @@ from tfdml.batch_designs import (
 )
 from tfdml.losses import (
     ContinuousLoss,
+    HORDELoss,
     LearnedMarginLoss,
     MetricLoss,
     WeightedContrastiveLoss,
@@ -87,7 +88,8 @@ def build_loss(recipe: Recipe, train: DataSet, design: BatchDesign) -> MetricLos
 
     The weighted contrastive losses get the number of images of each training class, and
     with `importance_weights` in `[batches]` what they must know of the design; losses
-    with learned boundaries the number of classes.
+    with learned boundaries the number of classes. With `order` in `[moments]` the loss
+    is on the moments, too.
 
     Raises:
         RecipeError: The labels do not suit the loss, or the design has no importance
@@ -110,9 +112,11 @@ def build_loss(recipe: Recipe, train: DataSet, design: BatchDesign) -> MetricLos
         arguments |= _of_design(recipe, design)
     if issubclass(kind, LearnedMarginLoss):
         arguments["num_classes"] = len(train.class_names)
+    order = recipe.moments.order
     try:
-        return built_loss(name, arguments)
-    except ValueError as error:
+        loss = built_loss(name, arguments)
+        return HORDELoss(loss, order=order) if order > 1 else loss
+    except (TypeError, ValueError) as error:
         raise RecipeError(f"[loss]: {error}") from error
 
 

@@ -2,7 +2,13 @@
 
 import keras
 
-from tfdml.layers import CenterRegularizer, ClassBoundaries, ImageChanges, Proxies
+from tfdml.layers import (
+    CenterRegularizer,
+    ClassBoundaries,
+    HighOrderMoments,
+    ImageChanges,
+    Proxies,
+)
 from tfdml.losses import BoundarySampledLoss, MetricLoss, TopKPrecisionLoss
 from tfdml.metrics import MisplacedPairs
 from tfdml.models import build_embedder
@@ -32,6 +38,8 @@ def build_embedder_of(recipe: Recipe) -> keras.Model:
             stem_stride=about.stem_stride,
             dropout=about.dropout,
             unit_length=about.unit_length,
+            learners=recipe.loss.arguments.get("learners", ()),
+            diversity=about.diversity,
         )
     except ValueError as error:
         raise RecipeError(f"[embedder]: {error}") from error
@@ -52,7 +60,8 @@ def build_model(
 
     Returns:
         The embedder itself, or one with random changes of the images before it, or
-        the similarities with proxies, or boundaries of the classes, behind it.
+        the similarities with proxies, boundaries of the classes, or moments of the
+        feature map behind it.
     """
     model = _trained(embedder, recipe, num_classes)
     backbone = _backbone(embedder)
@@ -79,6 +88,9 @@ def _trained(embedder: keras.Model, recipe: Recipe, num_classes: int) -> keras.M
     changes, last = recipe.augmentation, _last_layer(recipe, num_classes)
     if not changes and last is None:
         return embedder
+    if isinstance(last, HighOrderMoments):
+        both = [embedder.output, _feature_map(embedder)]
+        embedder = keras.Model(embedder.inputs, both)
     inputs, outputs = embedder.inputs, embedder.output
     if changes:
         images = keras.Input(embedder.input_shape[1:], dtype="uint8", name="pixels")
@@ -90,8 +102,18 @@ def _trained(embedder: keras.Model, recipe: Recipe, num_classes: int) -> keras.M
     return keras.Model(inputs, outputs)
 
 
+def _feature_map(embedder: keras.Model) -> keras.KerasTensor:
+    """Return what the pooling reduces."""
+    pooled = embedder.get_layer("pooling").input
+    # The sum of two pools has these before it.
+    return pooled[0]._keras_history.operation.input if type(pooled) is list else pooled
+
+
 def _last_layer(recipe: Recipe, num_classes: int) -> keras.Layer | None:
     """Return the layer with the weights that the loss needs, if it needs any."""
+    if recipe.moments.order > 1:
+        order, width = recipe.moments.order, recipe.moments.width
+        return HighOrderMoments(order, width=width, name="moments")
     if recipe.loss.on_boundaries:
         return ClassBoundaries(
             num_classes, recipe.boundaries.initial, name="boundaries"
@@ -114,13 +136,17 @@ def _parts(
     """Name the variables that learn at rates of their own, or later than others."""
     fit = recipe.fit
     backbone = [v for layer in _backbone(embedder) for v in layer.trainable_variables]
-    dense = embedder.get_layer("dense").trainable_variables
+    names = [layer.name for layer in embedder.layers]
+    # The dense layer, or a divided embedding.
+    head = embedder.layers[names.index("pooling") + 1 :]
     # The exponent of "gem" belongs neither to the backbone nor to the head.
     between = embedder.get_layer("pooling").trainable_variables
     parts = [
         VariableGroup(backbone, fit.backbone_rate, fit.head_only_steps),
         VariableGroup(between, 1.0, fit.head_only_steps),
-        VariableGroup(dense, fit.embedding_rate),
+        VariableGroup(
+            [v for layer in head for v in layer.trainable_variables], fit.embedding_rate
+        ),
     ]
     if recipe.loss.on_proxies:
         proxies = model.get_layer("proxies").trainable_variables
@@ -129,6 +155,9 @@ def _parts(
         boundaries = model.get_layer("boundaries").trainable_variables
         rate = recipe.boundaries.learning_rate_multiplier
         parts.append(VariableGroup(boundaries, rate))
+    if recipe.moments.order > 1:
+        moments = model.get_layer("moments").trainable_variables
+        parts.append(VariableGroup(moments, fit.embedding_rate))
     return parts
 
 

@@ -76,6 +76,7 @@ def test_table_holds_every_loss():
     others = {
         losses.AcrossReplicas,
         losses.ContinuousLoss,
+        losses.HORDELoss,
         losses.MetricLoss,
         losses.PairLoss,
         losses.ProxyLoss,
@@ -147,7 +148,13 @@ def test_order_of_the_classes_changes_nothing(entry):
 @every_loss()
 def test_rotation_changes_nothing(entry):
     labels, embeddings = batch()
-    rotation = np.linalg.qr(np.random.default_rng(2).normal(size=(6, 6)))[0]
+    random = np.random.default_rng(2)
+    # Learners of an ensemble are turned each by itself.
+    sides = getattr(entry.loss, "learners", (DIMENSION,))
+    rotation = np.zeros((DIMENSION, DIMENSION))
+    for end, side in zip(np.cumsum(sides), sides, strict=True):
+        block = slice(end - side, end)
+        rotation[block, block] = np.linalg.qr(random.normal(size=(side, side)))[0]
     rotated = (embeddings @ rotation).astype("float32")
     head = entry.make_head and entry.make_head()
     if isinstance(head, Proxies):

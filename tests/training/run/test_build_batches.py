@@ -15,6 +15,8 @@ from tfdml.losses import (
     BalancedContrastiveLoss,
     BoundarySampledLoss,
     ContinuousTripletLoss,
+    ContrastiveLoss,
+    HORDELoss,
     LogRatioLoss,
     TripletLoss,
     binlifted_weights,
@@ -45,6 +47,21 @@ def recipe(tmp_path):
         return read_recipe(path)
 
     return read
+
+
+def test_moments_wrap_the_loss(recipe):
+    about = recipe("[loss]\nname = 'ContrastiveLoss'\n[moments]\norder = 3")
+    loss = build_loss(about, classes(), build_design(about, classes()))
+    assert isinstance(loss, HORDELoss)
+    assert (type(loss.loss), loss.order) == (ContrastiveLoss, 3)
+    about = recipe(
+        "[loss]\nname = 'LogRatioLoss'\n[batches]\ndesign = 'neighbors'\n"
+        "batch_size = 8\n[moments]\norder = 3"
+    )
+    with pytest.raises(RecipeError, match=r"\[loss\]: `loss` must be a loss of tfdml"):
+        build_loss(about, poses(), build_design(about, poses()))
+    with pytest.raises(RecipeError, match=r"\[moments\]: `order` must be 1 with a los"):
+        recipe("[loss]\nname = 'ProxyAnchorLoss'\n[moments]\norder = 2")
 
 
 DESIGNS = [

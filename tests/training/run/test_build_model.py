@@ -8,14 +8,26 @@ import pytest
 
 import tfdml.losses
 from tfdml.images import RandomChanges
-from tfdml.layers import ClassBoundaries, ImageChanges, Proxies
-from tfdml.losses import SoftTripleLoss, TopKPrecisionLoss
+from tfdml.layers import (
+    ClassBoundaries,
+    DividedEmbedding,
+    HighOrderMoments,
+    ImageChanges,
+    Proxies,
+)
+from tfdml.losses import (
+    ContrastiveLoss,
+    HORDELoss,
+    SoftTripleLoss,
+    TopKPrecisionLoss,
+)
 from training.recipe.recipe import (
     Boundaries,
     Data,
     Embedder,
     Fit,
     Loss,
+    Moments,
     Recipe,
     RecipeError,
     read_recipe,
@@ -140,6 +152,46 @@ def test_boundaries_begin_and_step_as_the_recipe_says(optimizer, batch):
         steps.append(layer.get_weights()[0] - np.float32(0.9))
     assert steps[0].any()
     np.testing.assert_allclose(steps[1], 50 * steps[0], rtol=1e-2, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["average", "average_and_max"])
+@pytest.mark.parametrize("changes", [NONE, CHANGES], ids=["plain", "changes"])
+def test_model_of_moments_ends_in_them_and_trains_the_embedder(pooling, changes, batch):
+    about = replace(
+        recipe(Loss("ContrastiveLoss"), changes=changes),
+        embedder=replace(SMALL, pooling=pooling),
+        moments=Moments(order=3, width=6),
+    )
+    keras.utils.set_random_seed(1)
+    embedder = build_embedder_of(about)
+    loss = HORDELoss(ContrastiveLoss(), order=3)
+    model = build_model(embedder, about, 4, loss)
+    assert tuple(model.output.shape) == (None, 3 * 4)
+    assert isinstance(model.layers[-1], HighOrderMoments)
+    images, labels = batch
+    if changes:
+        numbers = changes.numbers(seed=0, step=0, count=len(images))
+        images = (images.astype("uint8"), numbers)
+    layers = (embedder, model.layers[-1])
+    before = [layer.get_weights()[0] for layer in layers]
+    assert np.isfinite(model.train_on_batch(images, labels)).all()
+    for layer, old in zip(layers, before, strict=True):
+        assert np.any(layer.get_weights()[0] != old)
+
+
+def test_model_of_an_ensemble_ends_in_its_learners(batch):
+    loss = Loss("BIERLoss", {"learners": [1, 3]})
+    about = recipe(loss, embedding_rate=0.0)
+    about = replace(about, embedder=replace(SMALL, diversity=0.1))
+    embedder, model = built(about)
+    head = embedder.layers[-1]
+    assert isinstance(head, DividedEmbedding)
+    assert (head.learners, head.diversity) == ((1, 3), 0.1)
+    before = [layer.get_weights()[0] for layer in (embedder, head)]
+    model.train_on_batch(*batch)
+    assert np.any(embedder.get_weights()[0] != before[0])
+    # `embedding_rate` is that of the head.
+    np.testing.assert_array_equal(head.get_weights()[0], before[1])
 
 
 def weights_after(about, batch, steps=4):
