@@ -1,4 +1,4 @@
-"""Check the learners of an ensemble, weigh them, and cut embeddings into their parts."""
+"""Check and weigh the learners of an ensemble, and cut embeddings into their parts."""
 
 from collections.abc import Sequence
 from typing import Any
