@@ -60,7 +60,7 @@ def add_to(commands: Any) -> None:
     manifest.add_argument(
         "--crop",
         action="store_true",
-        help="use the published boxes (CUB, Cars), in manifest_boxes.csv",
+        help="use the published boxes (CUB, Cars), and write manifest_boxes.csv",
     )
     manifest.add_argument(
         "--embeddings", help="a .npy file with one row per caption (COCO)"
@@ -69,7 +69,7 @@ def add_to(commands: Any) -> None:
         "--year",
         type=int,
         choices=(2014, 2017),
-        help="which COCO (default: the one that is there, 2017 of both)",
+        help="release of COCO (default: the one in the folder, 2017 if both are)",
     )
     manifest.set_defaults(run_command=_manifest, job="manifest")
 
