@@ -34,7 +34,7 @@ def add_to(commands: Any) -> None:
     )
     fit.add_argument(
         "--variant",
-        help="which recipe of a file that describes many, such as cub/densenet201/topk",
+        help="which recipe of a file with variants, such as cub/densenet201/topk",
     )
     fit.add_argument(
         "--run", help="run folder (default: runs/RECIPE_NAME, with the variant)"
@@ -74,7 +74,7 @@ def add_to(commands: Any) -> None:
     recipes.add_argument(
         "recipe",
         nargs="?",
-        help="a file that describes many (default: list the recipes that come along)",
+        help="a file with variants (default: list the recipes that come with tfdml)",
     )
     recipes.set_defaults(run_command=_recipes, job="recipes")
 
