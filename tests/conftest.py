@@ -1,6 +1,7 @@
 """Settings that must be made before Keras is imported, and shared fixtures."""
 
 import os
+import random
 
 import pytest
 
@@ -17,6 +18,12 @@ if os.environ.get("KERAS_BACKEND") == "torch":
 
     # Keras 3.15 computes products and sums of float64 in float32 on torch.
     dtypes.BIT64_TO_BIT32_DTYPE["float64"] = "float64"
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    """The weights of new layers are the same in every run: Keras seeds them by this."""
+    random.seed(0)
 
 
 @pytest.fixture(scope="module")
