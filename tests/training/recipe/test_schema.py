@@ -43,6 +43,7 @@ def test_recipes_that_come_along_are_valid_and_name_it(path, schema):
 def test_each_loss_with_its_defaults_is_valid(name, schema):
     keys = {
         "PairWeightedLoss": {"weight_function": "f"},
+        "BIERLoss": {"learners": [2, 2]},
         "BoundarySampledLoss": {"loss": {"name": "TripletLoss"}},
     }.get(name, {})
     tables = {"data": {"images": "x"}, "loss": {"name": name, **keys}}
