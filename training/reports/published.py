@@ -89,7 +89,8 @@ def listing(file: RecipeFile) -> str:
         lines.append(f"Choices, to be combined: {', '.join(file.choices)}")
     reasons = {name: file.missing(name) for name in file.variants}
     for table in file.tables:
-        lines += ["", f"{table.name}, in percent", *_aligned(table, reasons)]
+        unit = "in percent" if table.columns else "without numbers"
+        lines += ["", f"{table.name}, {unit}", *_aligned(table, reasons)]
     without: dict[str, list[str]] = {}
     for name, reason in reasons.items():
         if reason:
