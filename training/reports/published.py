@@ -8,7 +8,7 @@ from ..recipe.variants import NOT_PRINTED, PrintedTable, RecipeFile
 from .page import Section, Table
 from .text import metric_title
 
-_TITLES = {"nmi_geometric": "NMI", "nmi_arithmetic": "NMI (arithmetic)"}
+_TITLES = {"nmi_geometric": "NMI", "nmi_arithmetic": "NMI"}
 _TITLES |= {"pairwise_f1": "F1", "adjusted_rand": "adjusted Rand"}
 _BEST_EPOCH = (
     "Published codes mostly take the epoch that is best on the test classes, which a "

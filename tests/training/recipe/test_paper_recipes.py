@@ -1,9 +1,12 @@
 """The rows of the papers' tables: all there, each with a recipe that can be built."""
 
+import re
+
 import numpy as np
 import pytest
 
 from tests.support.shipped_recipes import FOLDER, described, recipes_of
+from tfdml.metrics import clustering_metrics, retrieval_metrics
 from training.data.data_set import DataSet
 from training.recipe.former_recipes import FORMER
 from training.recipe.recipe import RecipeError, read_recipe
@@ -70,6 +73,18 @@ def test_printed_recall_rises_with_k_and_precision_falls(path):
         cells = len(table.rows) * len(table.columns)
         printed = sum(map(len, table.rows.values()))
         assert cells - printed == NOT_PRINTED.get((path.stem, table.name), 0)
+
+
+def test_printed_metrics_are_those_of_an_evaluation():
+    labels = np.repeat([0, 1], 2)
+    measured = {
+        *retrieval_metrics(np.eye(2)[labels], labels, (1,)),
+        *(f"clustering.{name}" for name in clustering_metrics(labels, labels)),
+    }
+    for path in PAPERS:
+        columns = {c for table in described(path).tables for c in table.columns}
+        named = {c.removeprefix("superclasses.") for c in columns}
+        assert {re.sub(r"_at_\d+$", "_at_1", name) for name in named} <= measured
 
 
 @pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
