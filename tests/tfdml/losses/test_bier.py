@@ -159,7 +159,8 @@ def test_activation_loss_is_added_while_training():
     layer(features, training=True)
     kernel = ops.convert_to_numpy(layer.kernel)
     expected = 0.25 * naive_activation_loss(kernel, features, LEARNERS)
-    assert float(layer.losses[0]) == pytest.approx(expected, rel=1e-12)
+    # `ops.mean` computes in float32 on JAX (Keras 3.15).
+    assert float(layer.losses[0]) == pytest.approx(expected, rel=1e-6)
     layer(features, training=False)
     assert not layer.losses
 
