@@ -8,7 +8,7 @@ import functools
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import tfdml
@@ -157,6 +157,8 @@ def check(name, error):
     suppress_health_check=list(HealthCheck),
 )
 @given(value=VALUES)
+@example(value=pow(10, 4999))
+@example(value=-pow(10, 4999))
 def test_a_message_is_short_printable_and_names_the_argument(name, door, value):
     try:
         door(value)

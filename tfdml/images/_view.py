@@ -71,12 +71,12 @@ class View:
         if self.image_size < 1:
             raise ValueError(
                 "`image_size` must be at least 1. "
-                f"Received: image_size={self.image_size}."
+                f"Received: image_size={shown(self.image_size)}."
             )
         if self.resize and self.resize < self.image_size:
             raise ValueError(
                 "`resize` must be 0 or at least `image_size`, "
-                f"{self.image_size}. Received: resize={self.resize}."
+                f"{self.image_size}. Received: resize={shown(self.resize)}."
             )
         if self.pad and not self.resize:
             raise ValueError(
