@@ -44,7 +44,6 @@ def test_each_loss_with_its_defaults_is_valid(name, schema):
     keys = {
         "BIERLoss": {"learners": [96, 160, 256]},
         "PairWeightedLoss": {"weight_function": "f"},
-        "BIERLoss": {"learners": [2, 2]},
         "BoundarySampledLoss": {"loss": {"name": "TripletLoss"}},
     }.get(name, {})
     tables = {"data": {"images": "x"}, "loss": {"name": name, **keys}}
