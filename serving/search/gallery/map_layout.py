@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,11 +85,12 @@ class MapLayout:
 
 
 class Sample(NamedTuple):
-    """The items to lay out, their number in the gallery, and their digest."""
+    """The items to lay out, their number, their digest, and how they are compared."""
 
     items: Items
     of: int
     state: str
+    metric: Literal["cosine", "squared_euclidean"]
 
 
 def lay_out(index: Index, *, limit: int = 2_000, seed: int = 0) -> MapLayout:
@@ -97,9 +98,10 @@ def lay_out(index: Index, *, limit: int = 2_000, seed: int = 0) -> MapLayout:
 
     The places are those of `tfdml.plots.embedding_map`, moved and scaled so that the
     longer side goes from 0 to 1; the shorter side has the same scale, and is centered.
-    The clusters are those of `tfdml.metrics.cluster`, found among the embeddings, not
-    among the places: sqrt(n / 2) for n items, rounded, at least 1 and at most 24. Equal
-    embeddings may leave fewer.
+    They follow directions alone, also of embeddings of any length. The clusters are
+    those of `tfdml.metrics.cluster`, by the metric of the index, found among the
+    embeddings, not among the places: sqrt(n / 2) for n items, rounded, at least 1 and
+    at most 24. Equal embeddings may leave fewer.
 
     Args:
         index: The gallery. It may be empty.
@@ -145,7 +147,13 @@ def sampled(index: Index, limit: int, seed: int) -> Sample:
         digest = hashlib.sha256(f"{_FORMAT} {seed} {len(ids)}\n".encode())
         digest.update(json.dumps(items.ids.tolist()).encode())
         digest.update(items.embeddings.tobytes())
-        return Sample(items, len(ids), digest.hexdigest())
+        is_distance = index.metric == "squared_euclidean"
+        return Sample(
+            items,
+            len(ids),
+            digest.hexdigest(),
+            "squared_euclidean" if is_distance else "cosine",
+        )
 
 
 def lay_out_sample(sample: Sample, seed: int) -> MapLayout:
@@ -155,7 +163,8 @@ def lay_out_sample(sample: Sample, seed: int) -> MapLayout:
         return MapLayout((), 0, sample.state)
     places = _scaled(embedding_map(embeddings, seed))
     count = min(max(1, round(math.sqrt(len(ids) / 2))), _MOST_CLUSTERS)
-    clusters = _by_size(cluster(embeddings, count, seed=seed))
+    found = cluster(embeddings, count, metric=sample.metric, seed=seed)
+    clusters = _by_size(found)
     points = (
         MapPoint(item, x, y, number)
         for item, (x, y), number in zip(

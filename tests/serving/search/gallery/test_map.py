@@ -37,6 +37,14 @@ def finished(gallery_map, seconds=60):
     return layout
 
 
+def test_clusters_are_found_by_the_metric_of_the_index():
+    lengths = [1.0, 1.1, 1.2, 1.3, 1.4, 50.0, 50.1, 50.2]  # in one direction
+    rows = np.outer(lengths, [0.6, 0.8]).astype("float32")
+    index = ExactIndex.build(rows, list("abcdefgh"), metric="squared_euclidean")
+    by_id = {point.id: point.cluster for point in lay_out(index).points}
+    assert [by_id[id_] for id_ in "abcdefgh"] == [0] * 5 + [1] * 3
+
+
 @pytest.fixture
 def layouts(monkeypatch):
     """Count how often t-SNE runs; it may be made to wait or to fail."""
