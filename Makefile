@@ -16,10 +16,11 @@ INSTALLED := $(VENV)/installed
 INSTALLED_DEMO := $(VENV)/installed-demo
 
 # The demo: make demo DEMO_IMAGES=folder trains on and searches your own class/image
-# folder, MINUTES=15 trains longer. Another folder, recipe or time gets a run, a model
-# and an index of its own.
+# folder, MINUTES=15 trains longer, from 10 on a larger network. Another folder, recipe or
+# time gets a run, a model and an index of its own.
 DEMO_IMAGES ?= data/emoji
-DEMO_RECIPE ?= training/recipes/demo.toml
+USUAL_RECIPE := training/recipes/demo$(shell awk 'BEGIN { if ("$(MINUTES)" + 0 >= 10) print "_long" }').toml
+DEMO_RECIPE ?= $(USUAL_RECIPE)
 DEMO_PORT ?= 8000
 DEMO_ENDPOINT_PORT ?= 8501
 # Its extra has no other backend.
@@ -32,7 +33,7 @@ $(error MINUTES must be one number. Received: '$(MINUTES)')
 endif
 IMAGES := $(patsubst ./%,%,$(DEMO_IMAGES:%/=%))
 DEMO_CHOICE := $(realpath $(IMAGES)) $(DEMO_RECIPE)
-DEMO := $(if $(filter-out data/emoji training/recipes/demo.toml,$(IMAGES) $(DEMO_RECIPE)),demo-$(notdir $(IMAGES))-$(shell echo '$(DEMO_CHOICE)' | cksum | cut -d ' ' -f 1),demo)$(if $(MINUTES),-$(MINUTES)-minutes)
+DEMO := $(if $(filter-out data/emoji $(USUAL_RECIPE),$(IMAGES) $(DEMO_RECIPE)),demo-$(notdir $(IMAGES))-$(shell echo '$(DEMO_CHOICE)' | cksum | cut -d ' ' -f 1),demo)$(if $(MINUTES),-$(MINUTES)-minutes)
 
 # So many processes test side by side, a file of tests each.
 TEST_PROCESSES ?= 2

@@ -49,6 +49,14 @@ def test_demo_in_other_minutes_has_a_run_of_its_own(tmp_path):
     assert "-m serving demo runs/demo-15-minutes indexes/demo-15-minutes" in printed
 
 
+@pytest.mark.parametrize(
+    ("minutes", "recipe"), [("9.5", "demo"), ("10", "demo_long"), ("15", "demo_long")]
+)
+def test_long_demo_trains_a_larger_network(tmp_path, minutes, recipe):
+    printed = dry(tmp_path, "demo", f"MINUTES={minutes}").stdout
+    assert f"training fit training/recipes/{recipe}.toml --images" in printed
+
+
 def test_tests_after_a_demo_install_the_rest(tmp_path):
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv" / "installed-demo").touch()

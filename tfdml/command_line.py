@@ -1,6 +1,7 @@
 """Run a command of an application: exit codes, and what is printed of an error."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -46,7 +47,12 @@ def run_command(
 
 
 def _message(error: Exception) -> str:
-    if isinstance(error, OSError) and error.errno in DISK_IS_FULL:
+    # An error of ours says itself what to do.
+    if (
+        isinstance(error, OSError)
+        and error.errno in DISK_IS_FULL
+        and error.strerror == os.strerror(error.errno)
+    ):
         what = cut(error.filename, 300) if error.filename else "what the command writes"
         return (
             f"The disk is full: there is no room for {what}. Make room on it, and run "

@@ -59,8 +59,10 @@ def test_a_full_disk_is_told_with_what_to_do(capsys):
     assert printed.endswith("x. Make room on it, and run the command again.\n")
     assert len(printed) <= LONGEST
     # What a library of others writes may have no name.
-    run_command(parser_that(OSError(errno.ENOSPC, "No space left on device")), [])
+    run_command(parser_that(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))), [])
     assert "no room for what the command writes. " in capsys.readouterr().err
+    run_command(parser_that(OSError(errno.ENOSPC, "Nothing is lost", "state")), [])
+    assert "Nothing is lost: 'state'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("bug", [ZeroDivisionError, TypeError, KeyError])

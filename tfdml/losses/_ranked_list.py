@@ -52,7 +52,7 @@ class RankedListLoss(PairLoss):
 
     Reference:
         Wang, Hua, Kodirov, Hu, Garnier and Robertson, Ranked List Loss for Deep Metric
-        Learning, CVPR 2019.
+        Learning, CVPR 2019. The formula is that of the authors' code.
     """
 
     def __init__(
