@@ -1,7 +1,8 @@
 """Install the wheel on the Pythons that the full suite does not run on, and try it.
 
 Outside of the checkout the library is imported and the command is asked for help; then
-a choice of tests runs: what may differ between Pythons and the packages that each gets.
+the fast suite runs on each of them, some tests with the newest TensorFlow, and the
+losses without any.
 
     python .ci/pythons.py python3.11    all that the machine offers but this one
 """
@@ -30,25 +31,25 @@ class Trial:
     tests: tuple[str, ...]
 
 
-# The newest Python gets TensorFlow and both applications, the other one JAX alone.
-TRIALS = (
-    Trial(
-        "training,serving,search,test",
-        "tensorflow",
-        "not slow and not full",
-        (
-            *("tests/tfdml/images", "tests/tfdml/index", "tests/training/recipe"),
-            *("tests/serving/client", "tests/serving/commands"),
-            *("tests/serving/endpoint/rpc", "tests/serving/endpoint/rest"),
-            "tests/serving/endpoint/test_tensor_proto.py",
-        ),
+FAST = Trial("dev", "tensorflow", "not slow and not full", ("tests",))
+# `dev` has ScaNN's operators for TensorFlow 2.20; this has the newest TensorFlow.
+NEWEST = Trial(
+    "training,serving,search,test",
+    "tensorflow",
+    "not slow and not full",
+    (
+        *("tests/tfdml/images", "tests/tfdml/index", "tests/training/recipe"),
+        *("tests/serving/client", "tests/serving/commands"),
+        *("tests/serving/endpoint/rpc", "tests/serving/endpoint/rest"),
+        "tests/serving/endpoint/test_tensor_proto.py",
     ),
-    Trial(
-        "jax,search,test",
-        "jax",
-        "backend and not slow and not full",
-        ("tests/tfdml/losses", "tests/tfdml/layers", "tests/tfdml/ops"),
-    ),
+)
+# Where there is no TensorFlow.
+JAX_ALONE = Trial(
+    "jax,search,test",
+    "jax",
+    "backend and not slow and not full",
+    ("tests/tfdml/losses", "tests/tfdml/layers", "tests/tfdml/ops"),
 )
 USE = "import tfdml, tfdml.serving.client; tfdml.losses.TopKPrecisionLoss()"
 
@@ -112,9 +113,12 @@ def main(tested: str) -> None:
     there = [place for place in others.values() if place is not None]
     with tempfile.TemporaryDirectory() as work:
         wheel = build_wheel(Path(work))
-        for python, trial in zip(there, TRIALS, strict=False):
+        trials = [(place, FAST) for place in there]
+        trials += [(place, NEWEST) for place in there[:1]]
+        trials += [(place, JAX_ALONE) for place in there[-1:]]
+        for place, trial in trials:
             with tempfile.TemporaryDirectory() as folder:
-                attempt(python, trial, wheel, Path(folder))
+                attempt(place, trial, wheel, Path(folder))
 
 
 if __name__ == "__main__":
