@@ -1,8 +1,8 @@
-"""Install the wheel on the Pythons that the full suite does not run on, and try it.
+"""Try the Pythons that the full suite does not run on.
 
-Outside of the checkout the library is imported and the command is asked for help; then
-the fast suite runs on each of them, some tests with the newest TensorFlow, and the
-losses without any.
+The fast suite runs on each of them. From the wheel, outside of the checkout, the
+library is imported and the command is asked for help; then some tests run with the
+newest TensorFlow, and the losses without any.
 
     python .ci/pythons.py python3.11    all that the machine offers but this one
 """
@@ -29,9 +29,10 @@ class Trial:
     backend: str
     markers: str
     tests: tuple[str, ...]
+    is_checkout: bool = False  # and not the wheel
 
 
-FAST = Trial("dev", "tensorflow", "not slow and not full", ("tests",))
+FAST = Trial("dev", "tensorflow", "not slow and not full", ("tests",), is_checkout=True)
 # `dev` has ScaNN's operators for TensorFlow 2.20; this has the newest TensorFlow.
 NEWEST = Trial(
     "training,serving,search,test",
@@ -82,13 +83,15 @@ def build_wheel(folder: Path) -> Path:
 
 
 def attempt(python: str, trial: Trial, wheel: Path, folder: Path) -> None:
-    """Make an environment, try the wheel in it, and run the tests.
+    """Make an environment, try the wheel in it where it is that, and run the tests.
 
     Raises:
         subprocess.CalledProcessError: Something failed; its output is printed.
     """
     print(f"== {python}: tfdml[{trial.extras}] on {trial.backend}", flush=True)
-    environment = os.environ | {"KERAS_BACKEND": trial.backend}
+    environment = dict(os.environ)
+    if not trial.is_checkout:  # whose tests choose it themselves, as in `make test`
+        environment["KERAS_BACKEND"] = trial.backend
 
     def call(*command: str | Path, cwd: Path = folder) -> None:
         subprocess.run(command, cwd=cwd, env=environment, check=True)
@@ -96,10 +99,14 @@ def attempt(python: str, trial: Trial, wheel: Path, folder: Path) -> None:
     call(python, "-m", "venv", "venv")
     bin_folder = folder / "venv" / "bin"
     own = bin_folder / "python"
-    call(own, "-m", "pip", "install", "--quiet", f"{wheel}[{trial.extras}]")
-    call(own, "-c", USE)
-    for words in (["--version"], ["index", "build", "--help"]):
-        call(bin_folder / "tfdml", *words)
+    pip = (own, "-m", "pip", "install", "--quiet")
+    if trial.is_checkout:
+        call(*pip, "--editable", f"{ROOT}[{trial.extras}]")
+    else:
+        call(*pip, f"{wheel}[{trial.extras}]")
+        call(own, "-c", USE)
+        for words in (["--version"], ["index", "build", "--help"]):
+            call(bin_folder / "tfdml", *words)
     pytest = (own, "-m", "pytest", "--quiet", "--numprocesses", PROCESSES)
     call(*pytest, "--dist", "loadfile", "-m", trial.markers, *trial.tests, cwd=ROOT)
 
