@@ -30,10 +30,11 @@ def test_share_of_white_is_kept_whatever_the_depth(kind, shares):
     pixels = read_image(encode(shares))
     assert pixels.dtype == np.uint8
     assert pixels.shape == (*np.shape(shares), 3)
-    assert (pixels == pixels[:, :, :1]).all()
+    lost = 1 if kind in LOSSY else 0  # levels, as colors are rounded apart from light
+    assert np.ptp(pixels, axis=2).max() <= lost
     step = 255 / (2 ** min(bits, 8) - 1)  # of the file, in levels
     error = np.abs(pixels[:, :, 0] - 255 * np.asarray(shares))
-    assert error.max() <= step / 2 + 0.6
+    assert error.max() <= step / 2 + 0.6 + lost
 
 
 @pytest.mark.parametrize("kind", UNKNOWN_RANGE)
