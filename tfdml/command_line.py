@@ -50,6 +50,7 @@ def _message(error: Exception) -> str:
     # An error of ours says itself what to do.
     if (
         isinstance(error, OSError)
+        and error.errno is not None
         and error.errno in DISK_IS_FULL
         and error.strerror == os.strerror(error.errno)
     ):
