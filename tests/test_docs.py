@@ -2,7 +2,6 @@
 
 import doctest
 import importlib
-import importlib.util
 import operator
 import pkgutil
 import re
@@ -20,6 +19,7 @@ import training.__main__
 from benchmarks.data_sets import __main__ as data_sets
 from benchmarks.papers import __main__ as papers
 from tests.support.autodiff import value_and_gradient
+from tests.support.docs_script import docs_script
 from tests.support.running_grpc import running_grpc
 from tests.support.running_server import running
 from tests.support.search_fixtures import endpoint_of, write_color_model, write_image
@@ -159,11 +159,7 @@ def test_each_loss_is_in_one_family():
 @pytest.fixture(scope="module")
 def figures():
     """docs/figures.py, which draws the figures."""
-    path = ROOT / "docs" / "figures.py"
-    spec = importlib.util.spec_from_file_location("figures", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return docs_script("figures")
 
 
 def shown_figures():
@@ -229,10 +225,7 @@ def test_every_table_of_the_results_is_written_from_their_files(capsys):
 
 
 def test_reference_lists_each_public_name_once():
-    path = ROOT / "docs" / "make_api.py"
-    spec = importlib.util.spec_from_file_location("make_api", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = docs_script("make_api")
     rooms = {name for name in tfdml.__all__ if not name.startswith("_")}
     assert set(module.ROOMS) == rooms
     for room in rooms:

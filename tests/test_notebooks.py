@@ -1,12 +1,13 @@
 """The notebooks run, and hold what they put out, for readers who do not run them."""
 
 import base64
-import importlib.util
 import json
 from pathlib import Path
 
 import keras
 import pytest
+
+from tests.support.docs_script import docs_script
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
@@ -56,11 +57,7 @@ def script():
     """docs/run_notebooks.py, which renews the outputs."""
     pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
-    path = ROOT / "docs" / "run_notebooks.py"
-    spec = importlib.util.spec_from_file_location("run_notebooks", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return docs_script("run_notebooks")
 
 
 @pytest.fixture

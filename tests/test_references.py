@@ -1,6 +1,5 @@
 """Each citation in code and documentation is as docs/references.bib has the paper."""
 
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import tfdml
+from tests.support.docs_script import docs_script
 
 pytest.importorskip("pybtex")
 
@@ -18,15 +18,7 @@ NOT_VENUES = {"COCO", "ILSVRC", "JPEG"}
 """What stands before a year and is no venue."""
 
 
-def load_list():
-    path = ROOT / "docs" / "make_references.py"
-    spec = importlib.util.spec_from_file_location("make_references", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-LIST = load_list()
+LIST = docs_script("make_references")
 PAPERS = LIST.references()
 FIRST = {paper.surnames[0] for paper in PAPERS}
 
