@@ -44,23 +44,32 @@ def test_negative_probabilities_equal_the_golden_numbers(case, dtype):
     )
 
 
+def all_draws(labels, x, boundaries, alpha, nu=0.0):
+    """Add up the draws: their losses, their hinges above 0, and their number."""
+    squared = naive_distances(x)
+    same = labels[:, None] == labels
+    q = ops.convert_to_numpy(
+        negative_probabilities(
+            ops.convert_to_tensor(squared), ~same, x.shape[1], 0.5, 1.4
+        )
+    )
+    distances = np.sqrt(squared)
+    total = terms = pairs = 0
+    for a, p, n in triplets_of(same & ~np.eye(len(x), dtype=bool), ~same):
+        beta = boundaries[labels[a]]
+        far = max(0, distances[a, p] - beta + alpha)
+        near = max(0, alpha + beta - distances[a, n])
+        total += q[a, n] * (far + near + nu * beta)  # the draw of n for (a, p)
+        terms += q[a, n] * (int(far > 0) + int(near > 0))
+        pairs += q[a, n]
+    return total, terms, pairs
+
+
 def test_distance_weighted_margin_loss_is_the_mean_of_all_draws():
     generator = np.random.default_rng(2)
     labels, x = np.repeat([0, 1, 2, 3], [3, 3, 4, 1]), generator.normal(size=(11, 6))
     alpha, beta, dtype = 0.3, 1.1, "float64"
-    squared = naive_distances(x)
-    same = labels[:, None] == labels
-    q = ops.convert_to_numpy(
-        negative_probabilities(ops.convert_to_tensor(squared), ~same, 6, 0.5, 1.4)
-    )
-    distances = np.sqrt(squared)
-    total = terms = pairs = 0
-    for a, p, n in triplets_of(same & ~np.eye(11, dtype=bool), ~same):
-        far = max(0, distances[a, p] - beta + alpha)
-        near = max(0, alpha + beta - distances[a, n])
-        total += q[a, n] * (far + near)  # the draw of n for the pair (a, p)
-        terms += q[a, n] * (int(far > 0) + int(near > 0))
-        pairs += q[a, n]
+    total, terms, pairs = all_draws(labels, x, np.full(4, beta), alpha)
     valid = DistanceWeightedMarginLoss(alpha, beta=beta, average="valid", dtype=dtype)
     active = DistanceWeightedMarginLoss(alpha, beta=beta, average="active", dtype=dtype)
     assert float(valid(labels, x)) == pytest.approx(total / pairs, abs=1e-12)
@@ -71,20 +80,7 @@ def test_margin_loss_with_learned_boundaries_is_the_mean_of_all_draws():
     generator = np.random.default_rng(3)
     labels, x = np.repeat([0, 1, 2, 3], [3, 3, 4, 1]), generator.normal(size=(11, 6))
     boundaries, alpha, nu = np.array([0.9, 1.1, 1.3, 1.2, 0.7]), 0.3, 0.2
-    squared = naive_distances(x)
-    same = labels[:, None] == labels
-    q = ops.convert_to_numpy(
-        negative_probabilities(ops.convert_to_tensor(squared), ~same, 6, 0.5, 1.4)
-    )
-    distances = np.sqrt(squared)
-    total = terms = pairs = 0
-    for a, p, n in triplets_of(same & ~np.eye(11, dtype=bool), ~same):
-        beta = boundaries[labels[a]]
-        far = max(0, distances[a, p] - beta + alpha)
-        near = max(0, alpha + beta - distances[a, n])
-        total += q[a, n] * (far + near + nu * beta)  # the draw of n for (a, p)
-        terms += q[a, n] * (int(far > 0) + int(near > 0))
-        pairs += q[a, n]
+    total, terms, pairs = all_draws(labels, x, boundaries, alpha, nu)
     outputs = np.concatenate([x, np.tile(boundaries, (11, 1))], axis=1)
     for average, count in (("valid", pairs), ("active", terms)):
         loss = DistanceWeightedLearnedMarginLoss(
