@@ -17,6 +17,7 @@ from tensorflow_serving.apis import (
 from serving.endpoint.models.servable import Signature, TensorSpec
 from serving.endpoint.models.served import ServedModels
 from serving.endpoint.rpc.server import GrpcServer
+from tests.support.clock import Clock
 from tests.support.served import predictor
 
 
@@ -77,8 +78,12 @@ def _no_reload(config):
 
 @contextlib.contextmanager
 def running_grpc(servables, *, run_by=None, most_predictions=2, **options):
-    """Serve on a free loopback port; yields the stubs, and `server`."""
+    """Serve on a free loopback port; yields the stubs, and `server`.
+
+    By default the server's clock stands still: nothing is late on a slow machine.
+    """
     models = ServedModels(servables)
+    options = {"clock": Clock(), **options}
     run_by = run_by or predictor(most_predictions)
     with grpc_server(models, run_by, **options) as server:
         server.start()
