@@ -89,11 +89,17 @@ class TestLimits:
             assert answer_of(stubs.prediction.Predict.future(REQUEST)) == [2]
 
     def test_call_whose_deadline_passes_while_it_waits_is_never_run(self, slow):
-        with running_grpc([slow], most_predictions=1) as stubs:
+        seen = _SeenQueue(threads=1)
+        with running_grpc([slow], run_by=seen) as stubs:
             first = stubs.prediction.Predict.future(REQUEST)
             assert slow.started.acquire(timeout=60)
-            code, _ = refusal(stubs.prediction.Predict, REQUEST, timeout=0.2)
-            assert code == "DEADLINE_EXCEEDED"
+            assert seen.futures.get(timeout=60).running()
+            while seen.futures.empty():  # its time may be over before it comes
+                code, _ = refusal(stubs.prediction.Predict, REQUEST, timeout=0.2)
+                assert code == "DEADLINE_EXCEEDED"
+            while not seen.futures.empty():  # the server's own timer may be later
+                with pytest.raises(CancelledError):
+                    seen.futures.get().result(timeout=60)
             slow.release.set()
             assert answer_of(first) == [2]
             assert answer_of(stubs.prediction.Predict.future(REQUEST)) == [2]
