@@ -1,8 +1,10 @@
 # The public names; `lazy_loader` reads this file when one is first used.
 from ._capped import CappedClassBatches as CappedClassBatches
+from ._class_hierarchy import ClassHierarchy as ClassHierarchy
 from ._design import BatchDesign as BatchDesign
 from ._design import encode_labels as encode_labels
 from ._groups import GroupBatches as GroupBatches
+from ._hierarchy import HierarchyBatches as HierarchyBatches
 from ._image_batches import image_batches as image_batches
 from ._importance import balanced_eta as balanced_eta
 from ._importance import group_importance as group_importance

@@ -125,3 +125,12 @@ def find_classes(labels: Labels) -> Classes:
     order = np.argsort(numbers, kind="stable")
     starts = np.flatnonzero(np.diff(numbers[order])) + 1
     return Classes(names, np.split(order, starts) if len(order) else [])
+
+
+def some_images(
+    members: np.ndarray, count: int, generator: np.random.Generator
+) -> np.ndarray:
+    """Draw images of a class, with as few repeats as possible where it has fewer."""
+    rounds = -(-count // len(members))
+    shuffled = [generator.permutation(members) for _ in range(rounds)]
+    return np.concatenate(shuffled)[:count]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tfdml._core.arguments import one_of, whole
-from tfdml.batch_designs._design import BatchDesign, Labels, find_classes
+from tfdml.batch_designs._design import BatchDesign, Labels, find_classes, some_images
 from tfdml.batch_designs._importance import group_importance
 
 
@@ -83,13 +83,11 @@ class GroupBatches(BatchDesign):
         """Draw all batches of a pass; the images of a class stand together."""
         classes = generator.permutation(len(self._members))
         used = classes[: len(self) * self.classes_per_batch]
-        chosen = [self._draw(self._members[c], generator) for c in used]
+        chosen = [
+            some_images(self._members[c], self.images_per_class, generator)
+            for c in used
+        ]
         return np.concatenate(chosen).reshape(len(self), self.batch_size)
-
-    def _draw(self, members: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-        rounds = -(-self.images_per_class // len(members))
-        shuffled = [generator.permutation(members) for _ in range(rounds)]
-        return np.concatenate(shuffled)[: self.images_per_class]
 
     def importance_weights(self) -> tuple[np.ndarray, np.ndarray]:
         """Compute the weights that undo what the design favors (Eqs. 9 and 25).

@@ -25,13 +25,13 @@ from tfdml.losses._distance_weighted_triplet import DistanceWeightedTripletLoss
 from tfdml.losses._fast_ap import FastAPLoss
 from tfdml.losses._generalized_lifted_structure import GeneralizedLiftedStructureLoss
 from tfdml.losses._hard_triplet import HardTripletLoss
+from tfdml.losses._hierarchical_triplet import HierarchicalTripletLoss
 from tfdml.losses._histogram import HistogramLoss
 from tfdml.losses._horde import HORDELoss
 from tfdml.losses._learned_margin import LearnedMarginLoss
 from tfdml.losses._lifted_structure import LiftedStructureLoss
 from tfdml.losses._log_ratio import LogRatioLoss
 from tfdml.losses._margin import MarginLoss
-from tfdml.losses._matryoshka import MatryoshkaLoss
 from tfdml.losses._multi_class_angular import MultiClassAngularLoss
 from tfdml.losses._multi_class_n_pair import MultiClassNPairLoss
 from tfdml.losses._multi_similarity import MultiSimilarityLoss
@@ -78,12 +78,12 @@ __all__ = [
     "GeneralizedLiftedStructureLoss",
     "HORDELoss",
     "HardTripletLoss",
+    "HierarchicalTripletLoss",
     "HistogramLoss",
     "LearnedMarginLoss",
     "LiftedStructureLoss",
     "LogRatioLoss",
     "MarginLoss",
-    "MatryoshkaLoss",
     "MetricLoss",
     "MultiClassAngularLoss",
     "MultiClassNPairLoss",

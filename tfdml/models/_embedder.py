@@ -53,6 +53,8 @@ def build_embedder(
     unit_length: bool = True,
     learners: Sequence[int] = (),
     diversity: float = 0.0,
+    adversary: int = 0,
+    weight_penalty: float = 100.0,
 ) -> keras.Model:
     """Build an embedder: preprocessing, backbone, pooling, dense, unit length.
 
@@ -86,7 +88,11 @@ def build_embedder(
         learners: Lengths of the parts of an ensemble, which add up to
             `embedding_dimension`: then a `DividedEmbedding` takes the place of the
             dense layer and the unit length. `BIERLoss` needs it. Empty: no ensemble.
-        diversity: Weight of its activation loss, at least 0; 0 without `learners`.
+        diversity: Weight of its activation or adversarial loss, at least 0; 0 without
+            `learners`.
+        adversary: Width of its adversaries, 0 for the activation loss; 0 without
+            `diversity`.
+        weight_penalty: Part of that loss, as in `DividedEmbedding`.
 
     Returns:
         Model from `images` `[batch, image_size, image_size, 3]`, RGB of 0 to 255, to
@@ -138,8 +144,18 @@ def build_embedder(
     x = _POOL[pooling](name="pooling")(x)
     if dropout:
         x = layers.Dropout(dropout, name="dropout")(x)
+    if adversary and not diversity:
+        raise ValueError(
+            f"`adversary` must be 0 without `diversity`. Received: {shown(adversary)}."
+        )
     if learners:
-        head = DividedEmbedding(learners, diversity=diversity, name="embedding")
+        head = DividedEmbedding(
+            learners,
+            diversity=diversity,
+            adversary=adversary,
+            weight_penalty=weight_penalty,
+            name="embedding",
+        )
         if sum(head.learners) != embedding_dimension or not unit_length:
             raise ValueError(
                 "`learners` must add up to `embedding_dimension`, with unit length. "

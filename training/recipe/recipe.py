@@ -64,13 +64,6 @@ class Recipe:
                 f"BalancedContrastiveLoss. Received: {self.loss.name}."
             )
         _ = self.view  # refuses what does not go together
-        dimensions = self.loss.dimensions
-        if dimensions and dimensions[-1] != self.embedder.embedding_dimension:
-            raise RecipeError(
-                "[loss]: the last of `dimensions` must be the `embedding_dimension` of "
-                f"[embedder], {self.embedder.embedding_dimension}. "
-                f"Received: {shown(list(dimensions))}."
-            )
         several = self.proxies.centers_per_class > 1
         if self.proxies != Proxies() and not self.loss.on_proxies:
             raise RecipeError(
@@ -81,6 +74,14 @@ class Recipe:
             raise RecipeError(
                 "[boundaries] must be left out with a loss without learned boundaries. "
                 f"Received: the loss {self.loss.name}."
+            )
+        if (
+            self.loss.name == "HierarchicalTripletLoss"
+            and self.batches.design != "hierarchy"
+        ):
+            raise RecipeError(
+                '[batches]: `design` must be "hierarchy" with HierarchicalTripletLoss, '
+                f"whose margins it makes. Received: {shown(self.batches.design)}."
             )
         on_layer = self.loss.on_proxies or self.loss.on_boundaries
         if self.moments.order > 1 and on_layer:

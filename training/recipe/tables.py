@@ -59,8 +59,9 @@ class Embedder:
 
     With `unit_length` = false embeddings have any length, and are compared by squared
     Euclidean distance wherever they are measured and searched. It goes with a loss that
-    does not scale them: `normalize` = false, NPairLoss or LogRatioLoss. `diversity` is
-    that of an ensemble, whose `learners` the loss names.
+    does not scale them: `normalize` = false, NPairLoss or LogRatioLoss. `diversity`,
+    `adversary` and `weight_penalty` are those of an ensemble, whose `learners` the loss
+    names.
     """
 
     image_size: int = limited(64, least=8)
@@ -74,6 +75,8 @@ class Embedder:
     dropout: float = limited(0.0, least=0, most=1)
     unit_length: bool = True
     diversity: float = limited(0.0, least=0)
+    adversary: int = limited(0, least=0)
+    weight_penalty: float = limited(100.0, least=0)
 
     def __post_init__(self) -> None:
         """Check what can be checked without building the network."""
@@ -95,11 +98,6 @@ class Loss:
 
     For LogRatioLoss and ContinuousTripletLoss, `label_distance` is "squared_euclidean"
     (poses), "segmentation" (room layouts) or "caption".
-
-    `dimensions` applies the loss to the first components of an embedding, too, such as
-    [32, 64, 128], each weighted by 1 or by its number in `dimension_weights`, so that
-    a search can take fewer (`tfdml.losses.MatryoshkaLoss`). The last is the
-    `embedding_dimension`.
     """
 
     name: str = "TopKPrecisionLoss"
@@ -112,11 +110,6 @@ class Loss:
     def __post_init__(self) -> None:
         """Check the values that are not those of the loss itself."""
         check_fields(self)
-
-    @property
-    def dimensions(self) -> tuple[int, ...]:
-        """The lengths of the prefixes that are trained; none: the whole alone."""
-        return tuple(self.arguments.get("dimensions") or ())
 
 
 @dataclass(frozen=True)
@@ -207,6 +200,7 @@ DESIGNS = {
     "capped": ("batch_size", "images_per_class"),
     "n_pairs": ("classes_per_batch", "hard_classes", "candidate_classes"),
     "neighbors": ("batch_size", "neighbors", "anchors"),
+    "hierarchy": ("anchors", "classes_per_anchor", "images_per_class", "levels"),
     "shuffled": ("batch_size",),
 }
 """The keys of each `design`; `training.run.build_batches` has the classes."""
@@ -228,6 +222,9 @@ class Batches:
     - "pairs": `batch_size` / 2 pairs, positive with `positive_probability`.
     - "neighbors", for continuous labels: `batch_size` images, of which `anchors` and
       the nearest `neighbors` of each.
+    - "hierarchy": `anchors` classes, each with the nearest to make
+      `classes_per_anchor`, by a tree of `levels` levels that is made anew before each
+      epoch; `images_per_class` of each.
     - "shuffled": `batch_size` images as they come, for losses on proxies.
 
     With `importance_weights` a weighted contrastive loss undoes what the design
@@ -242,6 +239,8 @@ class Batches:
     positive_probability: float = limited(0.5, least=0, most=1)
     neighbors: int = limited(5, least=1)
     anchors: int = limited(1, least=1)
+    classes_per_anchor: int = limited(4, least=2)
+    levels: int = limited(16, least=1)
     hard_classes: bool = False
     candidate_classes: int = limited(0, least=0)
     importance_weights: bool = False

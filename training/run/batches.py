@@ -8,7 +8,8 @@ from tfdml.images import RandomChanges
 
 from ..data.split import Split
 from ..measure.embed import noted
-from .hard_classes import HardClassEpochs
+from .hierarchy import HierarchyEpochs
+from .mining import MinedEpochs
 
 _AHEAD = 4  # batches: enough for no reader to wait for the slowest of a batch
 
@@ -45,7 +46,8 @@ class ImageBatches(keras.utils.PyDataset):
     ) -> None:
         super().__init__(workers=1, use_multiprocessing=False)
         self.error: Exception | None = None
-        self.is_drawn_by_epoch: bool = isinstance(design, HardClassEpochs)
+        self.is_drawn_by_epoch: bool = isinstance(design, MinedEpochs)
+        self._design = design
         self._split = split
         self._run = BatchSequence(design, self._read, ahead=_AHEAD)
         self._steps_per_epoch = steps_per_epoch
@@ -81,6 +83,8 @@ class ImageBatches(keras.utils.PyDataset):
     def _read(self, chosen: np.ndarray, step: int) -> Batch:
         images = self._split.images.random(self._split.positions[chosen], step)
         labels = self._split.data.labels[chosen]
+        if isinstance(self._design, HierarchyEpochs):
+            labels = self._design.targets(step, labels)
         if not self._changes:
             return images, labels
         return (images, self._changes.numbers(self._seed, step, len(chosen))), labels

@@ -9,6 +9,7 @@ from tfdml.batch_designs import (
     BatchDesign,
     CappedClassBatches,
     GroupBatches,
+    HierarchyBatches,
     NeighborBatches,
     NPairBatches,
     PairBatches,
@@ -35,6 +36,7 @@ _DESIGNS: dict[str, Callable[..., BatchDesign]] = {
     "capped": CappedClassBatches,
     "n_pairs": NPairBatches,
     "neighbors": NeighborBatches,
+    "hierarchy": HierarchyBatches,
     "shuffled": ShuffledBatches,
 }
 _LABEL_DISTANCES: dict[str, Callable[[Any, Any], Any] | None] = dict(
@@ -75,6 +77,9 @@ def build_design(recipe: Recipe, train: DataSet) -> BatchDesign:
             # The classes are embedded when the run begins: see `hard_classes`.
             del arguments["hard_classes"]
             arguments["candidate_classes"] = about.candidate_classes or None
+        case "hierarchy":
+            # The tree is made when the run begins: see `hierarchy`.
+            del arguments["levels"]
         case "shuffled":
             images = len(train)
     try:

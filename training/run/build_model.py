@@ -9,12 +9,7 @@ from tfdml.layers import (
     ImageChanges,
     Proxies,
 )
-from tfdml.losses import (
-    BoundarySampledLoss,
-    MatryoshkaLoss,
-    MetricLoss,
-    TopKPrecisionLoss,
-)
+from tfdml.losses import BoundarySampledLoss, MetricLoss, TopKPrecisionLoss
 from tfdml.metrics import MisplacedPairs
 from tfdml.models import build_embedder
 
@@ -45,6 +40,8 @@ def build_embedder_of(recipe: Recipe) -> keras.Model:
             unit_length=about.unit_length,
             learners=recipe.loss.arguments.get("learners", ()),
             diversity=about.diversity,
+            adversary=about.adversary,
+            weight_penalty=about.weight_penalty,
         )
     except ValueError as error:
         raise RecipeError(f"[embedder]: {error}") from error
@@ -131,7 +128,6 @@ def _last_layer(recipe: Recipe, num_classes: int) -> keras.Layer | None:
         num_classes,
         about.centers_per_class,
         regularizer=CenterRegularizer(penalty) if penalty else None,
-        dimensions=recipe.loss.dimensions or None,
         name="proxies",
     )
 
@@ -180,7 +176,6 @@ def _backbone(embedder: keras.Model) -> list[keras.Layer]:
 
 
 def _metrics(loss: MetricLoss) -> list[keras.metrics.Metric]:
-    loss = loss.loss if isinstance(loss, MatryoshkaLoss) else loss
     if isinstance(loss, TopKPrecisionLoss | BoundarySampledLoss):
         return [MisplacedPairs(loss.k, loss.margin)]
     return []

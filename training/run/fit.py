@@ -10,7 +10,6 @@ from typing import Any
 
 import keras
 
-from tfdml.batch_designs import BatchDesign, NPairBatches
 from tfdml.files import remove_unfinished, replace_folder
 from tfdml.messages import cut
 
@@ -43,7 +42,8 @@ from .build_model import build_embedder_of, build_model
 from .callbacks import RunCallbacks
 from .console import Console
 from .curve_on_test import CurveOnTest
-from .hard_classes import HardClassEpochs, HardClassMining
+from .mined import mined
+from .mining import Mining
 from .progress import Progress, SampledTriplets
 from .run_folder import (
     STATE,
@@ -175,12 +175,9 @@ def _fit_into(
     (folder / "test_images.txt").write_text("".join(f"{p}\n" for p in listed), "utf-8")
 
     train = splits["train"].data
-    design: BatchDesign = build_design(recipe, train)
+    design = build_design(recipe, train)
     loss = build_loss(recipe, train, design)
-    mining = None
-    if isinstance(design, NPairBatches) and recipe.batches.hard_classes:
-        design = HardClassEpochs(design, settings.epoch_steps)
-        mining = HardClassMining(design, splits["train"], embedder)
+    design, mining = mined(recipe, design, loss, splits["train"], embedder)
     where = f"{keras.backend.backend()} ({environment()['devices']})"
     print(begun(recipe, splits, where), flush=True)
 
@@ -325,7 +322,7 @@ def _train(
     progress: Progress,
     folder: Path,
     callbacks: tuple[Callbacks, Callbacks],
-    mining: HardClassMining | None,
+    mining: list[Mining],
 ) -> None:
     """Train from the state that there is; some callbacks come before `progress`."""
     settings = recipe.fit
@@ -342,9 +339,8 @@ def _train(
         return
     epochs = settings.epochs or _ENDLESS
     console = Console(settings.epochs, settings.epoch_steps, progress)
-    mined = [mining] if mining else []
     try:
-        for callback in mined:
+        for callback in mining:
             callback.begin(progress.epochs_done)
         with original_error(batches):
             model.fit(
@@ -355,7 +351,7 @@ def _train(
                     [
                         *before,
                         progress,
-                        *mined,
+                        *mining,
                         *events,
                         *after,
                         console,
@@ -368,7 +364,7 @@ def _train(
                 verbose=0,
             )
     finally:
-        for callback in mined:
+        for callback in mining:
             callback.close()
         console.close()
         progress.close()

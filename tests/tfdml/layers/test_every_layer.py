@@ -27,6 +27,10 @@ LAYERS = {
     "ClassBoundaries": (lambda: ClassBoundaries(4, 1.0, 5.0), ROWS),
     "ColorTransform": (lambda: ColorTransform(np.eye(3) / 7, [1, 2, 3]), IMAGES),
     "DividedEmbedding": (lambda: DividedEmbedding([2, 3], diversity=0.5), ROWS),
+    "DividedEmbedding-adversary": (
+        lambda: DividedEmbedding([2, 3], diversity=0.5, adversary=4),
+        ROWS,
+    ),
     "GeMPooling": (lambda: GeMPooling(2.5, "shift"), IMAGES),
     "L2Normalization": (L2Normalization, ROWS),
     "Proxies": (lambda: Proxies(5, learning_rate_multiplier=10.0), ROWS),

@@ -165,6 +165,83 @@ def test_activation_loss_is_added_while_training():
     assert not layer.losses
 
 
+def adversarial_layer(**changes):
+    arguments = {"diversity": 0.25, "adversary": 3, "weight_penalty": 0.7}
+    layer = DividedEmbedding(LEARNERS, **{"dtype": "float64"} | arguments | changes)
+    features = np.random.default_rng(8).normal(size=(5, 4))
+    layer.build(features.shape)
+    random = np.random.default_rng(9)
+    layer.set_weights([random.normal(size=w.shape) for w in layer.get_weights()])
+    return layer, features
+
+
+def naive_adversarial_loss(kernel, adversaries, features, penalty_weight):
+    """Return what the adversaries look for and the penalty, by loops."""
+    ends = list(itertools.pairwise(np.cumsum([0, *LEARNERS])))
+    found, matrices, biases = 0.0, [kernel[:, s:e] for s, e in ends], []
+    pairs = list(itertools.combinations(range(len(ends)), 2))
+    for (i, j), (a, a_bias, b, b_bias) in zip(pairs, adversaries, strict=True):
+        products = []
+        for x in features:
+            target, source = x @ matrices[i], x @ matrices[j]
+            y = np.maximum(source @ a + a_bias, 0) @ b + b_bias
+            products += [(t * o) ** 2 for t, o in zip(target, y, strict=True)]
+        found -= np.mean(products)
+        matrices += [a, b]
+        biases += [a_bias, b_bias]
+    penalty = sum(np.mean([(row @ row - 1) ** 2 for row in m]) for m in matrices)
+    penalty += sum(max(0.0, bias @ bias - 1) for bias in biases)
+    return found, penalty_weight * penalty
+
+
+def parts_of_adversarial(weights):
+    """Return the kernel and the adversaries from all weights of the layer."""
+    kernel, _, *others = weights
+    return kernel, [others[k : k + 4] for k in range(0, len(others), 4)]
+
+
+def test_adversarial_loss_is_added_while_training():
+    layer, features = adversarial_layer()
+    layer(features, training=True)
+    parts = parts_of_adversarial(layer.get_weights())
+    expected = 0.25 * sum(naive_adversarial_loss(*parts, features, 0.7))
+    assert float(layer.losses[0]) == pytest.approx(expected, rel=1e-6)
+    layer(features, training=False)
+    assert not layer.losses
+
+
+def test_learners_hide_what_their_adversaries_look_for():
+    """One step of plain SGD at a rate of 1 goes by the gradient, reversed for W."""
+    layer, features = adversarial_layer(dtype="float32")
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, layer(inputs))
+    model.compile(keras.optimizers.SGD(1.0), loss=lambda y, z: 0 * ops.sum(z, axis=1))
+    before = layer.get_weights()
+    model.fit(features, np.zeros(5), batch_size=5, shuffle=False, verbose=0)
+    after = layer.get_weights()
+    chosen = {0: [(0, 0), (3, 4)], 2: [(0, 1)], 3: [(2,)], 4: [(1, 0)], 13: [(0,)]}
+    for number, places in chosen.items():
+        for place in places:
+            found, penalty = (0.0, 0.0)
+            for sign in (1, -1):
+                moved = [w.astype("float64") for w in before]
+                moved[number][place] += sign * 1e-5
+                parts = parts_of_adversarial(moved)
+                f, p = naive_adversarial_loss(*parts, features, 0.7)
+                found, penalty = found + sign * f, penalty + sign * p
+            reverse = -1 if number == 0 else 1
+            slope = 0.25 * (reverse * found + penalty) / 2e-5
+            received = before[number][place] - after[number][place]
+            assert received == pytest.approx(slope, rel=1e-3, abs=1e-4), number
+
+
+def test_adversaries_come_with_the_saved_layer_and_not_without():
+    layer, _ = adversarial_layer()
+    assert len(layer.get_weights()) == 2 + 3 * 4
+    assert len(adversarial_layer(adversary=0)[0].get_weights()) == 2
+    assert type(layer).from_config(layer.get_config()).adversary == 3
+
+
 @pytest.mark.slow
 def test_diversity_makes_the_activations_of_learners_exclude_each_other():
     images = np.random.default_rng(0).uniform(0, 255, (16, 8, 8, 3)).astype("float32")
@@ -199,6 +276,15 @@ def test_embedder_of_an_ensemble_is_saved_and_loaded(tmp_path):
         ({"learners": [2, 4], "unit_length": False}, "with unit length.*False"),
         ({"diversity": 0.5}, "`diversity` must be 0 without `learners`"),
         ({"learners": [6], "diversity": -1}, "`diversity` must be at least 0"),
+        ({"learners": [6], "adversary": 9}, "`adversary` must be 0 without `diver"),
+        (
+            {"learners": [6], "diversity": 1.0, "adversary": -1},
+            "`adversary` must be a whole number of at least 0",
+        ),
+        (
+            {"learners": [6], "diversity": 1.0, "weight_penalty": -1.0},
+            "`weight_penalty` must be at least 0",
+        ),
     ],
     ids=str,
 )
