@@ -14,6 +14,8 @@ from tfdml.layers import ClassBoundaries, Proxies
 
 COUNTS = [4, 9, 14, 19, 7, 30, 4, 5, 12, 8, 6, 11, 4, 9, 17, 5]
 
+PREFIXES = (2, 4, DIMENSION)
+
 NAN, INF = float("nan"), float("inf")
 # Values that are refused, and the rule that the message states.
 ABOVE_ZERO = (0.0, -1.0, NAN, INF, True, 1e13), "must be above 0 and at most 1e+12"
@@ -42,6 +44,11 @@ def _proxies(centers: int = 1) -> keras.Layer:
 
 def _several_proxies() -> keras.Layer:
     return _proxies(3)
+
+
+def _nested_proxies() -> keras.Layer:
+    weights = np.random.default_rng(11).normal(size=(CLASSES, DIMENSION))
+    return _built(Proxies(CLASSES, dimensions=PREFIXES), weights)
 
 
 def _boundaries() -> keras.Layer:
@@ -264,6 +271,28 @@ ENTRIES = {
         costs_without=BOTH,
         golden=("margin_loss_pairs", "margin_loss_triplets"),
         ranges=_sides,
+    ),
+    "MatryoshkaLoss": Entry(
+        losses.MatryoshkaLoss(
+            losses.ContrastiveLoss(), dimensions=PREFIXES, weights=(1.0, 0.5, 2.0)
+        ),
+        costs_without=BOTH,
+        ranges={
+            "dimensions": (
+                ((), "128", 128, (4, 2, 6), (2, 2, 6), (0, 6), (2.5, 6)),
+                "must",
+            ),
+            "weights": (
+                ((1.0, 2.0), 1.0, (0, 0, 0), (1, -1, 1), (1, NAN, 1), "abc"),
+                "must",
+            ),
+        },
+    ),
+    "MatryoshkaLoss-proxies": Entry(
+        losses.MatryoshkaLoss(losses.ProxyAnchorLoss(), dimensions=PREFIXES),
+        make_head=_nested_proxies,
+        ids="rows",
+        costs_without=BOTH,
     ),
     "MultiClassAngularLoss": Entry(
         losses.MultiClassAngularLoss(),

@@ -68,7 +68,12 @@ class Entry:
 
 def rebuilt(loss: keras.losses.Loss, **changes: Any) -> keras.losses.Loss:
     """Return the loss with some arguments changed."""
-    return type(loss).from_config({**loss.get_config(), **changes})
+    config = loss.get_config()
+    of_inner = {key: changes[key] for key in ("reduction", "dtype") if key in changes}
+    if of_inner and "reduction" not in config:  # a wrapper has those of its loss
+        changes = {key: x for key, x in changes.items() if key not in of_inner}
+        config["loss"] = rebuilt(loss.loss, **of_inner)
+    return type(loss).from_config({**config, **changes})
 
 
 def batch() -> tuple[np.ndarray, np.ndarray]:

@@ -8,6 +8,7 @@ from keras import ops
 
 from tfdml._core.arguments import above_zero, whole
 from tfdml._core.marks import PROXIES, mark
+from tfdml._core.prefixes import of_prefixes, refuse_another_end, rising_dimensions
 from tfdml._core.tensors import Tensor
 from tfdml.ops import unit_rows
 
@@ -33,6 +34,9 @@ class Proxies(keras.layers.Layer):
     decoupled weight decay (AdamW shrinks p by lr * decay per step) and clipping by the
     norm of the gradient (that of v is m times as long).
 
+    **Dimensions.** With `dimensions`, for `MatryoshkaLoss`, each prefix of an embedding
+    is compared with the same prefix of the proxies, both at unit length.
+
     Args:
         num_classes: C, number of classes, at least 1. Labels are 0 to C - 1; a proxy
             loss refuses others.
@@ -44,13 +48,16 @@ class Proxies(keras.layers.Layer):
             but the length of p determines how far a step turns it.
         regularizer: Function of the proxies p that is added to the loss, such as
             `CenterRegularizer`: a Keras regularizer, its name or its config.
+        dimensions: The lengths M of the prefixes that are compared, rising, the last
+            that of the embeddings. `None`: the whole embedding alone.
         dtype: Type of the computation and of the output. Defaults to float32,
             whatever the global policy is.
         **kwargs: As in `keras.layers.Layer`.
 
     Input shape: `[batch, dimension]`. Output shape: `[batch, num_classes]`, or
-    `[batch, num_classes, centers_per_class]` with more than one center. A zero
-    embedding or proxy has similarity 0 and gets a zero gradient.
+    `[batch, num_classes, centers_per_class]` with more than one center; with
+    `dimensions` there is an axis of length M behind the classes. A zero embedding or
+    proxy has similarity 0 and gets a zero gradient.
 
     Raises:
         ValueError: An argument is out of range.
@@ -64,7 +71,8 @@ class Proxies(keras.layers.Layer):
     Reference:
         Movshovitz-Attias et al., No Fuss Distance Metric Learning using Proxies, ICCV
         2017. Kim, Kim, Cho and Kwak, Proxy Anchor Loss for Deep Metric Learning, CVPR
-        2020. Qian et al., SoftTriple Loss, ICCV 2019 (several centers).
+        2020. Qian et al., SoftTriple Loss, ICCV 2019 (several centers). Kusupati et
+        al., Matryoshka Representation Learning, NeurIPS 2022 (dimensions).
     """
 
     is_for_a_loss = True  # A model that ends in it ends in no embedding.
@@ -77,6 +85,7 @@ class Proxies(keras.layers.Layer):
         *,
         initializer: Any = None,
         regularizer: Any = None,
+        dimensions: Sequence[int] | None = None,
         dtype: Any = "float32",
         **kwargs: Any,
     ) -> None:
@@ -93,6 +102,9 @@ class Proxies(keras.layers.Layer):
             )
         self.initializer: Any = keras.initializers.get(initializer)
         self.regularizer: Any = keras.regularizers.get(regularizer)
+        self.dimensions: tuple[int, ...] | None = (
+            None if dimensions is None else rising_dimensions(dimensions)
+        )
 
     def build(self, input_shape: Sequence[int | None]) -> None:
         """Create the proxies for embeddings of the given dimension."""
@@ -101,6 +113,8 @@ class Proxies(keras.layers.Layer):
                 "The input of Proxies must be embeddings of shape [batch, dimension], "
                 f"of known dimension. Received: shape={tuple(input_shape)}."
             )
+        if self.dimensions:
+            refuse_another_end(self.dimensions, input_shape[-1])
         several = (self.centers_per_class,) if self.centers_per_class > 1 else ()
         self._scaled_proxies = self.add_weight(
             name="scaled_proxies",
@@ -142,19 +156,31 @@ class Proxies(keras.layers.Layer):
 
     def call(self, inputs: Tensor) -> Tensor:
         """Return the similarities."""
-        embeddings = unit_rows(ops.cast(inputs, self.compute_dtype))
-        proxies = unit_rows(ops.cast(self.proxies, self.compute_dtype))
+        embeddings = ops.cast(inputs, self.compute_dtype)
+        proxies = ops.cast(self.proxies, self.compute_dtype)
+        if not self.dimensions:
+            return mark(self._similarities(embeddings, proxies), PROXIES)
+        parts = [
+            self._similarities(embeddings[:, :length], proxies[..., :length])
+            for length in self.dimensions
+        ]
+        return mark(ops.stack(parts, axis=2), of_prefixes(self.dimensions))
+
+    def _similarities(self, embeddings: Tensor, proxies: Tensor) -> Tensor:
+        """Compare embeddings with proxies of the same dimension."""
+        proxies = unit_rows(proxies)
         flat = ops.reshape(proxies, (-1, proxies.shape[-1]))
-        similarities = ops.matmul(embeddings, ops.transpose(flat))
+        similarities = ops.matmul(unit_rows(embeddings), ops.transpose(flat))
         if self.centers_per_class > 1:
             shape = (-1, self.num_classes, self.centers_per_class)
             similarities = ops.reshape(similarities, shape)
-        return mark(similarities, PROXIES)
+        return similarities
 
     def compute_output_shape(self, input_shape: Sequence[int | None]) -> Any:
         """Return the shape of the similarities."""
         several = (self.centers_per_class,) if self.centers_per_class > 1 else ()
-        return (input_shape[0], self.num_classes, *several)
+        nested = (len(self.dimensions),) if self.dimensions else ()
+        return (input_shape[0], self.num_classes, *nested, *several)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
@@ -166,6 +192,7 @@ class Proxies(keras.layers.Layer):
             "initializer": keras.initializers.serialize(self.initializer),
             "regularizer": self.regularizer
             and keras.regularizers.serialize(self.regularizer),
+            "dimensions": self.dimensions,
         }
 
     def _check_built(self) -> None:

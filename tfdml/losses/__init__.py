@@ -32,6 +32,7 @@ from tfdml.losses._learned_margin import LearnedMarginLoss
 from tfdml.losses._lifted_structure import LiftedStructureLoss
 from tfdml.losses._log_ratio import LogRatioLoss
 from tfdml.losses._margin import MarginLoss
+from tfdml.losses._matryoshka import MatryoshkaLoss
 from tfdml.losses._multi_class_angular import MultiClassAngularLoss
 from tfdml.losses._multi_class_n_pair import MultiClassNPairLoss
 from tfdml.losses._multi_similarity import MultiSimilarityLoss
@@ -84,6 +85,7 @@ __all__ = [
     "LiftedStructureLoss",
     "LogRatioLoss",
     "MarginLoss",
+    "MatryoshkaLoss",
     "MetricLoss",
     "MultiClassAngularLoss",
     "MultiClassNPairLoss",

@@ -13,13 +13,15 @@ from .checks import RecipeError, check_known
 from .tables import Loss
 
 _NOT_IN_RECIPES = (
-    # Base classes, and wrappers: for several devices, and by the table [moments].
+    # Base classes, and wrappers: for several devices, by the table [moments], and by
+    # `dimensions`.
     "MetricLoss",
     "PairLoss",
     "ProxyLoss",
     "ContinuousLoss",
     "AcrossReplicas",
     "HORDELoss",
+    "MatryoshkaLoss",
 )
 # The training images and `[batches]` say these.
 _OF_DATA = (
@@ -29,6 +31,14 @@ _OF_DATA = (
     "positive_probability",
 )
 _OF_CLASSES = ("num_classes",)  # and this for learned boundaries
+_OF_PREFIXES = [
+    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=of)
+    for name, of in (
+        ("dimensions", tuple[int, ...]),
+        ("dimension_weights", tuple[float, ...]),
+    )
+]
+"""Keys beside the arguments of a loss: what `MatryoshkaLoss` around it gets."""
 
 
 def losses_in_recipes() -> dict[str, Any]:
@@ -49,18 +59,20 @@ def loss_parameters(loss_class: Any) -> list[inspect.Parameter]:
 
     `name` in a recipe is the class, not the name of Keras.
     """
-    from tfdml.losses import LearnedMarginLoss, WeightedContrastiveLoss
+    from tfdml.losses import BIERLoss, LearnedMarginLoss, WeightedContrastiveLoss
 
     given: tuple[str, ...] = ("name",)
     if issubclass(loss_class, WeightedContrastiveLoss):
         given += _OF_DATA
     if issubclass(loss_class, LearnedMarginLoss):
         given += _OF_CLASSES
-    return [
+    own = [
         parameter
         for key, parameter in inspect.signature(loss_class).parameters.items()
         if key not in given
     ]
+    is_nested = not issubclass(loss_class, BIERLoss | LearnedMarginLoss)
+    return own + (_OF_PREFIXES if is_nested else [])
 
 
 def built_loss(name: str, arguments: Mapping[str, Any]) -> Any:
@@ -69,17 +81,35 @@ def built_loss(name: str, arguments: Mapping[str, Any]) -> Any:
     Args:
         name: Its class.
         arguments: Its arguments. A table among them is another loss with its `name`.
+            `dimensions`, and perhaps `dimension_weights`, put it on prefixes.
 
     Raises:
         TypeError: An argument is of another kind, or missing.
         ValueError: An argument is out of range.
     """
+    from tfdml.losses import MatryoshkaLoss
+
     values = dict(arguments)
+    dimensions = values.pop("dimensions", None)
+    weights = values.pop("dimension_weights", None)
+    if weights is not None and dimensions is None:
+        raise ValueError(
+            "`dimension_weights` must be left out without `dimensions`. "
+            f"Received: {shown(weights)}."
+        )
     inner = values.get("loss")
     if isinstance(inner, Mapping):
         others = {key: value for key, value in inner.items() if key != "name"}
         values["loss"] = built_loss(inner["name"], others)
-    return losses_in_recipes()[name](**values)
+    loss = losses_in_recipes()[name](**values)
+    if dimensions is None:
+        return loss
+    try:
+        return MatryoshkaLoss(loss, dimensions=dimensions, weights=weights)
+    except ValueError as error:
+        # Other arguments of a loss may be weights, too.
+        text = str(error).replace("`weights`", "`dimension_weights`")
+        raise ValueError(text.replace(" weights=", " ")) from None
 
 
 def checked_loss(where: str, name: Any, arguments: dict[str, Any]) -> Loss:
@@ -155,7 +185,9 @@ def check_compares_lengths(where: str, loss: Loss) -> None:
         from_data["class_counts"] = [2, 2]
     if loss.on_boundaries:
         from_data["num_classes"] = 2
-    trained = built_loss(loss.name, loss.arguments | from_data)
+    of_prefixes = {parameter.name for parameter in _OF_PREFIXES}
+    own = {key: x for key, x in loss.arguments.items() if key not in of_prefixes}
+    trained = built_loss(loss.name, own | from_data)
     if trained.compares_lengths or isinstance(trained, LogRatioLoss):
         return
     has_switch = hasattr(trained, "normalize")

@@ -64,6 +64,13 @@ class Recipe:
                 f"BalancedContrastiveLoss. Received: {self.loss.name}."
             )
         _ = self.view  # refuses what does not go together
+        dimensions = self.loss.dimensions
+        if dimensions and dimensions[-1] != self.embedder.embedding_dimension:
+            raise RecipeError(
+                "[loss]: the last of `dimensions` must be the `embedding_dimension` of "
+                f"[embedder], {self.embedder.embedding_dimension}. "
+                f"Received: {shown(list(dimensions))}."
+            )
         several = self.proxies.centers_per_class > 1
         if self.proxies != Proxies() and not self.loss.on_proxies:
             raise RecipeError(

@@ -98,6 +98,11 @@ class Loss:
 
     For LogRatioLoss and ContinuousTripletLoss, `label_distance` is "squared_euclidean"
     (poses), "segmentation" (room layouts) or "caption".
+
+    `dimensions` applies the loss to the first components of an embedding, too, such as
+    [32, 64, 128], each weighted by 1 or by its number in `dimension_weights`, so that
+    a search can take fewer (`tfdml.losses.MatryoshkaLoss`). The last is the
+    `embedding_dimension`.
     """
 
     name: str = "TopKPrecisionLoss"
@@ -110,6 +115,11 @@ class Loss:
     def __post_init__(self) -> None:
         """Check the values that are not those of the loss itself."""
         check_fields(self)
+
+    @property
+    def dimensions(self) -> tuple[int, ...]:
+        """The lengths of the prefixes that are trained; none: the whole alone."""
+        return tuple(self.arguments.get("dimensions") or ())
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,12 @@ from tfdml.layers import (
     ImageChanges,
     Proxies,
 )
-from tfdml.losses import BoundarySampledLoss, MetricLoss, TopKPrecisionLoss
+from tfdml.losses import (
+    BoundarySampledLoss,
+    MatryoshkaLoss,
+    MetricLoss,
+    TopKPrecisionLoss,
+)
 from tfdml.metrics import MisplacedPairs
 from tfdml.models import build_embedder
 
@@ -128,6 +133,7 @@ def _last_layer(recipe: Recipe, num_classes: int) -> keras.Layer | None:
         num_classes,
         about.centers_per_class,
         regularizer=CenterRegularizer(penalty) if penalty else None,
+        dimensions=recipe.loss.dimensions or None,
         name="proxies",
     )
 
@@ -176,6 +182,7 @@ def _backbone(embedder: keras.Model) -> list[keras.Layer]:
 
 
 def _metrics(loss: MetricLoss) -> list[keras.metrics.Metric]:
+    loss = loss.loss if isinstance(loss, MatryoshkaLoss) else loss
     if isinstance(loss, TopKPrecisionLoss | BoundarySampledLoss):
         return [MisplacedPairs(loss.k, loss.margin)]
     return []

@@ -150,8 +150,9 @@ def test_order_of_the_classes_changes_nothing(entry):
 def test_rotation_changes_nothing(entry):
     labels, embeddings = batch()
     random = np.random.default_rng(2)
-    # Learners of an ensemble are turned each by itself.
-    sides = getattr(entry.loss, "learners", (DIMENSION,))
+    # Learners of an ensemble are turned each by itself, and what a prefix adds, too.
+    ends = getattr(entry.loss, "dimensions", (DIMENSION,))
+    sides = getattr(entry.loss, "learners", tuple(np.diff(ends, prepend=0)))
     rotation = np.zeros((DIMENSION, DIMENSION))
     for end, side in zip(np.cumsum(sides), sides, strict=True):
         block = slice(end - side, end)

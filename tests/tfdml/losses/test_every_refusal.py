@@ -8,9 +8,9 @@ from tfdml import losses
 
 pytestmark = pytest.mark.backend
 
-# Their arguments are a function or a loss, checked in test_pair_weights.py and
-# test_boundary_sampled.py, and what that takes.
-FREE = {losses.PairWeightedLoss, losses.BoundarySampledLoss}
+# Their arguments are a function or a loss, checked in test_pair_weights.py,
+# test_boundary_sampled.py and test_matryoshka.py, and what that takes.
+FREE = {losses.PairWeightedLoss, losses.BoundarySampledLoss, losses.MatryoshkaLoss}
 
 
 def test_table_holds_every_argument_of_every_loss():

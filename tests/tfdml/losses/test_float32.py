@@ -72,6 +72,8 @@ EXTREMES: dict[str, dict[str, tuple[Any, ...]]] = {
     "LiftedStructureLoss": {"margin": MARGINS},
     "LogRatioLoss": {"epsilon": (0.0, 1e-12, 1.0, 1e12)},
     "MarginLoss": {"alpha": DISTANCES, "beta": DISTANCES},
+    # Of two components, unit vectors may be too near each other.
+    "MatryoshkaLoss": {"weights": ((0.0, 0.0, 1e-3), (0.0, 1e6, 1.0))},
     "MultiClassAngularLoss": {"angle": ANGLES},
     "MultiClassNPairLoss": {"l2_weight": WEIGHTS, "symmetric": (True,)},
     "MultiSimilarityLoss": {**BOTH_SCALES, "epsilon": THRESHOLDS},

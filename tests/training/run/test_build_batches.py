@@ -18,6 +18,7 @@ from tfdml.losses import (
     ContrastiveLoss,
     HORDELoss,
     LogRatioLoss,
+    MatryoshkaLoss,
     TripletLoss,
     binlifted_weights,
 )
@@ -62,6 +63,46 @@ def test_moments_wrap_the_loss(recipe):
         build_loss(about, poses(), build_design(about, poses()))
     with pytest.raises(RecipeError, match=r"\[moments\]: `order` must be 1 with a los"):
         recipe("[loss]\nname = 'ProxyAnchorLoss'\n[moments]\norder = 2")
+
+
+def test_dimensions_put_the_loss_on_prefixes(recipe):
+    about = recipe(
+        "[embedder]\nembedding_dimension = 32\n[loss]\nname = 'ContrastiveLoss'\n"
+        "margin = 0.5\ndimensions = [8, 32]\ndimension_weights = [1, 2.5]"
+    )
+    loss = build_loss(about, classes(), build_design(about, classes()))
+    assert isinstance(loss, MatryoshkaLoss)
+    assert loss.dimensions == about.loss.dimensions == (8, 32)
+    assert loss.weights == (1.0, 2.5)
+    assert (type(loss.loss), loss.loss.margin) == (ContrastiveLoss, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (
+            "dimensions = [8, 32]",
+            r"\[loss\]: the last of `dimensions` must be the ",
+        ),
+        ("dimensions = [64, 8]", "`dimensions` must rise"),
+        ("dimensions = 128", "`dimensions` must be the lengths of the prefixes"),
+        (
+            "dimension_weights = [1]",
+            "`dimension_weights` must be left out with",
+        ),
+        (
+            "dimensions = [8, 128]\ndimension_weights = [1]",
+            r"`dimension_weights` must be one number .* Received: \[1\]",
+        ),
+        (
+            "name = 'BIERLoss'\nlearners = [64, 64]\ndimensions = [64, 128]",
+            "there is no key `dimensions`",
+        ),
+    ],
+)
+def test_dimensions_that_do_not_go_together_are_refused(recipe, keys, message):
+    with pytest.raises(RecipeError, match=message):
+        recipe(f"[loss]\n{keys}")
 
 
 DESIGNS = [

@@ -6,7 +6,6 @@ import keras
 import numpy as np
 import pytest
 
-import tfdml.losses
 from tfdml.images import RandomChanges
 from tfdml.layers import (
     ClassBoundaries,
@@ -21,6 +20,7 @@ from tfdml.losses import (
     SoftTripleLoss,
     TopKPrecisionLoss,
 )
+from training.recipe.losses import built_loss
 from training.recipe.recipe import (
     Boundaries,
     Data,
@@ -66,7 +66,7 @@ def batch():
 def built(about, num_classes=4):
     keras.utils.set_random_seed(1)
     embedder = build_embedder_of(about)
-    loss = getattr(tfdml.losses, about.loss.name)(**about.loss.arguments)
+    loss = built_loss(about.loss.name, about.loss.arguments)
     return embedder, build_model(embedder, about, num_classes, loss)
 
 
@@ -128,6 +128,17 @@ def test_model_of_a_proxy_loss_ends_in_proxies_that_train(batch):
     model.fit(*batch, batch_size=16, epochs=1, verbose=0)
     assert np.any(layer.get_weights()[0] != before[0])
     assert np.any(embedder.get_weights()[0] != before[1])
+
+
+@pytest.mark.slow
+def test_proxies_of_prefixes_train_as_the_recipe_says(batch):
+    arguments = {"dimensions": [2, 4]}
+    about = recipe(Loss("ProxyAnchorLoss", arguments, on_proxies=True))
+    embedder, model = built(about)
+    assert tuple(model.output.shape) == (None, 4, 2)
+    before = embedder.get_weights()[0]
+    model.fit(*batch, batch_size=16, epochs=1, verbose=0)
+    assert np.any(embedder.get_weights()[0] != before)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
