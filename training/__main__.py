@@ -159,6 +159,19 @@ def add_to(commands: Any) -> None:
         "recipe)",
     )
     evaluate.add_argument(
+        "--rerank",
+        nargs="+",
+        choices=("query-expansion", "gallery-augmentation", "k-reciprocal"),
+        default=[],
+        help="also measure retrieval with these re-rankings",
+    )
+    evaluate.add_argument(
+        "--rerank-neighbors",
+        type=int,
+        metavar="K",
+        help="neighbors that they look at (default: 10; k-reciprocal: 20)",
+    )
+    evaluate.add_argument(
         "--out",
         help="where to write (default: MODEL/evaluation for a run, else "
         "evaluations/MODEL_NAME)",
@@ -311,6 +324,8 @@ def _evaluate(parsed: argparse.Namespace) -> None:
         out,
         k=parsed.k,
         table=parsed.table,
+        rerank=parsed.rerank,
+        rerank_neighbors=parsed.rerank_neighbors,
         overwrite=parsed.overwrite,
         keep_embeddings=parsed.keep_embeddings,
     )

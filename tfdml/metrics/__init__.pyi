@@ -24,6 +24,11 @@ from ._label_distance import label_distance_metrics as label_distance_metrics
 from ._label_distance import label_query_metrics as label_query_metrics
 from ._pair_counts import PairCounts as PairCounts
 from ._pair_counts import pair_counts as pair_counts
+from ._reranking import GalleryAugmentation as GalleryAugmentation
+from ._reranking import KReciprocal as KReciprocal
+from ._reranking import QueryExpansion as QueryExpansion
+from ._reranking import Reranking as Reranking
+from ._reranking import reranked_query_metrics as reranked_query_metrics
 from ._results import QueryResults as QueryResults
 from ._results import RankingCurve as RankingCurve
 from ._retrieval import query_metrics as query_metrics

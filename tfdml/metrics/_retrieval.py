@@ -1,6 +1,6 @@
 """Compute exact retrieval metrics of a whole set from the ranks of positives."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -147,12 +147,34 @@ def query_metrics(
     task = RetrievalTask.of(
         embeddings, labels, is_query=is_query, is_gallery=is_gallery, groups=groups
     )
+    task.checked_ks(ks)
+    gallery = PreparedGallery(task.gallery, metric, task.limits.search)
+
+    def ranks_of(items: NDArray[np.int64]) -> NDArray[np.int64]:
+        rows, positives = task.embeddings[items], task.positives(items)
+        return ranks_in(gallery, rows, positives, task.excluded(items), ties=ties)
+
+    return measured(task, ks, ranks_of)
+
+
+def measured(
+    task: RetrievalTask,
+    ks: Sequence[int],
+    ranks_of: Callable[[NDArray[np.int64]], NDArray[np.int64]],
+) -> QueryResults:
+    """Return the metrics of each query of a task; see `query_metrics`.
+
+    Args:
+        task: With labels.
+        ks: The k of Precision@k and Recall@k.
+        ranks_of: Returns the ranks of the positives of some items in one array, of each
+            in rising order.
+    """
     ks = task.checked_ks(ks)
     classes = np.asarray(task.labels)
     queries = np.flatnonzero(task.has_positive)
     without_positive = np.flatnonzero(task.is_query & ~task.has_positive)
     allowed = task.compared_counts[queries]
-    gallery = PreparedGallery(task.gallery, metric, task.limits.search)
     parts, first_ranks = [], []
     curve = np.zeros((2, _LEVELS + 1))
     positive_counts = task.positive_counts[queries]
@@ -160,16 +182,7 @@ def query_metrics(
     most = max(1, task.limits.excluded // max(1, largest_group))
     for block in _blocks(positive_counts, task.limits.ranks, most):
         items = queries[block]
-        ranks = _PositiveRanks.of(
-            ranks_in(
-                gallery,
-                task.embeddings[items],
-                task.positives(items),
-                task.excluded(items),
-                ties=ties,
-            ),
-            positive_counts[block],
-        )
+        ranks = _PositiveRanks.of(ranks_of(items), positive_counts[block])
         parts.append(ranks.values(ks, allowed[block]))
         first_ranks.append(ranks.ranks[ranks.starts])
         curve += ranks.precision_at_recall()

@@ -17,6 +17,7 @@ from tfdml.messages import shown
 from tfdml.metrics import (
     PairCounts,
     QueryResults,
+    Reranking,
     RetrievalTask,
     bootstrap_interval,
     hubness_of_occurrences,
@@ -42,6 +43,7 @@ from ..recipe.paper_tables import PAPER_TABLES, filled_table
 from .asked import Asked, what_to_measure
 from .evaluation_page import write_evaluation_report
 from .figures import Drawn
+from .reranked import asked_rerankings, measured_again
 from .subject import Subject
 
 HUB_K = 10
@@ -53,6 +55,8 @@ def evaluate(
     *,
     k: Sequence[int] | None = None,
     table: str | None = None,
+    rerank: Sequence[str] = (),
+    rerank_neighbors: int | None = None,
     overwrite: bool = False,
     keep_embeddings: bool = False,
 ) -> dict[str, Any]:
@@ -78,6 +82,10 @@ def evaluate(
             of a run, as far as the images are enough.
         table: A name in `training.recipe.paper_tables.PAPER_TABLES`, whose columns are
             measured too and become the member `table`; None for that of the recipe.
+        rerank: Names of `training.evaluation.reranked.RERANKINGS`: retrieval is
+            measured with each of them, too, and becomes the member `reranked`.
+        rerank_neighbors: How many neighbors they look at; by default 10, and 20 for
+            k-reciprocal.
         overwrite: Whether an evaluation in it may be replaced.
         keep_embeddings: Whether `embeddings.npy` is written, `[N, dimension]`.
 
@@ -88,18 +96,21 @@ def evaluate(
         FileExistsError: The folder exists, and `overwrite` is False or it holds no
             evaluation.
         ValueError: An embedding is not finite, a file of the run is damaged, `k` is out
-            of range, or there is no such `table` for the images.
+            of range, or there is no such `table` or re-ranking for the images.
         UnreadableImageError: An image of the report is broken; all else is written.
     """
     folder = Path(out).resolve()
     _check_free(folder, overwrite)
     asked = what_to_measure(subject, k, table)
+    rerankings = asked_rerankings(subject, rerank, rerank_neighbors)
     threshold = _threshold(subject)  # which may be damaged: before minutes of work
     above = next(p for p in folder.parents if p.is_dir())
     with TemporaryDirectory(prefix=f".{folder.name}.", dir=above) as scratch:
         new = Path(scratch) / folder.name
         new.mkdir()
-        results, drawn = _evaluate_into(new, subject, asked, keep_embeddings, threshold)
+        results, drawn = _evaluate_into(
+            new, subject, asked, rerankings, keep_embeddings, threshold
+        )
         folder.parent.mkdir(parents=True, exist_ok=True)
         replace_folder(new, folder, Path(scratch) / "replaced")
     # Last, because it needs the images: a broken one costs no more than the report.
@@ -147,6 +158,7 @@ def _evaluate_into(
     folder: Path,
     subject: Subject,
     asked: Asked,
+    rerankings: dict[str, Reranking],
     keep_embeddings: bool,
     threshold: float | None,
 ) -> tuple[dict[str, Any], Drawn]:
@@ -197,6 +209,8 @@ def _evaluate_into(
                 "gallery": scores.gallery,
                 **scores.rates_at(threshold),
             }
+    if rerankings:
+        results["reranked"] = measured_again(task, asked.ks, rerankings)
     if asked.table:
         results["table"] = _table(asked.table, results)
     with stages.timed("hubness"):

@@ -14,7 +14,7 @@ from ..reports.page import (
     write_page,
 )
 from ..reports.published import published_section
-from ..reports.text import metric_text, metric_title
+from ..reports.text import metric_text, metric_title, reranked_table
 from ..reports.threshold import threshold_rows, threshold_warning
 from .figures import Drawn, figures
 
@@ -39,6 +39,7 @@ def write_evaluation_report(
         _metrics(results),
         paper_section(results),
         published_section(Published(**results.get("published", {})), results),
+        _reranked(results),
         _superclasses(results),
         _clusters(results),
         _verification(results),
@@ -114,6 +115,14 @@ def _by_k(metrics: Mapping[str, float]) -> list[Table]:
         for name, title in (("recall", "Recall@k"), ("precision", "Precision@k"))
     ]
     return [Table(["k", *ks], rows)]
+
+
+def _reranked(results: Mapping[str, Any]) -> Section | None:
+    if "reranked" not in results:
+        return None
+    head, *rows = reranked_table(results)
+    note = "The same queries, after the results of each were ranked again."
+    return Section("Re-ranking", note, [Table(head, rows)])
 
 
 def _superclasses(results: Mapping[str, Any]) -> Section | None:

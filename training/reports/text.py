@@ -10,6 +10,7 @@ from .threshold import threshold_rows, threshold_warning
 
 _ABREAST = 6  # metrics that fit into a line
 _FURTHER = ("r_precision", "mean_average_precision", "mean_reciprocal_rank", "roc_auc")
+_RERANKED = ("precision_at_1", "r_precision", "map_at_r", "mean_average_precision")
 _TITLES = {
     "map_at_r": "MAP@R",
     "r_precision": "R-precision",
@@ -201,6 +202,8 @@ def evaluation_summary(results: dict[str, Any]) -> str:
         )
     if without := results["queries_without_positive"]:
         lines.append(f"{without:,} queries have no positive and are left out.")
+    if "reranked" in results:
+        lines += ["", *_aligned(reranked_table(results)), ""]
     if table := results.get("table"):
         lines += ["", *table_lines(table), ""]
     if trained := results["classes_trained_on"]:
@@ -213,6 +216,23 @@ def evaluation_summary(results: dict[str, Any]) -> str:
         if warning := threshold_warning(at):
             lines.append(f"warning: {warning}")
     return "\n".join(lines)
+
+
+def reranked_table(results: Mapping[str, Any]) -> list[list[str]]:
+    """Return the metrics with and without re-ranking as rows of text, with a head."""
+    rows = {"as searched": (results["metrics"], results["seconds"]["retrieval"])}
+    for name, found in results["reranked"].items():
+        k = found["options"].get("k", found["options"].get("k1"))
+        rows[f"{name}, {k} neighbors"] = found["metrics"], found["seconds"]
+    head = ["", *map(metric_title, _RERANKED), "seconds"]
+    return [head] + [
+        [
+            title,
+            *(metric_text(name, metrics[name]) for name in _RERANKED),
+            f"{time:.1f}",
+        ]
+        for title, (metrics, time) in rows.items()
+    ]
 
 
 def _compared_by(results: Mapping[str, Any]) -> str:

@@ -13,7 +13,13 @@ from tests.support.small_images import write_shapes
 from tfdml._core import embeddings as _embeddings
 from tfdml.export import export_embedder
 from tfdml.images import View
-from tfdml.metrics import retrieval_metrics
+from tfdml.metrics import (
+    GalleryAugmentation,
+    KReciprocal,
+    QueryExpansion,
+    reranked_query_metrics,
+    retrieval_metrics,
+)
 from tfdml.models import load_embedder
 from training.__main__ import main
 from training.evaluation.subject import open_subject
@@ -375,3 +381,51 @@ def test_continuous_labels_are_measured_by_their_distance(root, tmp_path):
     low, high = results["intervals"]["ndcg_at_1"]
     assert low < results["metrics"]["ndcg_at_1"] < high
     assert read_queries(out).results.first_ranks is None
+
+
+# Re-ranking
+
+
+def test_re_ranking_is_measured_beside_the_search(root, capsys):
+    out, names = root / "reranked", ("query-expansion", "gallery-augmentation")
+    arguments = ["evaluate", root / "rows.npy", root / "images", "--out", out]
+    more = ["--rerank", *names, "k-reciprocal", "--rerank-neighbors", "3"]
+    assert main([str(a) for a in [*arguments, *more]]) == 0
+    results = read(out / "metrics.json")
+    labels = np.repeat(np.arange(CLASSES), IMAGES)
+    by_name = {
+        "query-expansion": QueryExpansion(3),
+        "gallery-augmentation": GalleryAugmentation(3),
+        "k-reciprocal": KReciprocal(3, 4),
+    }
+    assert list(results["reranked"]) == list(by_name)
+    for name, rerank in by_name.items():
+        found = results["reranked"][name]
+        expected = reranked_query_metrics(rows(), labels, [1, 2], rerank=rerank)
+        for metric, value in expected.means().items():
+            assert found["metrics"][metric] == pytest.approx(value)
+        assert found["options"] == vars(rerank)
+    printed = capsys.readouterr().out
+    assert "query-expansion, 3 neighbors" in printed
+    assert "k-reciprocal, 3 neighbors" in (out / "report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--rerank", "k-reciprocal", "--rerank-neighbors", "23"],
+            "`rerank_neighbors` must be from 1 to 22",
+        ),
+        (["--rerank-neighbors", "3"], "must come with `rerank`"),
+        (
+            ["--rerank", "query-expansion", "--metric", "squared_euclidean"],
+            "not compared by cosine",
+        ),
+    ],
+)
+def test_re_ranking_that_makes_no_sense_is_refused(root, options, message, capsys):
+    arguments = ["evaluate", root / "rows.npy", root / "images", "--out", root / "no"]
+    assert main([str(a) for a in [*arguments, *options]]) == 1
+    assert message in capsys.readouterr().err
+    assert not (root / "no").exists()
