@@ -155,6 +155,12 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
 
 def _add_search(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
+        "--dimensions",
+        type=int,
+        metavar="N",
+        help="keep only the first N numbers of each embedding; default: all",
+    )
+    parser.add_argument(
         "--target-recall",
         type=float,
         metavar="SHARE",
@@ -165,4 +171,16 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
         choices=("scann", "faiss", "exact"),
         help="what to search with if there are 20,000 images or more; default: the "
         "first of these that is installed",
+    )
+    parser.add_argument(
+        "--codes",
+        choices=("float32", "int8", "binary"),
+        help="hold only short codes in memory, and score a shortlist with embeddings "
+        "from the file; default: none",
+    )
+    parser.add_argument(
+        "--code-dimensions",
+        type=int,
+        metavar="N",
+        help="make the codes of the first N numbers of each embedding; default: of all",
     )

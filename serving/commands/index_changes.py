@@ -21,7 +21,7 @@ def build(parsed: argparse.Namespace) -> None:
     from ..search.gallery.indexing import embed_shard, index_images
     from ..search.gallery.shards import Part
 
-    where = parsed.images, parsed.index, parsed.model
+    images, index, model = parsed.images, parsed.index, parsed.model
     reading: dict[str, Any] = {
         "only": parsed.only,
         "batch_size": parsed.batch_size,
@@ -31,24 +31,18 @@ def build(parsed: argparse.Namespace) -> None:
         "progress": not parsed.json,
     }
     if parsed.shard is None:
-        report = index_images(
-            *where,
-            target_recall=parsed.target_recall,
-            engine=parsed.engine,
-            **reading,
-        )
+        options = _searching(parsed)
+        report = index_images(images, index, model, **options, **reading)
         _print_index(report, parsed)
         return
-    for option, value in (
-        ("--target-recall", parsed.target_recall),
-        ("--engine", parsed.engine),
-    ):
+    for name, value in _searching(parsed).items():
         if value is not None:
+            option = f"--{name.replace('_', '-')}"
             raise ValueError(
                 f"{option} must not be given with --shard. Give it to `index merge`, "
                 "which builds the index."
             )
-    shard = embed_shard(*where, Part.parse(parsed.shard), **reading)
+    shard = embed_shard(images, index, model, Part.parse(parsed.shard), **reading)
     values = {
         "shard": parsed.index,
         "part": str(shard.part),
@@ -69,11 +63,21 @@ def merge(parsed: argparse.Namespace) -> None:
     report = merge_shards(
         parsed.index,
         parsed.shards,
-        target_recall=parsed.target_recall,
-        engine=parsed.engine,
+        **_searching(parsed),
         progress=not parsed.json,
     )
     _print_index(report, parsed)
+
+
+def _searching(parsed: argparse.Namespace) -> dict[str, Any]:
+    """Return how an index is to search: options of `index_images`."""
+    return {
+        "dimensions": parsed.dimensions,
+        "target_recall": parsed.target_recall,
+        "engine": parsed.engine,
+        "codes": parsed.codes,
+        "code_dimensions": parsed.code_dimensions,
+    }
 
 
 def _print_index(report: "IndexReport", parsed: argparse.Namespace) -> None:
@@ -86,6 +90,7 @@ def _print_index(report: "IndexReport", parsed: argparse.Namespace) -> None:
                 "images": report.images,
                 "classes": report.classes,
                 "dimension": report.dimension,
+                "embedding_dimension": report.embedding_dimension,
                 "method": report.method,
                 "engine": report.engine,
                 "recall": report.recall,
@@ -101,6 +106,9 @@ def _print_index(report: "IndexReport", parsed: argparse.Namespace) -> None:
         "images": report.images,
         "classes": report.classes,
         "dimension": report.dimension,
+        "dimension of embeddings": report.embedding_dimension
+        if report.embedding_dimension != report.dimension
+        else None,
         "method": report.method,
         "engine": report.engine,
         "recall": report.recall,

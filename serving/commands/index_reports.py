@@ -84,6 +84,7 @@ def stats(parsed: argparse.Namespace) -> None:
                 "images from": str(gallery.root),
                 "model": f"{gallery.model_name}, version {gallery.model_version}",
                 "dimension": known.dimension,
+                "dimension of embeddings": held.get("embedding_dimension"),
                 "metric": known.metric,
                 "method": method,
                 "engine": engine,

@@ -41,6 +41,12 @@ def _add_export(commands: Any) -> None:
         "which adds none",
     )
     export.add_argument(
+        "--dimensions",
+        type=int,
+        metavar="N",
+        help="return only the first N numbers of each embedding; default: all",
+    )
+    export.add_argument(
         "--warm-up",
         metavar="IMAGES",
         help="folder of images, or one image, for the warm-up requests; default: "
@@ -81,6 +87,7 @@ def _export(parsed: argparse.Namespace) -> None:
         parsed.run,
         parsed.destination,
         output_dtype=parsed.output_dtype,
+        dimensions=parsed.dimensions,
         warm_up_images=parsed.warm_up,
         warm_up_count=parsed.warm_up_count,
     )
@@ -101,7 +108,9 @@ def _export_file(parsed: argparse.Namespace) -> None:
             )
     from ..export.export_to_file import export_run_to_file
 
-    report = export_run_to_file(parsed.run, parsed.destination, parsed.format)
+    report = export_run_to_file(
+        parsed.run, parsed.destination, parsed.format, dimensions=parsed.dimensions
+    )
     print(report)
     for warning in report.warnings:
         print(f"warning: {warning}", file=sys.stderr)

@@ -61,6 +61,14 @@ def add_search(commands: Any) -> None:
         metavar="X,Y,WIDTH,HEIGHT",
         help="search with this region of each image, such as 0.25,0.25,0.5,0.5",
     )
+    search.add_argument(
+        "--expand",
+        type=int,
+        metavar="K",
+        default=0,
+        help="move each query toward its K nearest images and search again; default: "
+        "no second search",
+    )
     search.add_argument("--images", help="folder of the images, if they were moved")
     add_json(search)
     search.set_defaults(run_command=_search, job="search")
@@ -82,15 +90,19 @@ def _search(parsed: argparse.Namespace) -> None:
     if parsed.queries.count("-") > 1:
         raise ValueError("Standard input, -, can be given only once.")
     where, crop = _where(parsed.where), _crop(parsed.crop)
+    if parsed.expand < 0:
+        raise ValueError(f"--expand must be at least 0. Received: {parsed.expand}.")
     results: list[tuple[str, list[Hit]]] = []
     with _open(parsed) as search:
         with progress_of(parsed, len(parsed.queries), "searching") as bar:
             for name in parsed.queries:
                 file = File(sys.stdin.buffer.read() if name == "-" else Path(name))
-                query = Query(file, parsed.k, where, parsed.exclude, crop)
+                query = Query(
+                    file, parsed.k, where, parsed.exclude, crop, parsed.expand
+                )
                 results.append((name, _nearest(search, name, query)))
                 bar.update()
-        known = search.gallery.calibration
+        known = None if parsed.expand else search.gallery.calibration
     if parsed.json:
         found = [_to_json(name, hits, known) for name, hits in results]
         print_json({"index": parsed.index, "k": parsed.k, "results": found})

@@ -130,6 +130,13 @@ def combine(
             "a part of a model, because ScaNN's operators do. Received: "
             f"{shown(index.metric)}. Train with `unit_length` = true in [embedder]."
         )
+    if index.dimension != index.embedding_dimension:
+        raise ValueError(
+            f"The index in {shown(str(index_folder))} must keep all dimensions of its "
+            f"embeddings to become a part of a model. Received: {index.dimension} of "
+            f"{index.embedding_dimension}. Export the model with `--dimensions "
+            f"{index.dimension}` and build the index with that."
+        )
     if not 1 <= neighbors <= len(index):
         raise ValueError(
             f"`neighbors` must be from 1 to {len(index)}, the number of images in the "

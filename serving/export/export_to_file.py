@@ -8,7 +8,7 @@ from tfdml.export import FileFormat
 from tfdml.run_calibration import read_calibration
 from tfdml.run_view import view_of_run
 
-from .exporting import NO_RECIPE, embedder_file, source_of
+from .exporting import NO_RECIPE, NO_THRESHOLD, embedder_file, is_cut, source_of
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ def export_run_to_file(
     run: str | PathLike[str],
     file: str | PathLike[str],
     format: FileFormat,  # noqa: A002
+    *,
+    dimensions: int | None = None,
 ) -> FileReport:
     """Export the embedder of a run as ONNX or LiteRT, with its description.
 
@@ -46,6 +48,7 @@ def export_run_to_file(
         run: Run folder, or a `.keras` file.
         file: Where it goes; its name ends in `.onnx` or `.tflite`. It must not exist.
         format: `"onnx"` or `"litert"`.
+        dimensions: As of `export_run`.
 
     Returns:
         The report.
@@ -64,9 +67,15 @@ def export_run_to_file(
     calibration = read_calibration(source)
     embedder = load_embedder(source)
     view = view_of_run(source.parent, embedder.input_shape[1])
+    warnings = []
+    if not (source.parent / "recipe.json").is_file():
+        warnings.append(NO_RECIPE)
+    if calibration is not None and is_cut(embedder, dimensions):
+        calibration = None
+        warnings.append(NO_THRESHOLD)
     known = None if calibration is None else calibration.to_json()
     members = {"source": source_of(source), "calibration": known}
-    export_file(embedder, file, view, format=format, members=members)
-    has_recipe = (source.parent / "recipe.json").is_file()
-    warnings = () if has_recipe else (NO_RECIPE,)
-    return FileReport(source, Path(file), Path(file).stat().st_size, warnings)
+    export_file(
+        embedder, file, view, format=format, dimensions=dimensions, members=members
+    )
+    return FileReport(source, Path(file), Path(file).stat().st_size, tuple(warnings))

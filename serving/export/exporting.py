@@ -35,6 +35,12 @@ NO_RECIPE = (
 )
 
 
+NO_THRESHOLD = (
+    "the threshold of the run is one of all its dimensions; the model goes without, "
+    "and a search with it has no threshold for a match."
+)
+
+
 @dataclass(frozen=True)
 class ExportReport:
     """The result of an export; as text, a summary.
@@ -69,6 +75,7 @@ def export_run(
     destination: str | PathLike[str],
     *,
     output_dtype: OutputType = "float32",
+    dimensions: int | None = None,
     warm_up_images: str | PathLike[str] | None = None,
     warm_up_count: int = 8,
 ) -> ExportReport:
@@ -82,6 +89,8 @@ def export_run(
         run: Run folder, or a `.keras` file.
         destination: MODEL_BASE_PATH/VERSION, which must not exist.
         output_dtype: `"float16"` or `"int8"` adds a signature with such embeddings.
+        dimensions: See `tfdml.export.export_embedder`. The calibration of the run is
+            one of all dimensions: a model of fewer goes without.
         warm_up_images: Folder of images, or one, for the warm-up requests. By
             default those that the run trained on; where they are gone, noise.
         warm_up_count: How many images, 0 (no warm-up requests) to 64. At most 32 of
@@ -111,6 +120,9 @@ def export_run(
     warnings: list[str] = []
     if not (source.parent / "recipe.json").is_file():
         warnings.append(NO_RECIPE)
+    if calibration is not None and is_cut(embedder, dimensions):
+        calibration = None
+        warnings.append(NO_THRESHOLD)
     written = 0
     # As the server will call it; a name with a colon cannot be served.
     name = destination.resolve().parent.name.replace(":", "_") or "model"
@@ -136,9 +148,19 @@ def export_run(
             written = warm_up_with(model, folder, images, shown, warm_up_count)
 
     export_embedder(
-        embedder, destination, view, output_dtype=output_dtype, complete=complete
+        embedder,
+        destination,
+        view,
+        output_dtype=output_dtype,
+        dimensions=dimensions,
+        complete=complete,
     )
     return ExportReport(source, destination, calibration, written, tuple(warnings))
+
+
+def is_cut(embedder: Any, dimensions: int | None) -> bool:
+    """Return whether `dimensions` keep only the first numbers of an embedding."""
+    return dimensions is not None and dimensions != embedder.output_shape[-1]
 
 
 def embedder_file(run: str | PathLike[str]) -> Path:

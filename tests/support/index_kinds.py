@@ -21,6 +21,7 @@ METHODS = {  # and the engine of each
     "tree": ("tree", "scann"),
     "faiss-hashing": ("hashing", "faiss"),
     "faiss-tree": ("tree", "faiss"),
+    "faiss-codes": ("codes", "faiss"),
 }
 KINDS = os.environ.get("INDEX_KINDS", "exact local milvus").split()
 ROWS = 48  # for which ScaNN trains codes, and scores all rows exactly in the end

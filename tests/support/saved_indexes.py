@@ -15,7 +15,10 @@ from tfdml.index.engines import _index as local_index
 from tfdml.index.engines._choice import CODED
 from tfdml.index.engines._exact import ExactRows
 from tfdml.index.engines._prepared import PreparedRows
+from tfdml.index.engines._rescored import RescoredSearcher
 from tfdml.index.engines._settings import (
+    Codes,
+    code_settings,
     exact_settings,
     hashing_settings,
     tree_settings,
@@ -94,6 +97,9 @@ def build_with(method, engine):
         # It takes 16 rows at least to train codes.
         if method == "exact" or len(gallery) < 40:
             return ExactRows(gallery, exact_settings("a test"), metric=metric)
+        if method == "codes":
+            settings = code_settings(Codes("int8", None), "a test")
+            return RescoredSearcher.of_rows(gallery, settings, metric=metric)
         settings = {
             "hashing": hashing_settings("a test", engine),
             "tree": tree_settings(len(gallery), "a test", unit=unit, engine=engine),

@@ -10,7 +10,11 @@ from tfdml.model_version import read_description as read_description
 
 
 def new_description(
-    view: View, dimension: int, signatures: dict[str, str], metric: str = "cosine"
+    view: View,
+    dimension: int,
+    signatures: dict[str, str],
+    metric: str = "cosine",
+    cut_from: int | None = None,
 ) -> dict[str, Any]:
     """Describe a model that is being exported.
 
@@ -22,6 +26,7 @@ def new_description(
         dimension: Length of its embeddings.
         signatures: For each signature that embeds, the type of `embedding`.
         metric: How its embeddings are compared.
+        cut_from: How many numbers the embedder returns, if only the first are kept.
 
     Returns:
         The members, in JSON types.
@@ -52,6 +57,7 @@ def new_description(
             "dimension": dimension,
             "metric": metric,
             "signatures": signatures,
+            **({} if cut_from in (None, dimension) else {"cut_from": cut_from}),
         },
         "calibration": None,
         "source": None,

@@ -13,7 +13,11 @@ import numpy as np
 
 from tfdml._core.embedding_part import search_metric
 from tfdml.export._description import new_description
-from tfdml.export._saved_model import checked_embedder, checked_view
+from tfdml.export._saved_model import (
+    checked_dimensions,
+    checked_embedder,
+    checked_view,
+)
 from tfdml.files import sha256_of, short_names, written
 from tfdml.images import View
 from tfdml.layers import L2Normalization
@@ -40,6 +44,7 @@ def export_file(
     view: View | None = None,
     *,
     format: FileFormat,  # noqa: A002
+    dimensions: int | None = None,
     members: Mapping[str, Any] | None = None,
 ) -> None:
     """Write an embedder as an ONNX or LiteRT file, which needs neither Keras nor tfdml.
@@ -59,13 +64,14 @@ def export_file(
         view: What the embedder saw of its training images; by default they were
             squashed.
         format: `"onnx"` or `"litert"`.
+        dimensions: As of `export_embedder`.
         members: More members of the description, in JSON types.
 
     Raises:
         FileExistsError: The file exists.
         ImportError: A package is missing; the message names the extra that brings it.
-        ValueError: The embedder or view is refused as by `export_embedder`, the file
-            has another ending, or there is no such format.
+        ValueError: The embedder, view or `dimensions` are refused as by
+            `export_embedder`, the file has another ending, or there is no such format.
         RuntimeError: Keras does not run on TensorFlow, the embedder cannot be
             converted, or the file answers otherwise than Keras.
     """
@@ -74,8 +80,9 @@ def export_file(
     convert, run = _tools(format)
     embedder = checked_embedder(embedder)
     view = checked_view(embedder, view)
-    model = _with_pixels(embedder)
-    about = view, embedder.output_shape[1], search_metric(embedder)
+    kept = checked_dimensions(embedder, dimensions)
+    model = _with_pixels(embedder, kept)
+    about = view, kept, embedder.output_shape[1], search_metric(embedder)
     description = _description(*about, dict(members or {}))
     images = np.random.default_rng(0).integers(
         0, 256, (_TRIED, *model.input_shape[1:]), "uint8"
@@ -144,8 +151,11 @@ def _tools(format: str) -> tuple[Convert, Run]:  # noqa: A002
     return _write_litert, _run_litert
 
 
-def _with_pixels(embedder: keras.Model) -> keras.Model:
-    """Return the embedder from uint8 pixels to its embeddings, all in float32."""
+def _with_pixels(embedder: keras.Model, dimension: int) -> keras.Model:
+    """Return the embedder from uint8 pixels to its embeddings, all in float32.
+
+    Of each embedding, the first numbers are kept, `dimension` of them.
+    """
     metric = search_metric(embedder)
     if any(layer.compute_dtype != "float32" for layer in _layers(embedder)):
         single = keras.models.clone_model(embedder, clone_function=_in_float32)
@@ -154,6 +164,8 @@ def _with_pixels(embedder: keras.Model) -> keras.Model:
     size = embedder.input_shape[1]
     images = keras.Input((size, size, 3), dtype="uint8", name=INPUT)
     rows = embedder(keras.ops.cast(images, "float32"), training=False)
+    if dimension < embedder.output_shape[1]:
+        rows = rows[:, :dimension]
     if metric == "cosine":
         rows = L2Normalization(dtype="float32", name="unit_rows")(rows)
     return keras.Model(images, {OUTPUT: rows})
@@ -223,9 +235,9 @@ def _compare(rows: np.ndarray, expected: np.ndarray) -> None:
 
 
 def _description(
-    view: View, dimension: int, metric: str, members: dict[str, Any]
+    view: View, dimension: int, cut_from: int, metric: str, members: dict[str, Any]
 ) -> dict[str, Any]:
-    description = new_description(view, dimension, {}, metric)
+    description = new_description(view, dimension, {}, metric, cut_from)
     pixels = description["preprocessing"]
     for name in ("exif_orientation", "formats"):  # of decoding, which others do
         del pixels[name]

@@ -32,6 +32,7 @@ class SavedEmbedder:
         view: What of an image they show.
         metric: How its embeddings are compared: `"cosine"`, or `"squared_euclidean"` if
             they have any length.
+        dimension: That of its embeddings; None if the signature does not say.
     """
 
     def __init__(self, folder: str | PathLike[str]) -> None:
@@ -71,6 +72,7 @@ class SavedEmbedder:
         self.image_size: int = shape[1]
         self.view: View = View.of_signatures(self._model.signatures, shape[1])
         self.metric = _metric_of(Path(folder))
+        self.dimension: int | None = signature.structured_outputs[_OUTPUT].shape[-1]
         self._signature = signature
         self._constant = tf.constant
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from tfdml._core.arguments import whole
 from tfdml._core.embedding_part import (
     check_outputs,
     embedding_part,
@@ -43,6 +44,7 @@ def export_embedder(
     view: View | None = None,
     *,
     output_dtype: OutputType = "float32",
+    dimensions: int | None = None,
     complete: Callable[[Path], None] | None = None,
 ) -> None:
     """Write a SavedModel that needs neither Keras nor tfdml to run.
@@ -82,6 +84,9 @@ def export_embedder(
             squashed.
         output_dtype: `"float16"` or `"int8"` adds a signature with embeddings of that
             type. The default adds none.
+        dimensions: How many of the first numbers of an embedding all signatures return,
+            scaled to length 1 again: for an embedder that a Matryoshka loss trained.
+            Default: all.
         complete: Is given the folder that holds the SavedModel before it gets its
             name, to add files; what it raises undoes the export.
 
@@ -90,13 +95,14 @@ def export_embedder(
         ValueError: The embedder's input is not a square RGB image of a fixed size
             or its output not one embedding per image (it has several outputs, or ends
             in a layer of proxies of your own), `view` is of another size, there is no
-            such type, or embeddings of any length are asked for in another one than
-            float32.
+            such type, embeddings of any length are asked for in another one than
+            float32, or `dimensions` are more than the embedder has.
         RuntimeError: Keras does not run on TensorFlow.
     """
     embedder = checked_embedder(embedder)
     shown_view = checked_view(embedder, view)
     check_output_type(output_dtype)
+    kept = checked_dimensions(embedder, dimensions)
     if output_dtype != "float32" and search_metric(embedder) != "cosine":
         raise ValueError(
             "`output_dtype` must be 'float32' with embeddings of any length, which the "
@@ -104,7 +110,7 @@ def export_embedder(
         )
 
     def write(unfinished: Path) -> None:
-        _write(embedder, shown_view, output_dtype, unfinished)
+        _write(embedder, shown_view, output_dtype, kept, unfinished)
         if complete is not None:
             complete(unfinished)
 
@@ -124,6 +130,24 @@ def checked_view(embedder: keras.Model, view: View | None) -> View:
             f"{size}. Received: {view}."
         )
     return View(size) if view is None else view
+
+
+def checked_dimensions(embedder: keras.Model, dimensions: int | None) -> int:
+    """Return how many numbers of an embedding to keep, all if `dimensions` is None.
+
+    Raises:
+        ValueError: The embedder has fewer, or it is not a whole number from 1.
+    """
+    dimension: int = embedder.output_shape[1]
+    if dimensions is None:
+        return dimension
+    kept = whole("dimensions", dimensions)
+    if kept > dimension:
+        raise ValueError(
+            f"`dimensions` must be from 1 to {dimension}, the numbers of an embedding. "
+            f"Received: dimensions={shown(dimensions)}."
+        )
+    return kept
 
 
 def checked_embedder(embedder: keras.Model) -> keras.Model:
@@ -169,11 +193,15 @@ def checked_embedder(embedder: keras.Model) -> keras.Model:
 
 
 def _write(
-    embedder: keras.Model, view: View, output_dtype: OutputType, folder: Path
+    embedder: keras.Model,
+    view: View,
+    output_dtype: OutputType,
+    dimension: int,
+    folder: Path,
 ) -> None:
     import tensorflow as tf
 
-    size, dimension = view.image_size, embedder.output_shape[1]
+    size = view.image_size
     metric = search_metric(embedder)
     bytes_in = tf.TensorSpec([None], tf.string, name="image_bytes")
     pixels_in = tf.TensorSpec([None, size, size, 3], tf.uint8, name="images")
@@ -188,7 +216,7 @@ def _write(
 
     def rows_of(pixels: tf.Tensor) -> tf.Tensor:
         # float32 also from a network of mixed precision.
-        rows = tf.cast(embedder(pixels, training=False), tf.float32)
+        rows = tf.cast(embedder(pixels, training=False), tf.float32)[:, :dimension]
         # A loss that scales the rows itself may have trained a network whose rows have
         # other lengths, which mean nothing.
         return unit_rows(rows) if metric == "cosine" else rows
@@ -236,7 +264,8 @@ def _write(
     }
     with tempfile.TemporaryDirectory() as place:
         file = Path(place) / Path(DESCRIPTION_FILE).name
-        description = new_description(view, dimension, types, metric)
+        whole_dimension = embedder.output_shape[1]
+        description = new_description(view, dimension, types, metric, whole_dimension)
         file.write_text(description_text(description), encoding="utf-8")
         module.description = tf.saved_model.Asset(str(file))
         signatures[DESCRIBE] = describing(module.description)

@@ -9,13 +9,14 @@ them end the process or answer with wrong ids. `ScannIndex` and `ScannSettings` 
 former names of `LocalIndex` and `IndexSettings`.
 """
 
+from tfdml.index._expanded import expanded_search
 from tfdml.index._filters import Not, Range, Where, where_from_json
 from tfdml.index._interface import Embed, Index, IndexStats, Items, SearchResult
 from tfdml.index._load import load_index
 from tfdml.index._near_duplicates import NearDuplicates, near_duplicates
 from tfdml.index._recall import MeasuredRecall
 from tfdml.index._verify import VerifyReport, verify_index
-from tfdml.index.engines import Engine, IndexSettings, LocalIndex
+from tfdml.index.engines import CodeKind, Engine, IndexSettings, LocalIndex
 from tfdml.index.local import ExactIndex
 from tfdml.index.milvus import MilvusIndex
 from tfdml.index.rows import Ids, check_ids
@@ -25,6 +26,7 @@ ScannIndex = LocalIndex
 ScannSettings = IndexSettings
 
 __all__ = [
+    "CodeKind",
     "Embed",
     "Engine",
     "ExactIndex",
@@ -47,6 +49,7 @@ __all__ = [
     "VerifyReport",
     "Where",
     "check_ids",
+    "expanded_search",
     "load_index",
     "near_duplicates",
     "verify_index",

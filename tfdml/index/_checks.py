@@ -29,12 +29,16 @@ def own_embeddings(name: str, rows: ArrayLike, *, unit: bool) -> NDArray[np.floa
 
 
 def of_dimension(
-    name: str, rows: NDArray[np.float32], dimension: int
+    name: str, rows: NDArray[np.float32], dimension: int, whole: int | None = None
 ) -> NDArray[np.float32]:
-    """Return checked embeddings, if they have the dimension of the index."""
+    """Return checked embeddings, if they have the dimension of the index.
+
+    `whole` is that of embeddings before they were cut, where it is another one.
+    """
     if rows.shape[1] != dimension:
+        ours = "" if whole is None else f", or {whole}, of which it keeps the first"
         raise ValueError(
-            f"`{name}` must have the dimension of the index, {dimension}. "
+            f"`{name}` must have the dimension of the index, {dimension}{ours}. "
             f"Received: shape={rows.shape}."
         )
     return rows

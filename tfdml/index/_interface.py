@@ -80,6 +80,7 @@ class Index(ABC):
 
     embed: Embed | None = None
     _dimension: int
+    _embedding_dimension: int | None = None  # if it is another one
     _metric: Metric
     _model_fingerprint: str
 
@@ -87,6 +88,16 @@ class Index(ABC):
     def dimension(self) -> int:
         """The number of columns of the gallery and of queries."""
         return self._dimension
+
+    @property
+    def embedding_dimension(self) -> int:
+        """The number of columns of the embeddings that the index was built of.
+
+        It is above `dimension` where the index keeps only the first numbers of each
+        (`dimensions` of `build`). Rows and queries of either number of columns are
+        taken; the longer ones are cut.
+        """
+        return self._embedding_dimension or self._dimension
 
     @property
     def metric(self) -> Metric:
@@ -171,7 +182,7 @@ class Index(ABC):
 
         Args:
             queries: Embeddings `[Q, D]`, real and finite; `Q` may be 0. Pass a single
-                one as `embedding[None, :]`.
+                one as `embedding[None, :]`. They are cut as the gallery was.
             k: How many items to return, at least 1.
             where: Return only items whose attributes are as stated, see
                 `tfdml.index`. Default: all.

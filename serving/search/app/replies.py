@@ -100,6 +100,7 @@ class Replies:
             "engine": engine_of(index),
             "recall": index.stats().details.get("recall"),
             "dimension": index.dimension,
+            "embedding_dimension": index.embedding_dimension,
             "metric": index.metric,
         } | ({"calibration": known.to_json()} if known else {})
 

@@ -148,10 +148,13 @@ class SearchService:
             case Member(id_):
                 with errors_of_image(id_):
                     reply = await self._similar(search, query, id_, start)
-            case Embedding(values) if len(values) != search.index.dimension:
+            case Embedding(values) if len(values) not in (
+                search.index.dimension,
+                search.index.embedding_dimension,
+            ):
                 refuse(
-                    f"`embedding` must have {search.index.dimension} numbers. "
-                    f"Received: {len(values)}."
+                    f"`embedding` must have {search.index.embedding_dimension} numbers."
+                    f" Received: {len(values)}."
                 )
             case _:
                 reply = await self._hits(search, query, None, start)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml.images import UnreadableImageError, read_image
-from tfdml.index import LocalIndex
+from tfdml.index import LocalIndex, SearchResult, expanded_search
 from tfdml.messages import shown
 
 from ...client import ImageSource, ModelMetadata
@@ -118,15 +118,29 @@ class ImageSearch:
                 )
         exclude: list[str] | None = sorted(left_out) or None
         rows = np.asarray(embedding)[np.newaxis]
-        found = self.index.search(rows, query.k, where=query.where, exclude=exclude)
+        found = self._found(rows, query, exclude)
         ids = found.ids[0].tolist()
         items = {item.id: item for item in self.items(ids)}
-        known = self.gallery.calibration
+        known = None if query.expand else self.gallery.calibration
         return [
             Hit(items[id_], score, known.is_match(score) if known else None)
             for id_, score in zip(ids, found.scores[0].tolist(), strict=True)
             if id_ in items
         ]
+
+    def _found(
+        self, rows: NDArray[Any], query: Query, exclude: list[str] | None
+    ) -> SearchResult:
+        if not query.expand:
+            return self.index.search(rows, query.k, where=query.where, exclude=exclude)
+        return expanded_search(
+            self.index,
+            rows,
+            query.k,
+            neighbors=query.expand,
+            where=query.where,
+            exclude=exclude,
+        )
 
     def embed(
         self, image: bytes | Path, crop: Crop | None = None

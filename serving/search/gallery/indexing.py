@@ -4,7 +4,7 @@ A whole build is a build of one shard: `embed_shard` and `merge_shards` do what
 `index_images` does in two steps, with a file between them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tfdml.export import SavedEmbedder
-from tfdml.index import Engine, LocalIndex, check_ids
+from tfdml.index import CodeKind, Engine, LocalIndex, check_ids
 from tfdml.messages import shown
 from tfdml.progress import Progress
 
@@ -43,6 +43,11 @@ from .shards import (
     save_shard,
 )
 
+_NO_THRESHOLD = (
+    "The threshold of the model is one of all its dimensions: the index has none, and "
+    "no search of it ends in no match."
+)
+
 
 def index_images(
     images_folder: str | PathLike[str],
@@ -54,8 +59,11 @@ def index_images(
     skip_unreadable: bool = False,
     outside_links: bool = True,
     max_pixels: int = 100_000_000,
+    dimensions: int | None = None,
     target_recall: float | None = None,
     engine: Engine | None = None,
+    codes: CodeKind | None = None,
+    code_dimensions: int | None = None,
     progress: bool = True,
 ) -> IndexReport:
     """Embed a folder of images and save them as an index that can be searched.
@@ -76,8 +84,13 @@ def index_images(
             By default the first one is an error.
         outside_links: Take images that links lead to, outside of the folder.
         max_pixels: Width times height above which an image cannot be read, at least 1.
+        dimensions: See `LocalIndex.build`, also for the default. The threshold of a
+            calibrated model is one of all dimensions, so that an index of fewer has
+            none.
         target_recall: See `LocalIndex.build`, also for the default.
         engine: See `LocalIndex.build`, also for the default.
+        codes: See `LocalIndex.build`.
+        code_dimensions: See `LocalIndex.build`.
         progress: Show the progress on the standard error.
 
     Returns:
@@ -92,6 +105,13 @@ def index_images(
         LockedError: Another process changes the index in `index_folder`.
     """
     check_gallery_folder(index_folder)  # before hours of work
+    options = _given(
+        dimensions=dimensions,
+        target_recall=target_recall,
+        engine=engine,
+        codes=codes,
+        code_dimensions=code_dimensions,
+    )
     shard, notes = _embed(
         images_folder,
         model,
@@ -102,9 +122,10 @@ def index_images(
         outside_links=outside_links,
         max_pixels=max_pixels,
         progress=progress,
+        options=options,
     )
-    report = _build(index_folder, shard, target_recall, engine, progress=progress)
-    return replace(report, notes=notes)
+    report = _build(index_folder, shard, options, progress=progress)
+    return replace(report, notes=notes + report.notes)
 
 
 def embed_shard(
@@ -165,8 +186,11 @@ def merge_shards(
     index_folder: str | PathLike[str],
     shard_folders: Sequence[str | PathLike[str]],
     *,
+    dimensions: int | None = None,
     target_recall: float | None = None,
     engine: Engine | None = None,
+    codes: CodeKind | None = None,
+    code_dimensions: int | None = None,
     progress: bool = True,
 ) -> IndexReport:
     """Build, from shards, the index that `index_images` would have built.
@@ -175,8 +199,11 @@ def merge_shards(
         index_folder: Folder to write to; created if missing. An index in it is
             replaced once the new one is complete.
         shard_folders: Folders that `embed_shard` wrote, each shard once, in any order.
+        dimensions: See `index_images`.
         target_recall: See `LocalIndex.build`, also for the default.
         engine: See `LocalIndex.build`, also for the default.
+        codes: See `LocalIndex.build`.
+        code_dimensions: See `LocalIndex.build`.
         progress: Show the progress on the standard error.
 
     Returns:
@@ -190,7 +217,19 @@ def merge_shards(
     """
     check_gallery_folder(index_folder)
     shard = read_shards(shard_folders)
-    return _build(index_folder, shard, target_recall, engine, progress=progress)
+    options = _given(
+        dimensions=dimensions,
+        target_recall=target_recall,
+        engine=engine,
+        codes=codes,
+        code_dimensions=code_dimensions,
+    )
+    return _build(index_folder, shard, options, progress=progress)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """Return those options of `LocalIndex.build` that are not left to it."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _embed(
@@ -204,8 +243,12 @@ def _embed(
     outside_links: bool,
     max_pixels: int,
     progress: bool,
+    options: Mapping[str, Any] | None = None,
 ) -> tuple[Shard, tuple[str, ...]]:
-    """Embed one part of the list of images; the notes are on the whole list."""
+    """Embed one part of the list of images; the notes are on the whole list.
+
+    The options of `LocalIndex.build` are only checked, before hours of work.
+    """
     if batch_size < 1:
         raise ValueError(
             f"`batch_size` must be at least 1. Received: batch_size={batch_size}."
@@ -218,6 +261,9 @@ def _embed(
     check_ids(paths, name="paths")  # before hours of work
     version = find_model_version(model)
     embedder = SavedEmbedder(version.folder)
+    if options and embedder.dimension is not None:
+        none = np.empty((0, embedder.dimension))
+        LocalIndex.build(none, metric=embedder.metric, **options)
     job = Job(
         str(root),
         len(paths),
@@ -258,8 +304,7 @@ def _embed(
 def _build(
     index_folder: str | PathLike[str],
     shard: Shard,
-    target_recall: float | None,
-    engine: Engine | None,
+    options: Mapping[str, Any],
     *,
     progress: bool,
 ) -> IndexReport:
@@ -270,16 +315,17 @@ def _build(
             f"None of the {job.images} images in {shown(job.root)} can be read. "
             f"The first: {reasons[0]}"
         )
+    calibration, notes = job.calibration, tuple[str, ...]()
+    whole = shard.embeddings.shape[1]
+    if calibration is not None and options.get("dimensions", whole) != whole:
+        calibration, notes = None, (_NO_THRESHOLD,)
     gallery = Gallery(
         root=Path(job.root),
         model_name=job.model_name,
         model_version=job.model_version,
-        calibration=job.calibration,
+        calibration=calibration,
     )
     attributes = class_attributes(shard.paths)
-    options: dict[str, Any] = {}
-    if target_recall is not None:
-        options["target_recall"] = target_recall
     with Progress("building the index", shown=progress):
         index = LocalIndex.build(
             shard.embeddings,
@@ -287,7 +333,6 @@ def _build(
             attributes=attributes,
             metric=job.metric,
             model_fingerprint=job.model_fingerprint,
-            engine=engine,
             **options,
         )
         save_gallery(index_folder, index, gallery)
@@ -301,4 +346,6 @@ def _build(
         engine=engine_of(index),
         recall=recall_of(index),
         skipped=reasons,
+        notes=notes,
+        embedding_dimension=index.embedding_dimension,
     )

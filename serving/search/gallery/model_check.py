@@ -153,10 +153,12 @@ def _checked(
     version = stored.model_version if served.version is None else served.version
     own = client.at_version(version, fingerprint=served.fingerprint)
     try:
-        if served.dimension not in (None, index.dimension):
+        dimension = index.embedding_dimension
+        if served.dimension not in (None, dimension):
             raise MismatchError(
-                f"The index holds embeddings of dimension {index.dimension}, the model "
-                f"at {client.url} returns {served.dimension}. {_remedy(stored, served)}"
+                f"The index was built of embeddings of dimension {dimension}, the "
+                f"model at {client.url} returns {served.dimension}. "
+                f"{_remedy(stored, served)}"
             )
         if needed and served.fingerprint is not None:
             if needed not in (served.fingerprint, _embedder_of(own)):
@@ -230,7 +232,8 @@ def _checked_probes(client: EndpointClient, search: ImageSearch) -> Probes:
 
 
 def _differences(rows: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Return 1 - cosine of rows with those in the index."""
+    """Return 1 - cosine of rows with those in the index, which may have been cut."""
+    rows = rows[:, : known.shape[1]]
     lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(known, axis=1)
     return 1 - np.einsum("nd,nd->n", rows, known) / lengths
 

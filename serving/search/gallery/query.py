@@ -55,6 +55,8 @@ class Query:
         exclude: Ids of images that must not be found.
         crop: The region of the image to search with; by default all of it. An
             embedding has none.
+        expand: How many neighbors the query is moved toward before a second search;
+            0 for one plain search. Hits then say nothing about a match.
     """
 
     source: Upload | Address | File | Embedding | Member
@@ -62,6 +64,7 @@ class Query:
     where: Where | None = None
     exclude: Sequence[str] = ()
     crop: Crop | None = None
+    expand: int = 0
 
     @property
     def needs_model(self) -> bool:

@@ -41,6 +41,8 @@ class IndexReport:
         recall: Its measured recall; None if it was not measured.
         skipped: Why an image was skipped, one text per image.
         notes: What was left out of the folder, or is odd in it, one text per kind.
+        embedding_dimension: Dimension of the model's embeddings, of which the index may
+            keep the first numbers only.
     """
 
     gallery: Gallery
@@ -52,12 +54,13 @@ class IndexReport:
     recall: float | None
     skipped: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    embedding_dimension: int | None = None
 
     def __str__(self) -> str:
         gallery = self.gallery
         lines = [
             f"{self.images} images of {self.classes} classes indexed: "
-            f"dimension {self.dimension}, {self.method} search, "
+            f"dimension {self.dimension}{self._of_all}, {self.method} search, "
             f"model {gallery.model_name} version {gallery.model_version}."
         ]
         known = gallery.calibration
@@ -67,6 +70,11 @@ class IndexReport:
                 f"gallery of {known.gallery}."
             )
         return "\n".join([*lines, *self.notes, *_left_out(self.skipped)])
+
+    @property
+    def _of_all(self) -> str:
+        whole = self.embedding_dimension
+        return "" if whole in (None, self.dimension) else f" of {whole}"
 
 
 @dataclass(frozen=True)

@@ -197,7 +197,7 @@ def test_large_trees_are_trained_with_a_hundred_rows_for_each_leaf(rows):
 def sample_of(gallery, rows, k=10):
     """Make a sample by exact search: items as queries, themselves left out."""
     true, scores = nearest_neighbors(gallery[rows], gallery, k, exclude=rows)
-    return tuning._Sample(gallery[rows], rows, true, scores[:, -1])
+    return tuning.Sample(gallery[rows], rows, true, scores[:, -1])
 
 
 def poor_searcher(gallery, leaves_to_search=1, engine="scann"):

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from tfdml.index.engines._exact import ExactRows
 from tfdml.index.engines._prepared import PreparedRows
+from tfdml.index.engines._samples import Searcher
 from tfdml.index.engines._scann import ScannSearcher
-from tfdml.index.engines._tuning import Searcher
 
 
 def write_scann(

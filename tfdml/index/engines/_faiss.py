@@ -46,7 +46,7 @@ class FaissSearcher(CodedSearcher):
             codes.cp.min_points_per_centroid = 1
             codes.cp.spherical = settings.spherical
         # Between the steps of a training all threads wait for each other.
-        with _threads(faiss, 1 if sys.platform == "darwin" else cpu_cores()):
+        with faiss_threads(faiss, 1 if sys.platform == "darwin" else cpu_cores()):
             codes.train(rows)
             codes.add(rows)
         searcher = _Refined(faiss, codes, rows)
@@ -142,7 +142,7 @@ class _Refined:
         self, queries: NDArray[np.float32], k: int, asked: Any
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Return scores and rows `[Q, k]`, -1 for rows that were not found."""
-        with _threads(self._faiss, 1):
+        with faiss_threads(self._faiss, 1):
             found: tuple[NDArray[np.float32], NDArray[np.int64]] = self._whole.search(
                 queries, k, params=asked
             )
@@ -152,7 +152,7 @@ class _Refined:
         self, queries: NDArray[np.float32], k: int
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Do as `search` does by comparing with all rows."""
-        with _threads(self._faiss, 1):
+        with faiss_threads(self._faiss, 1):
             found: tuple[NDArray[np.float32], NDArray[np.int64]] = self._rows.search(
                 queries, k
             )
@@ -160,7 +160,7 @@ class _Refined:
 
 
 @contextmanager
-def _threads(faiss: Any, count: int) -> Iterator[None]:
+def faiss_threads(faiss: Any, count: int) -> Iterator[None]:
     """Have FAISS use so many threads for calls of this thread."""
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(count)

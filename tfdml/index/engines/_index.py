@@ -4,35 +4,46 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._core.arguments import one_of, whole
-from tfdml._core.embeddings import as_embeddings
+from tfdml._core.arguments import one_of
 from tfdml.index._interface import Embed, Metric
-from tfdml.index._recall import LEAST_QUERIES, MeasuredRecall, RecallTarget
+from tfdml.index._recall import MeasuredRecall, RecallTarget
 from tfdml.index.engines._choice import CODED, NAMES, engine_here
 from tfdml.index.engines._combining import write_scann
 from tfdml.index.engines._exact import ExactRows
 from tfdml.index.engines._prepared import PreparedRows
+from tfdml.index.engines._rescored import RescoredSearcher
+from tfdml.index.engines._samples import Searcher
 from tfdml.index.engines._settings import (
+    CodeKind,
+    Codes,
     Engine,
     EngineLimits,
     IndexSettings,
     choose_settings,
     exact_settings,
 )
-from tfdml.index.engines._tuning import Searcher, searcher_for_target
+from tfdml.index.engines._shortlist import (
+    check_code_dimensions,
+    checked_codes,
+    searcher_of_codes,
+)
+from tfdml.index.engines._target import (
+    check_target_dimension,
+    checked_target,
+    cut_target,
+)
+from tfdml.index.engines._tuning import searcher_for_target
 from tfdml.index.local import MemoryIndex
 from tfdml.index.rows import Ids
 from tfdml.messages import cut, shown
 from tfdml.versioned_folder import IndexFileError
 
-_MOST_QUERIES = 2_000
 _QUERIES = "target_queries.npy"
 _LOGGER = logging.getLogger(__name__)
 
@@ -78,6 +89,7 @@ class LocalIndex(MemoryIndex):
     _class_names = ("LocalIndex", "ScannIndex")
     _target: RecallTarget | None = None
     _wanted: Engine | None = None
+    _codes: Codes | None = None
 
     @classmethod
     def build(
@@ -89,10 +101,13 @@ class LocalIndex(MemoryIndex):
         metric: Metric = "cosine",
         model_fingerprint: str = "",
         embed: Embed | None = None,
+        dimensions: int | None = None,
         target_recall: float | None = 0.99,
         queries: ArrayLike | None = None,
         seed: int = 0,
         engine: Engine | None = None,
+        codes: CodeKind | None = None,
+        code_dimensions: int | None = None,
     ) -> Self:
         """Build an index of a gallery.
 
@@ -104,6 +119,7 @@ class LocalIndex(MemoryIndex):
                 a query is compared with all rows, whatever their number.
             model_fingerprint: Names the model that made the embeddings.
             embed: See `Index`.
+            dimensions: Keep so many numbers of each embedding.
             target_recall: The share of the 10 nearest rows that a search must find,
                 above 0 and below 1. None chooses by the size of the gallery alone and
                 measures nothing.
@@ -114,15 +130,25 @@ class LocalIndex(MemoryIndex):
             engine: `"scann"`, `"faiss"` or `"exact"` for the one to use from 20,000
                 rows on. Default: the first of them that can be imported. With
                 `"squared_euclidean"` only `"exact"`.
+            codes: Search from 1,000 rows on with short codes in memory, and score a
+                shortlist with the embeddings, which a loaded index leaves in their
+                file. `"int8"` takes 1 byte per number, `"binary"` 1 bit (with cosine
+                only), and `"float32"` 4 bytes, of the first `code_dimensions` alone.
+                The shortlist is the shortest that reaches the recall. Needs FAISS, so
+                that `engine` must be left out or `"faiss"`.
+            code_dimensions: How many of the first numbers of an embedding the codes
+                hold. Default: all.
 
         Returns:
             The index.
 
         Raises:
             ValueError: A shape, dtype, value, id or attribute is not as it should be.
-            ImportError: `engine` cannot be imported.
+            ImportError: `engine`, or FAISS for codes, cannot be imported.
         """
-        target = _checked_target(target_recall, queries, seed, metric)
+        wanted_codes = checked_codes(codes, code_dimensions, metric, engine)
+        target = checked_target(target_recall, queries, seed, metric)
+        target = cut_target(target, embeddings, dimensions, metric)
         if engine is not None:
             one_of("engine", engine, get_args(Engine))
             if engine != "exact" and metric == "squared_euclidean":
@@ -139,12 +165,17 @@ class LocalIndex(MemoryIndex):
             metric,
             model_fingerprint,
             embed,
+            dimensions,
             target=target,
             wanted=engine,
+            codes=wanted_codes,
         )
+        check_code_dimensions(wanted_codes, index.dimension)
         if target is not None:
-            _check_dimension(target.queries, index.dimension)  # of an empty gallery too
-        index._target, index._wanted = target, engine
+            check_target_dimension(
+                target.queries, index.dimension
+            )  # of an empty gallery too
+        index._target, index._wanted, index._codes = target, engine, wanted_codes
         return index
 
     @property
@@ -178,7 +209,12 @@ class LocalIndex(MemoryIndex):
         target: RecallTarget | None = options["target"]
         unit, rows, limits = metric == "cosine", len(gallery), cls.engine_limits
         if target is not None:
-            _check_dimension(target.queries, gallery.shape[1])
+            check_target_dimension(target.queries, gallery.shape[1])
+        if (codes := options["codes"]) is not None:
+            check_code_dimensions(codes, gallery.shape[1])
+            return searcher_of_codes(
+                gallery, metric=metric, codes=codes, target=target, limits=limits
+            )
         recall = None if target is None else MeasuredRecall.of_exact(target)
         least = limits.hashing_from if target is None else limits.measured_from
         if rows < least or metric == "squared_euclidean":
@@ -204,9 +240,8 @@ class LocalIndex(MemoryIndex):
         return engine.of_rows(PreparedRows(gallery, unit=unit), settings)
 
     def _build_again(self, gallery: NDArray[np.float32], searcher: Any) -> Searcher:
-        return self._build(
-            gallery, self._metric, target=self._target, wanted=self._wanted
-        )
+        wanted = {"wanted": self._wanted, "codes": self._codes}
+        return self._build(gallery, self._metric, target=self._target, **wanted)
 
     def compact(self) -> None:
         """See `MemoryIndex.compact`. An index whose engine was missing is rebuilt."""
@@ -251,7 +286,8 @@ class LocalIndex(MemoryIndex):
         settings = self.settings
         if settings is None or not settings.is_stand_in:
             return False
-        return engine_here(self._wanted)[0] is not None
+        engine, _ = engine_here("faiss" if self._codes else self._wanted)
+        return engine is not None and (not self._codes or engine.engine == "faiss")
 
     def _write(self, searcher: Any, data: Path) -> None:
         if searcher is not None:
@@ -265,6 +301,7 @@ class LocalIndex(MemoryIndex):
             "target": target and {"value": target.value, "seed": target.seed},
             "engine": "exact" if searcher is None else searcher.settings.engine,
             "wanted_engine": self._wanted,
+            "codes": self._codes and self._codes._asdict(),
         }
         if searcher is None:
             return described
@@ -292,6 +329,10 @@ class LocalIndex(MemoryIndex):
                 "Use the tfdml that wrote it."
             )
         try:
+            if settings.method == "codes":
+                return RescoredSearcher.read(
+                    data, settings, embeddings, metric=metric, recall=recall
+                )
             return CODED[settings.engine][0].read(
                 data,
                 settings,
@@ -327,6 +368,7 @@ class LocalIndex(MemoryIndex):
     ) -> Self:
         index = super()._restore(manifest, data, model_fingerprint, embed)
         index._wanted = manifest.get("wanted_engine")
+        index._codes = manifest.get("codes") and Codes(**manifest["codes"])
         target = manifest["target"]
         if target is not None:
             queries = None
@@ -334,40 +376,3 @@ class LocalIndex(MemoryIndex):
                 queries = np.load(data / _QUERIES, allow_pickle=False)
             index._target = RecallTarget(target["value"], queries, target["seed"])
         return index
-
-
-def _checked_target(
-    value: float | None, queries: ArrayLike | None, seed: int, metric: Metric
-) -> RecallTarget | None:
-    if value is None:
-        if queries is not None:
-            raise ValueError(
-                "`queries` must come with a `target_recall` to be measured for."
-            )
-        return None
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not number or not 0 < value < 1:
-        raise ValueError(
-            "`target_recall` must be above 0 and below 1, or None. Received: "
-            f"target_recall={shown(value)}. To find all neighbors, use `ExactIndex`."
-        )
-    seed = whole("seed", seed, least=0)
-    if queries is None:
-        return RecallTarget(float(value), None, seed)
-    checked = as_embeddings("queries", queries, unit=metric == "cosine")
-    if len(checked) < LEAST_QUERIES:
-        raise ValueError(
-            f"`queries` must have at least {LEAST_QUERIES} rows: fewer say little "
-            f"about the recall. Received: {len(checked)}."
-        )
-    # A copy, and no more than are measured with.
-    drawn = np.random.default_rng(seed).permutation(len(checked))[:_MOST_QUERIES]
-    return RecallTarget(float(value), checked[drawn], seed)
-
-
-def _check_dimension(queries: NDArray[np.float32] | None, dimension: int) -> None:
-    if queries is not None and queries.shape[1] != dimension:
-        raise ValueError(
-            f"`queries` must have the dimension of the gallery, {dimension}. "
-            f"Received: shape={queries.shape}."
-        )

@@ -19,7 +19,7 @@ class PreparedRows:
     def __init__(self, gallery: NDArray[np.float32], *, unit: bool) -> None:
         norms = row_norms(gallery)
         self.unit = unit
-        self.scale = 1.0 if unit else _typical_length(norms)
+        self.scale = 1.0 if unit else typical_length(norms)
         lengths = norms if unit else np.full(len(gallery), self.scale)
         self.rows = divided(gallery, lengths)
 
@@ -34,7 +34,7 @@ def divided(
     return np.divide(array, lengths[:, None], out=out, casting="same_kind")
 
 
-def _typical_length(norms: NDArray[np.float64]) -> float:
+def typical_length(norms: NDArray[np.float64]) -> float:
     """Return what to divide a gallery by, so that an engine finds its vectors.
 
     The training of ScaNN takes vectors of length 1e-5 for equal: recall@10 fell from

@@ -5,10 +5,13 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 Engine = Literal["scann", "faiss", "exact"]
 """What a `LocalIndex` searches with: a library, or our own exact search."""
+
+CodeKind = Literal["float32", "int8", "binary"]
+"""What is held in memory for each number of an embedding that is searched by codes."""
 
 REORDER_K = 10
 """The number of neighbors that `IndexSettings.reorder` is for."""
@@ -40,12 +43,14 @@ class EngineLimits:
         tree_above: Rows above which a tree is searched, if no recall is asked for.
         measured_from: Rows from which settings are chosen by the recall they reach.
         block_candidates: Candidates held at once: 64 MiB of ids and scores.
+        codes_from: Rows from which codes that were asked for are used.
     """
 
     hashing_from: int = 20_000
     tree_above: int = 100_000
     measured_from: int = 20_000
     block_candidates: int = 2**23
+    codes_from: int = 1_000
 
 
 LIMITS = EngineLimits()
@@ -58,7 +63,8 @@ class IndexSettings:
     Attributes:
         method: `"exact"` compares with all rows; `"hashing"` compares with short
             codes of all rows and scores the best again exactly; `"tree"` does so in
-            the part of the gallery that is nearest to the query.
+            the part of the gallery that is nearest to the query; `"codes"` compares
+            with the codes of all rows that were asked for, and scores the best again.
         reason: Why this method, in words.
         dimensions_per_block: Numbers that share one 4-bit code; 0 without hashing.
         anisotropic_threshold: Cosine above which ScaNN's hashing keeps scores sharp.
@@ -71,9 +77,11 @@ class IndexSettings:
             exact search.
         is_stand_in: Whether it compares with all rows because no engine that is faster
             could be imported when the index was built or loaded.
+        codes: What the codes that were asked for hold of a number; "" without them.
+        code_dimensions: How many of the first numbers they hold; 0 for all.
     """
 
-    method: Literal["exact", "hashing", "tree"]
+    method: Literal["exact", "hashing", "tree", "codes"]
     reason: str
     dimensions_per_block: int = 0
     anisotropic_threshold: float = 0.0
@@ -83,6 +91,8 @@ class IndexSettings:
     reorder: int = 0
     engine: Engine = "scann"
     is_stand_in: bool = False
+    codes: CodeKind | Literal[""] = ""
+    code_dimensions: int = 0
 
     @classmethod
     def restored(cls, saved: dict[str, Any]) -> Self:
@@ -121,6 +131,31 @@ def choose_settings(
 def exact_settings(reason: str, *, is_stand_in: bool = False) -> IndexSettings:
     """Return the settings that compare with all rows."""
     return IndexSettings("exact", reason, engine="exact", is_stand_in=is_stand_in)
+
+
+class Codes(NamedTuple):
+    """Codes that were asked for."""
+
+    kind: CodeKind
+    dimensions: int | None
+
+    def __str__(self) -> str:
+        """Return them in words."""
+        if self.dimensions is None:
+            return f"{self.kind} codes"
+        return f"{self.kind} codes of {self.dimensions} dimensions"
+
+
+def code_settings(codes: Codes, reason: str) -> IndexSettings:
+    """Return the settings of codes that were asked for, with the usual shortlist."""
+    return IndexSettings(
+        "codes",
+        reason,
+        reorder=_REORDER,
+        engine="faiss",
+        codes=codes.kind,
+        code_dimensions=codes.dimensions or 0,
+    )
 
 
 def hashing_settings(reason: str, engine: Engine = "scann") -> IndexSettings:

@@ -14,10 +14,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml.index._recall import MeasuredRecall, RecallTarget, recall_interval
+from tfdml.index._recall import MeasuredRecall, RecallTarget
 from tfdml.index.engines._coded import CodedSearcher
 from tfdml.index.engines._exact import ExactRows
 from tfdml.index.engines._prepared import PreparedRows
+from tfdml.index.engines._samples import (
+    FEW,
+    K,
+    Sample,
+    Searcher,
+    draw_samples,
+    has_reached,
+    may_reach,
+    measured,
+    recalls_of,
+)
 from tfdml.index.engines._settings import (
     IndexSettings,
     exact_settings,
@@ -25,47 +36,18 @@ from tfdml.index.engines._settings import (
     tree_settings,
 )
 
-_K = 10
-_QUERIES = 1_000  # in each of the two samples
 _REORDERS = (800, 400, 200, 140, 100, 80, 65, 50, 40)
-_FEW = 200  # queries that are timed, and show most settings to fall short
 _ALONE = 20  # queries that are timed one at a time
 _ROUNDS = 4
 _MOST_LEAVES = 0.5  # share of a tree; searching more of it saves little
 _TOO_SLOW = 1.5  # times the fastest: a setting that cannot become the fastest
 _LITTLE = 0.02  # of what is missed: more leaves do not help
-_ONE_SIDED = 1.645  # standard deviations, of 95% confidence
-# Scores of equal rows differ by their rounding.
-_TIE = 1e-6
 
-
-class _Sample(NamedTuple):
-    """Queries and their true neighbors.
-
-    Attributes:
-        queries: float32 `[Q, D]`.
-        own: The row that each query is, `[Q]`; None where they are the caller's.
-        rows: The true neighbors `[Q, 10]`.
-        worst: The scores of the last of them `[Q]`.
-    """
-
-    queries: NDArray[np.float32]
-    own: NDArray[np.int64] | None
-    rows: NDArray[np.int64]
-    worst: NDArray[np.float32]
-
-    def part(self, part: slice) -> "_Sample":
-        """Return some of the queries."""
-        own = None if self.own is None else self.own[part]
-        return _Sample(self.queries[part], own, self.rows[part], self.worst[part])
-
-
-Searcher = CodedSearcher | ExactRows
 
 Costs = Callable[[Sequence[Searcher], NDArray[np.float32], int], list[float]]
 """Returns what a query costs each searcher, measured in some rounds."""
 
-Recalls = Callable[[Searcher, _Sample], NDArray[np.float64]]
+Recalls = Callable[[Searcher, Sample], NDArray[np.float64]]
 """Returns the recall of each query of a sample."""
 
 
@@ -106,26 +88,6 @@ def searcher_for_target(
     return _Tuning(gallery, unit, target, engine, *measures, reorders).result()
 
 
-def recalls_of(searcher: Searcher, sample: _Sample) -> NDArray[np.float64]:
-    """Return the recall@10 of each query, `[Q]`; ties with the last count as found."""
-    rows, scores = _neighbors(searcher, sample.queries, sample.own)
-    found = (rows[:, :, None] == sample.rows[:, None, :]).any(axis=2)
-    worst = sample.worst[:, None]
-    found |= scores >= worst - _TIE * np.abs(worst)
-    return found.mean(axis=1)
-
-
-def _neighbors(
-    searcher: Searcher,
-    queries: NDArray[np.float32],
-    own: NDArray[np.int64] | None,
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Search for 10 neighbors, the queries themselves left out."""
-    if own is None:
-        return searcher.nearest(queries, _K)
-    return searcher.nearest_others(queries, own, _K)
-
-
 def cpu_seconds(
     searchers: Sequence[Searcher], queries: NDArray[np.float32], rounds: int
 ) -> list[float]:
@@ -135,7 +97,7 @@ def cpu_seconds(
     the process counts. They take turns, and the least of the rounds counts: whatever
     else the machine does changes little.
     """
-    few, alone = queries[:_FEW], queries[:_ALONE]
+    few, alone = queries[:FEW], queries[:_ALONE]
     times = np.full((rounds, len(searchers), 2), np.inf)
     for number in range(rounds):
         for place, searcher in enumerate(searchers):
@@ -143,10 +105,10 @@ def cpu_seconds(
             is_exact = isinstance(searcher, ExactRows)
             clock = time.process_time if is_exact else time.thread_time
             start = clock()
-            one_thread.nearest(few, _K)
+            one_thread.nearest(few, K)
             middle = clock()
             for query in alone:
-                one_thread.nearest(query[None, :], _K)
+                one_thread.nearest(query[None, :], K)
             end = clock()
             times[number, place] = (
                 (middle - start) / len(few),
@@ -186,7 +148,7 @@ class _Tuning:
         self._exact = ExactRows(
             gallery, exact_settings(""), metric="cosine" if unit else "dot_product"
         )
-        self._choosing, self._measuring = self._samples()
+        self._choosing, self._measuring = draw_samples(gallery, self._exact, target)
         self._most: dict[str, float] = {}
 
     def result(self) -> Searcher:
@@ -207,24 +169,9 @@ class _Tuning:
                 continue
             reason = self._success(searcher.settings, recalls, cost / exact)
             settings = replace(searcher.settings, reason=reason)
-            return searcher.using(settings, recall=self._measured(recalls))
+            return searcher.using(settings, recall=measured(recalls, self._target))
         found_all = MeasuredRecall.of_exact(self._target)
         return self._exact.using(exact_settings(self._failure()), recall=found_all)
-
-    def _samples(self) -> list[_Sample]:
-        """Draw the queries that choose, and those that measure."""
-        generator = np.random.default_rng(self._target.seed)
-        given = self._target.queries
-        rows = len(self._gallery if given is None else given)
-        count = min(_QUERIES, rows // 2)
-        drawn = generator.permutation(rows)[: 2 * count]
-        samples = []
-        for part in (drawn[:count], drawn[count:]):
-            own = part if given is None else None
-            queries = (self._gallery if given is None else given)[part]
-            true, scores = _neighbors(self._exact, queries, own)
-            samples.append(_Sample(queries, own, true, scores[:, -1]))
-        return samples
 
     def _reaching(self, settings: IndexSettings) -> list[CodedSearcher]:
         """Build, and find the settings that reach the target with the first sample.
@@ -238,7 +185,7 @@ class _Tuning:
         found: list[tuple[float, IndexSettings]] = []
         for reorder in self._reorders:
             asked = replace(settings, leaves_to_search=1, reorder=reorder)
-            least = asked.leaves_for(_K, rows)  # the leaves must hold so many
+            least = asked.leaves_for(K, rows)  # the leaves must hold so many
             before = -math.inf
             for number in range(first, len(steps)):
                 if steps[number] < min(least, settings.leaves):
@@ -271,14 +218,14 @@ class _Tuning:
         """Measure with the queries that choose, or few where these show it to fail."""
         method = searcher.settings.method
         sample, start = self._choosing, time.thread_time()
-        recalls = self._recalls(searcher, sample.part(slice(_FEW)))
+        recalls = self._recalls(searcher, sample.part(slice(FEW)))
         seconds = (time.thread_time() - start) / len(recalls)
-        rest = sample.part(slice(_FEW, None))
-        if len(rest.queries) and recall_interval(recalls)[1] >= self._target.value:
+        rest = sample.part(slice(FEW, None))
+        if len(rest.queries) and may_reach(recalls, self._target.value):
             recalls = np.concatenate([recalls, self._recalls(searcher, rest)])
         recall = float(recalls.mean())
         self._most[method] = max(self._most.get(method, 0.0), recall)
-        reached = recall_interval(recalls, _ONE_SIDED)[0] >= self._target.value
+        reached = has_reached(recalls, self._target.value)
         return _Tried(reached, recall, seconds)
 
     def _success(
@@ -289,7 +236,7 @@ class _Tuning:
             part = f"{settings.leaves_to_search} of {settings.leaves} leaves"
             how = f"searching {part} and {how}"
         return (
-            f"Of the settings that reach recall@{_K} {self._target.value:g} it is the "
+            f"Of the settings that reach recall@{K} {self._target.value:g} it is the "
             f"fastest: {how} found {recalls.mean():.4f} of the neighbors, and takes "
             f"{share:.2g} of the time of comparing with all {len(self._gallery)} items."
         )
@@ -297,19 +244,7 @@ class _Tuning:
     def _failure(self) -> str:
         reached = ", ".join(f"{most:.3f} by {m}" for m, most in self._most.items())
         return (
-            f"No setting reached recall@{_K} {self._target.value:g} in less time than "
+            f"No setting reached recall@{K} {self._target.value:g} in less time than "
             f"comparing with all {len(self._gallery)} items takes. The most that was "
             f"reached: {reached}."
-        )
-
-    def _measured(self, recalls: NDArray[np.float64]) -> MeasuredRecall:
-        low, high = recall_interval(recalls)
-        return MeasuredRecall(
-            value=float(recalls.mean()),
-            k=_K,
-            queries=len(recalls),
-            low=low,
-            high=high,
-            target=self._target.value,
-            own_queries=self._target.queries is not None,
         )

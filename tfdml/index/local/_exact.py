@@ -41,6 +41,7 @@ class ExactIndex(MemoryIndex):
         metric: Metric = "cosine",
         model_fingerprint: str = "",
         embed: Embed | None = None,
+        dimensions: int | None = None,
     ) -> Self:
         """Build an index of a gallery.
 
@@ -56,6 +57,10 @@ class ExactIndex(MemoryIndex):
             model_fingerprint: Identifies the model that made the embeddings. It is
                 saved with the index, so that `load` can reject another model's.
             embed: See `Index`.
+            dimensions: Keep only the first numbers of each embedding, so many, scaled
+                to length 1 again with `"cosine"`: see
+                `tfdml.neighbors.first_dimensions`. Rows that are added and queries may
+                have all numbers, and are cut in the same way. Default: all.
 
         Returns:
             The index.
@@ -64,7 +69,7 @@ class ExactIndex(MemoryIndex):
             ValueError: A shape, dtype, value, id or attribute is not as stated above.
         """
         return cls._from_rows(
-            embeddings, ids, attributes, metric, model_fingerprint, embed
+            embeddings, ids, attributes, metric, model_fingerprint, embed, dimensions
         )
 
     @classmethod

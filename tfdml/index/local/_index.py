@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml._core.arguments import one_of, whole
-from tfdml._core.embeddings import embeddings_and_norms
 from tfdml.files import short_names
 from tfdml.index._checks import (
     check_count,
@@ -23,7 +22,6 @@ from tfdml.index._checks import (
     check_fingerprint,
     check_load,
     check_update,
-    of_dimension,
     own_embeddings,
 )
 from tfdml.index._filters import Where, matching
@@ -32,6 +30,7 @@ from tfdml.index.local._changes import addition, replacement, rows_there
 from tfdml.index.local._guarded_table import GuardedTable
 from tfdml.index.local._limits import Limits
 from tfdml.index.local._searching import nearest
+from tfdml.index.local._width import Width
 from tfdml.index.rows import (
     Columns,
     Ids,
@@ -69,14 +68,14 @@ class MemoryIndex(Index):
     def __init__(
         self,
         table: Table,
-        dimension: int,
-        metric: Metric,
+        width: Width,
         model_fingerprint: str,
         embed: Embed | None,
     ) -> None:
-        self._guarded = GuardedTable(table, dimension, self.limits)
-        self._dimension = dimension
-        self._metric = metric
+        self._guarded = GuardedTable(table, width.kept, self.limits)
+        self._width = width
+        self._dimension, self._metric = width.kept, width.metric
+        self._embedding_dimension = width.whole_if_cut
         self._model_fingerprint = model_fingerprint
         check_embed(embed)
         self.embed = embed
@@ -95,12 +94,14 @@ class MemoryIndex(Index):
         metric: Metric,
         model_fingerprint: str,
         embed: Embed | None,
+        dimensions: int | None = None,
         **options: Any,
     ) -> Self:
         """Check what `build` was given, and build."""
         one_of("metric", metric, get_args(Metric))
         check_embed(embed)
         gallery = own_embeddings("embeddings", embeddings, unit=metric == "cosine")
+        gallery, width = Width.of(gallery, dimensions, metric)
         rows = len(gallery)
         checked = np.arange(rows, dtype=np.int64) if ids is None else read_ids(ids)
         check_count(checked, rows)
@@ -109,7 +110,7 @@ class MemoryIndex(Index):
         check_fingerprint(model_fingerprint)
         searcher = cls._build(gallery, metric, **options) if rows else None
         table = Table.start(searcher, metric, gallery, stored(checked), columns)
-        return cls(table, gallery.shape[1], metric, model_fingerprint, embed)
+        return cls(table, width, model_fingerprint, embed)
 
     # Changes
 
@@ -151,7 +152,7 @@ class MemoryIndex(Index):
     def _own_rows(self, rows: ArrayLike) -> NDArray[np.float32]:
         unit = self._metric == "cosine"
         checked = own_embeddings("embeddings", rows, unit=unit)
-        return of_dimension("embeddings", checked, self._dimension)
+        return self._width.of_rows("embeddings", checked)
 
     def _make(self, change: Change) -> None:
         self._guarded.change(change, self.compact)
@@ -167,9 +168,7 @@ class MemoryIndex(Index):
         exclude: Ids | Sequence[Ids] | None = None,
     ) -> SearchResult:
         """See `Index.search`."""
-        unit = self._metric == "cosine"
-        checked, norms = embeddings_and_norms("queries", queries, unit=unit)
-        checked = of_dimension("queries", checked, self._dimension)
+        checked, norms = self._width.of_queries(queries)
         k = whole("k", k)
         state, passed, banned = self._guarded.excluding(exclude, len(checked))
         if where is not None:
@@ -234,9 +233,10 @@ class MemoryIndex(Index):
     def stats(self) -> IndexStats:
         """See `Index.stats`.
 
-        `details` has `added` and `removed`, rows since the last build, `log_bytes`, and
-        what the class adds. `save_is_due` is whether a `save` would make the next load
-        faster: the index was rebuilt since the last save, or should be.
+        `details` has `added` and `removed`, rows since the last build, `log_bytes`,
+        `embedding_dimension` where embeddings were cut, and what the class adds.
+        `save_is_due` is whether a `save` would make the next load faster: the index was
+        rebuilt since the last save, or should be.
         """
         state = self._table.snapshot
         details = {
@@ -253,7 +253,7 @@ class MemoryIndex(Index):
             self._metric,
             self._model_fingerprint,
             {name: column.kind for name, column in state.columns.items()},
-            details | self._describe(state.searcher),
+            details | self._width.described() | self._describe(state.searcher),
         )
 
     # Rebuilding
@@ -296,6 +296,7 @@ class MemoryIndex(Index):
             "class": type(self).__name__,
             "count": state.count,
             "dimension": self._dimension,
+            **self._width.described(),
             "metric": self._metric,
             "model_fingerprint": self._model_fingerprint,
             "notes": self.notes,
@@ -357,7 +358,7 @@ class MemoryIndex(Index):
                 f"{shown(model_fingerprint)}. Build the index again with the new model."
             )
         table = read_table(manifest, data, cls._read)
-        index = cls(table, manifest["dimension"], manifest["metric"], built_from, embed)
+        index = cls(table, Width.read(manifest, data.parent), built_from, embed)
         index.notes = manifest["notes"]
         index._guarded.opened(data)
         return index

@@ -70,8 +70,10 @@ def read_table(manifest: dict[str, Any], data: Path, read: ReadSearcher) -> Tabl
                 "The index is damaged: its manifest does not name "
                 f"{cut(data / name)}.npy."
             )
-        loaded: NDArray[Any] = np.load(data / f"{name}.npy", allow_pickle=False)
-        return loaded
+        # Of embeddings that have codes, only those of a shortlist are needed.
+        mode: Any = "r" if name == "embeddings" and manifest.get("codes") else None
+        loaded = np.load(data / f"{name}.npy", mmap_mode=mode, allow_pickle=False)
+        return np.asarray(loaded)
 
     _check_manifest(manifest, data)
     live = array("live")

@@ -19,6 +19,7 @@ from tests.support.search_fixtures import (
     encoded,
     page_of,
 )
+from tfdml.export import read_description
 from tfdml.versioned_folder import write_version
 
 THRESHOLD = 0.9
@@ -66,6 +67,15 @@ def test_export_without_a_calibration_of_these_weights_has_none(run, tmp_path):
     for version in "12":
         assert calibration_of_model(tmp_path / "m" / version) is None
         assert not (tmp_path / "m" / version / "assets.extra").exists()
+
+
+def test_export_of_fewer_dimensions_has_no_threshold(run, tmp_path, capsys):
+    model = tmp_path / "m" / "1"
+    options = ["--warm-up-count", "0", "--dimensions", "7"]
+    assert main(["export", str(run), str(model), *options]) == 0
+    assert "one of all its dimensions" in capsys.readouterr().err
+    assert calibration_of_model(model) is None
+    assert read_description(model)["calibration"] is None
 
 
 def test_damaged_calibration_ends_the_export_before_anything_is_written(
