@@ -37,6 +37,8 @@ class Run:
             `benchmarks.papers.splits.thinned`.
         noise: The share of training images that get the label of another class; see
             `benchmarks.papers.splits.mislabeled`.
+        classes: How many training classes are trained on at a time, drawn anew at each
+            epoch; see `benchmarks.papers.sampled_classes`. 0: all.
         unit_length: Whether embeddings have unit length. Without, classes are still
             measured by cosine, continuous labels by distance.
         with_curve: Whether it is also measured after each epoch.
@@ -51,6 +53,7 @@ class Run:
     split: str = "test"
     thinned: float = 0.0
     noise: float = 0.0
+    classes: int = 0
     unit_length: bool = True
     with_curve: bool = False
     is_trained: bool = True
@@ -68,18 +71,23 @@ class Run:
         What is not trained is identified by its series.
         """
         names = _NAMES if self.is_trained else ()
-        return _hash(
-            {name: value for name, value in asdict(self).items() if name not in names}
-        )
+        return _hash({k: v for k, v in self._about().items() if k not in names})
 
     @property
     def key(self) -> str:
         """Tells apart runs that do not compute the same or are called otherwise."""
-        return _hash(asdict(self))
+        return _hash(self._about())
+
+    def _about(self) -> dict[str, Any]:
+        """Return its fields; `classes` only where it counts, as in earlier files."""
+        fields = asdict(self)
+        if not self.classes:
+            del fields["classes"]
+        return fields
 
     def record(self) -> Record:
         """Return what it is, as a file of results has it."""
-        return {"key": self.key, "work": self.work, "set": self.set, **asdict(self)}
+        return {"key": self.key, "work": self.work, "set": self.set, **self._about()}
 
     def renamed(self, record: Record) -> Record:
         """Return the result of a run that does the same work as this one's."""

@@ -70,6 +70,7 @@ class Study:
             variant.point,
             thinned=variant.thinned,
             noise=variant.noise,
+            classes=variant.classes,
             unit_length=case.unit_length,
             with_curve=self.with_curve,
             is_timed=self.is_timed,
@@ -186,6 +187,14 @@ STUDIES = {
         variants.balances,
         "lambda",
         note=_OF_DEFAULT,
+    ),
+    "induced_balances": Study(
+        "Lambda that the contrastive loss induces by the number of classes (Hong et "
+        "al., section 6.5)",
+        variants.induced_balances,
+        "induced lambda",
+        note="Lambda + 1 random classes are trained on, others after each epoch of 100 "
+        f"steps. {_OF_DEFAULT}",
     ),
     "powers": Study(
         "Importance weights to a power (Hong et al.)",

@@ -11,6 +11,7 @@ from benchmarks.papers.depthwise import with_shifted_products
 from benchmarks.papers.full_loss import contrastive_of_all
 from benchmarks.papers.rates import share_step
 from benchmarks.papers.runs import AT_RANDOM, RAW_PIXELS, Run
+from benchmarks.papers.sampled_classes import fit_on_samples
 from benchmarks.papers.sets import SETS
 from benchmarks.papers.splits import splits_of
 from benchmarks.papers.triplets import running_totals, sampled_triplets
@@ -94,9 +95,16 @@ def train(run: Run, recipe: Recipe, data: DataSet) -> Found:
     callbacks: list[keras.callbacks.Callback] = [begin, end]
     if run.with_curve:
         callbacks.append(FiniteEvaluation(metrics, end))
-    history = prepared.model.fit(
-        batches, epochs=settings.epochs, callbacks=callbacks, shuffle=False, verbose=0
-    ).history
+    if run.classes:
+        history = fit_on_samples(prepared.model, recipe, trained, run.classes, [end])
+    else:
+        history = prepared.model.fit(
+            batches,
+            epochs=settings.epochs,
+            callbacks=callbacks,
+            shuffle=False,
+            verbose=0,
+        ).history
     embedded = [_embedded(embedder, split) for split in (measured, *validation)]
     finite = [embeddings for embeddings in embedded if embeddings is not None]
     if end.epoch is not None or len(finite) < len(embedded):

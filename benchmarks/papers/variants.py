@@ -21,6 +21,7 @@ class Variant:
             chosen; None for the rate of the case as usual.
         thinned: As in `Run`.
         noise: As in `Run`.
+        classes: As in `Run`.
     """
 
     case: str
@@ -30,6 +31,7 @@ class Variant:
     tuned: Tables | None = None
     thinned: float = 0.0
     noise: float = 0.0
+    classes: int = 0
 
     @property
     def name(self) -> str:
@@ -179,6 +181,12 @@ def balances(set_: str) -> Iterator[Variant]:
     for balance in (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 8192.0):
         changes = {"loss": {"balance": balance}}
         yield Variant("balanced contrastive", balance, changes=changes)
+
+
+def induced_balances(set_: str) -> Iterator[Variant]:
+    """Contrastive loss on lambda + 1 classes at a time, as many as there are."""
+    for balance in (15, 31, 63, 127, 255, *((1023, 4095) if set_ == "glyphs" else ())):
+        yield Variant("weighted contrastive", balance, classes=balance + 1)
 
 
 def larger(set_: str) -> Iterator[Variant]:

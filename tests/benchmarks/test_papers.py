@@ -19,6 +19,7 @@ from training.data.data_set import DataSet
 from training.measure.embed import embed, raw_pixels
 from training.measure.measure import split_results, task_of
 from training.recipe.recipe import recipe_of
+from training.run.build_batches import build_loss
 from training.run.build_optimizer import build_optimizer
 from training.run.schedules import build_schedule
 
@@ -273,6 +274,34 @@ def test_poses_are_compared_by_cosine_or_if_not_of_unit_length_by_distance(
     expected = abs(labels - labels[apart.argmin(axis=1)])
     np.testing.assert_allclose(found["queries"], expected, atol=1e-3)
     assert "label_distance_at_10_other_sequences" in found["validation"]
+
+
+@pytest.mark.slow
+def test_some_classes_are_trained_on_at_a_time(packed, monkeypatch):
+    seen = []
+
+    def noted(recipe, data, design):
+        loss = build_loss(recipe, data, design)
+        seen.append((loss.class_counts, data.class_names))
+        return loss
+
+    monkeypatch.setattr("benchmarks.papers.sampled_classes.build_loss", noted)
+    found = trained(small_run("weighted contrastive", classes=5), packed)
+    assert 0 < found["metrics"]["precision_at_1"] <= 1
+    assert [counts for counts, _ in seen] == [[4] * 5] * 2  # of two epochs
+    assert seen[0][1] != seen[1][1]
+
+
+def test_more_classes_than_there_are_cannot_be_trained_on(packed):
+    with pytest.raises(ValueError, match=r"`classes` must be at most 8, .*: 9"):
+        trained(small_run("weighted contrastive", classes=9), packed)
+
+
+def test_runs_on_all_classes_are_called_as_before():
+    run = small_run()
+    assert "classes" not in run.record()
+    assert small_run(classes=3).record()["classes"] == 3
+    assert len({run.key, small_run(classes=3).key, small_run(classes=4).key}) == 3
 
 
 # The runs of the studies
