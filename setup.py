@@ -99,6 +99,11 @@ EXTRAS = {
     # `serving export --format`. tf2onnx, which Keras uses, looks for maintainers.
     "onnx": ["onnx>=1.17", "onnxruntime>=1.20", "tf2onnx>=1.16"],
     "litert": ["ai-edge-litert>=1.3"],
+    # Traces of requests, sent to an OpenTelemetry collector.
+    "tracing": [
+        "opentelemetry-sdk>=1.30",
+        "opentelemetry-exporter-otlp-proto-http>=1.30",
+    ],
     # Trackers of runs. MLflow without its server; SQL is for its local store.
     "mlflow": ["mlflow-skinny>=3.1", "alembic>=1.10", "sqlalchemy>=2"],
     "wandb": ["wandb>=0.19"],
@@ -166,6 +171,8 @@ EXTRAS["dev"] = [
     "kubernetes-validate>=1.37",
     "mypy==2.4.1",
     "playwright>=1.48",
+    # It reads the queries of alerts and dashboard.
+    "promql-parser>=0.5",
     "pre-commit>=4",
     "ruff==0.17.6",
     # Its photographs are what `benchmarks.serving` sends.

@@ -15,6 +15,7 @@ from tfdml.command_parser import command
 from tfdml.messages import cut, shortened
 from tfdml.model_version import DESCRIBE
 
+from ..web.tracing import outgoing_headers
 from .address import ModelAddress
 from .credentials import Credentials, refused_certificate
 from .reply import FINGERPRINT, Reply
@@ -129,7 +130,7 @@ class RestConnection:
         return Reply(reply, response.headers.get(FINGERPRINT))
 
     def _send(self, method: str, suffix: str, body: object) -> httpx2.Response:
-        headers, content = {}, None
+        headers, content = outgoing_headers(), None
         if body is not None:
             headers["content-type"] = "application/json"
             content = json.dumps(body, separators=(",", ":")).encode()

@@ -11,6 +11,7 @@ from tfdml.command_parser import command
 from tfdml.messages import cut
 from tfdml.model_version import DESCRIBE
 
+from ..web.tracing import outgoing_headers
 from .address import ModelAddress
 from .credentials import Credentials, refused_certificate
 from .reply import FINGERPRINT, Reply
@@ -168,9 +169,10 @@ class GrpcConnection:
             request_serializer=type(request).SerializeToString,
             response_deserializer=message_class(f"{name}Response").FromString,
         )
+        metadata = (*self._headers, *outgoing_headers().items())
         try:
             response, call = method.with_call(
-                request, timeout=self._timeout, metadata=self._headers
+                request, timeout=self._timeout, metadata=metadata
             )
         except grpc.RpcError as error:
             code, details = error.code(), error.details() or ""

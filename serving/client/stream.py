@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from itertools import islice
 from typing import TypeVar
 
@@ -47,7 +48,8 @@ def in_order(
                 batch, failure = _next_batch(rest, batch_size)
                 if not batch:
                     break
-                ahead.append(pool.submit(work, batch))
+                # With the id of the request that this is done for.
+                ahead.append(pool.submit(copy_context().run, work, batch))
             if not ahead:
                 break
             yield ahead.popleft().result()

@@ -65,6 +65,17 @@ def _add_page(commands: Any) -> None:
         "container or machine has left",
     )
     page.add_argument(
+        "--metrics",
+        action="store_true",
+        help="offer metrics for Prometheus at /metrics",
+    )
+    page.add_argument(
+        "--trace-to",
+        metavar="URL",
+        help="send traces to this OpenTelemetry collector, by OTLP over HTTP, such as "
+        "http://127.0.0.1:4318; the endpoint has the same option",
+    )
+    page.add_argument(
         "--log-format",
         choices=("text", "json"),
         default="text",
@@ -120,6 +131,8 @@ def _page(parsed: argparse.Namespace) -> None:
         tls=tls,
         image_memory_bytes=parsed.image_memory_bytes,
         allowed_hosts=parsed.allowed_host,
+        with_metrics=parsed.metrics,
+        trace_to=parsed.trace_to,
     )
 
 

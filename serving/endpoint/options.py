@@ -165,6 +165,15 @@ class ServerOptions:
         File | None,
         _Option("monitoring", "settings of Prometheus metrics", "FILE"),
     ] = None
+    trace_to: Annotated[
+        str | None,
+        _Option(
+            "monitoring",
+            "send traces to this OpenTelemetry collector, by OTLP over HTTP, such as "
+            "http://127.0.0.1:4318",
+            "URL",
+        ),
+    ] = None
     log_format: Annotated[
         Literal["text", "json"],
         _Option("monitoring", "format of the log line of each request; default: text"),

@@ -29,6 +29,7 @@ from ..web.tls import (
     read_ssl_config,
     ssl_context_for_uvicorn,
 )
+from ..web.tracing import Tracing
 from .batching.parameters import (
     BatchingParameters,
     read_batching_parameters,
@@ -137,13 +138,18 @@ def opened(options: ServerOptions) -> Iterator[Endpoint]:
     access = _read(TokenAccess, options.token_file)
     metrics_path = _read(read_monitoring_config, options.monitoring_config_file)
     monitoring = None if metrics_path is None else Monitoring()
-    observer = RequestObserver(monitoring)
+    tracing = None
+    if options.trace_to is not None:
+        tracing = Tracing("tfdml-endpoint", options.trace_to)
+    observer = RequestObserver(monitoring, tracing=tracing)
     is_guarded = (
         is_loopback(options.host)
         or access is not None
         or (tls is not None and tls.client_verify)
     )
     with contextlib.ExitStack() as stack:
+        if tracing is not None:
+            stack.callback(tracing.close)
         listener = stack.enter_context(open_socket(options.host, options.port))
         memory = ImageMemory(
             options.image_memory_bytes or None, option="--image-memory-bytes"

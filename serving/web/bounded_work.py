@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import contextvars
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -91,7 +92,8 @@ class BoundedWork:
                 long.
         """
         self._room.enter()
-        future = self._pool.submit(work)
+        # What is known of the request, such as its id, goes with the work.
+        future = self._pool.submit(contextvars.copy_context().run, work)
         future.add_done_callback(self._leave)
         waiting = asyncio.wrap_future(future)
         done, _ = await asyncio.wait({waiting}, timeout=self._seconds)

@@ -179,7 +179,7 @@ class _RestApi:
             f"{request.client.host}:{request.client.port}" if request.client else None
         )
         id_ = request_id(request.headers.get("x-request-id"))
-        with self._observer.observe("REST", id_, peer) as observed:
+        with self._observer.observe("REST", id_, peer, request.headers) as observed:
             try:
                 response = await self._respond(request, observed)
                 if response is None:

@@ -93,7 +93,7 @@ def method_handler(service: str, method: Method, rules: CallRules) -> Any:
         with contextlib.ExitStack() as inside:
             request, length, refusal = take(messages, call, metadata, inside)
             # The time until the message arrives is the client's, and not counted.
-            with rules.observer.observe("GRPC", id_, call.peer()) as observed:
+            with rules.observer.observe("GRPC", id_, call.peer(), metadata) as observed:
                 observed.call, observed.request_bytes = method.call, length
                 if refusal is None:
                     try:

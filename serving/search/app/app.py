@@ -14,12 +14,20 @@
     GET    /api/openapi.yaml        all of this in detail
     GET    /images, /pictures       an image, as a thumbnail and larger
     GET    /healthz, /readyz        whether the service runs, and can search
+    GET    /metrics                 what it does, for Prometheus, if asked for
 
 Every error is `{"error": "a sentence"}`.
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from os import PathLike
 from pathlib import Path
 
@@ -39,6 +47,7 @@ from ...web.image_memory import ImageMemory
 from ...web.observer import RequestObserver
 from ...web.sockets import open_socket, serve, url_of
 from ...web.tls import SslConfig, ssl_context_for_uvicorn
+from ...web.tracing import Tracing
 from ..gallery.editing import GalleryEditor
 from ..gallery.image_search import ImageSearch
 from ..gallery.opening import open_search
@@ -49,6 +58,7 @@ from .errors import ERROR_HANDLERS
 from .fetching import Fetcher
 from .guard import Guard, Watch, check_host_name
 from .health import Health
+from .metrics import SearchMetrics
 from .page_files import SecurityHeaders, static_file
 from .requests import RequestReader
 from .service import Limits, SearchService
@@ -82,7 +92,8 @@ def create_app(
     allowed_hosts: Iterable[str] = (),
     max_upload_bytes: int = MAX_UPLOAD_BYTES,
     timeout_seconds: float = TIMEOUT_SECONDS,
-    observer: RequestObserver | None = None,
+    with_metrics: bool = False,
+    tracing: Tracing | None = None,
     limits: Limits | None = None,
     memory: ImageMemory | None = None,
 ) -> ASGIApp:
@@ -102,7 +113,9 @@ def create_app(
         allowed_hosts: Names of hosts under which the service is offered besides.
         max_upload_bytes: Size above which an uploaded file is refused, at least 1.
         timeout_seconds: How long a request waits for its result, above 0.
-        observer: Logs the requests.
+        with_metrics: Offer metrics for Prometheus at `/metrics`, which needs a token
+            as the gallery does.
+        tracing: Records the requests and their stages; None for no traces.
         limits: How much is done at once.
         memory: Bounds the images that are decoded at one time; by default to half of
             what this process may still use.
@@ -131,8 +144,10 @@ def create_app(
     if allow_url and fetcher is None:
         fetcher = Fetcher(max_bytes=max_upload_bytes)
     memory = ImageMemory() if memory is None else memory
+    metrics = SearchMetrics(searches) if with_metrics else None
     for each in searches.values():
         each.memory = memory
+        each.stage = _stage(metrics, tracing)
         each.listing.classes()  # slow the first time, for a large gallery
     editor = None
     if editable:
@@ -144,9 +159,10 @@ def create_app(
         fetcher=fetcher if allow_url else None,
         timeout_seconds=timeout_seconds,
         limits=limits,
+        metrics=metrics,
     )
     changes = GalleryChanges(service, reader, editor)
-    browsing = GalleryBrowsing(service)
+    browsing = GalleryBrowsing(service, metrics)
     analysis = GalleryAnalysis(service)
     health = Health(list(searches.values()))
 
@@ -180,6 +196,8 @@ def create_app(
         "live": ("GET", _LIVE, health.live),
         "ready": ("GET", _READY, health.ready),
     }
+    if metrics is not None:
+        calls["metrics"] = ("GET", "/metrics", metrics.exposition)
     routes = [
         *(
             Route(path, static_file(file, _MEDIA_TYPES[file.suffix]))
@@ -203,7 +221,25 @@ def create_app(
         allowed_hosts=map(check_host_name, allowed_hosts),
     )
     names = {(method, path): name for name, (method, path, _) in calls.items()}
-    return Watch(SecurityHeaders(guard), observer or RequestObserver(), names)
+    count = None if metrics is None else metrics.count
+    observer = RequestObserver(tracing=tracing, count=count)
+    return Watch(SecurityHeaders(guard), observer, names)
+
+
+def _stage(
+    metrics: SearchMetrics | None, tracing: Tracing | None
+) -> Callable[[str], contextlib.AbstractContextManager[None]]:
+    """Return what takes note of a part of a search."""
+    wanted = [each.stage for each in (metrics, tracing) if each is not None]
+
+    @contextlib.contextmanager
+    def stage(name: str) -> Iterator[None]:
+        with contextlib.ExitStack() as inside:
+            for each in wanted:
+                inside.enter_context(each(name))
+            yield
+
+    return stage
 
 
 def _routes(calls: Mapping[str, tuple[str, str, Handler]]) -> list[Route]:
@@ -242,6 +278,8 @@ def run(
     tls: SslConfig | None = None,
     image_memory_bytes: int | None = None,
     allowed_hosts: Iterable[str] = (),
+    with_metrics: bool = False,
+    trace_to: str | None = None,
 ) -> None:
     """Serve the search page until the process is interrupted.
 
@@ -266,6 +304,8 @@ def run(
         image_memory_bytes: Memory for images while they are decoded, at least 1; by
             default half of what the process may use and does not use at the start.
         allowed_hosts: Names under which a proxy, or the network, offers the page.
+        with_metrics: See `create_app`.
+        trace_to: Address of an OpenTelemetry collector, see `Tracing`.
 
     Raises:
         FileNotFoundError, ValueError: The index is missing, damaged or of another
@@ -286,6 +326,10 @@ def run(
             "`compare_endpoint` and `compare_images` must be given with `compare`."
         )
     with contextlib.ExitStack() as stack:
+        tracing = None
+        if trace_to is not None:
+            tracing = Tracing("tfdml-search", trace_to)
+            stack.callback(tracing.close)
         listener = stack.enter_context(open_socket(host, port))
         search = stack.enter_context(
             open_search(
@@ -313,6 +357,8 @@ def run(
             only_here=is_loopback(host) and tls is None,
             allowed_hosts=allowed_hosts,
             memory=ImageMemory(image_memory_bytes),
+            with_metrics=with_metrics,
+            tracing=tracing,
         )
         print(
             f"Image search: {url_of(listener, is_secure=tls is not None)}", flush=True

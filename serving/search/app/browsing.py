@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from .errors import errors_of_image, errors_of_values
+from .metrics import SearchMetrics
 from .query_fields import where_of, whole_number
 from .service import SearchService, check_names
 from .thumbnails import MEDIA_TYPE, Thumbnails
@@ -21,14 +22,19 @@ class GalleryBrowsing:
 
     Args:
         service: Knows the galleries.
+        metrics: Counts the thumbnails; None for none.
     """
 
-    def __init__(self, service: SearchService) -> None:
+    def __init__(
+        self, service: SearchService, metrics: SearchMetrics | None = None
+    ) -> None:
         self._service = service
         self._replies = service.replies
         self._drawing = service.drawing
         decoding = service.main.decoding  # all galleries share the memory
         self._thumbnails = Thumbnails(decoding=decoding)
+        if metrics is not None:
+            self._thumbnails.asked = metrics.thumbnail
         self._large = Thumbnails(size=1024, keep_bytes=16_000_000, decoding=decoding)
 
     async def stats(self, request: Request) -> Response:

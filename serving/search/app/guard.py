@@ -64,10 +64,11 @@ class Watch:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        id_ = request_id(Headers(scope=scope).get("x-request-id"))
+        headers = Headers(scope=scope)
+        id_ = request_id(headers.get("x-request-id"))
         client = scope.get("client")
         peer = f"{client[0]}:{client[1]}" if client else None
-        with self._observer.observe("REST", id_, peer) as observed:
+        with self._observer.observe("REST", id_, peer, headers) as observed:
             observed.call = self._calls.get((scope["method"], scope["path"]), "unknown")
             observed.status = StatusCode.CANCELLED  # unless there is an answer
 

@@ -33,6 +33,7 @@ from .errors import (
     refuse,
 )
 from .fetching import Fetcher, FetchError
+from .metrics import SearchMetrics
 from .query_fields import DEFAULT_K, MAX_K, where_of, whole_number
 from .replies import Replies
 from .requests import RequestReader
@@ -66,6 +67,7 @@ class SearchService:
         fetcher: Fetches images; None if addresses are not accepted.
         timeout_seconds: How long a request waits for its result, above 0.
         limits: How much is done at once.
+        metrics: Counts the answers; None for none.
 
     Attributes:
         main: The search over the main gallery.
@@ -85,8 +87,10 @@ class SearchService:
         fetcher: Fetcher | None = None,
         timeout_seconds: float = TIMEOUT_SECONDS,
         limits: Limits | None = None,
+        metrics: SearchMetrics | None = None,
     ) -> None:
         limits = Limits() if limits is None else limits
+        self._metrics = metrics
         self._searches = searches
         self.main = next(iter(searches.values()))
         self._reader = reader
@@ -185,6 +189,8 @@ class SearchService:
         work = self.embedding if query.needs_model else self.searching
         with errors_of_values():
             hits = await work.run(lambda: search.nearest(query))
+        if self._metrics is not None:
+            self._metrics.answered(search.name, hits)
         return self.replies.hits(search, hits, shown, start)
 
     async def _fetched(self, url: str) -> bytes:
@@ -193,7 +199,8 @@ class SearchService:
                 403, "This service fetches no images: start it with `--allow-url`."
             )
         try:
-            return await self._fetcher.fetch(url)
+            with self.main.stage("fetch"):
+                return await self._fetcher.fetch(url)
         except FetchError as error:
             raise HTTPException(400 if error.is_refused else 502, str(error)) from error
 

@@ -24,6 +24,9 @@ class Thumbnails:
         size: Longest side in pixels; a smaller image keeps its size.
         keep_bytes: Total size of the thumbnails that are kept.
         decoding: Bounds the memory of the images whose thumbnails are made.
+
+    Attributes:
+        asked: Called at each `get`, with whether the thumbnail was kept.
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class Thumbnails:
         self._size = size
         self._keep_bytes = keep_bytes
         self._decoding = decoding
+        self.asked: Callable[[bool], None] = lambda was_kept: None
         self._kept: OrderedDict[Hashable, bytes] = OrderedDict()
         self._kept_bytes = 0
         self._lock = threading.Lock()
@@ -52,9 +56,12 @@ class Thumbnails:
             UnreadableImageError: The image is broken.
         """
         with self._lock:
-            if key in self._kept:
+            kept = self._kept.get(key)
+            if kept is not None:
                 self._kept.move_to_end(key)
-                return self._kept[key]
+        self.asked(kept is not None)
+        if kept is not None:
+            return kept
         content = self._make(file)
         with self._lock:
             if key not in self._kept:

@@ -1,7 +1,7 @@
 """Search images: the model embeds the query, the index finds its neighbors."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -52,6 +52,8 @@ class ImageSearch:
     Attributes:
         listing: All images of the gallery, in order.
         memory: Bounds the images that are decoded at one time; None for no bound.
+        stage: Takes note of the parts of a search, each in its block: "decode",
+            "embed" and "index".
     """
 
     def __init__(
@@ -69,6 +71,9 @@ class ImageSearch:
         self.name = name
         self.max_pixels = max_pixels
         self.memory: ImageMemory | None = None
+        self.stage: Callable[[str], contextlib.AbstractContextManager[None]] = (
+            lambda name: contextlib.nullcontext()
+        )
         folder = index.stats().details["folder"]
         self.stored = None if folder is None else StoredImages(folder)
         self.listing = Listing(index, self.items)
@@ -118,7 +123,8 @@ class ImageSearch:
                 )
         exclude: list[str] | None = sorted(left_out) or None
         rows = np.asarray(embedding)[np.newaxis]
-        found = self._found(rows, query, exclude)
+        with self.stage("index"):
+            found = self._found(rows, query, exclude)
         ids = found.ids[0].tolist()
         items = {item.id: item for item in self.items(ids)}
         known = None if query.expand else self.gallery.calibration
@@ -162,22 +168,25 @@ class ImageSearch:
             else (image.read_bytes(), None)
         )
         with self.decoding(image):
-            try:
-                pixels = read_image(content, max_pixels=most)
-            except UnreadableImageError as error:
-                reason = str(error).removeprefix("image bytes: ")
-                raise UnreadableImageError(f"This file {reason}") from error
-            if crop is not None:
-                pixels = crop.cut(pixels)
             view = self.client.metadata().view
+            with self.stage("decode"):
+                try:
+                    pixels = read_image(content, max_pixels=most)
+                except UnreadableImageError as error:
+                    reason = str(error).removeprefix("image bytes: ")
+                    raise UnreadableImageError(f"This file {reason}") from error
+                if crop is not None:
+                    pixels = crop.cut(pixels)
+                if view is not None:
+                    pixels = view.reduced(pixels).copy()
             if view is None:
                 return self._embedded(pixels)
-            # What is left is small, so the endpoint may take its time.
-            pixels = view.reduced(pixels).copy()
+        # What is left is small, so the endpoint may take its time.
         return self._embedded(pixels)
 
     def _embedded(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
-        embedding: NDArray[np.float32] = self.client.embed([pixels])[0]
+        with self.stage("embed"):
+            embedding: NDArray[np.float32] = self.client.embed([pixels])[0]
         return embedding
 
     @contextlib.contextmanager

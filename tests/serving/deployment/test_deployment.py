@@ -232,7 +232,9 @@ def test_image_has_what_serving_imports():
     setup = setup_arguments()
     copied = {words[-2] for words in docker("COPY") if words[-1].endswith(words[-2])}
     extras = setup["extras_require"]
-    extras = {name: extras[name] for name in ("serving", "search", "combine")}
+    extras = {
+        name: extras[name] for name in ("serving", "search", "combine", "tracing")
+    }
     needed = [*setup["install_requires"], *itertools.chain(*extras.values())]
     installed = closure_of(needed)
     packages = metadata.packages_distributions()
@@ -271,8 +273,8 @@ def test_dockerfile_installs_extras_that_there_are():
         for extras in re.findall(r"'\.\[([\w,]+)\]'", stage)
     }
     assert found == {
-        "search-packages": {"search"},
-        "endpoint-packages": {"serving", "combine"},
+        "search-packages": {"search", "tracing"},
+        "endpoint-packages": {"serving", "combine", "tracing"},
     }
     known = setup_arguments()["extras_require"]
     assert set().union(*found.values()) <= known.keys()
