@@ -156,7 +156,9 @@ def replace_folder(new: Path, path: Path, aside: Path) -> None:
 def _sync_all(folder: Path) -> None:
     for name, _, files in os.walk(folder):
         for file in files:
-            sync(Path(name, file))
+            path = Path(name, file)
+            if not path.is_symlink():  # its target may be elsewhere, or nowhere
+                sync(path)
         sync(Path(name))
 
 

@@ -189,6 +189,15 @@ def test_folder_that_exists_is_not_replaced(tmp_path):
     assert names(tmp_path) == ["folder"]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege")
+def test_link_to_nowhere_is_kept_as_it_is(tmp_path):
+    """Packages of fonts have links into the system that they are for."""
+    with whole_folder(tmp_path / "folder") as new:
+        fill(new)
+        (new / "link").symlink_to("/nowhere/at/all")
+    assert (tmp_path / "folder" / "link").readlink() == Path("/nowhere/at/all")
+
+
 def test_leavings_of_a_killed_writer_are_no_part_of_a_folder(tmp_path):
     fill(tmp_path / "folder.unfinished", OLD)
     with whole_folder(tmp_path / "folder") as new:
