@@ -91,6 +91,13 @@ _counts = {
     **_rows,
 }
 _design = {"images_per_class": 2, "classes_per_batch": 3}
+_rank_step = {
+    "slope": ((-0.1, NAN, INF, 10_001), "must be at least 0 and at most 10000"),
+    "delta": ((-0.1, NAN, 2.1), "must be at least 0 and at most 2"),
+    "jump": ((-0.1, NAN, 1.1), "must be at least 0 and at most 1"),
+    "temperature": SCALE,
+}
+_cosine = (-1.1, 1.1, NAN), "must be from -1 to 1"
 _metric = {"distance_metric": (("l2", None), "must be one of L2, squared-L2, angular")}
 
 ENTRIES = {
@@ -235,6 +242,11 @@ ENTRIES = {
         losses.HardTripletLoss(0.0, soft=True, distance="euclidean", normalize=False),
         **_raw,
     ),
+    "HierarchicalAPLoss": Entry(
+        losses.HierarchicalAPLoss(),
+        jumps=True,
+        ranges=_rank_step | {"alpha": ((-0.1, 10.1, NAN), "must be from 0 to 10")},
+    ),
     "HistogramLoss": Entry(
         losses.HistogramLoss(),
         golden=("histogram_loss",),
@@ -339,6 +351,16 @@ ENTRIES = {
     "PairWeightedLoss": Entry(
         losses.PairWeightedLoss(losses.binlifted_weights), costs_without=BOTH
     ),
+    "PNPLoss": Entry(
+        losses.PNPLoss(),
+        ranges={
+            "variant": CHOICE,
+            "temperature": SCALE,
+            "power": ((0.5, 101, NAN), "must be from 1 to 100"),
+            "bend": ((0.0, 101, NAN), "must be from 0.01 to 100"),
+        },
+    ),
+    "PNPLoss-I_b": Entry(losses.PNPLoss("I_b")),
     "ProxyAnchorLoss": Entry(
         losses.ProxyAnchorLoss(),
         golden=("proxy_anchor",),
@@ -373,6 +395,29 @@ ENTRIES = {
             "negative_weight": AT_LEAST_ZERO,
         },
     ),
+    "RecallAtKLoss": Entry(
+        losses.RecallAtKLoss(),
+        costs_without=("negatives",),
+        ranges={
+            "k": ((0, "12", (), (2, 1)), "must "),
+            "temperature": SCALE,
+            "rank_temperature": ((0.0, 0.09, NAN, 1e5), "must be from 0.1 to 10000"),
+            "simix": ((-1, 1.5, True), "must be a whole number of at least 0"),
+        },
+    ),
+    "RecallAtKLoss-simix": Entry(
+        losses.RecallAtKLoss(simix=2), costs_without=("negatives",), ordered=True
+    ),
+    "ROADMAPLoss": Entry(
+        losses.ROADMAPLoss(),
+        costs_without=BOTH,
+        jumps=True,
+        ranges={
+            "calibration_weight": AT_LEAST_ZERO,
+            "positive_threshold": _cosine,
+            "negative_threshold": _cosine,
+        },
+    ),
     "SemiHardTripletLoss": Entry(
         losses.SemiHardTripletLoss(),
         jumps=True,
@@ -398,6 +443,7 @@ ENTRIES = {
             "margin": AT_LEAST_ZERO,
         },
     ),
+    "SupAPLoss": Entry(losses.SupAPLoss(), jumps=True, ranges=_rank_step),
     "SupervisedContrastiveLoss": Entry(
         losses.SupervisedContrastiveLoss(),
         costs_without=("negatives",),
@@ -406,9 +452,12 @@ ENTRIES = {
     "TopKPrecisionLoss": Entry(
         losses.TopKPrecisionLoss(),
         golden=("topk_precision_loss",),
-        ranges={"k": WHOLE, "margin": AT_LEAST_ZERO},
+        ranges={"k": WHOLE, "margin": AT_LEAST_ZERO, "rank_weights": BOOLEAN},
     ),
     "TopKPrecisionLoss-2": Entry(losses.TopKPrecisionLoss(k=2, margin=0.3)),
+    "TopKPrecisionLoss-ranks": Entry(
+        losses.TopKPrecisionLoss(k=2, rank_weights=True), jumps=True
+    ),
     "TripletLoss": Entry(
         losses.TripletLoss(), golden=("triplet_all",), ranges=_lengths | _average
     ),

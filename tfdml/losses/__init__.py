@@ -25,6 +25,7 @@ from tfdml.losses._distance_weighted_triplet import DistanceWeightedTripletLoss
 from tfdml.losses._fast_ap import FastAPLoss
 from tfdml.losses._generalized_lifted_structure import GeneralizedLiftedStructureLoss
 from tfdml.losses._hard_triplet import HardTripletLoss
+from tfdml.losses._hierarchical_ap import HierarchicalAPLoss
 from tfdml.losses._hierarchical_triplet import HierarchicalTripletLoss
 from tfdml.losses._histogram import HistogramLoss
 from tfdml.losses._horde import HORDELoss
@@ -41,15 +42,19 @@ from tfdml.losses._nca import NCALoss
 from tfdml.losses._nt_xent import NTXentLoss
 from tfdml.losses._pair_weighted import PairWeightedLoss, binlifted_weights
 from tfdml.losses._pair_weights import pair_weights, weighted_pairs
+from tfdml.losses._pnp import PNPLoss
 from tfdml.losses._proxy_anchor import ProxyAnchorLoss
 from tfdml.losses._proxy_base import ProxyLoss
 from tfdml.losses._proxy_nca import ProxyNCALoss
 from tfdml.losses._query_gallery import check_pairwise, query_gallery_loss
 from tfdml.losses._ranked_list import RankedListLoss
+from tfdml.losses._recall_at_k import RecallAtKLoss
+from tfdml.losses._roadmap import ROADMAPLoss
 from tfdml.losses._semi_hard_triplet import SemiHardTripletLoss
 from tfdml.losses._semi_hard_window_triplet import SemiHardWindowTripletLoss
 from tfdml.losses._smooth_ap import SmoothAPLoss
 from tfdml.losses._soft_triple import SoftTripleLoss
+from tfdml.losses._sup_ap import SupAPLoss
 from tfdml.losses._supervised_contrastive import SupervisedContrastiveLoss
 from tfdml.losses._topk_precision import TopKPrecisionLoss, precision_loss
 from tfdml.losses._triplet import TripletLoss
@@ -79,6 +84,7 @@ __all__ = [
     "GeneralizedLiftedStructureLoss",
     "HORDELoss",
     "HardTripletLoss",
+    "HierarchicalAPLoss",
     "HierarchicalTripletLoss",
     "HistogramLoss",
     "LearnedMarginLoss",
@@ -93,16 +99,20 @@ __all__ = [
     "NCALoss",
     "NPairLoss",
     "NTXentLoss",
+    "PNPLoss",
     "PairLoss",
     "PairWeightedLoss",
     "ProxyAnchorLoss",
     "ProxyLoss",
     "ProxyNCALoss",
+    "ROADMAPLoss",
     "RankedListLoss",
+    "RecallAtKLoss",
     "SemiHardTripletLoss",
     "SemiHardWindowTripletLoss",
     "SmoothAPLoss",
     "SoftTripleLoss",
+    "SupAPLoss",
     "SupervisedContrastiveLoss",
     "TopKPrecisionLoss",
     "TripletLoss",

@@ -4,8 +4,9 @@ from typing import Any
 
 from keras import ops
 
-from tfdml._core.arguments import at_least_zero, whole
-from tfdml._core.tensors import Tensor
+from tfdml._core.arguments import at_least_zero, boolean, whole
+from tfdml._core.row_order import ranks, row_counts
+from tfdml._core.tensors import Tensor, at_least_float32
 from tfdml.losses._base import PairLoss
 from tfdml.losses._ranges import LARGEST
 from tfdml.ops import top_scores
@@ -63,16 +64,25 @@ class TopKPrecisionLoss(PairLoss):
     rank first. The published Algorithm 1 sums over the queries (`reduction="sum"`);
     the default is the mean.
 
+    With `rank_weights`, RSTopK, misplaced items weigh the more, the farther they are
+    from the k-th rank. With r_i the rank of i among all candidates by s^,
+
+        l = 3 / |N| (sum_{i in N} beta_i s^_i - sum_{i in P} beta_i s^_i)
+        beta_i = 1 - 1 / (1 + d_i),  d_i = k + 1 - r_i in N,  r_i - k in P
+
+    No gradient passes through the ranks. This value can be below 0.
+
     Args:
         k: Number of retrieved items, at least 1. If a query has only P < k positives,
             its k - P nearest negatives cost nothing, so choose k well below the number
             of positives per query in a batch.
         margin: gamma, by how much a positive must be more similar than a negative, at
             least 0, in units of cosine similarity; 0.05 to 0.2 in the paper's code.
+        rank_weights: Whether misplaced items have the weights of RSTopK.
         **kwargs: `reduction`, `name` and `dtype`, as in `keras.losses.Loss`.
 
     Raises:
-        ValueError: `k` or `margin` is out of range.
+        ValueError: An argument is out of range.
 
     Example:
         >>> loss = TopKPrecisionLoss(k=1, margin=0.1)
@@ -84,15 +94,29 @@ class TopKPrecisionLoss(PairLoss):
         Lu, Xu, Zhang, Duan and Mei, Sampling Wisely: Deep Image Embedding by Top-k
         Precision Optimization, ICCV 2019. The authors' published code optimizes
         another function (see docs/losses/top-k-precision.md).
+
+        `rank_weights`: Muramoto and Yu, Deep Metric Learning Based on Rank-sensitive
+        Optimization of Top-k Precision, CIKM 2020. The weights are those of the
+        authors' code, which compares negated Euclidean distances.
     """
 
-    def __init__(self, k: int = 5, *, margin: float = 0.1, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        k: int = 5,
+        *,
+        margin: float = 0.1,
+        rank_weights: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.k: int = whole("k", k)
         self.margin: float = at_least_zero("margin", margin, LARGEST)
+        self.rank_weights: bool = boolean("rank_weights", rank_weights)
 
     def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Compute l_k of each anchor, `[A]`. See `PairLoss.pair_loss`."""
+        if self.rank_weights:
+            return self._weighted(scores, positives, negatives)
         return ops.sum(ops.relu(self._gaps(scores, positives, negatives)), axis=1)
 
     def misplaced_pairs(
@@ -133,6 +157,27 @@ class TopKPrecisionLoss(PairLoss):
         free = self.k - places
         neg = ops.logical_and(rank > free, rank <= free + count)
         return ops.logical_and(positives, pos), ops.logical_and(negatives, neg)
+
+    def _weighted(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+        """Compute the loss of RSTopK of each anchor, `[A]`."""
+        wide = at_least_float32(scores)
+        pos, neg = self.misplaced_masks(wide, positives, negatives)
+        still = ops.stop_gradient(wide)
+        # Positives rank first on ties.
+        rows = ops.sort(ops.where(positives, still, float("inf")), axis=1)
+        ahead = ops.cast(ranks(rows, still + self.margin), wide.dtype)
+        ahead = row_counts(positives, wide.dtype) - ahead
+        inside = self.k + 1 - ahead - ops.cast(_ranks(wide, negatives), wide.dtype)
+        rows = ops.sort(ops.where(negatives, still, float("inf")), axis=1)
+        ahead = ops.cast(ranks(rows, still - self.margin, ties=True), wide.dtype)
+        ahead = row_counts(negatives, wide.dtype) - ahead
+        beyond = ahead + ops.cast(_ranks(wide, positives), wide.dtype) - self.k
+        # The rounding of a large margin may shift a rank.
+        weights = [1 - 1 / (1 + ops.maximum(x, 1)) for x in (inside, beyond)]
+        costs = ops.where(neg, weights[0] * (wide + self.margin), 0)
+        costs = costs - ops.where(pos, weights[1] * wide, 0)
+        number = ops.maximum(row_counts(neg, wide.dtype), 1)
+        return ops.cast(3 * ops.sum(costs / number, axis=1), scores.dtype)
 
     def _gaps(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Compute n_{k+1-q} - p_q for q = 1..k, and 0 where either is missing."""

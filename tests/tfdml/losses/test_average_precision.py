@@ -5,26 +5,10 @@ import pytest
 from keras import ops
 
 from tests.support.autodiff import BACKEND, SEGMENT_ERROR, value_and_gradient
+from tests.support.ranked_batches import batch, similarities, with_positives
 from tfdml.losses import FastAPLoss, SmoothAPLoss
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
-
-
-def batch(seed, size=12, classes=4):
-    """Classes of different sizes, a duplicate, singletons."""
-    generator = np.random.default_rng(seed)
-    labels = generator.integers(0, classes, size)
-    embeddings = (
-        generator.normal(size=(size, 3)) + generator.normal(size=(classes, 3))[labels]
-    )
-    embeddings[4] = embeddings[1]
-    labels[-1] = 99
-    return labels, embeddings
-
-
-def similarities(embeddings):
-    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
-    return unit @ unit.T
 
 
 def naive_fast_ap(labels, s, bins):
@@ -76,10 +60,6 @@ all_losses = pytest.mark.parametrize(("loss", "naive"), LOSSES)
 
 def typed(loss, dtype, **changes):
     return type(loss).from_config({**loss.get_config(), "dtype": dtype, **changes})
-
-
-def with_positives(labels):
-    return sum((labels == label).sum() > 1 for label in labels)
 
 
 @all_losses

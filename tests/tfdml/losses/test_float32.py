@@ -32,6 +32,12 @@ _any_distance = {
     "distance": ("squared_euclidean", "euclidean", "cosine"),
     "margin": (0.0, *MARGINS),
 }
+_rank_step = {
+    "temperature": TEMPERATURES,
+    "slope": (0.0, 1e4),
+    "delta": (0.0, 2.0),
+    "jump": (0.0, 1.0),
+}
 _cutoffs = {"cutoff": (0.001, 0.1, 1.3), "nonzero_loss_cutoff": (1.95, 1e300, None)}
 _drawn = _cutoffs | {"dimension": (2, 3, 512, 8192)}
 
@@ -67,6 +73,7 @@ EXTREMES: dict[str, dict[str, tuple[Any, ...]]] = {
     "GeneralizedLiftedStructureLoss": {"margin": MARGINS},
     "HardTripletLoss": _any_distance,
     "HardTripletLoss-soft": {"margin": (0.0, *MARGINS)},
+    "HierarchicalAPLoss": {"alpha": (0.0, 10.0), **_rank_step},
     "HistogramLoss": {"bin_width": (0.1, 1.0)},
     "LearnedMarginLoss": {"alpha": DISTANCES, "nu": WEIGHTS},
     "LiftedStructureLoss": {"margin": MARGINS},
@@ -96,6 +103,15 @@ EXTREMES: dict[str, dict[str, tuple[Any, ...]]] = {
         "scale": SCALES,
         "negative_weight": WEIGHTS,
     },
+    "PNPLoss": {"temperature": TEMPERATURES, "power": (1.0, 100.0)},
+    "PNPLoss-I_b": {"bend": (0.01, 100.0)},
+    "RecallAtKLoss": {"temperature": TEMPERATURES, "rank_temperature": (0.1, 1e4)},
+    "RecallAtKLoss-simix": {"simix": (1, 20)},
+    "ROADMAPLoss": {
+        "calibration_weight": WEIGHTS,
+        "positive_threshold": (-1.0, 1.0),
+        "negative_threshold": (-1.0, 1.0),
+    },
     "SemiHardTripletLoss": _any_distance,
     "SemiHardWindowTripletLoss": _any_distance,
     "SmoothAPLoss": {"temperature": TEMPERATURES},
@@ -104,8 +120,10 @@ EXTREMES: dict[str, dict[str, tuple[Any, ...]]] = {
         "temperature": TEMPERATURES,
         "margin": (0.0, *MARGINS),
     },
+    "SupAPLoss": _rank_step,
     "SupervisedContrastiveLoss": {"temperature": TEMPERATURES},
     "TopKPrecisionLoss": {"k": (1, 20), "margin": (0.0, *MARGINS)},
+    "TopKPrecisionLoss-ranks": {"k": (1, 20)},
     "TripletLoss": _any_distance,
     "TripletLoss-active": {"margin": (0.0, *MARGINS)},
     "WeightedContrastiveLoss": {"margin": MARGINS, "power": (-3.0, 0.0, 3.0)},

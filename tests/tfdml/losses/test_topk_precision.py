@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
-from tests.support.autodiff import slow_on_jax, value_and_gradient
+from tests.support.autodiff import BACKEND, slow_on_jax, value_and_gradient
 from tests.support.golden_cases import cases, check, sampler_cases
 from tests.support.golden_forms import top_k
 from tests.support.golden_variants import variants
@@ -212,3 +212,48 @@ def test_gradient_moves_misplaced_pairs_alone():
         lambda s: ops.sum(loss.pair_loss(s, positives, ~positives)), scores
     )
     np.testing.assert_array_equal(gradient, [[1, -1, 0, 0]])
+
+
+def naive_rank_weighted(scores, relevant, k, margin):
+    """The loss of RSTopK: rank, take the two sets, weigh by the distance from k."""
+    shifted = scores + margin * (1 - relevant)
+    order = sorted(range(len(scores)), key=lambda i: (-shifted[i], -relevant[i], i))
+    rank = {i: place for place, i in enumerate(order, 1)}
+    misplaced = min(relevant.sum(), k) - sum(relevant[i] for i in order[:k])
+    wrong = [i for i in reversed(order[:k]) if not relevant[i]][:misplaced]
+    right = [i for i in order[k:] if relevant[i]][:misplaced]
+    total = sum((1 - 1 / (k + 2 - rank[i])) * shifted[i] for i in wrong)
+    total -= sum((1 - 1 / (rank[i] - k + 1)) * shifted[i] for i in right)
+    return 3 * total / max(misplaced, 1)
+
+
+@shapes_are_many
+@settings(max_examples=40, deadline=None)
+@given(queries())
+def test_rank_weights_are_those_of_the_authors(query):
+    scores, relevant, k, margin = query
+    if k > len(scores):
+        return
+    # Equal scores of one kind have ranks in some order.
+    scores = np.round(scores, 3) + 1e-5 * np.arange(len(scores)) / len(scores)
+    positives = relevant[np.newaxis].astype(bool)
+    loss = TopKPrecisionLoss(k, margin=margin, rank_weights=True, dtype="float64")
+    value = ops.convert_to_numpy(
+        loss.pair_loss(ops.convert_to_tensor(scores[np.newaxis]), positives, ~positives)
+    )
+    expected = naive_rank_weighted(scores, relevant, k, margin)
+    assert value[0] == pytest.approx(expected, abs=1e-12)
+
+
+def test_rank_weights_are_the_gradient():
+    scores = np.array([[0.9, 0.8, 0.5, 0.4, 0.3, -0.5]])
+    positives = np.array([[False, False, True, False, False, True]])
+    loss = TopKPrecisionLoss(2, margin=0.0, rank_weights=True, dtype="float64")
+    _, gradient = value_and_gradient(
+        lambda s: ops.sum(loss.pair_loss(s, positives, ~positives)),
+        scores,
+        compiled=BACKEND == "jax",
+    )
+    # Ranks 1, 2 | 3 and 6 of k = 2: distances 2, 1 | 1 and 4. 3 / |N| is 1.5.
+    expected = np.array([[2 / 3, 1 / 2, -1 / 2, 0, 0, -4 / 5]])
+    np.testing.assert_allclose(gradient, 1.5 * expected, atol=1e-12)
