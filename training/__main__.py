@@ -172,6 +172,12 @@ def add_to(commands: Any) -> None:
         help="neighbors that they look at (default: 10; k-reciprocal: 20)",
     )
     evaluate.add_argument(
+        "--against",
+        metavar="OLD",
+        help="an old model: measure whether MODEL may search a gallery that OLD has "
+        "embedded",
+    )
+    evaluate.add_argument(
         "--out",
         help="where to write (default: MODEL/evaluation for a run, else "
         "evaluations/MODEL_NAME)",
@@ -303,9 +309,11 @@ def _calibrate(parsed: argparse.Namespace) -> None:
 
 
 def _evaluate(parsed: argparse.Namespace) -> None:
+    from .evaluation.against import OldModel
     from .evaluation.evaluate import default_folder, evaluate
     from .evaluation.subject import open_subject
     from .recipe.published import Published
+    from .reports.compatibility import compatibility_text
     from .reports.published import published_text
     from .reports.text import evaluation_summary
 
@@ -318,6 +326,7 @@ def _evaluate(parsed: argparse.Namespace) -> None:
         metric=parsed.metric,
         skip_unreadable=parsed.skip_unreadable,
     )
+    old = None if parsed.against is None else OldModel(parsed.against, subject)
     out = parsed.out or default_folder(parsed.model, subject)
     results = evaluate(
         subject,
@@ -326,10 +335,13 @@ def _evaluate(parsed: argparse.Namespace) -> None:
         table=parsed.table,
         rerank=parsed.rerank,
         rerank_neighbors=parsed.rerank_neighbors,
+        against=old,
         overwrite=parsed.overwrite,
         keep_embeddings=parsed.keep_embeddings,
     )
     print(evaluation_summary(results))
+    if old is not None:
+        print(compatibility_text(results["compatibility"]))
     published = Published(**results.get("published", {}))
     if text := published_text(published, results):
         print(text)

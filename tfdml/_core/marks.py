@@ -15,6 +15,14 @@ from tfdml._core.tensors import Tensor
 PROXIES = "similarities with proxies, as `tfdml.layers.Proxies` makes them"
 BOUNDARIES = "embeddings with boundaries, as `tfdml.layers.ClassBoundaries` makes them"
 MOMENTS = "an embedding and its moments, as `tfdml.layers.HighOrderMoments` makes them"
+REFERENCE = (
+    "embeddings with those of another model, as `tfdml.layers.ReferenceEmbeddings` "
+    "makes them"
+)
+BOTH_PROXIES = (
+    "similarities with new and old proxies, as `tfdml.layers.CompatibleProxies` makes "
+    "them"
+)
 
 
 def mark(tensor: Tensor, content: str) -> Tensor:

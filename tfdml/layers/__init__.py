@@ -3,6 +3,7 @@
 from tfdml.layers._center_regularizer import CenterRegularizer
 from tfdml.layers._class_boundaries import ClassBoundaries
 from tfdml.layers._color_transform import ColorTransform
+from tfdml.layers._compatible_proxies import CompatibleProxies
 from tfdml.layers._declared import as_embeddings_with_boundaries, as_similarities
 from tfdml.layers._divided_embedding import DividedEmbedding
 from tfdml.layers._gem_pooling import GeMPooling
@@ -10,17 +11,20 @@ from tfdml.layers._high_order_moments import HighOrderMoments
 from tfdml.layers._image_changes import ImageChanges
 from tfdml.layers._l2_normalization import L2Normalization
 from tfdml.layers._proxies import Proxies
+from tfdml.layers._reference_embeddings import ReferenceEmbeddings
 
 __all__ = [
     "CenterRegularizer",
     "ClassBoundaries",
     "ColorTransform",
+    "CompatibleProxies",
     "DividedEmbedding",
     "GeMPooling",
     "HighOrderMoments",
     "ImageChanges",
     "L2Normalization",
     "Proxies",
+    "ReferenceEmbeddings",
     "as_embeddings_with_boundaries",
     "as_similarities",
 ]

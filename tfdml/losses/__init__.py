@@ -11,6 +11,7 @@ from tfdml.losses._binomial_deviance import BinomialDevianceLoss
 from tfdml.losses._boundary_sampled import BoundarySampledLoss
 from tfdml.losses._circle import CircleLoss
 from tfdml.losses._clustering import ClusteringLoss
+from tfdml.losses._compatible import CompatibleLoss
 from tfdml.losses._continuous_base import ContinuousLoss
 from tfdml.losses._continuous_triplet import ContinuousTripletLoss
 from tfdml.losses._contrastive import ContrastiveLoss
@@ -71,6 +72,7 @@ __all__ = [
     "BoundarySampledLoss",
     "CircleLoss",
     "ClusteringLoss",
+    "CompatibleLoss",
     "ContinuousLoss",
     "ContinuousTripletLoss",
     "ContrastiveLoss",

@@ -1,4 +1,6 @@
 # The public names; `lazy_loader` reads this file when one is first used.
+from ._backfill import backfill_curve as backfill_curve
+from ._backfill import backfill_order as backfill_order
 from ._calibrate import MatchScores as MatchScores
 from ._calibrate import calibrate as calibrate
 from ._calibrate import check_target as check_target
@@ -8,6 +10,9 @@ from ._callback import RetrievalEvaluation as RetrievalEvaluation
 from ._clustering import cluster as cluster
 from ._clustering import clustering_metrics as clustering_metrics
 from ._comparisons import Comparisons as Comparisons
+from ._compatibility import Compatibility as Compatibility
+from ._compatibility import GainShare as GainShare
+from ._compatibility import compatibility as compatibility
 from ._hubness import hubness as hubness
 from ._hubness import hubness_of_occurrences as hubness_of_occurrences
 from ._hubness import k_occurrences as k_occurrences

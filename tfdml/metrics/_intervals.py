@@ -185,6 +185,50 @@ def ratio_interval(
     return _interval(means[:, 0], confidence)
 
 
+def paired_share(
+    parts: ArrayLike,
+    wholes: ArrayLike,
+    groups: ArrayLike,
+    *,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> tuple[float, float, float] | None:
+    """Return mean(parts) / mean(wholes) and its interval by resampling whole classes.
+
+    Args:
+        parts: A number for each query, float `[Q]`, finite.
+        wholes: Another number for each query, `[Q]`, finite.
+        groups: The class of each query, integers or strings `[Q]`.
+        confidence: The share of resamples inside, above 0 and below 1.
+        resamples: How often classes are drawn.
+        seed: Of the draws.
+
+    Returns:
+        The ratio and the ends of its interval, over the resamples in which the mean of
+        the wholes is above 0; None if the interval of that mean is not above 0.
+
+    Raises:
+        ValueError: As `bootstrap_interval`.
+
+    Example:
+        >>> paired_share([1, 0, 1, 0], [2, 2, 2, 2], [0, 0, 1, 1])
+        (0.25, 0.25, 0.25)
+    """
+    first, class_of = _checked(parts, groups, "parts")
+    second, _ = _checked(wholes, groups, "wholes")
+    sums = [np.bincount(class_of, weights=side) for side in (first, second)]
+    means = _resampled_means(
+        np.stack(sums), np.bincount(class_of), resamples=resamples, seed=seed
+    )
+    rounding = 1e-12 * float(np.abs(second).max())
+    if _interval(means[:, 1], confidence)[0] <= rounding:
+        return None
+    drawn, of = means[means[:, 1] > rounding].T
+    share = float(first.mean() / second.mean())
+    return share, *_interval(drawn / of, confidence)
+
+
 def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     """Return the 95% interval of a share by Wilson's score.
 

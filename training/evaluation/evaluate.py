@@ -40,6 +40,7 @@ from ..measure.measure import (
 )
 from ..measure.query_files import write_queries, write_roc
 from ..recipe.paper_tables import PAPER_TABLES, filled_table
+from .against import OldModel
 from .asked import Asked, what_to_measure
 from .evaluation_page import write_evaluation_report
 from .figures import Drawn
@@ -57,6 +58,7 @@ def evaluate(
     table: str | None = None,
     rerank: Sequence[str] = (),
     rerank_neighbors: int | None = None,
+    against: OldModel | None = None,
     overwrite: bool = False,
     keep_embeddings: bool = False,
 ) -> dict[str, Any]:
@@ -86,6 +88,8 @@ def evaluate(
             measured with each of them, too, and becomes the member `reranked`.
         rerank_neighbors: How many neighbors they look at; by default 10, and 20 for
             k-reciprocal.
+        against: An old model, to measure whether this one may search its gallery: the
+            member `compatibility`.
         overwrite: Whether an evaluation in it may be replaced.
         keep_embeddings: Whether `embeddings.npy` is written, `[N, dimension]`.
 
@@ -109,7 +113,7 @@ def evaluate(
         new = Path(scratch) / folder.name
         new.mkdir()
         results, drawn = _evaluate_into(
-            new, subject, asked, rerankings, keep_embeddings, threshold
+            new, subject, asked, rerankings, keep_embeddings, threshold, against
         )
         folder.parent.mkdir(parents=True, exist_ok=True)
         replace_folder(new, folder, Path(scratch) / "replaced")
@@ -161,6 +165,7 @@ def _evaluate_into(
     rerankings: dict[str, Reranking],
     keep_embeddings: bool,
     threshold: float | None,
+    against: OldModel | None,
 ) -> tuple[dict[str, Any], Drawn]:
     """Measure, and write all but the report."""
     stages = _Stages()
@@ -211,6 +216,9 @@ def _evaluate_into(
             }
     if rerankings:
         results["reranked"] = measured_again(task, asked.ks, rerankings)
+    if against is not None:
+        with stages.timed("compatibility"):
+            results["compatibility"] = against.measured(subject, task)
     if asked.table:
         results["table"] = _table(asked.table, results)
     with stages.timed("hubness"):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..recipe.published import Published
+from ..reports.compatibility import compatibility_section
 from ..reports.page import (
     Section,
     Table,
@@ -37,6 +38,7 @@ def write_evaluation_report(
     """
     sections = [
         _metrics(results),
+        compatibility_section(results.get("compatibility")),
         paper_section(results),
         published_section(Published(**results.get("published", {})), results),
         _reranked(results),

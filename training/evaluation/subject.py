@@ -11,16 +11,12 @@ import numpy as np
 
 from tfdml.images import View
 from tfdml.messages import cut, shortened, shown
-from tfdml.models import load_embedder, search_metric
-from tfdml.progress import Progress
-from tfdml.run_view import view_of_run
 
 from ..data.data_set import SPLITS
 from ..data.images import Images, find_readable
 from ..data.source import read_source
 from ..data.split import Split
 from ..json_files import read_json
-from ..measure.embed import embed
 from ..measure.measure import EmbeddingMetric
 from ..recipe.recipe import Data, Recipe
 from ..run.build_batches import label_distance_of
@@ -29,6 +25,7 @@ from ..run.finished_run import (
     is_finished_run,
     read_finished_run,
 )
+from ..run.opened_model import OpenedModel, model_of_run, open_model
 
 
 @dataclass(frozen=True)
@@ -130,9 +127,9 @@ def _opened(
                 f"`run` must be left out where the model is a run. Received: {run}."
             )
         finished = read_finished_run(path)
-        model_ = _model_of(finished)
+        model_ = model_of_run(finished)
         return _of_run(finished, model_, images, split, skip_unreadable, is_model=True)
-    opened = _open_model(path, own)
+    opened = open_beside(path)
     if run is not None:
         of = read_finished_run(run)
         if path.suffix == ".npy":  # which says nothing itself
@@ -151,68 +148,16 @@ def _opened(
     return _checked(opened, str(images), split_name, chosen, names)
 
 
-@dataclass(frozen=True)
-class _Model:
-    """What makes embeddings of a split, by its name and what it sees of an image."""
-
-    name: str
-    view: View
-    embed: Callable[[Split], np.ndarray]
-    metric: EmbeddingMetric = "cosine"
-
-
-def _model_of(run: FinishedRun) -> _Model:
-    name = run.folder.resolve().name
-    return _Model(
-        name,
-        run.recipe.view,
-        lambda split: embed(run.embedder(), split),
-        run.recipe.embedder.metric,
-    )
-
-
-def _open_model(path: Path, run: Path | None) -> _Model:
+def open_beside(path: Path) -> OpenedModel:
+    """Open a model, or embeddings of the images that are evaluated."""
     if path.suffix == ".npy":
-        return _Model(path.name, View(8), partial(_read_embeddings, path))
-    if run is None:
-        return _open_exported(path)
-    embedder = load_embedder(path)
-    size = embedder.input_shape[1]
-    view = view_of_run(run, size) or View(size)
-    metric = search_metric(embedder)
-    return _Model(path.name, view, partial(embed, embedder), metric)
-
-
-def _open_exported(path: Path) -> _Model:
-    versions = [p for p in path.glob("*/saved_model.pb") if p.parent.name.isdigit()]
-    folder = path
-    if not (path / "saved_model.pb").is_file():
-        if not versions:
-            raise ValueError(
-                f"{shown(str(path))} must be a run folder, a `.keras` or `.npy` file, "
-                "or an exported SavedModel (no saved_model.pb)."
-            )
-        folder = max(versions, key=lambda p: int(p.parent.name)).parent
-    # Here, because this alone needs TensorFlow.
-    from tfdml.export import SavedEmbedder
-
-    model = SavedEmbedder(folder)
-
-    def embeddings(split: Split) -> np.ndarray:
-        blocks = np.array_split(split.positions, -(-len(split.positions) // 64))
-        rows = []
-        with Progress("embedding", len(split.positions)) as progress:
-            for block in blocks:
-                rows.append(model.embed(split.images.central(block)))
-                progress.update(len(block))
-        return np.concatenate(rows)
-
-    return _Model(path.resolve().name, model.view, embeddings, model.metric)
+        return OpenedModel(path.name, View(8), partial(_read_embeddings, path))
+    return open_model(path)
 
 
 def _of_run(
     run: FinishedRun,
-    model: _Model,
+    model: OpenedModel,
     images: str | PathLike[str] | None,
     split: str | None,
     skip_unreadable: bool,
@@ -290,7 +235,7 @@ def _read_split(
 
 
 def _checked(
-    model: _Model, images: str, split_name: str, split: Split, names: list[str]
+    model: OpenedModel, images: str, split_name: str, split: Split, names: list[str]
 ) -> Subject:
     if not split.can_be_measured:
         queries, searched = split.data.is_query().sum(), split.data.is_gallery().sum()

@@ -13,8 +13,8 @@ from .checks import RecipeError, check_known
 from .tables import Loss
 
 _NOT_IN_RECIPES = (
-    # Base classes, and wrappers: for several devices, by the table [moments], and by
-    # `dimensions`.
+    # Base classes, and wrappers: for several devices, by the tables [moments] and
+    # [compatible], and by `dimensions`.
     "MetricLoss",
     "PairLoss",
     "ProxyLoss",
@@ -22,6 +22,7 @@ _NOT_IN_RECIPES = (
     "AcrossReplicas",
     "HORDELoss",
     "MatryoshkaLoss",
+    "CompatibleLoss",
 )
 # The training images and `[batches]` say these.
 _OF_DATA = (
@@ -168,6 +169,35 @@ def checked_loss(where: str, name: Any, arguments: dict[str, Any]) -> Loss:
         raise RecipeError(f"{where}{error}") from None
 
 
+def check_compatible(where: str, loss: Loss) -> None:
+    """Refuse a loss that cannot compare new embeddings with those of an old model.
+
+    Args:
+        where: Begins the message.
+        loss: What `checked_loss` returned.
+
+    Raises:
+        RecipeError: The loss is neither defined by pairs alone nor on proxies, or on
+            several dimensions.
+    """
+    from tfdml.losses import CompatibleLoss
+
+    if "dimensions" in loss.arguments:
+        raise RecipeError(
+            f"{where}`run` must be left out with `dimensions` in [loss]: an old "
+            "gallery has one dimension. Received: "
+            f"{shown(loss.arguments['dimensions'])}."
+        )
+    try:
+        CompatibleLoss(_tried(loss))
+    except TypeError:
+        raise RecipeError(
+            f"{where}`run` must be left out with a loss that is neither defined by the "
+            "scores of pairs alone nor on proxies. Received: "
+            f"{loss.name}. MultiSimilarityLoss and ProxyAnchorLoss go with it."
+        ) from None
+
+
 def check_compares_lengths(where: str, loss: Loss) -> None:
     """Refuse a loss of directions for embeddings of any length.
 
@@ -180,14 +210,7 @@ def check_compares_lengths(where: str, loss: Loss) -> None:
     """
     from tfdml.losses import LogRatioLoss
 
-    from_data: dict[str, Any] = {}
-    if loss.is_weighted:
-        from_data["class_counts"] = [2, 2]
-    if loss.on_boundaries:
-        from_data["num_classes"] = 2
-    of_prefixes = {parameter.name for parameter in _OF_PREFIXES}
-    own = {key: x for key, x in loss.arguments.items() if key not in of_prefixes}
-    trained = built_loss(loss.name, own | from_data)
+    trained = _tried(loss)
     if trained.compares_lengths or isinstance(trained, LogRatioLoss):
         return
     has_switch = hasattr(trained, "normalize")
@@ -196,6 +219,18 @@ def check_compares_lengths(where: str, loss: Loss) -> None:
         f"{where}`unit_length` must be true with a loss that compares directions: the "
         f"lengths of its embeddings mean nothing. Received: {loss.name}. {remedy}."
     )
+
+
+def _tried(loss: Loss) -> Any:
+    """Build a loss as for any data, without prefixes, to see what it is."""
+    from_data: dict[str, Any] = {}
+    if loss.is_weighted:
+        from_data["class_counts"] = [2, 2]
+    if loss.on_boundaries:
+        from_data["num_classes"] = 2
+    of_prefixes = {parameter.name for parameter in _OF_PREFIXES}
+    own = {key: x for key, x in loss.arguments.items() if key not in of_prefixes}
+    return built_loss(loss.name, own | from_data)
 
 
 def _check_inner(where: str, loss: Any) -> None:

@@ -17,11 +17,12 @@ from .checks import RecipeError, check_known
 from .files import read_tables
 from .fit_table import Fit
 from .former_recipes import former_recipe
-from .losses import check_compares_lengths, checked_loss
+from .losses import check_compares_lengths, check_compatible, checked_loss
 from .published import Published
 from .tables import (
     Batches,
     Boundaries,
+    Compatible,
     Data,
     Embedder,
     Evaluation,
@@ -43,6 +44,7 @@ class Recipe:
     proxies: Proxies = field(default_factory=Proxies)
     boundaries: Boundaries = field(default_factory=Boundaries)
     moments: Moments = field(default_factory=Moments)
+    compatible: Compatible = field(default_factory=Compatible)
     images: Images = field(default_factory=Images)
     batches: Batches = field(default_factory=Batches)
     augmentation: RandomChanges = field(default_factory=RandomChanges)
@@ -96,6 +98,11 @@ class Recipe:
                 "[moments]: `order` must be 1 with a loss on proxies or learned "
                 f"boundaries. Received: {self.moments.order} with {self.loss.name}."
             )
+        if self.compatible.run and self.moments.order > 1:
+            raise RecipeError(
+                "[compatible] must be left out with moments. "
+                f"Received: `order` = {self.moments.order} in [moments]."
+            )
         if several and self.loss.name != "SoftTripleLoss":
             raise RecipeError(
                 "[proxies]: `centers_per_class` must be 1 except with SoftTripleLoss. "
@@ -126,9 +133,9 @@ def read_recipe(
 
     Args:
         path: A TOML file with the tables `[data]`, `[embedder]`, `[loss]`,
-            `[proxies]`, `[boundaries]`, `[moments]`, `[images]`, `[batches]`,
-            `[augmentation]`, `[fit]`, `[evaluation]` and `[published]`; or the name of
-            a recipe that comes with the application, such as `demo`.
+            `[proxies]`, `[boundaries]`, `[moments]`, `[compatible]`, `[images]`,
+            `[batches]`, `[augmentation]`, `[fit]`, `[evaluation]` and `[published]`; or
+            the name of a recipe that comes with the application, such as `demo`.
         variant: Which recipe of a file that describes many, such as
             "cub/densenet201/topk".
         images: Takes the place of `images` in `[data]`.
@@ -189,6 +196,8 @@ def recipe_of(tables: dict[str, Any], name: str = "recipe") -> Recipe:
     if "data" not in values:
         raise RecipeError(f"{cut(name)}: the table [data] with `images` is missing.")
     recipe = Recipe(**values)
+    if recipe.compatible.run:
+        check_compatible(f"{cut(name)}: [compatible]: ", recipe.loss)
     if not recipe.embedder.unit_length:
         check_compares_lengths(f"{cut(name)}: [embedder]: ", recipe.loss)
     return recipe

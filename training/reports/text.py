@@ -39,13 +39,14 @@ def begun(recipe: Recipe, splits: Mapping[str, Split], where: str) -> str:
             parts.append(f"{name} {images:,} images{of_classes}")
     network, settings = recipe.embedder, recipe.fit
     start = f" from {network.weights}" if network.weights else ""
+    old = f", compatible with {recipe.compatible.run}" * bool(recipe.compatible.run)
     length = f"{settings.steps:,} steps"
     if settings.minutes:
         length = f"{settings.minutes:g} minutes"
     return (
         f"{recipe.data.images}: {'; '.join(parts)}\n"
         f"{network.backbone} network{start}, {network.image_size} pixels to "
-        f"{network.embedding_dimension} dimensions; {recipe.loss.name}; "
+        f"{network.embedding_dimension} dimensions; {recipe.loss.name}{old}; "
         f"{length}, {settings.epoch_steps:,} steps per epoch, on {where}"
     )
 
@@ -89,7 +90,7 @@ def summary(results: dict[str, Any]) -> str:
         table.append([row, *(metric_text(name, values[name]) for name in names)])
     # A line per metric where all of them in one would be too long.
     is_long = len(names) > _ABREAST
-    lines = [head, *_aligned(zip(*table, strict=True) if is_long else table)]
+    lines = [head, *aligned(zip(*table, strict=True) if is_long else table)]
     without = results["test_after_training"].get("queries_without_positive")
     if without:
         lines.append(
@@ -102,7 +103,7 @@ def summary(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _aligned(table: Iterable[Sequence[str]]) -> list[str]:
+def aligned(table: Iterable[Sequence[str]]) -> list[str]:
     """Write rows of cells as lines: the first column to the left, others right."""
     rows = [list(row) for row in table]
     first, *others = (
@@ -203,7 +204,7 @@ def evaluation_summary(results: dict[str, Any]) -> str:
     if without := results["queries_without_positive"]:
         lines.append(f"{without:,} queries have no positive and are left out.")
     if "reranked" in results:
-        lines += ["", *_aligned(reranked_table(results)), ""]
+        lines += ["", *aligned(reranked_table(results)), ""]
     if table := results.get("table"):
         lines += ["", *table_lines(table), ""]
     if trained := results["classes_trained_on"]:

@@ -13,7 +13,7 @@ from .mining import MinedEpochs
 
 _AHEAD = 4  # batches: enough for no reader to wait for the slowest of a batch
 
-Batch = tuple[np.ndarray | tuple[np.ndarray, np.ndarray], np.ndarray]
+Batch = tuple[np.ndarray | tuple[np.ndarray, ...], np.ndarray]
 
 
 class ImageBatches(keras.utils.PyDataset):
@@ -34,6 +34,8 @@ class ImageBatches(keras.utils.PyDataset):
         steps_per_epoch: Number of batches in an epoch.
         changes: The random changes, which `build_model` puts into the model.
         seed: Seed of the random changes.
+        others: Embeddings of the training images by another model, which the model
+            takes beside them, float32 `[N, dimension]`.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class ImageBatches(keras.utils.PyDataset):
         steps_per_epoch: int,
         changes: RandomChanges,
         seed: int,
+        others: np.ndarray | None = None,
     ) -> None:
         super().__init__(workers=1, use_multiprocessing=False)
         self.error: Exception | None = None
@@ -53,6 +56,7 @@ class ImageBatches(keras.utils.PyDataset):
         self._steps_per_epoch = steps_per_epoch
         self._changes = changes
         self._seed = seed
+        self._others = others
         self._epoch = 0
 
     def begin_at(self, epoch: int) -> None:
@@ -71,7 +75,8 @@ class ImageBatches(keras.utils.PyDataset):
         """Return batch `index` of the epoch: images and labels.
 
         The images are uint8 `[batch, size, size, 3]`; with random changes they come in
-        a tuple with the numbers of these, float32 `[batch, numbers]`.
+        a tuple with the numbers of these, float32 `[batch, numbers]`, and with another
+        model with its embeddings, float32 `[batch, dimension]`, last.
         """
         return self.batch(self._epoch * self._steps_per_epoch + index)
 
@@ -85,9 +90,12 @@ class ImageBatches(keras.utils.PyDataset):
         labels = self._split.data.labels[chosen]
         if isinstance(self._design, HierarchyEpochs):
             labels = self._design.targets(step, labels)
-        if not self._changes:
-            return images, labels
-        return (images, self._changes.numbers(self._seed, step, len(chosen))), labels
+        beside = []
+        if self._changes:
+            beside.append(self._changes.numbers(self._seed, step, len(chosen)))
+        if self._others is not None:
+            beside.append(self._others[chosen])
+        return ((images, *beside) if beside else images), labels
 
     def positions(self, step: int) -> np.ndarray:
         """Return the places in the split of the images of batch `step`, `[batch]`."""

@@ -16,6 +16,7 @@ from tfdml.batch_designs import (
     ShuffledBatches,
 )
 from tfdml.losses import (
+    CompatibleLoss,
     ContinuousLoss,
     HORDELoss,
     LearnedMarginLoss,
@@ -94,7 +95,7 @@ def build_loss(recipe: Recipe, train: DataSet, design: BatchDesign) -> MetricLos
     The weighted contrastive losses get the number of images of each training class, and
     with `importance_weights` in `[batches]` what they must know of the design; losses
     with learned boundaries the number of classes. With `order` in `[moments]` the loss
-    is on the moments, too.
+    is on the moments, too; with `[compatible]` on pairs with an old model.
 
     Raises:
         RecipeError: The labels do not suit the loss, or the design has no importance
@@ -120,6 +121,8 @@ def build_loss(recipe: Recipe, train: DataSet, design: BatchDesign) -> MetricLos
     order = recipe.moments.order
     try:
         loss = built_loss(name, arguments)
+        if recipe.compatible.run:
+            return CompatibleLoss(loss, recipe.compatible.weight)
         return HORDELoss(loss, order=order) if order > 1 else loss
     except (TypeError, ValueError) as error:
         raise RecipeError(f"[loss]: {error}") from error

@@ -1,13 +1,16 @@
 """Build the model of a run: random changes, embedder, last layer, optimizer."""
 
 import keras
+import numpy as np
 
 from tfdml.layers import (
     CenterRegularizer,
     ClassBoundaries,
+    CompatibleProxies,
     HighOrderMoments,
     ImageChanges,
     Proxies,
+    ReferenceEmbeddings,
 )
 from tfdml.losses import (
     BoundarySampledLoss,
@@ -55,7 +58,11 @@ def build_embedder_of(recipe: Recipe) -> keras.Model:
 
 
 def build_model(
-    embedder: keras.Model, recipe: Recipe, num_classes: int, loss: MetricLoss
+    embedder: keras.Model,
+    recipe: Recipe,
+    num_classes: int,
+    loss: MetricLoss,
+    old_proxies: np.ndarray | None = None,
 ) -> keras.Model:
     """Compile the model that trains an embedder.
 
@@ -64,13 +71,17 @@ def build_model(
         recipe: Random changes, proxies or boundaries, and optimizer.
         num_classes: Number of training classes.
         loss: The loss.
+        old_proxies: With `[compatible]` and a loss on proxies, the class means of the
+            old model, `[C, dimension]`.
 
     Returns:
         The embedder itself, or one with random changes of the images before it, or
-        the similarities with proxies, boundaries of the classes, or moments of the
-        feature map behind it.
+        the similarities with proxies, boundaries of the classes, moments of the feature
+        map or the embeddings of an old model behind it.
     """
     model = _trained(embedder, recipe, num_classes)
+    if old_proxies is not None:
+        model.get_layer("proxies").set_old_proxies(old_proxies)
     backbone = _backbone(embedder)
     if recipe.fit.freeze_batch_norm:
         for layer in backbone:
@@ -104,6 +115,9 @@ def _trained(embedder: keras.Model, recipe: Recipe, num_classes: int) -> keras.M
         numbers = keras.Input((len(changes.COLUMNS),), name="numbers")
         inputs = [images, numbers]
         outputs = embedder(ImageChanges(changes, name="changes")(inputs))
+    if isinstance(last, ReferenceEmbeddings):
+        others = keras.Input((recipe.embedder.embedding_dimension,), name="others")
+        inputs, outputs = [*inputs, others], [outputs, others]
     if last is not None:
         outputs = last(outputs)
     return keras.Model(inputs, outputs)
@@ -125,11 +139,12 @@ def _last_layer(recipe: Recipe, num_classes: int) -> keras.Layer | None:
         return ClassBoundaries(
             num_classes, recipe.boundaries.initial, name="boundaries"
         )
+    is_compatible = bool(recipe.compatible.run)
     if not recipe.loss.on_proxies:
-        return None
+        return ReferenceEmbeddings(name="reference") if is_compatible else None
     about = recipe.proxies
     penalty = about.center_penalty
-    return Proxies(
+    return (CompatibleProxies if is_compatible else Proxies)(
         num_classes,
         about.centers_per_class,
         regularizer=CenterRegularizer(penalty) if penalty else None,

@@ -11,11 +11,7 @@ from typing import Any
 import keras
 
 from tfdml.files import remove_unfinished, replace_folder
-from tfdml.messages import cut
 
-from ..data.data_set import SPLITS
-from ..data.images import find_readable, open_images
-from ..data.source import Source, read_source
 from ..data.split import Split
 from ..environment import environment, keep_compiled
 from ..json_files import write_json
@@ -37,13 +33,14 @@ from ..reports.run_page import write_report
 from ..reports.text import begun
 from .averages import OnAverages
 from .batches import ImageBatches
-from .build_batches import build_design, build_loss, label_distance_of
+from .build_batches import build_design, build_loss
 from .build_model import build_embedder_of, build_model
 from .callbacks import RunCallbacks
 from .console import Console
 from .curve_on_test import CurveOnTest
 from .mined import mined
 from .mining import Mining
+from .other_model import OtherModel
 from .progress import Progress, SampledTriplets
 from .run_folder import (
     STATE,
@@ -56,6 +53,7 @@ from .run_folder import (
 )
 from .schedules import is_by_time
 from .searches import write_searches
+from .splits import classes_of, read_splits
 from .state import locked
 from .steps import fed
 from .tensorboard import EventFiles
@@ -149,7 +147,8 @@ def _fit_into(
     keras.utils.set_random_seed(settings.seed)
     # Before the images are read, which takes longer: it may not be possible.
     embedder = build_embedder_of(recipe)
-    source, splits, skipped = _read_splits(recipe)
+    other = OtherModel(recipe, folder)
+    source, splits, skipped = read_splits(recipe)
     names = {name: source.names(split.data) for name, split in splits.items()}
     check_same_images(
         folder,
@@ -169,7 +168,7 @@ def _fit_into(
             "[fit]: `patience` must be 0 where no validation image has a positive. "
             f"Received: {settings.patience}."
         )
-    write_json(folder / "splits.json", _classes_of(splits) or names)
+    write_json(folder / "splits.json", classes_of(splits) or names)
     # What `serving index build --only` takes: all images where none are held out.
     listed = names["test" if names["test"] else "train"]
     (folder / "test_images.txt").write_text("".join(f"{p}\n" for p in listed), "utf-8")
@@ -196,13 +195,17 @@ def _fit_into(
             ),
         },
     )
-    model = build_model(embedder, recipe, len(train.class_names), loss)
+    other.embed(splits["train"])
+    model = build_model(
+        embedder, recipe, len(train.class_names), loss, other.old_proxies
+    )
     batches = ImageBatches(
         splits["train"],
         design,
         settings.epoch_steps,
         recipe.augmentation,
         settings.seed,
+        other.rows,
     )
     progress = Progress(
         folder / STATE,
@@ -279,40 +282,6 @@ def _fit_into(
     write_json(folder / "metrics.json", results)
     write_report(folder)
     return results
-
-
-def _classes_of(splits: dict[str, Split]) -> dict[str, list[str]] | None:
-    if splits["train"].data.is_continuous:
-        return None
-    return {name: list(split.data.class_names) for name, split in splits.items()}
-
-
-def _read_splits(recipe: Recipe) -> tuple[Source, dict[str, Split], list[str]]:
-    source = read_source(recipe.data)
-    for note in source.notes:
-        print(note)
-    if not (source.data.splits == "train").any():
-        raise ValueError(
-            f'{cut(recipe.data.images)} has no image whose `split` is "train".'
-        )
-    images = open_images(recipe, source.data)
-    readable, skipped = find_readable(
-        images, skip_unreadable=recipe.data.skip_unreadable
-    )
-    splits = {}
-    for split in SPLITS:
-        positions = readable[source.data.splits[readable] == split]
-        selected = source.data.select(positions)
-        distance = label_distance_of(recipe)
-        splits[split] = Split(selected, images, positions, distance)
-    train = splits["train"].data
-    if not train.is_continuous and len(train.class_names) < 2:
-        raise ValueError(
-            "At least 2 training classes must have an image that can be read. "
-            f"Received: {len(train.class_names)}, after {len(skipped)} files were "
-            "skipped."
-        )
-    return source, splits, skipped
 
 
 def _train(

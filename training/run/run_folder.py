@@ -32,8 +32,16 @@ def _has_no_effect(table: str, key: str) -> bool:
 STATE = "state.npz"
 _BEFORE = "before.json"
 _IMAGES = "images.json"
+OTHER_ROWS = "other_rows.npy"
 
-UNFINISHED = (STATE, _IMAGES, _BEFORE, "diverged_batch.txt", "last_good.keras")
+UNFINISHED = (
+    STATE,
+    _IMAGES,
+    _BEFORE,
+    OTHER_ROWS,
+    "diverged_batch.txt",
+    "last_good.keras",
+)
 """Files that only a run has that is not in its place yet."""
 
 

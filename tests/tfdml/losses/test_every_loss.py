@@ -75,6 +75,7 @@ def anchor_values(entry, labels, embeddings):
 def test_table_holds_every_loss():
     others = {
         losses.AcrossReplicas,
+        losses.CompatibleLoss,
         losses.ContinuousLoss,
         losses.HierarchicalTripletLoss,  # whose labels are no class ids
         losses.HORDELoss,
