@@ -96,6 +96,13 @@ EXTRAS = {
     # Photographs of telephones.
     "heic": ["pillow-heif>=1.0"],
     "demo": [*dict.fromkeys(TRAINING + SERVING + SEARCH)],
+    # Pretrained image backbones. KerasHub requires tensorflow-text, which requires the
+    # TensorFlow of its own version; huggingface-hub fetches `hf://` presets.
+    "hub": [
+        "keras-hub>=0.32,<0.33",
+        "huggingface-hub>=0.30",
+        "tensorflow-text>=2.20.1; sys_platform != 'win32'",
+    ],
     # `serving export --format`. tf2onnx, which Keras uses, looks for maintainers.
     "onnx": ["onnx>=1.17", "onnxruntime>=1.20", "tf2onnx>=1.16"],
     "litert": ["ai-edge-litert>=1.3"],
@@ -112,7 +119,7 @@ EXTRAS = {
 # `combine` would hold TensorFlow at 2.20 for all others.
 NOT_IN_ALL = (
     *("combine", "faiss", "jax", "torch"),
-    *("onnx", "litert", "mlflow", "wandb"),
+    *("hub", "onnx", "litert", "mlflow", "wandb"),
 )
 EXTRAS["all"] = [
     *{r: None for name in EXTRAS if name not in NOT_IN_ALL for r in EXTRAS[name]}
@@ -161,6 +168,7 @@ EXTRAS["dev"] = [
     *EXTRAS["combine"],
     # JAX is the second backend that the losses and layers are tested on.
     *EXTRAS["jax"],
+    *EXTRAS["hub"],
     *EXTRAS["onnx"],
     *EXTRAS["litert"],
     *EXTRAS["mlflow"],

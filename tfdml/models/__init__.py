@@ -5,6 +5,7 @@ from tfdml.models._convert_weights import convert_weights
 from tfdml.models._cross_batch_memory import CrossBatchMemory
 from tfdml.models._embedder import build_embedder, load_embedder
 from tfdml.models._multi_worker import MultiWorkerModel
+from tfdml.models._tuning import lora_merged
 
 __all__ = [
     "CrossBatchMemory",
@@ -12,5 +13,6 @@ __all__ = [
     "build_embedder",
     "convert_weights",
     "load_embedder",
+    "lora_merged",
     "search_metric",
 ]

@@ -1,42 +1,21 @@
 """Build and load embedders, which map an image to a vector."""
 
-import difflib
-import inspect
-import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 
 import keras
-import numpy as np
 from keras import layers
 
 from tfdml._core.arguments import at_least_zero, boolean, fraction, one_of, whole
 from tfdml._core.embedding_part import ANY_LENGTH, embedding_part
 from tfdml.files import short_names
-from tfdml.layers import (
-    ColorTransform,
-    DividedEmbedding,
-    GeMPooling,
-    L2Normalization,
-)
-from tfdml.messages import cut, shortened, shown
-from tfdml.models._published_networks import PUBLISHED_NETWORKS, published_network
-
-
-def _average_and_max(name: str) -> Callable[[keras.KerasTensor], keras.KerasTensor]:
-    average, largest = layers.GlobalAveragePooling2D(), layers.GlobalMaxPooling2D()
-    return lambda x: layers.Add(name=name)([average(x), largest(x)])
-
-
-_USUAL = ("EfficientNetV2B0", "MobileNetV3Small", "ResNet50")
-_POOL = {
-    "average": layers.GlobalAveragePooling2D,
-    "max": layers.GlobalMaxPooling2D,
-    "average_and_max": _average_and_max,
-    "gem": GeMPooling,
-    "flatten": layers.Flatten,
-}
+from tfdml.layers import DividedEmbedding, L2Normalization
+from tfdml.messages import shown
+from tfdml.models._backbone import find_backbone
+from tfdml.models._keras_file import read_keras_file
+from tfdml.models._pooling import POOLINGS, pooled
+from tfdml.models._tuning import LORA_LAYERS, TUNINGS, fix_positions, tune
 
 
 def build_embedder(
@@ -55,6 +34,9 @@ def build_embedder(
     diversity: float = 0.0,
     adversary: int = 0,
     weight_penalty: float = 100.0,
+    tuning: str = "whole",
+    lora_rank: int = 8,
+    lora_layers: str = "attention",
 ) -> keras.Model:
     """Build an embedder: preprocessing, backbone, pooling, dense, unit length.
 
@@ -63,17 +45,24 @@ def build_embedder(
         embedding_dimension: Length of the embedding, at least 1.
         backbone: `"residual"`, a small residual network for training from scratch;
             `"bn_inception"`, `"googlenet"` or `"resnet34"`, as their weights are
-            published for PyTorch; or the name of a class or function in
-            `keras.applications`, such as `"MobileNet"`. It comes with the
-            preprocessing that its weights were trained with.
+            published for PyTorch; the name of a class or function in
+            `keras.applications`, such as `"MobileNet"`; a preset of an image backbone
+            in KerasHub, `"keras_hub:dinov2_small"`, `"hf://USER/NAME"` or a folder
+            that `save_to_preset` wrote, which needs the extra `hub`; or a `.keras`
+            file of a network that takes RGB of 0 to 255 itself. All but the last come
+            with the preprocessing that their weights were trained with. A network for
+            another image size gets interpolated position embeddings.
         weights: `None` for random ones, `"imagenet"` (downloaded by Keras; for
             `keras.applications` only), or the path of a `.weights.h5` file for the
-            backbone without its top, such as `convert_weights` writes.
+            backbone without its top, such as `convert_weights` writes. A preset and a
+            `.keras` file bring their own.
         pooling: How the last feature map is reduced to a vector: its `"average"`, its
             `"max"`, `"average_and_max"` (their sum, as in Proxy-Anchor's code),
             `"gem"` (the generalized mean, whose exponent is trained), or `"flatten"`,
             which preserves positions: suitable for aligned images, such as packshots
-            and drawings.
+            and drawings. The patch tokens of a transformer are such a map. `"token"`
+            takes its class token in place of them, or the vector that the backbone has
+            pooled itself (SigLIP).
         widths: Channels of each stage of the residual network; each stage after the
             first halves the resolution.
         blocks: Residual blocks per stage.
@@ -93,6 +82,13 @@ def build_embedder(
         adversary: Width of its adversaries, 0 for the activation loss; 0 without
             `diversity`.
         weight_penalty: Part of that loss, as in `DividedEmbedding`.
+        tuning: Which weights of the backbone train: the `"whole"`; none, `"frozen"`;
+            or none but small additions to its kernels, `"lora"`: W + A B of rank
+            `lora_rank`, where B is 0 at first. Keras adds them to the kernels when the
+            embedder is saved.
+        lora_rank: Rank of these additions, at least 1.
+        lora_layers: `"attention"`: the query and value projections, as in the paper;
+            `"all"`: all dense and convolutional layers but depthwise ones.
 
     Returns:
         Model from `images` `[batch, image_size, image_size, 3]`, RGB of 0 to 255, to
@@ -101,6 +97,7 @@ def build_embedder(
     Raises:
         ValueError: An argument is out of range, a name is unknown, or the weights
             cannot be loaded.
+        MissingPackageError: KerasHub is not installed, and `backbone` is its preset.
 
     Reference:
         Ioffe and Szegedy, Batch Normalization: Accelerating Deep Network Training by
@@ -109,6 +106,8 @@ def build_embedder(
         Going Deeper with Convolutions, CVPR 2015 (`"googlenet"`).
         He, Zhang, Ren and Sun, Deep Residual Learning for Image Recognition, CVPR 2016
         (`"resnet34"`).
+        Hu, Shen, Wallis, Allen-Zhu, Li, Wang, Wang and Chen, LoRA: Low-Rank Adaptation
+        of Large Language Models, ICLR 2022 (`tuning="lora"`).
 
     Example:
         >>> embedder = build_embedder(32, 16, widths=(8, 16))
@@ -117,16 +116,18 @@ def build_embedder(
     """
     whole("image_size", image_size, 8)
     whole("embedding_dimension", embedding_dimension)
-    one_of("pooling", pooling, tuple(_POOL))
+    one_of("pooling", pooling, POOLINGS)
     fraction("dropout", dropout)
     boolean("unit_length", unit_length)
+    one_of("tuning", tuning, TUNINGS)
+    whole("lora_rank", lora_rank)
+    one_of("lora_layers", lora_layers, LORA_LAYERS)
     if not isinstance(backbone, str):
         raise ValueError(
             "`backbone` must be the name of a network, as text. "
             f"Received: {shown(backbone)}."
         )
-    shape = (image_size, image_size, 3)
-    images = keras.Input(shape, name="images", dtype="float32")
+    images = keras.Input((image_size, image_size, 3), name="images", dtype="float32")
     if backbone == "residual":
         if weights is not None:
             raise ValueError(
@@ -134,14 +135,10 @@ def build_embedder(
                 f"published weights. Received: weights={shown(weights)}."
             )
         x = layers.Rescaling(1 / 127.5, offset=-1.0, name="preprocessing")(images)
-        x = _residual_network(x, widths, blocks, stem_stride)
+        x = pooled(_residual_network(x, widths, blocks, stem_stride), pooling, backbone)
     else:
-        if backbone in PUBLISHED_NETWORKS:
-            preprocessing, network = published_network(backbone, image_size, weights)
-        else:
-            preprocessing, network = _application(backbone, shape, weights)
-        x = network(preprocessing(images))
-    x = _POOL[pooling](name="pooling")(x)
+        network = find_backbone(backbone, image_size, weights)
+        x = pooled(network(images), pooling, backbone, network.leading_tokens)
     if dropout:
         x = layers.Dropout(dropout, name="dropout")(x)
     if adversary and not diversity:
@@ -162,7 +159,9 @@ def build_embedder(
                 f"Received: learners={shown(learners)}, embedding_dimension="
                 f"{embedding_dimension}, unit_length={unit_length}."
             )
-        return keras.Model(images, head(x), name="embedder")
+        embedder = keras.Model(images, head(x), name="embedder")
+        tune(embedder, tuning, lora_rank, lora_layers, backbone)
+        return embedder
     if at_least_zero("diversity", diversity):
         raise ValueError(
             "`diversity` must be 0 without `learners`. "
@@ -174,7 +173,9 @@ def build_embedder(
     else:
         # The name says how rows are compared, also in a file of an embedder.
         embedding = layers.Activation("linear", dtype="float32", name=ANY_LENGTH)(x)
-    return keras.Model(images, embedding, name="embedder")
+    embedder = keras.Model(images, embedding, name="embedder")
+    tune(embedder, tuning, lora_rank, lora_layers, backbone)
+    return embedder
 
 
 @short_names()
@@ -192,19 +193,11 @@ def load_embedder(path: str | PathLike[str]) -> keras.Model:
         ValueError: The file does not exist, Keras cannot load it, or the model has
             other shapes: its input must be square, of known size and with 3 channels,
             its output one row per image.
+        MissingPackageError: It has a backbone of KerasHub, which is not installed.
     """
     file = Path(path)
-    if not file.exists():
-        raise _no_embedder(file, "which does not exist")
-    if not zipfile.is_zipfile(file):
-        raise _no_embedder(file, "which is damaged or of another format")
-    try:
-        model = keras.saving.load_model(file, compile=False)
-    except MemoryError:
-        raise
-    except Exception as error:  # Keras lets through what zipfile, json and h5py raise
-        reason = f"which Keras cannot load ({type(error).__name__}: {_gist(error)})"
-        raise _no_embedder(file, reason) from error
+    model = read_keras_file(file, "`path`", "embedder.save")
+    fix_positions(model)
     if len(getattr(model, "outputs", None) or ()) == 1:
         model = embedding_part(model, "Save the model that ends in the embeddings.")
     # A model that was never built has no shapes.
@@ -217,19 +210,6 @@ def load_embedder(path: str | PathLike[str]) -> keras.Model:
         f"dimension). Received: {shown(str(path))}, from {shown(shapes[0])} to "
         f"{shown(shapes[1])}."
     )
-
-
-def _no_embedder(file: Path, reason: str) -> ValueError:
-    return ValueError(
-        "`path` must be a `.keras` file that `embedder.save` wrote. "
-        f"Received: {shown(str(file))}, {reason}."
-    )
-
-
-def _gist(error: Exception) -> str:
-    """Return the first sentence of the innermost error: Keras prints pages."""
-    message = str(error).rpartition("Exception encountered: ")[2]
-    return cut(" ".join(message.split()).split(". ")[0].removesuffix("."), 200)
 
 
 def _residual_network(
@@ -277,38 +257,3 @@ def _convolution(
     )(x)
     # The default momentum of 0.99 lags behind in runs of a few hundred steps.
     return layers.BatchNormalization(momentum=0.9)(x)
-
-
-def _application(
-    name: str, shape: tuple[int, int, int], weights: str | None
-) -> tuple[keras.Layer, keras.Model]:
-    known = sorted(n for n in vars(keras.applications) if n[:1].isupper())
-    if name not in known:
-        near = difflib.get_close_matches(
-            name[:100], [*PUBLISHED_NETWORKS, *known], cutoff=0.5
-        )
-        own = ", ".join(map(repr, ("residual", *PUBLISHED_NETWORKS)))
-        raise ValueError(
-            f"`backbone` must be one of {own}, or one of the networks of "
-            f"keras.applications, such as {', '.join(near or _USUAL)}. "
-            f"Received: {shown(name)}."
-        )
-    build = getattr(keras.applications, name)
-    try:
-        network = build(include_top=False, weights=weights, input_shape=shape)
-    except ValueError:
-        raise
-    except Exception as error:  # Keras raises this type when a download fails
-        raise ValueError(
-            f"`weights` of {name} cannot be downloaded: {shortened(error)}. Without "
-            "internet give the path of a .weights.h5 file, or leave `weights` out for "
-            f"random ones. Received: weights={shown(weights)}."
-        ) from error
-    # Each `preprocess_input`, in the module of its network, is an affine map of colors,
-    # determined by its values at black and at the three pure colors.
-    preprocess_input = vars(inspect.getmodule(build))["preprocess_input"]
-    probes = np.zeros((1, 1, 4, 3), dtype="float32")
-    probes[0, 0, [1, 2, 3], [0, 1, 2]] = 255.0
-    mapped = np.asarray(preprocess_input(probes.copy())).reshape(4, 3)
-    matrix = (mapped[1:] - mapped[0]) / 255.0
-    return ColorTransform(matrix, mapped[0], name="preprocessing"), network

@@ -56,8 +56,10 @@ class Fit:
     before a step.
 
     The backbone, all that stands before the pooling, learns with `backbone_rate` times
-    the learning rate, the embedding layer with `embedding_rate` times. Weight decay
-    follows. In the first `head_only_steps` only the embedding layer and the proxies
+    the learning rate, the embedding layer with `embedding_rate` times. With a
+    `layer_decay` below 1 each block of the backbone, from the last to the first, learns
+    with that factor times the rate of what comes after it. Weight decay follows. In the
+    first `head_only_steps` only the embedding layer and the proxies
     learn, if there are any. `freeze_batch_norm` leaves the batch normalizations of the
     backbone as they are, all the time.
 
@@ -90,6 +92,7 @@ class Fit:
     gradient_accumulation: int = limited(1, least=1)
     backbone_rate: float = limited(1.0, least=0)
     embedding_rate: float = limited(1.0, least=0)
+    layer_decay: float = limited(1.0, above=0, most=1)
     head_only_steps: int = limited(0, least=0)
     freeze_batch_norm: bool = False
     ema_momentum: float = limited(0.0, least=0, below=1)

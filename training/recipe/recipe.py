@@ -103,6 +103,19 @@ class Recipe:
                 "[compatible] must be left out with moments. "
                 f"Received: `order` = {self.moments.order} in [moments]."
             )
+        if self.moments.order > 1 and self.embedder.pooling == "token":
+            raise RecipeError(
+                "[moments]: `order` must be 1 with pooling = 'token', which has no "
+                f"feature map. Received: {self.moments.order}."
+            )
+        if self.embedder.tuning == "frozen":
+            for name in ("backbone_rate", "layer_decay", "head_only_steps"):
+                if getattr(self.fit, name) != getattr(Fit, name):
+                    raise RecipeError(
+                        f"[fit]: `{name}` must be left out with tuning = 'frozen', "
+                        "where the backbone does not learn. "
+                        f"Received: {getattr(self.fit, name)}."
+                    )
         if several and self.loss.name != "SoftTripleLoss":
             raise RecipeError(
                 "[proxies]: `centers_per_class` must be 1 except with SoftTripleLoss. "

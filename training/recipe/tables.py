@@ -61,7 +61,7 @@ class Embedder:
     Euclidean distance wherever they are measured and searched. It goes with a loss that
     does not scale them: `normalize` = false, NPairLoss or LogRatioLoss. `diversity`,
     `adversary` and `weight_penalty` are those of an ensemble, whose `learners` the loss
-    names.
+    names. `lora_rank` and `lora_layers` go with `tuning` = "lora" (docs/backbones.md).
     """
 
     image_size: int = limited(64, least=8)
@@ -77,10 +77,20 @@ class Embedder:
     diversity: float = limited(0.0, least=0)
     adversary: int = limited(0, least=0)
     weight_penalty: float = limited(100.0, least=0)
+    tuning: str = one_of("whole", ("whole", "lora", "frozen"))
+    lora_rank: int = limited(8, least=1)
+    lora_layers: str = one_of("attention", ("attention", "all"))
 
     def __post_init__(self) -> None:
         """Check what can be checked without building the network."""
         check_fields(self)
+        if self.tuning != "lora":
+            for name in ("lora_rank", "lora_layers"):
+                if getattr(self, name) != getattr(Embedder, name):
+                    raise RecipeError(
+                        f'`{name}` goes with `tuning` = "lora". '
+                        f"Received: {shown(getattr(self, name))}."
+                    )
 
     @property
     def metric(self) -> Literal["cosine", "squared_euclidean"]:

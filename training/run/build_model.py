@@ -22,6 +22,7 @@ from tfdml.metrics import MisplacedPairs
 from tfdml.models import build_embedder
 
 from ..recipe.recipe import Recipe, RecipeError
+from .blocks import blocks_of
 from .build_optimizer import VariableGroup, build_optimizer
 
 
@@ -50,6 +51,9 @@ def build_embedder_of(recipe: Recipe) -> keras.Model:
             diversity=about.diversity,
             adversary=about.adversary,
             weight_penalty=about.weight_penalty,
+            tuning=about.tuning,
+            lora_rank=about.lora_rank,
+            lora_layers=about.lora_layers,
         )
     except ValueError as error:
         raise RecipeError(f"[embedder]: {error}") from error
@@ -82,11 +86,11 @@ def build_model(
     model = _trained(embedder, recipe, num_classes)
     if old_proxies is not None:
         model.get_layer("proxies").set_old_proxies(old_proxies)
-    backbone = _backbone(embedder)
     if recipe.fit.freeze_batch_norm:
-        for layer in backbone:
-            if isinstance(layer, keras.layers.BatchNormalization):
-                layer.trainable = False
+        for layer in _backbone(embedder):
+            for inner in layer._flatten_layers():
+                if isinstance(inner, keras.layers.BatchNormalization):
+                    inner.trainable = False
     optimizer = build_optimizer(recipe.fit, _parts(model, embedder, recipe))
     if recipe.fit.precision == "mixed_float16":
         # Keras does so for a model of that policy, which the embedder alone is.
@@ -158,14 +162,13 @@ def _parts(
 ) -> list[VariableGroup]:
     """Name the variables that learn at rates of their own, or later than others."""
     fit = recipe.fit
-    backbone = [v for layer in _backbone(embedder) for v in layer.trainable_variables]
     names = [layer.name for layer in embedder.layers]
     # The dense layer, or a divided embedding.
     head = embedder.layers[names.index("pooling") + 1 :]
     # The exponent of "gem" belongs neither to the backbone nor to the head.
     between = embedder.get_layer("pooling").trainable_variables
     parts = [
-        VariableGroup(backbone, fit.backbone_rate, fit.head_only_steps),
+        *_backbone_parts(embedder, recipe),
         VariableGroup(between, 1.0, fit.head_only_steps),
         VariableGroup(
             [v for layer in head for v in layer.trainable_variables], fit.embedding_rate
@@ -184,16 +187,26 @@ def _parts(
     return parts
 
 
-def _backbone(embedder: keras.Model) -> list[keras.Layer]:
-    """Return all layers before the pooling, including those of inner models."""
-    names = [layer.name for layer in embedder.layers]
-    before = embedder.layers[: names.index("pooling")]
+def _backbone_parts(embedder: keras.Model, recipe: Recipe) -> list[VariableGroup]:
+    fit = recipe.fit
+    blocks = [_backbone(embedder)]
+    if fit.layer_decay < 1:
+        # The last one learns slower than the embedding layer by one factor.
+        blocks = [[], *reversed(blocks_of(_feature_map(embedder)))]
     return [
-        inner
-        for layer in before
-        for inner in getattr(layer, "layers", [layer])
-        if inner.weights
+        VariableGroup(
+            [v for layer in block for v in layer.variables if v.trainable],
+            fit.backbone_rate * fit.layer_decay**depth,
+            fit.head_only_steps,
+        )
+        for depth, block in enumerate(blocks)
     ]
+
+
+def _backbone(embedder: keras.Model) -> list[keras.Layer]:
+    """Return all layers before the pooling."""
+    names = [layer.name for layer in embedder.layers]
+    return embedder.layers[: names.index("pooling")]
 
 
 def _metrics(loss: MetricLoss) -> list[keras.metrics.Metric]:

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 
 from tfdml.files import remove_unfinished, replace_folder
+from tfdml.models import lora_merged
 
 from ..data.split import Split
 from ..environment import environment, keep_compiled
@@ -235,9 +236,11 @@ def _fit_into(
     _train(model, batches, recipe, progress, folder, (measuring, callbacks), mining)
     seconds = round(progress.seconds, 1)
     progress.load_last(model)
-    embedder.save(folder / "last.keras")
+    with lora_merged(embedder):
+        embedder.save(folder / "last.keras")
     progress.load_best(model)
-    embedder.save(folder / "embedder.keras")
+    with lora_merged(embedder):
+        embedder.save(folder / "embedder.keras")
     on_test = {"test": progress.test_curve} if progress.test_curve else {}
     write_json(folder / "history.json", progress.history | on_test)
     shown = next(

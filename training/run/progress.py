@@ -9,6 +9,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from tfdml.models import lora_merged
+
 from .averages import averaged, take_averages
 from .batches import ImageBatches
 from .state import Snapshot, StateWriter, read_state
@@ -261,7 +263,9 @@ class Progress(keras.callbacks.Callback):
         groups, about = read_state(self._path)
         _assign(self.model.variables, groups["model"])
         good = self._path.with_name("last_good.keras")
-        (self._embedder or self.model).save(good)
+        saved = self._embedder or self.model
+        with lora_merged(saved):
+            saved.save(good)
         epoch, batch = divmod(step, len(self._batches))
         raise DivergedError(
             f"At step {step + 1} (batch {batch + 1} of epoch {epoch + 1}) {what}. The "
