@@ -10,7 +10,7 @@ from keras import ops
 
 from tests.support.loss_entry import CLASSES, DIMENSION, Entry
 from tfdml import losses, tfa
-from tfdml.layers import ClassBoundaries, Proxies
+from tfdml.layers import ClassBoundaries, Proxies, ScaleAndBias
 
 COUNTS = [4, 9, 14, 19, 7, 30, 4, 5, 12, 8, 6, 11, 4, 9, 17, 5]
 
@@ -53,6 +53,12 @@ def _nested_proxies() -> keras.Layer:
 
 def _boundaries() -> keras.Layer:
     return _built(ClassBoundaries(CLASSES), np.linspace(0.6, 1.4, CLASSES))
+
+
+def _scale_and_bias() -> keras.Layer:
+    layer = ScaleAndBias(4.0, -2.0)
+    layer.build((None, DIMENSION))
+    return layer
 
 
 def _similarities() -> Callable[[Any], Any]:
@@ -265,6 +271,11 @@ ENTRIES = {
             **_average,
         },
     ),
+    "LearnedPairwiseSigmoidLoss": Entry(
+        losses.LearnedPairwiseSigmoidLoss(),
+        make_head=_scale_and_bias,
+        costs_without=BOTH,
+    ),
     "LiftedStructureLoss": Entry(
         losses.LiftedStructureLoss(),
         golden=("lifted_structure",),
@@ -361,6 +372,11 @@ ENTRIES = {
         },
     ),
     "PNPLoss-I_b": Entry(losses.PNPLoss("I_b")),
+    "PairwiseSigmoidLoss": Entry(
+        losses.PairwiseSigmoidLoss(4.0, bias=-2.0),
+        costs_without=BOTH,
+        ranges={"scale": SCALE, "bias": THRESHOLD},
+    ),
     "ProxyAnchorLoss": Entry(
         losses.ProxyAnchorLoss(),
         golden=("proxy_anchor",),
@@ -379,6 +395,9 @@ ENTRIES = {
             "smoothing": ((0.1,), "must be 0 without include_positive=True"),
         },
         **_proxy,
+    ),
+    "ProxyNCAPlusPlusLoss": Entry(
+        losses.ProxyNCAPlusPlusLoss(), ranges={"temperature": SCALE}, **_proxy
     ),
     "ProxyNCALoss-softmax": Entry(
         losses.ProxyNCALoss(include_positive=True, smoothing=0.1),
@@ -444,10 +463,27 @@ ENTRIES = {
         },
     ),
     "SupAPLoss": Entry(losses.SupAPLoss(), jumps=True, ranges=_rank_step),
+    "SubCenterArcFaceLoss": Entry(
+        losses.SubCenterArcFaceLoss(),
+        make_head=_several_proxies,
+        ids="rows",
+        costs_without=BOTH,
+    ),
     "SupervisedContrastiveLoss": Entry(
         losses.SupervisedContrastiveLoss(),
         costs_without=("negatives",),
         ranges={"temperature": SCALE},
+    ),
+    "ThresholdConsistentMarginLoss": Entry(
+        losses.ThresholdConsistentMarginLoss(losses.MultiSimilarityLoss(mining=False)),
+        costs_without=BOTH,
+        jumps=True,
+        ranges={
+            "positive_margin": ((-1.1, 1.5, NAN), "must be from -1 to 1"),
+            "negative_margin": ((-1.1, 1.5, NAN), "must be from -1 to 1"),
+            "positive_weight": AT_LEAST_ZERO,
+            "negative_weight": AT_LEAST_ZERO,
+        },
     ),
     "TopKPrecisionLoss": Entry(
         losses.TopKPrecisionLoss(),

@@ -14,6 +14,7 @@ from tfdml._core.tensors import Tensor
 
 PROXIES = "similarities with proxies, as `tfdml.layers.Proxies` makes them"
 BOUNDARIES = "embeddings with boundaries, as `tfdml.layers.ClassBoundaries` makes them"
+SCALED = "embeddings with scale and bias, as `tfdml.layers.ScaleAndBias` makes them"
 MOMENTS = "an embedding and its moments, as `tfdml.layers.HighOrderMoments` makes them"
 REFERENCE = (
     "embeddings with those of another model, as `tfdml.layers.ReferenceEmbeddings` "

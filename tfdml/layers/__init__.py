@@ -12,6 +12,7 @@ from tfdml.layers._image_changes import ImageChanges
 from tfdml.layers._l2_normalization import L2Normalization
 from tfdml.layers._proxies import Proxies
 from tfdml.layers._reference_embeddings import ReferenceEmbeddings
+from tfdml.layers._scale_and_bias import ScaleAndBias
 
 __all__ = [
     "CenterRegularizer",
@@ -25,6 +26,7 @@ __all__ = [
     "L2Normalization",
     "Proxies",
     "ReferenceEmbeddings",
+    "ScaleAndBias",
     "as_embeddings_with_boundaries",
     "as_similarities",
 ]

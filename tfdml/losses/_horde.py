@@ -7,7 +7,9 @@ from tfdml._core.marks import MOMENTS, require_mark
 from tfdml._core.tensors import Tensor
 from tfdml.losses._base import MetricLoss
 from tfdml.losses._continuous_base import ContinuousLoss
+from tfdml.losses._distillation_base import DistillationLoss
 from tfdml.losses._learned_margin import LearnedMarginLoss
+from tfdml.losses._learned_pairwise_sigmoid import LearnedPairwiseSigmoidLoss
 from tfdml.losses._proxy_base import ProxyLoss
 from tfdml.messages import shown
 
@@ -48,7 +50,14 @@ class HORDELoss(MetricLoss):
     def __init__(
         self, loss: MetricLoss, *, order: int = 5, name: str | None = "horde_loss"
     ) -> None:
-        others = ContinuousLoss, LearnedMarginLoss, ProxyLoss, HORDELoss
+        others = (
+            ContinuousLoss,
+            DistillationLoss,
+            HORDELoss,
+            LearnedMarginLoss,
+            LearnedPairwiseSigmoidLoss,
+            ProxyLoss,
+        )
         if not isinstance(loss, MetricLoss) or isinstance(loss, others):
             raise TypeError(
                 "`loss` must be a loss of tfdml.losses over class ids and embeddings. "

@@ -12,6 +12,7 @@ from tfdml.losses._base import MetricLoss
 from tfdml.losses._bier import BIERLoss
 from tfdml.losses._horde import HORDELoss
 from tfdml.losses._learned_margin import LearnedMarginLoss
+from tfdml.losses._learned_pairwise_sigmoid import LearnedPairwiseSigmoidLoss
 from tfdml.losses._proxy_base import ProxyLoss
 from tfdml.losses._ranges import LARGEST_WEIGHT
 from tfdml.messages import shown
@@ -71,7 +72,13 @@ class MatryoshkaLoss(MetricLoss):
         lengths = rising_dimensions(dimensions)
         numbers = _checked(weights, lengths)
         # What these take is no embedding, or one that is divided already.
-        others = BIERLoss, HORDELoss, LearnedMarginLoss, MatryoshkaLoss
+        others = (
+            BIERLoss,
+            HORDELoss,
+            LearnedMarginLoss,
+            LearnedPairwiseSigmoidLoss,
+            MatryoshkaLoss,
+        )
         if not isinstance(loss, MetricLoss) or isinstance(loss, others):
             raise TypeError(
                 "`loss` must be a loss of tfdml.losses over embeddings or proxies. "

@@ -27,6 +27,7 @@ from ._intervals import bootstrap_interval as bootstrap_interval
 from ._intervals import paired_difference as paired_difference
 from ._label_distance import label_distance_metrics as label_distance_metrics
 from ._label_distance import label_query_metrics as label_query_metrics
+from ._opis import opis as opis
 from ._pair_counts import PairCounts as PairCounts
 from ._pair_counts import pair_counts as pair_counts
 from ._reranking import GalleryAugmentation as GalleryAugmentation

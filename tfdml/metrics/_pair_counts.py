@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -75,7 +76,7 @@ def pair_counts(
         embeddings, labels, is_query=is_query, is_gallery=is_gallery, groups=groups
     )
     everything, positives = (np.zeros(_LEFT_OUT + 1, np.int64) for _ in range(2))
-    for bins, is_positive in _blocks(task, _unit_rows(task), task.queries):
+    for bins, is_positive, *_ in _blocks(task, _unit_rows(task), task.queries):
         _count(everything, bins.ravel())
         _count(positives, bins[is_positive])
     everything[_LEFT_OUT] = 0
@@ -119,12 +120,63 @@ def accepted_by_class(
     )
     for name in range(classes):
         of_class = task.among(searched[name])
-        for bins, _ in _blocks(of_class, unit_rows, queries[name]):
+        for bins, *_ in _blocks(of_class, unit_rows, queries[name]):
             kept = bins[bins < _LEFT_OUT]
             pairs[name] += len(kept)
             found = [np.count_nonzero(kept >= bin_) for bin_ in lowest]
             accepted[:, name] += np.array(found, np.int64)  # an empty list is float
     return accepted, pairs
+
+
+def pairs_by_class(
+    task: RetrievalTask, thresholds: ArrayLike
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Count the pairs of each class that reach a similarity, and all of them.
+
+    Pairs and similarities are those of `pair_counts`. A pair is of the class of its
+    query; without roles a negative pair is of both its classes.
+
+    Args:
+        task: Whose pairs are counted.
+        thresholds: Similarities `[T]`, not NaN: pairs of at least these are accepted.
+
+    Returns:
+        Positive pairs and negative pairs, int64 `[C, T + 1]`, of the classes in the
+        sorted order of their labels: those accepted by each threshold, and all.
+
+    Raises:
+        ValueError: `thresholds` are not numbers `[T]`.
+
+    Example:
+        >>> rows = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
+        >>> task = RetrievalTask(rows, ["a", "a", "b"])
+        >>> positives, negatives = pairs_by_class(task, [0.8])
+        >>> positives.tolist(), negatives.tolist()
+        ([[1, 1], [0, 0]], [[0, 2], [0, 2]])
+    """
+    lowest = np.ceil((_checked_thresholds(thresholds) + 1) / STEP)
+    # How many thresholds accept a bin; the last level is of what is not a pair.
+    levels, classes = len(lowest) + 2, task.class_count
+    level_of = np.searchsorted(np.sort(lowest), np.arange(_LEFT_OUT + 1), "right")
+    level_of[_LEFT_OUT] = levels - 1
+    everything, positives = (np.zeros(classes * levels, np.int64) for _ in range(2))
+    for block in _blocks(task, _unit_rows(task), task.queries):
+        bins, is_positive, *sides = block
+        cells = level_of[bins]
+        for side in sides[:1] if task.has_roles else sides:
+            everything += np.bincount(
+                (cells + levels * side).ravel(), minlength=len(everything)
+            )
+        of_one_class = (cells + levels * sides[0])[is_positive]
+        positives += np.bincount(of_one_class, minlength=len(positives))
+    negatives = everything - (1 if task.has_roles else 2) * positives
+    ranks = np.argsort(np.argsort(lowest, kind="stable"), kind="stable")
+    columns = np.append(ranks + 1, 0)
+    return tuple(  # type: ignore[return-value]
+        # Pairs of at least each level.
+        np.cumsum(x.reshape(classes, levels)[:, -2::-1], axis=1)[:, ::-1][:, columns]
+        for x in (positives, negatives)
+    )
 
 
 def _by_class(
@@ -161,11 +213,12 @@ def _checked_thresholds(thresholds: ArrayLike) -> NDArray[np.float64]:
 
 def _blocks(
     task: RetrievalTask, unit_rows: NDArray[np.float64], queries: NDArray[np.int64]
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:
+) -> Iterator[tuple[NDArray[Any], ...]]:
     """Yield the bin of each pair, block by block, and which pairs are positive.
 
-    A bin is (similarity + 1) / `STEP`, or `_LEFT_OUT` for what is not a pair. The
-    arrays are used again for the next block.
+    Behind them are the class of each row, `[rows, 1]`, and of each column. A bin is
+    (similarity + 1) / `STEP`, or `_LEFT_OUT` for what is not a pair. The arrays are
+    used again for the next block.
     """
     searched, class_of = task.searched, task.class_of
     gallery_rows = unit_rows[searched] if len(searched) < len(task) else unit_rows
@@ -190,7 +243,8 @@ def _blocks(
         if not task.has_roles:
             square = bins[:, : len(block)]
             np.copyto(square, _LEFT_OUT, where=np.tri(len(block), dtype=bool))
-        yield bins, class_of[block, np.newaxis] == class_of[columns]
+        sides = class_of[block, np.newaxis], class_of[columns]
+        yield bins, sides[0] == sides[1], *sides
 
 
 def _count(totals: NDArray[np.int64], bins: NDArray[np.int64]) -> None:

@@ -1,5 +1,6 @@
 """Evaluate embeddings: every metric, the report, and the files `compare` reads."""
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,7 @@ from tfdml.metrics import (
     hubness_of_occurrences,
     k_occurrences,
     match_scores,
+    opis,
     pair_counts,
     query_metrics,
     verification_metrics,
@@ -313,7 +315,11 @@ def _verification(task: RetrievalTask) -> tuple[PairCounts | None, dict[str, Any
     counts = pair_counts(task)
     if not counts.negatives.any():
         return None, {}  # a single class
-    return counts, {"verification": verification_metrics(task, counts=counts)}
+    found = verification_metrics(task, counts=counts)
+    # A small set has too few pairs for its rates, or for two classes.
+    with contextlib.suppress(ValueError):
+        found |= opis(task, counts=counts)
+    return counts, {"verification": found}
 
 
 def _occurrences(subject: Subject, task: RetrievalTask) -> np.ndarray | None:

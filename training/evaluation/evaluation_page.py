@@ -190,8 +190,19 @@ def _verification(results: Mapping[str, Any]) -> Section | None:
     auc = 100 * found["pair_auc"]
     return Section(
         "Verification",
-        f"Area under the ROC curve of all pairs: {auc:.2f}%.",
+        f"Area under the ROC curve of all pairs: {auc:.2f}%.{_consistency(found)}",
         [Table(head, rows)] if rows else (),
+    )
+
+
+def _consistency(found: Mapping[str, float]) -> str:
+    """Describe how differently one threshold works for different classes."""
+    if "opis" not in found:
+        return ""
+    return (
+        f" OPIS {found['opis']:.2e}: how much one threshold differs in its use for "
+        "different classes (0: not at all); "
+        f"mean utility {100 * found['utility']:.1f}%."
     )
 
 

@@ -23,6 +23,10 @@ _NOT_IN_RECIPES = (
     "HORDELoss",
     "MatryoshkaLoss",
     "CompatibleLoss",
+    # They need the embeddings of a teacher.
+    "DistillationLoss",
+    "RelationalDistillationLoss",
+    "SimilarityDistillationLoss",
 )
 # The training images and `[batches]` say these.
 _OF_DATA = (
@@ -60,7 +64,12 @@ def loss_parameters(loss_class: Any) -> list[inspect.Parameter]:
 
     `name` in a recipe is the class, not the name of Keras.
     """
-    from tfdml.losses import BIERLoss, LearnedMarginLoss, WeightedContrastiveLoss
+    from tfdml.losses import (
+        BIERLoss,
+        LearnedMarginLoss,
+        LearnedPairwiseSigmoidLoss,
+        WeightedContrastiveLoss,
+    )
 
     given: tuple[str, ...] = ("name",)
     if issubclass(loss_class, WeightedContrastiveLoss):
@@ -72,7 +81,8 @@ def loss_parameters(loss_class: Any) -> list[inspect.Parameter]:
         for key, parameter in inspect.signature(loss_class).parameters.items()
         if key not in given
     ]
-    is_nested = not issubclass(loss_class, BIERLoss | LearnedMarginLoss)
+    divided = BIERLoss, LearnedMarginLoss, LearnedPairwiseSigmoidLoss
+    is_nested = not issubclass(loss_class, divided)
     return own + (_OF_PREFIXES if is_nested else [])
 
 
@@ -128,7 +138,9 @@ def checked_loss(where: str, name: Any, arguments: dict[str, Any]) -> Loss:
         BoundarySampledLoss,
         ContinuousLoss,
         LearnedMarginLoss,
+        LearnedPairwiseSigmoidLoss,
         ProxyLoss,
+        ThresholdConsistentMarginLoss,
         WeightedContrastiveLoss,
     )
 
@@ -151,6 +163,8 @@ def checked_loss(where: str, name: Any, arguments: dict[str, Any]) -> Loss:
         check_known(key, parameters, where, "key")
     if issubclass(loss_class, BoundarySampledLoss):
         _check_inner(where, arguments.get("loss"))
+    if issubclass(loss_class, ThresholdConsistentMarginLoss) and "loss" in arguments:
+        _check_named(where, arguments["loss"], "the loss that the margin is added to")
     try:
         built_loss(name, arguments | from_data)
     except (TypeError, ValueError) as error:
@@ -163,6 +177,7 @@ def checked_loss(where: str, name: Any, arguments: dict[str, Any]) -> Loss:
             on_proxies,
             is_weighted,
             on_boundaries=on_boundaries,
+            on_scale=issubclass(loss_class, LearnedPairwiseSigmoidLoss),
             **of_labels,
         )
     except RecipeError as error:
@@ -233,18 +248,23 @@ def _tried(loss: Loss) -> Any:
     return built_loss(loss.name, own | from_data)
 
 
-def _check_inner(where: str, loss: Any) -> None:
-    """Check the loss that gets the sampled pairs of `BoundarySampledLoss`."""
+def _check_named(where: str, loss: Any, what: str) -> None:
+    """Check a loss among the arguments of another."""
     if not isinstance(loss, dict) or "name" not in loss:
         raise RecipeError(
-            f"{where}`loss` must be a table with the `name` of the loss that gets the "
-            "sampled pairs, and its arguments, such as "
-            f'{{name = "TripletLoss", margin = 0.2}}. Received: {shown(loss)}.'
+            f"{where}`loss` must be a table with the `name` of {what}, and its "
+            'arguments, such as {name = "TripletLoss", margin = 0.2}. '
+            f"Received: {shown(loss)}."
         )
-    from tfdml.losses import PairLoss
-
     others = {key: value for key, value in loss.items() if key != "name"}
     checked_loss(f"{where}`loss`: ", loss["name"], others)
+
+
+def _check_inner(where: str, loss: Any) -> None:
+    """Check the loss that gets the sampled pairs of `BoundarySampledLoss`."""
+    from tfdml.losses import PairLoss
+
+    _check_named(where, loss, "the loss that gets the sampled pairs")
     if not issubclass(losses_in_recipes()[loss["name"]], PairLoss):
         raise RecipeError(
             f"{where}`loss` must be a loss on the scores of pairs, a PairLoss. "

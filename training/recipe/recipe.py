@@ -92,11 +92,12 @@ class Recipe:
                 '[batches]: `design` must be "hierarchy" with HierarchicalTripletLoss, '
                 f"whose margins it makes. Received: {shown(self.batches.design)}."
             )
-        on_layer = self.loss.on_proxies or self.loss.on_boundaries
+        on_layer = self.loss.on_proxies or self.loss.on_boundaries or self.loss.on_scale
         if self.moments.order > 1 and on_layer:
             raise RecipeError(
-                "[moments]: `order` must be 1 with a loss on proxies or learned "
-                f"boundaries. Received: {self.moments.order} with {self.loss.name}."
+                "[moments]: `order` must be 1 with a loss on proxies, learned "
+                "boundaries or a learned scale. "
+                f"Received: {self.moments.order} with {self.loss.name}."
             )
         if self.compatible.run and self.moments.order > 1:
             raise RecipeError(
@@ -116,9 +117,10 @@ class Recipe:
                         "where the backbone does not learn. "
                         f"Received: {getattr(self.fit, name)}."
                     )
-        if several and self.loss.name != "SoftTripleLoss":
+        if several and self.loss.name not in ("SoftTripleLoss", "SubCenterArcFaceLoss"):
             raise RecipeError(
-                "[proxies]: `centers_per_class` must be 1 except with SoftTripleLoss. "
+                "[proxies]: `centers_per_class` must be 1 except with SoftTripleLoss "
+                "and SubCenterArcFaceLoss. "
                 f"Received: {self.proxies.centers_per_class} with {self.loss.name}."
             )
 

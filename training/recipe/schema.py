@@ -153,6 +153,8 @@ def _type(kind: Any) -> Schema:
         kinds = [_type(one) for one in arguments if one is not types.NoneType]
         # What TOML has no value for, such as a function, can also be left out.
         kinds = [one for one in kinds if one]
+        if not kinds:  # another loss
+            return {}
         return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
     if origin is not None and issubclass(origin, Mapping):
         return {"type": "object"}

@@ -120,6 +120,7 @@ class Loss:
     on_proxies: bool = False
     is_weighted: bool = False
     on_boundaries: bool = False
+    on_scale: bool = False
     label_distance: str = one_of("squared_euclidean", LABEL_DISTANCES)
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ from tfdml.layers import (
     ImageChanges,
     Proxies,
     ReferenceEmbeddings,
+    ScaleAndBias,
 )
 from tfdml.losses import (
     BoundarySampledLoss,
@@ -143,6 +144,8 @@ def _last_layer(recipe: Recipe, num_classes: int) -> keras.Layer | None:
         return ClassBoundaries(
             num_classes, recipe.boundaries.initial, name="boundaries"
         )
+    if recipe.loss.on_scale:
+        return ScaleAndBias(name="scale_and_bias")
     is_compatible = bool(recipe.compatible.run)
     if not recipe.loss.on_proxies:
         return ReferenceEmbeddings(name="reference") if is_compatible else None
@@ -181,6 +184,9 @@ def _parts(
         boundaries = model.get_layer("boundaries").trainable_variables
         rate = recipe.boundaries.learning_rate_multiplier
         parts.append(VariableGroup(boundaries, rate))
+    if recipe.loss.on_scale:
+        weights = model.get_layer("scale_and_bias").trainable_variables
+        parts.append(VariableGroup(weights, 1.0))
     if recipe.moments.order > 1:
         moments = model.get_layer("moments").trainable_variables
         parts.append(VariableGroup(moments, fit.embedding_rate))

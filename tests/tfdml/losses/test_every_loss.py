@@ -78,10 +78,13 @@ def test_table_holds_every_loss():
         losses.CompatibleLoss,
         losses.ContinuousLoss,
         losses.HierarchicalTripletLoss,  # whose labels are no class ids
+        losses.DistillationLoss,
         losses.HORDELoss,
         losses.MetricLoss,
         losses.PairLoss,
         losses.ProxyLoss,
+        losses.RelationalDistillationLoss,  # on embeddings of a teacher
+        losses.SimilarityDistillationLoss,
     }
     tested = {type(entry.loss) for entry in ENTRIES.values()}
     for module in (losses, tfa):

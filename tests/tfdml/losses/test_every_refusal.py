@@ -9,8 +9,14 @@ from tfdml import losses
 pytestmark = pytest.mark.backend
 
 # Their arguments are a function or a loss, checked in test_pair_weights.py,
-# test_boundary_sampled.py and test_matryoshka.py, and what that takes.
-FREE = {losses.PairWeightedLoss, losses.BoundarySampledLoss, losses.MatryoshkaLoss}
+# test_boundary_sampled.py, test_matryoshka.py and
+# test_threshold_consistent_margin.py, and what that takes.
+FREE = {
+    losses.BoundarySampledLoss,
+    losses.MatryoshkaLoss,
+    losses.PairWeightedLoss,
+    losses.ThresholdConsistentMarginLoss,
+}
 
 
 def test_table_holds_every_argument_of_every_loss():

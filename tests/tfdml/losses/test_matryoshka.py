@@ -15,6 +15,7 @@ from tfdml.losses import (
     CosFaceLoss,
     HORDELoss,
     LearnedMarginLoss,
+    LearnedPairwiseSigmoidLoss,
     LogRatioLoss,
     MatryoshkaLoss,
     MultiSimilarityLoss,
@@ -178,6 +179,7 @@ def test_label_without_a_proxy_makes_the_loss_of_fit_nan():
     [
         BIERLoss([2, 4]),
         LearnedMarginLoss(3),
+        LearnedPairwiseSigmoidLoss(),
         HORDELoss(ContrastiveLoss(), order=2),
         MatryoshkaLoss(ContrastiveLoss()),
         "contrastive",

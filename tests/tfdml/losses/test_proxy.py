@@ -13,7 +13,10 @@ from tfdml.losses import (
     CosFaceLoss,
     ProxyAnchorLoss,
     ProxyNCALoss,
+    ProxyNCAPlusPlusLoss,
     SoftTripleLoss,
+    SubCenterArcFaceLoss,
+    dominant_centers,
 )
 from tfdml.ops import cosine_similarities
 
@@ -90,6 +93,79 @@ def test_arc_face_is_finite_where_embedding_equals_proxy(dtype, factor, compiled
     assert np.abs(gradient * factor).max() < 1e3
 
 
+@pytest.mark.parametrize("margin", [0.0, 0.5])
+def test_sub_center_arc_face_takes_the_nearest_center(batch, margin):
+    labels, similarities = batch
+    several = np.stack([similarities, similarities[:, ::-1], 0 * similarities], axis=2)
+    alone = ArcFaceLoss(8.0, margin=margin, reduction=None, dtype="float64")
+    loss = SubCenterArcFaceLoss(8.0, margin=margin, reduction=None, dtype="float64")
+    nearest = np.array([[max(centers) for centers in row] for row in several])
+    expected = naive_softmax_loss(
+        nearest,
+        labels,
+        8.0,
+        lambda c: (
+            np.cos(np.arccos(c) + margin)
+            if np.arccos(c) < np.pi - margin
+            else c - margin * np.sin(margin)
+        ),
+    )
+    values = ops.convert_to_numpy(loss(labels, several))
+    np.testing.assert_allclose(values, expected, atol=1e-6)
+    one = ops.convert_to_numpy(loss(labels, similarities))
+    np.testing.assert_array_equal(
+        one, ops.convert_to_numpy(alone(labels, similarities))
+    )
+
+
+def test_dominant_center_is_that_of_most_images():
+    angles = np.radians([10, 20, 80, 30, 85, 5])
+    labels = np.array([0, 0, 0, 2, 2, 2])
+    nearest = np.array([1, 1, 0, 2, 2, 0])
+    similarities = np.full((6, 3, 3), -0.5)
+    for i, (label, center) in enumerate(zip(labels, nearest, strict=True)):
+        similarities[i, label, center] = np.cos(angles[i])
+    found = dominant_centers(similarities, labels)
+    assert found.centers.tolist() == [1, 0, 2]
+    far = 120.0  # of -0.5
+    np.testing.assert_allclose(found.angles, [10, 20, far, 30, 85, far], atol=1e-6)
+    empty = dominant_centers(similarities[:0], labels[:0])
+    assert (empty.centers.tolist(), empty.angles.tolist()) == ([0, 0, 0], [])
+
+
+@pytest.mark.parametrize(
+    ("labels", "shape", "rule"),
+    [
+        ([0, 1], (2, 3), r"`similarities` must be numbers \[N, num_classes, centers_"),
+        ([0, 1, 2], (2, 3, 2), "`labels` must be 2 whole numbers"),
+        ([0.5, 1], (2, 3, 2), "`labels` must be 2 whole numbers"),
+        ([0, 3], (2, 3, 2), "`labels` must be from 0 to 2.* Received: 3"),
+        ([-1, 0], (2, 3, 2), "`labels` must be from 0 to 2.* Received: -1"),
+    ],
+)
+def test_bad_arguments_of_dominant_centers_are_refused(labels, shape, rule):
+    with pytest.raises(ValueError, match=rule):
+        dominant_centers(np.zeros(shape), labels)
+
+
+@pytest.mark.parametrize("temperature", [1 / 9, 1.0])
+def test_proxy_nca_plus_plus_is_the_probability_of_the_own_proxy(batch, temperature):
+    labels, similarities = batch
+    loss = ProxyNCAPlusPlusLoss(temperature, reduction=None, dtype="float64")
+    expected = []
+    for row, label in zip(similarities.astype("float64"), labels, strict=True):
+        squared = 2 - 2 * row  # distances of unit vectors
+        share = np.exp(-squared / temperature)
+        expected.append(-np.log(share[label] / share.sum()))
+    values = ops.convert_to_numpy(loss(labels, similarities))
+    np.testing.assert_allclose(values, expected, atol=1e-6)
+    same = ProxyNCALoss(
+        temperature**-0.5, include_positive=True, reduction=None, dtype="float64"
+    )
+    other = ops.convert_to_numpy(same(labels, similarities))
+    np.testing.assert_allclose(values, other, atol=1e-6)
+
+
 def naive_proxy_anchor_terms(similarities, labels, scale, margin):
     """Eq. 4, term by term: positive terms by class, negative terms by proxy."""
     positive, negative = {}, []
@@ -140,10 +216,13 @@ LOSSES = [
     ProxyAnchorLoss(16.0, margin=0.2, normalizer="with_negatives"),
     ProxyNCALoss(),
     ProxyNCALoss(include_positive=True, smoothing=0.1),
+    ProxyNCAPlusPlusLoss(),
     SoftTripleLoss(),
     ArcFaceLoss(),
+    SubCenterArcFaceLoss(),
     CosFaceLoss(),
 ]
+SEVERAL = SoftTripleLoss, SubCenterArcFaceLoss
 all_losses = pytest.mark.parametrize(
     "loss", LOSSES, ids=[f"{type(loss).__name__}-{i}" for i, loss in enumerate(LOSSES)]
 )
@@ -151,7 +230,7 @@ all_losses = pytest.mark.parametrize(
 
 def outputs(loss, similarities):
     """Similarities as this loss takes them."""
-    if isinstance(loss, SoftTripleLoss):
+    if isinstance(loss, SEVERAL):
         return np.stack([similarities, 0.5 * similarities[:, ::-1]], axis=2)
     return similarities
 
@@ -184,7 +263,7 @@ def test_class_ids_stay_apart_in_half_precision(loss, dtype):
 def test_label_without_a_proxy_makes_the_loss_of_fit_nan(loss, wrong):
     inputs = np.random.default_rng(8).normal(size=(16, 3)).astype("float32")
     labels = np.array([wrong, *[0] * 15])
-    centers = 2 if isinstance(loss, SoftTripleLoss) else 1
+    centers = 2 if isinstance(loss, SEVERAL) else 1
     model = keras.Sequential([keras.Input((3,)), Proxies(6, centers)])
     model.compile("sgd", loss=loss)
     history = model.fit(inputs, labels, batch_size=16, verbose=0)
@@ -202,7 +281,7 @@ def test_one_center_a_class_may_be_with_or_without_an_axis(batch):
 
 @all_losses
 def test_output_of_another_shape_is_refused(loss, batch):
-    several = isinstance(loss, SoftTripleLoss)
+    several = isinstance(loss, SEVERAL)
     wrong = batch[1][:, 0] if several else batch[1][..., np.newaxis]
     with pytest.raises(
         ValueError, match=rf"{type(loss).__name__} must be .*shape=\(16"

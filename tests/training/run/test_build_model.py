@@ -497,7 +497,7 @@ def test_policy_of_the_session_is_left_as_it_was():
         ),
         (
             '[loss]\nname = "ProxyAnchorLoss"\n[proxies]\ncenters_per_class = 2',
-            "`centers_per_class` must be 1 except with SoftTripleLoss",
+            "`centers_per_class` must be 1 except with SoftTripleLoss and SubCenter",
         ),
         ('[loss]\nname = "ProxyLoss"', "there is no loss `ProxyLoss`"),
         ('[fit]\noptimizer = "lion"', "`optimizer` must be 'adamw', .* or 'sgd'"),
