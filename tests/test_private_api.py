@@ -27,6 +27,18 @@ import pytest
         (
             "keras",
             (3, 15),
+            "src.backend.AutocastScope, Layer._flatten_layers, Layer._clear_losses",
+            "tfdml/models/_large_batch.py",
+        ),
+        (
+            "tensorflow",
+            (2, 21),
+            "python.eager.record.should_record_backprop",
+            "tfdml/models/_chunks_tensorflow.py",
+        ),
+        (
+            "keras",
+            (3, 15),
             "optimizers.Optimizer._backend_apply_gradients",
             "training/run/build_optimizer.py",
         ),

@@ -4,11 +4,13 @@ from tfdml._core.embedding_part import search_metric
 from tfdml.models._convert_weights import convert_weights
 from tfdml.models._cross_batch_memory import CrossBatchMemory
 from tfdml.models._embedder import build_embedder, load_embedder
+from tfdml.models._large_batch import LargeBatch
 from tfdml.models._multi_worker import MultiWorkerModel
 from tfdml.models._tuning import lora_merged
 
 __all__ = [
     "CrossBatchMemory",
+    "LargeBatch",
     "MultiWorkerModel",
     "build_embedder",
     "convert_weights",

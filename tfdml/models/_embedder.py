@@ -14,6 +14,7 @@ from tfdml.layers import DividedEmbedding, L2Normalization
 from tfdml.messages import shown
 from tfdml.models._backbone import find_backbone
 from tfdml.models._keras_file import read_keras_file
+from tfdml.models._large_batch import LargeBatch
 from tfdml.models._pooling import POOLINGS, pooled
 from tfdml.models._tuning import LORA_LAYERS, TUNINGS, fix_positions, tune
 
@@ -187,7 +188,8 @@ def load_embedder(path: str | PathLike[str]) -> keras.Model:
 
     Returns:
         The model, not compiled, from `[batch, size, size, 3]` to `[batch, dimension]`,
-        without a last layer `Proxies` or `ClassBoundaries`.
+        without a last layer `Proxies` or `ClassBoundaries`; of a `LargeBatch` its
+        embedder.
 
     Raises:
         ValueError: The file does not exist, Keras cannot load it, or the model has
@@ -197,6 +199,8 @@ def load_embedder(path: str | PathLike[str]) -> keras.Model:
     """
     file = Path(path)
     model = read_keras_file(file, "`path`", "embedder.save")
+    if isinstance(model, LargeBatch):
+        model = model.embedder
     fix_positions(model)
     if len(getattr(model, "outputs", None) or ()) == 1:
         model = embedding_part(model, "Save the model that ends in the embeddings.")

@@ -268,6 +268,10 @@ class Batches:
 
     With `importance_weights` a weighted contrastive loss undoes what the design
     ("groups" or "pairs") favors.
+
+    With `chunk` above 0 so many images, which must divide the batch, are embedded at a
+    time (`tfdml.models.LargeBatch`): a step takes the memory of a chunk, and the time
+    of a second forward pass.
     """
 
     design: str = one_of("groups", tuple(DESIGNS))
@@ -283,11 +287,12 @@ class Batches:
     hard_classes: bool = False
     candidate_classes: int = limited(0, least=0)
     importance_weights: bool = False
+    chunk: int = limited(0, least=0)
 
     def __post_init__(self) -> None:
         """Check the values."""
         check_fields(self)
-        taken = ("design", "importance_weights", *DESIGNS[self.design])
+        taken = ("design", "importance_weights", "chunk", *DESIGNS[self.design])
         for table_field in dataclasses.fields(self):
             name = table_field.name
             if name not in taken and getattr(self, name) != table_field.default:
@@ -305,6 +310,36 @@ class Batches:
             raise RecipeError(
                 f"`batch_size` must be even for pairs. Received: {self.batch_size}."
             )
+        check_chunk(self.chunk, self.images)
+
+    @property
+    def images(self) -> int:
+        """Number of images in a batch, where there are as many classes as asked for."""
+        match self.design:
+            case "groups":
+                return self.images_per_class * self.classes_per_batch
+            case "n_pairs":
+                return 2 * self.classes_per_batch
+            case "hierarchy":
+                return self.anchors * self.classes_per_anchor * self.images_per_class
+        return self.batch_size
+
+
+def check_chunk(chunk: int, images: int) -> None:
+    """Raise if a batch cannot be embedded in chunks.
+
+    Args:
+        chunk: Images in a chunk; 0 for no chunks.
+        images: Images in a batch.
+
+    Raises:
+        RecipeError: `chunk` is larger than the batch or does not divide it.
+    """
+    if chunk and images % chunk:
+        raise RecipeError(
+            f"`chunk` must be 0, or at most the batch of {images} images and divide "
+            f"it. Received: {chunk}."
+        )
 
 
 @dataclass(frozen=True)

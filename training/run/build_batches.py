@@ -29,7 +29,7 @@ from tfdml.ops import caption_distance, segmentation_distance
 from ..data.data_set import DataSet
 from ..recipe.losses import built_loss, losses_in_recipes
 from ..recipe.recipe import Recipe, RecipeError
-from ..recipe.tables import DESIGNS, LABEL_DISTANCES
+from ..recipe.tables import DESIGNS, LABEL_DISTANCES, check_chunk
 
 _DESIGNS: dict[str, Callable[..., BatchDesign]] = {
     "groups": GroupBatches,
@@ -84,7 +84,10 @@ def build_design(recipe: Recipe, train: DataSet) -> BatchDesign:
         case "shuffled":
             images = len(train)
     try:
-        return _DESIGNS[about.design](images, **arguments, seed=recipe.fit.seed)
+        design = _DESIGNS[about.design](images, **arguments, seed=recipe.fit.seed)
+        # With fewer classes than asked for it is smaller than the recipe says.
+        check_chunk(about.chunk, design.batch_size)
+        return design
     except ValueError as error:
         raise RecipeError(f"[batches]: {error}") from error
 

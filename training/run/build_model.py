@@ -20,7 +20,7 @@ from tfdml.losses import (
     TopKPrecisionLoss,
 )
 from tfdml.metrics import MisplacedPairs
-from tfdml.models import build_embedder
+from tfdml.models import LargeBatch, build_embedder
 
 from ..recipe.recipe import Recipe, RecipeError
 from .blocks import blocks_of
@@ -82,9 +82,11 @@ def build_model(
     Returns:
         The embedder itself, or one with random changes of the images before it, or
         the similarities with proxies, boundaries of the classes, moments of the feature
-        map or the embeddings of an old model behind it.
+        map or the embeddings of an old model behind it. With `chunk` in `[batches]` it
+        embeds chunk by chunk.
     """
-    model = _trained(embedder, recipe, num_classes)
+    last = _last_layer(recipe, num_classes)
+    model = _trained(embedder, recipe, last)
     if old_proxies is not None:
         model.get_layer("proxies").set_old_proxies(old_proxies)
     if recipe.fit.freeze_batch_norm:
@@ -92,7 +94,7 @@ def build_model(
             for inner in layer._flatten_layers():
                 if isinstance(inner, keras.layers.BatchNormalization):
                     inner.trainable = False
-    optimizer = build_optimizer(recipe.fit, _parts(model, embedder, recipe))
+    optimizer = build_optimizer(recipe.fit, _parts(last, embedder, recipe))
     if recipe.fit.precision == "mixed_float16":
         # Keras does so for a model of that policy, which the embedder alone is.
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
@@ -106,26 +108,41 @@ def build_model(
     return model
 
 
-def _trained(embedder: keras.Model, recipe: Recipe, num_classes: int) -> keras.Model:
+def _trained(
+    embedder: keras.Model, recipe: Recipe, last: keras.Layer | None
+) -> keras.Model:
     """Begin the model with random changes, and end it in what the loss learns."""
-    changes, last = recipe.augmentation, _last_layer(recipe, num_classes)
+    changes, chunk = recipe.augmentation, recipe.batches.chunk
     if not changes and last is None:
-        return embedder
+        return LargeBatch(embedder, chunk) if chunk else embedder
     if isinstance(last, HighOrderMoments):
         both = [embedder.output, _feature_map(embedder)]
         embedder = keras.Model(embedder.inputs, both)
     inputs, outputs = embedder.inputs, embedder.output
     if changes:
-        images = keras.Input(embedder.input_shape[1:], dtype="uint8", name="pixels")
-        numbers = keras.Input((len(changes.COLUMNS),), name="numbers")
-        inputs = [images, numbers]
+        inputs = [
+            _pixels(embedder),
+            keras.Input((len(changes.COLUMNS),), name="numbers"),
+        ]
         outputs = embedder(ImageChanges(changes, name="changes")(inputs))
+    if chunk:
+        if isinstance(last, HighOrderMoments):
+            # The feature maps of a whole batch would be kept for it.
+            outputs, last = last(outputs), None
+        part = LargeBatch(keras.Model(inputs, outputs), chunk)
+        if not changes:
+            inputs = [_pixels(embedder)]  # bytes become floats chunk by chunk
+        outputs = part(inputs)
     if isinstance(last, ReferenceEmbeddings):
         others = keras.Input((recipe.embedder.embedding_dimension,), name="others")
         inputs, outputs = [*inputs, others], [outputs, others]
     if last is not None:
         outputs = last(outputs)
     return keras.Model(inputs, outputs)
+
+
+def _pixels(embedder: keras.Model) -> keras.KerasTensor:
+    return keras.Input(embedder.input_shape[1:], dtype="uint8", name="pixels")
 
 
 def _feature_map(embedder: keras.Model) -> keras.KerasTensor:
@@ -161,7 +178,7 @@ def _last_layer(recipe: Recipe, num_classes: int) -> keras.Layer | None:
 
 
 def _parts(
-    model: keras.Model, embedder: keras.Model, recipe: Recipe
+    last: keras.Layer | None, embedder: keras.Model, recipe: Recipe
 ) -> list[VariableGroup]:
     """Name the variables that learn at rates of their own, or later than others."""
     fit = recipe.fit
@@ -177,19 +194,15 @@ def _parts(
             [v for layer in head for v in layer.trainable_variables], fit.embedding_rate
         ),
     ]
-    if recipe.loss.on_proxies:
-        proxies = model.get_layer("proxies").trainable_variables
-        parts.append(VariableGroup(proxies, recipe.proxies.learning_rate_multiplier))
-    if recipe.loss.on_boundaries:
-        boundaries = model.get_layer("boundaries").trainable_variables
-        rate = recipe.boundaries.learning_rate_multiplier
-        parts.append(VariableGroup(boundaries, rate))
-    if recipe.loss.on_scale:
-        weights = model.get_layer("scale_and_bias").trainable_variables
-        parts.append(VariableGroup(weights, 1.0))
-    if recipe.moments.order > 1:
-        moments = model.get_layer("moments").trainable_variables
-        parts.append(VariableGroup(moments, fit.embedding_rate))
+    if last is not None:
+        rate = 1.0
+        if recipe.loss.on_proxies:
+            rate = recipe.proxies.learning_rate_multiplier
+        elif recipe.loss.on_boundaries:
+            rate = recipe.boundaries.learning_rate_multiplier
+        elif recipe.moments.order > 1:
+            rate = fit.embedding_rate
+        parts.append(VariableGroup(last.trainable_variables, rate))
     return parts
 
 

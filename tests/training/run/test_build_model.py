@@ -20,8 +20,10 @@ from tfdml.losses import (
     SoftTripleLoss,
     TopKPrecisionLoss,
 )
+from tfdml.models import LargeBatch
 from training.recipe.losses import built_loss
 from training.recipe.recipe import (
+    Batches,
     Boundaries,
     Data,
     Embedder,
@@ -543,3 +545,43 @@ def test_recipe_of_a_proxy_loss_is_read(tmp_path):
     read = read_recipe(path)
     assert read.loss.on_proxies
     assert read.proxies.learning_rate_multiplier == 100.0
+
+
+SMALL_BATCHES = Batches(images_per_class=4, classes_per_batch=4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "loss", "moments"),
+    [
+        (NONE, Loss(), Moments()),
+        (CHANGES, Loss(), Moments()),
+        (NONE, SOFT_TRIPLE, Moments()),
+        pytest.param(CHANGES, SOFT_TRIPLE, Moments(), marks=pytest.mark.full),
+        pytest.param(CHANGES, Loss(), Moments(2, 8), marks=pytest.mark.full),
+    ],
+)
+def test_chunks_train_as_the_whole_batch(changes, loss, moments, batch):
+    images, labels = batch
+    x = images.astype("uint8")
+    if changes:
+        x = (x, changes.numbers(0, 0, len(x)))
+    results = []
+    for chunk in (0, 4):
+        about = replace(
+            recipe(loss, changes=changes, freeze_batch_norm=True, clip_norm=1.0),
+            batches=replace(SMALL_BATCHES, chunk=chunk),
+            moments=moments,
+        )
+        keras.utils.set_random_seed(1)
+        embedder = build_embedder_of(about)
+        keras.utils.set_random_seed(2)
+        of_recipe = built_loss(loss.name, loss.arguments)
+        if moments.order > 1:
+            of_recipe = HORDELoss(of_recipe, order=moments.order)
+        model = build_model(embedder, about, 4, of_recipe)
+        is_divided = any(isinstance(x, LargeBatch) for x in model._flatten_layers())
+        assert is_divided is bool(chunk)
+        value = model.train_on_batch(x, labels)
+        results.append([np.ravel(value)[:1], *embedder.get_weights()])
+    for received, expected in zip(*results[::-1], strict=True):
+        np.testing.assert_allclose(received, expected, rtol=1e-3, atol=2e-5)
