@@ -90,8 +90,9 @@ class RecallAtKLoss(PairLoss):
         values = self.pair_loss(products(rows, rows), *masks)
         # The mean over all anchors is that over the images of the mean of each image
         # and its mixtures.
-        batch = ops.shape(embeddings)[0]
-        return ops.mean(ops.reshape(values, (1 + self.simix, batch)), axis=0)
+        values = ops.reshape(values, (1 + self.simix, ops.shape(embeddings)[0]))
+        # Keras 3.15 on JAX computes `mean` in float32, whatever its input.
+        return ops.sum(values, axis=0) / (1 + self.simix)
 
     def pair_loss(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """Compute the share of each anchor, `[A]`. See `PairLoss.pair_loss`."""

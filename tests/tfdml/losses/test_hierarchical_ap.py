@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tests.support.autodiff import BACKEND
+from tests.support.autodiff import BACKEND, slow_on_jax
 from tests.support.loss_entry import rebuilt
 from tests.support.ranked_batches import (
     apart,
@@ -17,7 +17,7 @@ from tests.support.ranked_batches import (
 )
 from tfdml.losses import HierarchicalAPLoss, SupAPLoss
 
-pytestmark = pytest.mark.backend
+pytestmark = [pytest.mark.backend, *slow_on_jax]
 
 COMPILED = {"tensorflow": [False, True], "jax": [True], "torch": [False]}[BACKEND]
 LOSS = HierarchicalAPLoss(1.5, temperature=0.1, slope=3.0, delta=0.3)
@@ -90,6 +90,7 @@ def test_values_are_those_of_the_definition(levels):
 
 
 @pytest.mark.slow
+@pytest.mark.jax
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_gradients_are_the_slopes_of_the_definition(compiled):
     labels, embeddings = paths(3), apart(batch(7)[1])

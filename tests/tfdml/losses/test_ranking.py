@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tests.support.autodiff import BACKEND, value_and_gradient
+from tests.support.autodiff import BACKEND, slow_on_jax, value_and_gradient
 from tests.support.loss_entry import rebuilt
 from tests.support.ranked_batches import (
     apart,
@@ -18,7 +18,7 @@ from tests.support.ranked_batches import (
 )
 from tfdml.losses import PNPLoss, RecallAtKLoss, ROADMAPLoss, SupAPLoss
 
-pytestmark = pytest.mark.backend
+pytestmark = [pytest.mark.backend, *slow_on_jax]
 
 COMPILED = {"tensorflow": [False, True], "jax": [True], "torch": [False]}[BACKEND]
 
@@ -123,6 +123,7 @@ LOSSES = {
     ),
 }
 SLOW = {"recall-1", "pnp-I_u", "pnp-I_b", "pnp-D_s", "sup-ap-without-jump"}
+ON_JAX = {"recall", "sup-ap"}
 all_losses = pytest.mark.parametrize(
     ("loss", "naive"),
     [
@@ -141,7 +142,13 @@ def test_values_are_those_of_the_definition(loss, naive):
 
 
 @pytest.mark.slow
-@all_losses
+@pytest.mark.parametrize(
+    ("loss", "naive"),
+    [
+        pytest.param(*case, id=name, marks=[pytest.mark.jax] if name in ON_JAX else [])
+        for name, case in LOSSES.items()
+    ],
+)
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_gradients_are_the_slopes_of_the_definition(loss, naive, compiled):
     labels, embeddings = batch(7)
