@@ -20,10 +20,15 @@ _REMEDY = (
 
 
 def holds_positives(labels: Tensor) -> bool | None:
-    """Return whether two labels `[B]` are equal; `None` where it is not known."""
+    """Return whether two labels are equal; `None` where it is not known.
+
+    Args:
+        labels: Class ids `[B]`, or `[B, levels]`, of which the coarsest ones count.
+    """
     if is_traced(labels) or labels.shape[0] is None or labels.shape[0] < 2:
         return None
     values = ops.convert_to_numpy(labels)
+    values = values[:, 0] if values.ndim > 1 else values
     return len(np.unique(values)) < len(values)
 
 

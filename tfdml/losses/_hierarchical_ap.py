@@ -107,9 +107,6 @@ class HierarchicalAPLoss(MetricLoss):
             columns.append(labels)
         return ops.stack(columns, axis=1), embeddings
 
-    def _look_for_positives(self, labels: Tensor) -> None:
-        super()._look_for_positives(labels[:, 0])
-
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
         """Compute the share of each anchor, `[B]`."""
         scores = at_least_float32(cosine_similarities(embeddings, embeddings))

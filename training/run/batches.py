@@ -36,6 +36,7 @@ class ImageBatches(keras.utils.PyDataset):
         seed: Seed of the random changes.
         others: Embeddings of the training images by another model, which the model
             takes beside them, float32 `[N, dimension]`.
+        targets: What the loss takes for each image, `[N, ...]`. Defaults to the labels.
     """
 
     def __init__(
@@ -46,12 +47,14 @@ class ImageBatches(keras.utils.PyDataset):
         changes: RandomChanges,
         seed: int,
         others: np.ndarray | None = None,
+        targets: np.ndarray | None = None,
     ) -> None:
         super().__init__(workers=1, use_multiprocessing=False)
         self.error: Exception | None = None
         self.is_drawn_by_epoch: bool = isinstance(design, MinedEpochs)
         self._design = design
         self._split = split
+        self._targets = split.data.labels if targets is None else targets
         self._run = BatchSequence(design, self._read, ahead=_AHEAD)
         self._steps_per_epoch = steps_per_epoch
         self._changes = changes
@@ -87,7 +90,7 @@ class ImageBatches(keras.utils.PyDataset):
 
     def _read(self, chosen: np.ndarray, step: int) -> Batch:
         images = self._split.images.random(self._split.positions[chosen], step)
-        labels = self._split.data.labels[chosen]
+        labels = self._targets[chosen]
         if isinstance(self._design, HierarchyEpochs):
             labels = self._design.targets(step, labels)
         beside = []

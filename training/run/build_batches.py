@@ -14,6 +14,7 @@ from tfdml.batch_designs import (
     NPairBatches,
     PairBatches,
     ShuffledBatches,
+    encode_labels,
 )
 from tfdml.losses import (
     CompatibleLoss,
@@ -129,6 +130,28 @@ def build_loss(recipe: Recipe, train: DataSet, design: BatchDesign) -> MetricLos
         return HORDELoss(loss, order=order) if order > 1 else loss
     except (TypeError, ValueError) as error:
         raise RecipeError(f"[loss]: {error}") from error
+
+
+def loss_targets(recipe: Recipe, train: DataSet) -> np.ndarray:
+    """Return what the loss of `[loss]` takes for each training image.
+
+    Returns:
+        The labels; for `HierarchicalAPLoss` the category and the class of each image,
+        integers `[N, 2]`.
+
+    Raises:
+        RecipeError: That loss has images of one category, or without categories.
+    """
+    if recipe.loss.name != "HierarchicalAPLoss":
+        return train.labels
+    if train.categories is None or not train.has_categories:
+        raise RecipeError(
+            "[loss]: `name` must be another than HierarchicalAPLoss for training "
+            "images without a `category`, or of one alone; SupAPLoss is the same on "
+            "one level. Received: HierarchicalAPLoss."
+        )
+    categories, _ = encode_labels(train.categories)
+    return np.stack([categories, train.labels], axis=1)
 
 
 def _of_design(recipe: Recipe, design: BatchDesign) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from ..reports.run_page import write_report
 from ..reports.text import begun
 from .averages import OnAverages
 from .batches import ImageBatches
-from .build_batches import build_design, build_loss
+from .build_batches import build_design, build_loss, loss_targets
 from .build_model import build_embedder_of, build_model
 from .callbacks import RunCallbacks
 from .console import Console
@@ -177,6 +177,7 @@ def _fit_into(
     train = splits["train"].data
     design = build_design(recipe, train)
     loss = build_loss(recipe, train, design)
+    targets = loss_targets(recipe, train)
     design, mining = mined(recipe, design, loss, splits["train"], embedder)
     where = f"{keras.backend.backend()} ({environment()['devices']})"
     print(begun(recipe, splits, where), flush=True)
@@ -207,6 +208,7 @@ def _fit_into(
         recipe.augmentation,
         settings.seed,
         other.rows,
+        targets,
     )
     progress = Progress(
         folder / STATE,

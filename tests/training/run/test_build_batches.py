@@ -1,5 +1,7 @@
 """The batch design and the loss of a recipe."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -25,7 +27,12 @@ from tfdml.losses import (
 from tfdml.ops import caption_distance
 from training.data.data_set import DataSet
 from training.recipe.recipe import RecipeError, read_recipe
-from training.run.build_batches import build_design, build_loss, label_distance_of
+from training.run.build_batches import (
+    build_design,
+    build_loss,
+    label_distance_of,
+    loss_targets,
+)
 
 LABELS = np.repeat(np.arange(6), [2, 3, 4, 4, 5, 6])
 
@@ -48,6 +55,19 @@ def recipe(tmp_path):
         return read_recipe(path)
 
     return read
+
+
+def test_hierarchical_loss_takes_the_category_and_the_class(recipe):
+    about = recipe("[loss]\nname = 'HierarchicalAPLoss'")
+    categories = np.where(LABELS < 4, "chair", "table")
+    train = dataclasses.replace(classes(), categories=categories)
+    expected = [[int(label >= 4), label] for label in LABELS]
+    assert loss_targets(about, train).tolist() == expected
+    np.testing.assert_array_equal(loss_targets(recipe(""), train), LABELS)
+    for few in (None, np.full(len(LABELS), "chair")):
+        train = dataclasses.replace(classes(), categories=few)
+        with pytest.raises(RecipeError, match=r"without a `category`.*SupAPLoss"):
+            loss_targets(about, train)
 
 
 def test_moments_wrap_the_loss(recipe):

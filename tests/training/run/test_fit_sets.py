@@ -118,6 +118,17 @@ def test_losses_train_on_what_they_need(root, tables):
     assert len(results["splits"]["validation"]) == 2
 
 
+def test_hierarchical_loss_trains_on_categories_and_classes(root):
+    results = run(
+        root,
+        "label,split,category",
+        lambda c, i: f"{c},{split_of(c)},{c % 3}",
+        "[loss]\nname = 'HierarchicalAPLoss'\n[batches]\nimages_per_class = 2\n"
+        "classes_per_batch = 6",
+    )
+    assert np.isfinite(results["history"]["loss"]).all()
+
+
 def test_manifest_without_training_images_is_refused(root, capsys):
     (root / "set.csv").write_text("path,label,split\nclass-0/0.png,a,test\n")
     text = RECIPE.format(manifest=root / "set.csv", validation=0.2, tables="", jit=JIT)
