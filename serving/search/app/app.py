@@ -20,6 +20,7 @@ Every error is `{"error": "a sentence"}`.
 """
 
 import contextlib
+import functools
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -148,6 +149,8 @@ def create_app(
     for each in searches.values():
         each.memory = memory
         each.stage = _stage(metrics, tracing)
+        if metrics is not None:
+            each.seen = functools.partial(metrics.recall.keep, each.name)
         each.listing.classes()  # slow the first time, for a large gallery
     editor = None
     if editable:
@@ -168,7 +171,11 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        if metrics is not None:
+            metrics.recall.start()
         yield
+        if metrics is not None:
+            metrics.recall.close()
         service.close()
         health.close()
         await to_thread.run_sync(analysis.close)

@@ -20,6 +20,7 @@ from starlette.responses import Response
 from ...web.log import RequestRecord
 from ..gallery.image_search import ImageSearch
 from ..gallery.items import Hit
+from .recall_watch import RecallWatch
 
 _OF_INDEX = "tfdml_search_index_"
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -37,9 +38,13 @@ class SearchMetrics:
 
     Args:
         searches: The galleries by name.
+
+    Attributes:
+        recall: Measures the recall of recent searches.
     """
 
     def __init__(self, searches: Mapping[str, ImageSearch]) -> None:
+        self.recall = RecallWatch(searches)
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "tfdml_search_requests",
@@ -76,7 +81,7 @@ class SearchMetrics:
             ["cache"],
             registry=self._registry,
         )
-        self._registry.register(_Galleries(searches))
+        self._registry.register(_Galleries(searches, self.recall))
         ProcessCollector(registry=self._registry)
 
     def count(self, request: RequestRecord) -> None:
@@ -116,8 +121,11 @@ class SearchMetrics:
 class _Galleries(Collector):
     """Reads the state of the galleries when it is asked for."""
 
-    def __init__(self, searches: Mapping[str, ImageSearch]) -> None:
+    def __init__(
+        self, searches: Mapping[str, ImageSearch], recall: RecallWatch
+    ) -> None:
         self._searches = searches
+        self._recall = recall
 
     def describe(self) -> Iterable[Metric]:
         return []  # which keeps the registry from collecting at once
@@ -134,13 +142,17 @@ class _Galleries(Collector):
                 "still take memory.",
                 "log_bytes": "Size of the changes that a start has to read.",
                 "recall": "Recall@10 that was measured when the index was built.",
+                "recall_now": "Recall@10 of the last searches, compared with all "
+                "items at intervals of ten minutes.",
             }.items()
         }
+        recalls = self._recall.recalls
         for name, search in self._searches.items():
             stats = search.index.stats()
             known = {**stats.details, "images": stats.count}
             recall = known.get("recall")
             known["recall"] = recall["value"] if recall else None
+            known["recall_now"] = recalls.get(name)
             for key, gauge in gauges.items():
                 if known.get(key) is not None:
                     gauge.add_metric([name], known[key])

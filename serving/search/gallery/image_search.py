@@ -54,6 +54,7 @@ class ImageSearch:
         memory: Bounds the images that are decoded at one time; None for no bound.
         stage: Takes note of the parts of a search, each in its block: "decode",
             "embed" and "index".
+        seen: Takes the embedding of each query, `[D]`.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class ImageSearch:
         self.stage: Callable[[str], contextlib.AbstractContextManager[None]] = (
             lambda name: contextlib.nullcontext()
         )
+        self.seen: Callable[[NDArray[Any]], None] = lambda embedding: None
         folder = index.stats().details["folder"]
         self.stored = None if folder is None else StoredImages(folder)
         self.listing = Listing(index, self.items)
@@ -125,6 +127,7 @@ class ImageSearch:
         rows = np.asarray(embedding)[np.newaxis]
         with self.stage("index"):
             found = self._found(rows, query, exclude)
+        self.seen(rows[0])
         ids = found.ids[0].tolist()
         items = {item.id: item for item in self.items(ids)}
         known = None if query.expand else self.gallery.calibration

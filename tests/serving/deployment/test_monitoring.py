@@ -4,6 +4,7 @@ import json
 import re
 from types import SimpleNamespace
 
+import numpy as np
 import promql_parser
 import pytest
 import yaml
@@ -47,7 +48,8 @@ def search():
     """Stand for a search whose index has all statistics."""
     details = {"added": 0, "removed": 0, "log_bytes": 0, "recall": {"value": 1.0}}
     stats = SimpleNamespace(count=9, details=details)
-    return SimpleNamespace(index=SimpleNamespace(stats=lambda: stats))
+    index = SimpleNamespace(stats=lambda: stats, measure_recall=np.ones_like)
+    return SimpleNamespace(index=index)
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +63,8 @@ def exposed():
         pass
     metrics.answered("index", [])
     metrics.thumbnail(was_kept=True)
+    metrics.recall.keep("index", np.zeros(2))
+    metrics.recall.measure()
     monitoring = Monitoring()
     monitoring.request("model", "predict", "REST", StatusCode.OK, 0.1)
     monitoring.queuing(0.1)

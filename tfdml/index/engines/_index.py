@@ -10,13 +10,14 @@ from typing import Any, ClassVar, Self, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tfdml._core.arguments import one_of
+from tfdml._core.arguments import one_of, whole
 from tfdml.index._interface import Embed, Metric
 from tfdml.index._recall import MeasuredRecall, RecallTarget
 from tfdml.index.engines._choice import CODED, NAMES, engine_here
 from tfdml.index.engines._combining import write_scann
 from tfdml.index.engines._exact import ExactRows
 from tfdml.index.engines._prepared import PreparedRows
+from tfdml.index.engines._recall_now import recalls_now
 from tfdml.index.engines._rescored import RescoredSearcher
 from tfdml.index.engines._samples import Searcher
 from tfdml.index.engines._settings import (
@@ -183,6 +184,24 @@ class LocalIndex(MemoryIndex):
         """How this index searches, and why; None as long as all its rows were added."""
         searcher = self._table.snapshot.searcher
         return None if searcher is None else searcher.settings
+
+    def measure_recall(self, queries: ArrayLike, k: int = 10) -> NDArray[np.float64]:
+        """Compare what searches find now with the true nearest items.
+
+        Unlike `recall` this takes items into account that came after the build.
+
+        Args:
+            queries: `[Q, D]`, such as those that users have sent.
+            k: How many neighbors, at least 1.
+
+        Returns:
+            The recall@k of each query, float64 `[Q]`, from 0 to 1.
+
+        Raises:
+            ValueError: `queries` or `k` is invalid, or the index is empty.
+        """
+        checked, _ = self._width.of_queries(queries)
+        return recalls_now(self._table.snapshot, checked, whole("k", k), self.limits)
 
     @property
     def recall(self) -> MeasuredRecall | None:

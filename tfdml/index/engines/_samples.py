@@ -20,8 +20,9 @@ FEW = 200
 """Queries that show most settings to fall short."""
 
 _QUERIES = 1_000  # in each of the two samples
-# Scores of equal rows differ by their rounding.
-_TIE = 1e-6
+TIE = 1e-6
+"""Share by which scores of equal rows differ, by their rounding."""
+
 _ONE_SIDED = 1.645  # standard deviations, of 95% confidence
 
 
@@ -99,7 +100,7 @@ def recalls_of(searcher: Searcher, sample: Sample) -> NDArray[np.float64]:
     rows, scores = _neighbors(searcher, sample.queries, sample.own)
     found = (rows[:, :, None] == sample.rows[:, None, :]).any(axis=2)
     worst = sample.worst[:, None]
-    found |= scores >= worst - _TIE * np.abs(worst)
+    found |= scores >= worst - TIE * np.abs(worst)
     return found.mean(axis=1)
 
 

@@ -1,9 +1,16 @@
 """What the search service counts for Prometheus."""
 
+import functools
+import queue
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from serving.search.app.recall_watch import RecallWatch
 from serving.search.gallery.opening import open_search
+from serving.search.gallery.query import Query, Upload
 from serving.web.access import TokenAccess
 from tests.support.search_fixtures import encoded, page_of, post
 from tests.support.token_files import write_tokens
@@ -83,6 +90,50 @@ class TestGallery:
         assert sample_of(counted, "tfdml_search_index_added", index="index") == 0
         assert sample_of(counted, "tfdml_search_index_removed", index="index") == 0
         assert sample_of(counted, "tfdml_search_index_recall", index="index") == 1
+
+
+class TestRecall:
+    def test_recent_searches_are_compared_with_all_items(self, colors, colors_url):
+        with open_search(colors / "index", colors_url) as search:
+            watch = RecallWatch({"index": search})
+            search.seen = functools.partial(watch.keep, "index")
+            watch.measure()
+            assert watch.recalls == {}
+            search.nearest(Query(Upload(encoded((0, 0, 255))), 3))
+            watch.measure()
+            assert watch.recalls == {"index": 1.0}
+
+    def test_it_is_not_told_before_it_was_measured(self, counted):
+        name = "tfdml_search_index_recall_now"
+        assert sample_of(counted, name, index="index") is None
+
+    def test_gallery_that_cannot_be_measured_is_told_in_the_log(self, caplog):
+        def refuse(queries):
+            raise ValueError("The index must hold at least one item.")
+
+        empty = SimpleNamespace(index=SimpleNamespace(measure_recall=refuse))
+        watch = RecallWatch({"index": empty})
+        watch.keep("index", np.zeros(12))
+        watch.measure()
+        assert watch.recalls == {}
+        assert "must hold at least one item" in caplog.text
+
+    def test_it_is_measured_again_and_again_until_the_end(self):
+        measured = queue.Queue()
+
+        def measure(queries):
+            measured.put(len(queries))
+            watch.keep("index", np.zeros(12))
+            return np.ones(len(queries))
+
+        index = SimpleNamespace(measure_recall=measure)
+        watch = RecallWatch(
+            {"index": SimpleNamespace(index=index)}, seconds=0.01, queries=2
+        )
+        watch.keep("index", np.zeros(12))
+        watch.start()
+        assert [measured.get(timeout=60) for _ in range(4)] == [1, 2, 2, 2]
+        watch.close()
 
 
 class TestAccess:
