@@ -18,6 +18,7 @@ from tfdml.layers import (
     GeMPooling,
     L2Normalization,
     Proxies,
+    ScaleAndBias,
 )
 
 pytestmark = pytest.mark.backend
@@ -34,10 +35,12 @@ LAYERS = {
     "GeMPooling": (lambda: GeMPooling(2.5, "shift"), IMAGES),
     "L2Normalization": (L2Normalization, ROWS),
     "Proxies": (lambda: Proxies(5, learning_rate_multiplier=10.0), ROWS),
+    "Proxies-prefixes": (lambda: Proxies(5, 2, dimensions=(2, 6)), ROWS),
     "Proxies-several": (
         lambda: Proxies(5, 3, regularizer=CenterRegularizer(0.3)),
         ROWS,
     ),
+    "ScaleAndBias": (lambda: ScaleAndBias(5.0, -2.0), ROWS),
 }
 every_layer = pytest.mark.parametrize(
     ("make", "shape"),
