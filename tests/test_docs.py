@@ -140,7 +140,13 @@ def test_what_takes_the_place_of_other_libraries_exists(page):
 
 
 def test_each_loss_is_in_one_family():
-    bases = {"ContinuousLoss", "DistillationLoss", "MetricLoss", "PairLoss", "ProxyLoss"}
+    bases = {
+        "ContinuousLoss",
+        "DistillationLoss",
+        "MetricLoss",
+        "PairLoss",
+        "ProxyLoss",
+    }
     page = ROOT / "docs" / "losses.md"
     table = page.read_text("utf-8").partition("\n## The families\n")[2]
     rows = re.findall(r"^\| \[.*\]\((losses/.*)\) \| (.*) \|$", table, re.MULTILINE)
