@@ -21,6 +21,11 @@ def resident_bytes() -> int:
     return _status("VmRSS")
 
 
+def private_bytes() -> int:
+    """Return the memory in use that holds no pages of files."""
+    return _status("RssAnon")
+
+
 def peak_bytes() -> int:
     """Return the most memory that the process has had in use."""
     return _status("VmHWM")

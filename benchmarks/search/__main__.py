@@ -2,6 +2,7 @@
 
     python -m benchmarks.search speed --out search.jsonl
     python -m benchmarks.search footprint
+    python -m benchmarks.search codes
     python -m benchmarks.search churn
     python -m benchmarks.search kill --times 50
     python -m benchmarks.search page
@@ -11,7 +12,8 @@ speed: recall, queries a second, build time and memory of the index through its
 interface, of ScaNN alone at the same settings, and of FAISS, hnswlib and usearch. The
 peers run in an environment of their own: `make .peers/search/installed`.
 
-footprint: memory of a process that opens an index and answers a search.
+footprint: memory of a process that opens an index and answers a search. codes: memory,
+time and recall of short codes with rescoring, against exact search in the same run.
 
 churn: items are added and removed while others search; every answer is checked, and
 recall is measured whenever the writer waits. kill: a process that changes a saved index
@@ -28,7 +30,7 @@ from collections.abc import Sequence
 
 from benchmarks.session import run_command_of
 
-_COMMANDS = ("speed", "footprint", "churn", "kill", "page", "rows")
+_COMMANDS = ("speed", "footprint", "codes", "churn", "kill", "page", "rows")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -97,3 +97,26 @@ def test_footprint_is_that_of_a_process_without_tensorflow(
     assert (record["items"], record["tensorflow"]) == (1000, False)
     assert 20 < record["resident_megabytes"] <= record["peak_megabytes"]
     assert "without TensorFlow" in capsys.readouterr().out
+
+
+def test_codes_are_measured_beside_exact_search(tmp_path, capsys):
+    skip_without("faiss")
+    out = tmp_path / "codes.jsonl"
+    generator = np.random.default_rng(0)
+    rows = np.repeat(generator.normal(size=(60, 32)), 30, axis=0)
+    rows += 0.3 * generator.normal(size=rows.shape)
+    np.save(tmp_path / "rows.npy", rows.astype("float32"))
+    asked = ["--queries", "100", "--rounds", "1", "--target", "0.9", "--threads", "1"]
+    given = ["--embeddings", str(tmp_path / "rows.npy"), "--out", str(out)]
+    assert search.main(["codes", *asked, *given]) == 0
+    records = [json.loads(line) for line in out.read_text().splitlines()]
+    kinds = [record["kind"] for record in records]
+    assert kinds == ["exact", "float32, 8", "int8", "binary"]
+    assert [record["method"] for record in records[:1]] == ["exact"]
+    for record in records:
+        assert record["items"] == 1_700
+        assert record["recall_at_10"] > 0.85
+        assert record["said_recall"] >= 0.9
+        assert record["batched_cpu_us"] > 0
+    table = capsys.readouterr().out
+    assert table.count("\n| ") >= 5

@@ -61,6 +61,24 @@ def test_search_prints_the_nearest_images_first(built, run):
     assert lines_of_table(out) == expected
 
 
+def test_query_is_moved_toward_its_nearest_images(built, run, run_json):
+    image = write_image(built / "query.png", (250, 30, 10))
+    asked = ["search", image, "--index", built / "index", *model_of(built), "-k", "9"]
+    document = run_json(*asked, "--expand", "2")
+    ids, cosines = nearest_by_definition((250, 30, 10))
+    rows = np.array([(250, 30, 10), *map(color_of, ids[:2])], dtype=np.float64)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    moved = rows[0] + cosines[:2] ** 3 @ rows[1:]
+    _, expected = nearest_by_definition(moved)
+    (result,) = document["results"]
+    np.testing.assert_allclose(
+        [hit["similarity"] for hit in result["hits"]], expected, atol=1e-5
+    )
+    code, _, err = run(*asked, "--expand", "-1")
+    assert code == 1
+    assert "--expand must be at least 0" in err
+
+
 def test_json_of_a_search_has_the_same_hits(built, run_json):
     image = write_image(built / "query.png", (250, 30, 10))
     document = run_json(

@@ -97,6 +97,16 @@ def test_few_rows_have_no_codes_until_there_are_more():
     assert index.settings.method == "codes"
 
 
+def test_empty_index_gets_codes_once_it_has_items(tmp_path):
+    with LocalIndex.build(ROWS[:0], codes="binary", target_recall=0.9) as index:
+        index.save(tmp_path)
+    with load_index(tmp_path) as index:
+        assert index.search(QUERIES[:2]).ids.shape == (2, 0)
+        index.add(ROWS, np.arange(1_500))
+        index.compact()
+        assert (index.settings.method, index.settings.codes) == ("codes", "binary")
+
+
 @EACH_KIND
 def test_files_changes_and_rebuilds_keep_the_codes(kind, tmp_path):
     built = LocalIndex.build(ROWS, **KINDS[kind])
