@@ -204,6 +204,7 @@ def test_info_tells_gallery_model_and_limits(page, colors):
                 "engine": "exact",
                 "recall": index.stats().details.get("recall"),
                 "dimension": DIMENSION,
+                "embedding_dimension": DIMENSION,
                 "metric": "cosine",
             }
         ],
