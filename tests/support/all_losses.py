@@ -107,6 +107,17 @@ _cosine = (-1.1, 1.1, NAN), "must be from -1 to 1"
 _metric = {"distance_metric": (("l2", None), "must be one of L2, squared-L2, angular")}
 
 ENTRIES = {
+    "ABELoss": Entry(
+        losses.ABELoss(3, divergence=0.1),
+        costs_without=BOTH,
+        of_batch=True,
+        ranges={
+            "heads": WHOLE,
+            "margin": DISTANCE,
+            "divergence": AT_LEAST_ZERO,
+            "divergence_margin": DISTANCE,
+        },
+    ),
     "AngularLoss": Entry(
         losses.AngularLoss(),
         golden=("angular_all_pairs", "angular_all_pairs in turn"),

@@ -1,5 +1,6 @@
 """Layers of an embedder, and layers with the weights that a loss needs."""
 
+from tfdml.layers._attention_masks import AttentionMasks, JoinedHeads
 from tfdml.layers._center_regularizer import CenterRegularizer
 from tfdml.layers._class_boundaries import ClassBoundaries
 from tfdml.layers._color_transform import ColorTransform
@@ -15,6 +16,7 @@ from tfdml.layers._reference_embeddings import ReferenceEmbeddings
 from tfdml.layers._scale_and_bias import ScaleAndBias
 
 __all__ = [
+    "AttentionMasks",
     "CenterRegularizer",
     "ClassBoundaries",
     "ColorTransform",
@@ -23,6 +25,7 @@ __all__ = [
     "GeMPooling",
     "HighOrderMoments",
     "ImageChanges",
+    "JoinedHeads",
     "L2Normalization",
     "Proxies",
     "ReferenceEmbeddings",

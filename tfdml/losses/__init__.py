@@ -1,5 +1,6 @@
 """Losses for `model.compile`, on the labels and embeddings of a batch."""
 
+from tfdml.losses._abe import ABELoss
 from tfdml.losses._across_replicas import AcrossReplicas
 from tfdml.losses._angular import AngularLoss
 from tfdml.losses._angular_triplet import AngularTripletLoss
@@ -71,6 +72,7 @@ from tfdml.losses._triplet import TripletLoss
 from tfdml.losses._weighted_contrastive import WeightedContrastiveLoss
 
 __all__ = [
+    "ABELoss",
     "AcrossReplicas",
     "AngularLoss",
     "AngularTripletLoss",

@@ -1,6 +1,7 @@
 """Embedders, and models that wrap one for training."""
 
 from tfdml._core.embedding_part import search_metric
+from tfdml.models._attention_ensemble import build_attention_ensemble
 from tfdml.models._convert_weights import convert_weights
 from tfdml.models._cross_batch_memory import CrossBatchMemory
 from tfdml.models._embedder import build_embedder, load_embedder
@@ -12,6 +13,7 @@ __all__ = [
     "CrossBatchMemory",
     "LargeBatch",
     "MultiWorkerModel",
+    "build_attention_ensemble",
     "build_embedder",
     "convert_weights",
     "load_embedder",

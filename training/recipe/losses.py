@@ -65,6 +65,7 @@ def loss_parameters(loss_class: Any) -> list[inspect.Parameter]:
     `name` in a recipe is the class, not the name of Keras.
     """
     from tfdml.losses import (
+        ABELoss,
         BIERLoss,
         LearnedMarginLoss,
         LearnedPairwiseSigmoidLoss,
@@ -81,7 +82,7 @@ def loss_parameters(loss_class: Any) -> list[inspect.Parameter]:
         for key, parameter in inspect.signature(loss_class).parameters.items()
         if key not in given
     ]
-    divided = BIERLoss, LearnedMarginLoss, LearnedPairwiseSigmoidLoss
+    divided = ABELoss, BIERLoss, LearnedMarginLoss, LearnedPairwiseSigmoidLoss
     is_nested = not issubclass(loss_class, divided)
     return own + (_OF_PREFIXES if is_nested else [])
 

@@ -92,6 +92,12 @@ class Recipe:
                 '[batches]: `design` must be "hierarchy" with HierarchicalTripletLoss, '
                 f"whose margins it makes. Received: {shown(self.batches.design)}."
             )
+        network = self.embedder.backbone, self.embedder.pooling, self.embedder.tuning
+        if self.loss.name == "ABELoss" and network != ("googlenet", "average", "whole"):
+            raise RecipeError(
+                '[embedder]: `backbone` must be "googlenet", `pooling` "average" and '
+                f'`tuning` "whole" with ABELoss. Received: {shown(list(network))}.'
+            )
         on_layer = self.loss.on_proxies or self.loss.on_boundaries or self.loss.on_scale
         if self.moments.order > 1 and on_layer:
             raise RecipeError(

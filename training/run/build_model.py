@@ -20,7 +20,7 @@ from tfdml.losses import (
     TopKPrecisionLoss,
 )
 from tfdml.metrics import MisplacedPairs
-from tfdml.models import LargeBatch, build_embedder
+from tfdml.models import LargeBatch, build_attention_ensemble, build_embedder
 
 from ..recipe.recipe import Recipe, RecipeError
 from .blocks import blocks_of
@@ -36,7 +36,16 @@ def build_embedder_of(recipe: Recipe) -> keras.Model:
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(recipe.fit.precision)
     about = recipe.embedder
+    heads = recipe.loss.arguments.get("heads", 0)
     try:
+        if heads:
+            return build_attention_ensemble(
+                about.image_size,
+                about.embedding_dimension,
+                heads=heads,
+                weights=about.weights or None,
+                dropout=about.dropout,
+            )
         return build_embedder(
             about.image_size,
             about.embedding_dimension,

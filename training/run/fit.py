@@ -178,7 +178,7 @@ def _fit_into(
     design = build_design(recipe, train)
     loss = build_loss(recipe, train, design)
     targets = loss_targets(recipe, train)
-    design, mining = mined(recipe, design, loss, splits["train"], embedder)
+    design, mining = mined(recipe, design, splits["train"], embedder)
     where = f"{keras.backend.backend()} ({environment()['devices']})"
     print(begun(recipe, splits, where), flush=True)
 

@@ -3,7 +3,6 @@
 import keras
 
 from tfdml.batch_designs import BatchDesign, HierarchyBatches, NPairBatches
-from tfdml.losses import HierarchicalTripletLoss, MetricLoss
 
 from ..data.split import Split
 from ..recipe.recipe import Recipe
@@ -15,7 +14,6 @@ from .mining import Mining
 def mined(
     recipe: Recipe,
     design: BatchDesign,
-    loss: MetricLoss,
     train: Split,
     embedder: keras.Model,
 ) -> tuple[BatchDesign, list[Mining]]:
@@ -25,7 +23,7 @@ def mined(
         hard = HardClassEpochs(design, steps)
         return hard, [HardClassMining(hard, train, embedder)]
     if isinstance(design, HierarchyBatches):
-        with_targets = isinstance(loss, HierarchicalTripletLoss)
+        with_targets = recipe.loss.name == "HierarchicalTripletLoss"
         near = HierarchyEpochs(design, steps, with_targets=with_targets)
         return near, [HierarchyMining(near, train, embedder, levels=about.levels)]
     return design, []

@@ -161,6 +161,10 @@ def test_rotation_changes_nothing(entry):
     for end, side in zip(np.cumsum(sides), sides, strict=True):
         block = slice(end - side, end)
         rotation[block, block] = np.linalg.qr(random.normal(size=(side, side)))[0]
+    if heads := getattr(entry.loss, "heads", 0):  # compared with each other, too
+        side = DIMENSION // heads
+        turned = np.linalg.qr(random.normal(size=(side, side)))[0]
+        rotation = np.kron(np.eye(heads), turned)
     rotated = (embeddings @ rotation).astype("float32")
     head = entry.make_head and entry.make_head()
     if isinstance(head, Proxies):

@@ -42,6 +42,7 @@ def test_recipes_that_come_along_are_valid_and_name_it(path, schema):
 @pytest.mark.parametrize("name", losses_in_recipes())
 def test_each_loss_with_its_defaults_is_valid(name, schema):
     keys = {
+        "ABELoss": {"heads": 2},
         "BIERLoss": {"learners": [2, 2]},
         "PairWeightedLoss": {"weight_function": "f"},
         "BoundarySampledLoss": {"loss": {"name": "TripletLoss"}},

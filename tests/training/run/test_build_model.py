@@ -207,6 +207,31 @@ def test_model_of_an_ensemble_ends_in_its_learners(batch):
     np.testing.assert_array_equal(head.get_weights()[0], before[1])
 
 
+def test_model_of_attention_heads_is_googlenet_with_masks():
+    about = Recipe(
+        Data("nowhere"),
+        Embedder(image_size=32, embedding_dimension=4, backbone="googlenet"),
+        Loss("ABELoss", {"heads": 2}),
+    )
+    embedder, model = built(about)
+    assert model is embedder
+    names = [layer.name for layer in embedder.layers]
+    assert names[3:] == [
+        "attention",
+        "masks",
+        "shared",
+        "pooling",
+        "dense",
+        "embedding",
+    ]
+    assert embedder.get_layer("masks").heads == model.loss.heads == 2
+    with pytest.raises(RecipeError, match='`backbone` must be "googlenet"'):
+        replace(about, embedder=SMALL)
+    wrong = replace(about, loss=Loss("ABELoss", {"heads": 3}))
+    with pytest.raises(RecipeError, match="must be a multiple of `heads`"):
+        build_embedder_of(wrong)
+
+
 def weights_after(about, batch, steps=4):
     """All weights as (path below the layer, in the head?, before, after)."""
     embedder, model = built(about)
