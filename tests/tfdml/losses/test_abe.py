@@ -167,7 +167,6 @@ def test_every_part_begins_with_the_weights_of_the_network(tmp_path):
         ({"image_size": 16}, "`image_size` must be a whole number of at least 32"),
         ({"heads": 0}, "`heads` must be a whole number of at least 1"),
         ({"weights": 3}, "`weights` must be None or the path of a file"),
-        ({"weights": "none.h5"}, "`weights` of googlenet must be a .weights.h5 file"),
         ({"dropout": 1.0}, "`dropout` must be"),
     ],
 )
