@@ -66,8 +66,8 @@ class CompatibleLoss(MetricLoss):
     def __init__(
         self,
         loss: MetricLoss,
-        weight: float = 1.0,
         *,
+        weight: float = 1.0,
         name: str | None = "compatible_loss",
     ) -> None:
         self._is_on_proxies = isinstance(loss, ProxyLoss)

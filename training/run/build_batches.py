@@ -126,7 +126,7 @@ def build_loss(recipe: Recipe, train: DataSet, design: BatchDesign) -> MetricLos
     try:
         loss = built_loss(name, arguments)
         if recipe.compatible.run:
-            return CompatibleLoss(loss, recipe.compatible.weight)
+            return CompatibleLoss(loss, weight=recipe.compatible.weight)
         return HORDELoss(loss, order=order) if order > 1 else loss
     except (TypeError, ValueError) as error:
         raise RecipeError(f"[loss]: {error}") from error

@@ -65,7 +65,7 @@ def test_pairs_are_those_of_new_queries_and_the_old_gallery_too(compiled):
     loss = SupervisedContrastiveLoss(TEMPERATURE, dtype="float64")
     layer = ReferenceEmbeddings(dtype="float64")
     value, gradient = value_and_gradient(
-        lambda x: CompatibleLoss(loss, 0.7)(LABELS, layer([x, old])),
+        lambda x: CompatibleLoss(loss, weight=0.7)(LABELS, layer([x, old])),
         new,
         compiled=compiled,
     )
@@ -99,7 +99,7 @@ def test_proxies_are_joined_by_the_old_class_means(centers):
     if centers == 1:
         layer.set_proxies(own)
         loss = CosFaceLoss(scale=5.0, margin=0.2, dtype="float64")
-        value = float(CompatibleLoss(loss, 0.3)(LABELS, layer(new)))
+        value = float(CompatibleLoss(loss, weight=0.3)(LABELS, layer(new)))
         means = [old[c == LABELS].mean(axis=0) for c in range(3)]
         expected = naive_cos_face(new, own, 5.0, 0.2)
         expected += 0.3 * naive_cos_face(new, means, 5.0, 0.2)
@@ -126,7 +126,7 @@ def test_batches_without_pairs_have_a_finite_loss():
 
 def test_config_round_trip_keeps_loss_and_proxies():
     for inner in (MultiSimilarityLoss(negative_scale=30.0), CosFaceLoss(9.0)):
-        loss = CompatibleLoss(inner, 0.25)
+        loss = CompatibleLoss(inner, weight=0.25)
         stored = keras.saving.serialize_keras_object(loss)
         again = keras.saving.deserialize_keras_object(stored)
         assert again.get_config() == loss.get_config()
@@ -214,7 +214,7 @@ def test_losses_that_are_more_than_their_pairs_are_refused(loss):
 @pytest.mark.parametrize("value", [0.0, -1.0, np.nan, True, "1", 1e7])
 def test_bad_weights_are_refused(value):
     with pytest.raises(ValueError, match="`weight` must be above 0 and at most 1e"):
-        CompatibleLoss(ContrastiveLoss(), value)
+        CompatibleLoss(ContrastiveLoss(), weight=value)
 
 
 def test_outputs_of_other_layers_are_refused():
