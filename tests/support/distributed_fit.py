@@ -22,7 +22,7 @@ from tests.support.distributed_model import (
     weights_of,
 )
 from tfdml.losses import AcrossReplicas, TopKPrecisionLoss
-from tfdml.models import CrossBatchMemory
+from tfdml.models import CrossBatchMemory, LargeBatch
 
 BACKEND = keras.backend.backend()
 
@@ -80,11 +80,15 @@ def tensorflow_runs():
     loss, weights = LOSSES["top_k"], data()[2]
     results = {"all": {"one": trained_by_all(unwrapped)}}
     results["weighted"] = {"one": trained(loss, sample_weight=weights)}
+    results["undivided"] = trained(loss)
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     with strategy.scope():
         results["all"]["two"] = trained_by_all(AcrossReplicas)
         weighted = trained(AcrossReplicas(loss), sample_weight=weights)
         results["weighted"]["two"] = weighted
+        # Each share of six in two chunks.
+        divided = LargeBatch(embedder(), 3)
+        results["divided"] = trained(AcrossReplicas(loss), divided)
         try:
             CrossBatchMemory(embedder(), 4)
         except ValueError as error:
@@ -135,6 +139,9 @@ def jax_runs():
         with distribution.scope():
             wrapper = AcrossReplicas if count == 2 else unwrapped
             results["all"][name] = trained_by_all(wrapper)
+            results.setdefault("divided", {})[name] = trained(
+                LOSSES["top_k"], LargeBatch(embedder(), 4)
+            )
             memory = CrossBatchMemory(embedder(), 20)
             results["memory"][name] = trained(LOSSES["top_k"], memory)
     return results

@@ -69,6 +69,12 @@ def test_sample_weights_weight_the_anchors_of_every_replica(runs):
 
 
 @on_tensorflow
+def test_shares_in_chunks_learn_what_one_device_does(runs):
+    assert_equal(runs["divided"]["weights"], runs["undivided"]["weights"])
+    assert_equal(runs["divided"]["losses"], runs["undivided"]["losses"])
+
+
+@on_tensorflow
 def test_shares_alone_teach_nothing(runs):
     two = runs["all"]["two"]  # no share has a positive
     assert two["weights"]["plain"] == two["before"]["plain"]
@@ -91,6 +97,7 @@ def test_plain_loss_and_memory_are_right_where_arrays_are_global(runs):
     one, two = runs["all"]["one"], runs["all"]["two"]
     assert_equal(two["weights"]["plain"], one["weights"]["plain"])
     assert_equal_runs(runs["memory"])
+    assert_equal_runs(runs["divided"])
 
 
 def test_on_one_device_it_is_the_loss_itself():

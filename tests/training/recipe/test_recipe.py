@@ -236,6 +236,15 @@ def test_images_can_be_given_beside_the_recipe(write):
             "[data]\nimages = 'x'\n[batches]\nclasses_per_batch = 1",
             "`classes_per_batch` must be at least 2. Received: 1",
         ),
+        (
+            "[data]\nimages = 'x'\n[batches]\nchunk = 60",
+            r"\[batches\]: `chunk` must be 0, or at most the batch of 64 images and "
+            "divide it. Received: 60",
+        ),
+        (
+            "[data]\nimages = 'x'\n[batches]\ndesign = 'shuffled'\nchunk = 128",
+            "`chunk` must be 0, or at most the batch of 64 images",
+        ),
         ("[data]\nimages = ''", "`images` must name a folder"),
         ("[data]\nimages = 'x'\n[augmentation]\nzoom = 1", "`zoom` must be below 1"),
         (
