@@ -14,7 +14,7 @@ from tfdml.models._applications import (
     unknown_backbone,
 )
 from tfdml.models._hub_presets import PREFIX, hub_network
-from tfdml.models._keras_file import read_keras_file
+from tfdml.models._keras_file import gist, read_keras_file
 from tfdml.models._published_networks import PUBLISHED_NETWORKS, published_network
 
 _SCHEMES = (PREFIX, "hf://", "kaggle://", "modelscope://")
@@ -25,20 +25,34 @@ class Backbone:
     """What an embedder has before its pooling.
 
     Args:
+        name: What messages call it.
         model: From preprocessed images to features.
         preprocessing: From RGB of 0 to 255; None where the model does that itself.
         leading_tokens: As `pooled` takes it.
     """
 
+    name: str
     model: keras.Model
     preprocessing: keras.Layer | None = None
     leading_tokens: int | None = 0
 
     def __call__(self, images: keras.KerasTensor) -> keras.KerasTensor:
-        """Return the features of images."""
+        """Return the features of images.
+
+        Raises:
+            ValueError: The network cannot take images of this size.
+        """
         x = images if self.preprocessing is None else self.preprocessing(images)
         # Some take their one input by its name.
-        return self.model(keras.tree.map_structure(lambda _: x, self.model.input))
+        inputs = keras.tree.map_structure(lambda _: x, self.model.input)
+        try:
+            return self.model(inputs)
+        except ValueError as error:
+            raise ValueError(
+                "`image_size` must be one that the backbone takes "
+                f"({gist(error)}). Received: image_size={images.shape[1]} with the "
+                f"backbone {shown(self.name)}."
+            ) from error
 
 
 def find_backbone(name: str, image_size: int, weights: str | None) -> Backbone:
@@ -54,10 +68,10 @@ def find_backbone(name: str, image_size: int, weights: str | None) -> Backbone:
     """
     if name in PUBLISHED_NETWORKS:
         preprocessing, model = published_network(name, image_size, weights)
-        return Backbone(model, preprocessing)
+        return Backbone(name, model, preprocessing)
     if name in application_names():
         preprocessing, model = application(name, image_size, weights)
-        return Backbone(model, preprocessing)
+        return Backbone(name, model, preprocessing)
     is_file = name.endswith(".keras")
     if not (is_file or name.startswith(_SCHEMES) or os.path.isdir(name)):
         raise unknown_backbone(name)
@@ -67,9 +81,9 @@ def find_backbone(name: str, image_size: int, weights: str | None) -> Backbone:
             f"own. Received: weights={shown(weights)} with {shown(name)}."
         )
     if is_file:
-        return Backbone(_own_network(name, image_size), leading_tokens=None)
+        return Backbone(name, _own_network(name, image_size), leading_tokens=None)
     model, preprocessing, leading_tokens = hub_network(name, image_size)
-    return Backbone(model, preprocessing, leading_tokens)
+    return Backbone(name, model, preprocessing, leading_tokens)
 
 
 def _own_network(name: str, image_size: int) -> keras.Model:

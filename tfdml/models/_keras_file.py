@@ -1,5 +1,6 @@
 """Read models from `.keras` files."""
 
+import re
 import zipfile
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def read_keras_file(file: Path, argument: str, writer: str) -> keras.Model:
     except MemoryError:
         raise
     except Exception as error:  # Keras lets through what zipfile, json and h5py raise
-        reason = f"which Keras cannot load ({type(error).__name__}: {_gist(error)})"
+        reason = f"which Keras cannot load ({type(error).__name__}: {gist(error)})"
         raise refused(reason) from error
 
 
@@ -52,7 +53,10 @@ def _has_hub_layers(file: Path) -> bool:
         return False  # Keras says what is wrong
 
 
-def _gist(error: Exception) -> str:
+def gist(error: Exception) -> str:
     """Return the first sentence of the innermost error: Keras prints pages."""
     message = str(error).rpartition("Exception encountered: ")[2]
+    # Before the reason Keras says what was called, and after it with which arguments.
+    message = re.sub(r"^Exception encountered when calling .*?\.\n\n", "", message)
+    message = re.sub(r"\x1b\[\d*m", "", message).partition("Arguments received by")[0]
     return cut(" ".join(message.split()).split(". ")[0].removesuffix("."), 200)

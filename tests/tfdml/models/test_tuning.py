@@ -187,3 +187,18 @@ def test_own_network_that_does_not_fit_is_refused(shape, argument, rule, tmp_pat
         build_embedder(8, 3, backbone=str(tmp_path / "own.keras"))
     assert "Received: " in str(got.value)
     assert len(str(got.value)) <= 500
+
+
+def test_network_that_images_are_too_small_for_is_refused_in_one_line(tmp_path):
+    images = keras.Input((None, None, 3))
+    x = layers.Conv2D(4, 16)(images)
+    keras.Model(images, layers.GlobalAveragePooling2D()(x)).save(tmp_path / "own.keras")
+    file = str(tmp_path / "own.keras")
+    with pytest.raises(ValueError, match="`image_size` must be one that") as got:
+        build_embedder(8, 3, backbone=file, pooling="token")
+    message = str(got.value)
+    assert "Received: image_size=8 with the backbone" in message
+    assert "\n" not in message
+    assert "\x1b" not in message
+    assert "rguments" not in message
+    assert len(message) <= 500

@@ -292,6 +292,23 @@ def test_images_can_be_given_beside_the_recipe(write):
             "`label_distance` must be 'squared_euclidean'",
         ),
         ("data = 3", r"`data` must be a table, written \[data\]"),
+        (
+            "[data]\nimages = 'x'\n[embedder]\nlora_rank = 4",
+            r"\[embedder\]: `lora_rank` goes with `tuning` = \"lora\"\. Received: 4",
+        ),
+        (
+            "[data]\nimages = 'x'\n[embedder]\ntuning = 'frozen'\n"
+            "[fit]\nlayer_decay = 0.5",
+            r"`layer_decay` must be left out with tuning = 'frozen'.*Received: 0\.5",
+        ),
+        (
+            "[data]\nimages = 'x'\n[embedder]\npooling = 'token'\n[moments]\norder = 2",
+            r"\[moments\]: `order` must be 1 with pooling = 'token'.*Received: 2",
+        ),
+        (
+            "[data]\nimages = 'x'\n[fit]\nlayer_decay = 1.5",
+            r"`layer_decay` must be above 0 and at most 1 and finite\. Received: 1\.5",
+        ),
     ],
 )
 def test_mistakes_are_named(write, text, message):
