@@ -9,7 +9,9 @@ import pytest
 from tests.support.enumerated_draws import outcomes
 from tfdml.batch_designs import (
     CappedClassBatches,
+    ClassHierarchy,
     GroupBatches,
+    HierarchyBatches,
     NeighborBatches,
     NPairBatches,
     PairBatches,
@@ -30,6 +32,9 @@ DESIGNS = {
     "n-pair": lambda seed: NPairBatches(LABELS, 2, seed=seed),
     "mined": lambda seed: NPairBatches(
         LABELS, 3, class_embeddings=EMBEDDINGS, candidate_classes=5, seed=seed
+    ),
+    "hierarchy": lambda seed: HierarchyBatches(
+        LABELS, 2, 3, 2, hierarchy=ClassHierarchy(EMBEDDINGS[LABELS], LABELS), seed=seed
     ),
     "neighbor": lambda seed: NeighborBatches(
         POSES, 9, neighbors=2, anchors=2, seed=seed
