@@ -102,6 +102,9 @@ def test_single_queries_and_the_roc_are_kept(evaluated):
     false, true = read_roc(evaluated)
     area = np.trapezoid(true, false)
     assert area == pytest.approx(results["verification"]["pair_auc"])
+    assert 0 < results["verification"]["opis"] < 1
+    assert results["verification"]["calibrated_classes"] == CLASSES
+    assert "OPIS" in (evaluated / "report.html").read_text("utf-8")
 
 
 def test_report_shows_every_figure(evaluated):
@@ -172,6 +175,7 @@ def test_two_classes_of_two_images_are_enough(tmp_path):
     assert main(["evaluate", *arguments, "--out", str(tmp_path / "out")]) == 0
     results = read(tmp_path / "out" / "metrics.json")
     assert results["verification"]["negative_pairs"] == 4
+    assert "opis" not in results["verification"]  # of rates of 1 %
     assert "hubness" not in results
 
 

@@ -21,6 +21,7 @@ from tfdml.losses import (
     HORDELoss,
     LogRatioLoss,
     MatryoshkaLoss,
+    ThresholdConsistentMarginLoss,
     TripletLoss,
     binlifted_weights,
 )
@@ -95,6 +96,37 @@ def test_dimensions_put_the_loss_on_prefixes(recipe):
     assert loss.dimensions == about.loss.dimensions == (8, 32)
     assert loss.weights == (1.0, 2.5)
     assert (type(loss.loss), loss.loss.margin) == (ContrastiveLoss, 0.5)
+
+
+def test_margin_is_added_to_a_loss_of_the_recipe(recipe):
+    about = recipe(
+        "[loss]\nname = 'ThresholdConsistentMarginLoss'\npositive_margin = 0.8\n"
+        "loss = {name = 'ContrastiveLoss', margin = 0.5}"
+    )
+    loss = build_loss(about, classes(), build_design(about, classes()))
+    assert isinstance(loss, ThresholdConsistentMarginLoss)
+    assert loss.positive_margin == 0.8
+    assert (type(loss.loss), loss.loss.margin) == (ContrastiveLoss, 0.5)
+    alone = recipe("[loss]\nname = 'ThresholdConsistentMarginLoss'")
+    assert build_loss(alone, classes(), build_design(alone, classes())).loss is None
+    for inner, message in {
+        "'ContrastiveLoss'": "must be a table with the `name` of the loss that the mar",
+        "{name = 'NoLoss'}": "`loss`: there is no loss `NoLoss`",
+        "{name = 'ProxyAnchorLoss'}": "`loss` must be a loss of tfdml.losses over",
+    }.items():
+        with pytest.raises(RecipeError, match=message):
+            recipe(f"[loss]\nname = 'ThresholdConsistentMarginLoss'\nloss = {inner}")
+
+
+def test_losses_on_layers_say_so(recipe):
+    assert recipe("[loss]\nname = 'LearnedPairwiseSigmoidLoss'").loss.on_scale
+    several = "[proxies]\ncenters_per_class = 3"
+    about = recipe(f"[loss]\nname = 'SubCenterArcFaceLoss'\n{several}")
+    assert about.loss.on_proxies
+    with pytest.raises(RecipeError, match="must be 1 except with SoftTripleLoss and S"):
+        recipe(f"[loss]\nname = 'ProxyNCAPlusPlusLoss'\n{several}")
+    with pytest.raises(RecipeError, match=r"there is no loss `SimilarityDistillation"):
+        recipe("[loss]\nname = 'SimilarityDistillationLoss'")
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,19 @@ def test_model_of_a_proxy_loss_ends_in_proxies_that_train(batch):
 
 
 @pytest.mark.slow
+def test_scale_and_bias_learn_behind_the_embedder(batch):
+    about = recipe(Loss("LearnedPairwiseSigmoidLoss", on_scale=True))
+    embedder, model = built(about)
+    layer = model.get_layer("scale_and_bias")
+    assert model.layers[-1] is layer
+    assert tuple(model.output.shape) == (None, 4 + 2)
+    before = layer.get_weights(), embedder.get_weights()[0]
+    model.fit(*batch, batch_size=16, epochs=1, verbose=0)
+    assert np.all(np.array(layer.get_weights()) != before[0])
+    assert np.any(embedder.get_weights()[0] != before[1])
+
+
+@pytest.mark.slow
 def test_proxies_of_prefixes_train_as_the_recipe_says(batch):
     arguments = {"dimensions": [2, 4]}
     about = recipe(Loss("ProxyAnchorLoss", arguments, on_proxies=True))
