@@ -58,6 +58,7 @@ def test_loss_without_a_tree_is_refused():
 
 
 LOSSES = ("HierarchicalTripletLoss", "TripletLoss")
+FULL = pytest.mark.full
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +76,12 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_another_loss_trains_in_these_batches(folder):
-    assert fit(folder / f"{LOSSES[1]}.toml", folder / LOSSES[1]) == 0
+@pytest.mark.parametrize("name", [LOSSES[0], pytest.param(LOSSES[1], marks=FULL)])
+def test_losses_train_in_these_batches(folder, name):
+    assert fit(folder / f"{name}.toml", folder / name) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_interrupted_run_makes_the_same_trees(folder, tmp_path):
     recipe, whole, run = (
         folder / f"{LOSSES[0]}.toml",
