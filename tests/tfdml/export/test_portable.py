@@ -164,6 +164,62 @@ def test_a_file_that_answers_otherwise_does_not_appear(embedder, tmp_path, monke
     assert not list(tmp_path.iterdir())
 
 
+def test_a_file_that_does_not_run_does_not_appear(embedder, tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime")
+
+    def lacks_an_input(file, images):
+        raise ValueError("Required inputs are missing.")
+
+    monkeypatch.setattr("tfdml.export._portable._run_onnx", lacks_an_input)
+    with pytest.raises(RuntimeError, match="written as onnx: Required inputs are mis"):
+        export_file(embedder, tmp_path / "model.onnx", format="onnx")
+    assert not list(tmp_path.iterdir())
+
+
+@formats
+def test_gelu_of_transformers_is_written(name, images, tmp_path):
+    keras.utils.set_random_seed(1)
+    inputs = keras.Input((SIZE, SIZE, 3))
+    x = keras.layers.Rescaling(1 / 127.5, offset=-1.0)(inputs)
+    x = keras.layers.Conv2D(8, 8, 8, activation="gelu")(x)
+    embedder = keras.Model(inputs, keras.layers.GlobalAveragePooling2D()(x))
+    file, run = FORMATS[name]
+    pytest.importorskip({"onnx": "tf2onnx", "litert": "ai_edge_litert"}[name])
+    export_file(embedder, tmp_path / file, format=name)
+    expected = embedder.predict(images.astype("float32"), verbose=0)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(run(tmp_path / file, images), expected, atol=1e-4)
+
+
+class Whole(keras.Model):
+    """A network that is built from its own arguments, as those of KerasHub are."""
+
+    def __init__(self, width, **kwargs):
+        images = keras.Input((SIZE, SIZE, 3))
+        dtype = kwargs.pop("dtype", None)
+        x = keras.layers.Conv2D(width, 8, 8, dtype=dtype)(images)
+        super().__init__(images, x, **kwargs)
+        self.width = width
+
+    def get_config(self):
+        return {"width": self.width, "name": self.name}
+
+
+@formats
+def test_mixed_precision_of_a_class_of_its_own_is_written(name, images, tmp_path):
+    keras.utils.set_random_seed(1)
+    inputs = keras.Input((SIZE, SIZE, 3))
+    x = keras.layers.Rescaling(1 / 127.5, offset=-1.0)(inputs)
+    x = Whole(8, dtype="mixed_bfloat16")(x)
+    pooled = keras.layers.GlobalAveragePooling2D(dtype="mixed_bfloat16")(x)
+    embedder = keras.Model(inputs, pooled)
+    file, run = FORMATS[name]
+    pytest.importorskip({"onnx": "tf2onnx", "litert": "ai_edge_litert"}[name])
+    export_file(embedder, tmp_path / file, format=name)
+    rows = run(tmp_path / file, images)
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
+
+
 @formats
 def test_embeddings_of_any_length_are_written_as_they_are(name, tmp_path):
     keras.utils.set_random_seed(1)
