@@ -118,11 +118,11 @@ class HierarchicalAPLoss(MetricLoss):
             levels.append(ops.logical_and(shared, ops.logical_not(same)))
             shared = ops.logical_and(shared, same)
         levels.append(shared)
+        counts = [row_counts(level, scores.dtype) for level in levels]
         relevances = [
-            (level / number) ** self.alpha
-            / ops.maximum(row_counts(levels[level], scores.dtype), 1)
-            for level in range(1, number + 1)
-        ]
+            (level / number) ** self.alpha / ops.where(total > 1, total, 1)
+            for level, total in enumerate(counts)
+        ][1:]
         step = steep_step(self.temperature, self.jump, self.slope, self.delta)
         values = lost_precision(scores, levels, relevances, step)
         # Of level 0 are those without a common id; an anchor is none of its candidates.

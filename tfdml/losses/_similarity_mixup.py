@@ -43,7 +43,7 @@ def with_mixtures(
         steps = ops.cast(ops.where(is_across, after, mates.size), rows.dtype)
         weight = ops.expand_dims((ops.cast(mates.rank, rows.dtype) + 0.5) / steps, 1)
         # Beyond 1 where the pair is not a new one.
-        weight = ops.minimum(weight, 1)
+        weight = ops.where(weight > 1, 1, weight)
         items.append(weight * rows + (1 - weight) * mate)
     there = ops.concatenate(exist)
     there = ops.logical_and(ops.expand_dims(there, 1), ops.expand_dims(there, 0))

@@ -172,8 +172,9 @@ class TopKPrecisionLoss(PairLoss):
         ahead = ops.cast(ranks(rows, still - self.margin, ties=True), wide.dtype)
         ahead = row_counts(negatives, wide.dtype) - ahead
         beyond = ahead + ops.cast(_ranks(wide, positives), wide.dtype) - self.k
-        # The rounding of a large margin may shift a rank.
-        weights = [1 - 1 / (1 + ops.maximum(x, 1)) for x in (inside, beyond)]
+        # The rounding of a large margin may shift a rank. (Keras 3.15 on torch computes
+        # `maximum` and `minimum` with a number in float32.)
+        weights = [1 - 1 / (1 + ops.where(x > 1, x, 1)) for x in (inside, beyond)]
         costs = ops.where(neg, weights[0] * (wide + self.margin), 0)
         costs = costs - ops.where(pos, weights[1] * wide, 0)
         number = ops.maximum(row_counts(neg, wide.dtype), 1)
