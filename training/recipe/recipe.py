@@ -18,11 +18,11 @@ from .files import read_tables
 from .fit_table import Fit
 from .former_recipes import former_recipe
 from .losses import check_compares_lengths, check_compatible, checked_loss
+from .other_models import Compatible, Teacher
 from .published import Published
 from .tables import (
     Batches,
     Boundaries,
-    Compatible,
     Data,
     Embedder,
     Evaluation,
@@ -45,6 +45,7 @@ class Recipe:
     boundaries: Boundaries = field(default_factory=Boundaries)
     moments: Moments = field(default_factory=Moments)
     compatible: Compatible = field(default_factory=Compatible)
+    teacher: Teacher = field(default_factory=Teacher)
     images: Images = field(default_factory=Images)
     batches: Batches = field(default_factory=Batches)
     augmentation: RandomChanges = field(default_factory=RandomChanges)
@@ -105,11 +106,12 @@ class Recipe:
                 "boundaries or a learned scale. "
                 f"Received: {self.moments.order} with {self.loss.name}."
             )
-        if self.compatible.run and self.moments.order > 1:
-            raise RecipeError(
-                "[compatible] must be left out with moments. "
-                f"Received: `order` = {self.moments.order} in [moments]."
-            )
+        for name in ("compatible", "teacher"):
+            if getattr(self, name).run and self.moments.order > 1:
+                raise RecipeError(
+                    f"[{name}] must be left out with moments. "
+                    f"Received: `order` = {self.moments.order} in [moments]."
+                )
         if self.moments.order > 1 and self.embedder.pooling == "token":
             raise RecipeError(
                 "[moments]: `order` must be 1 with pooling = 'token', which has no "
@@ -154,9 +156,10 @@ def read_recipe(
 
     Args:
         path: A TOML file with the tables `[data]`, `[embedder]`, `[loss]`,
-            `[proxies]`, `[boundaries]`, `[moments]`, `[compatible]`, `[images]`,
-            `[batches]`, `[augmentation]`, `[fit]`, `[evaluation]` and `[published]`; or
-            the name of a recipe that comes with the application, such as `demo`.
+            `[proxies]`, `[boundaries]`, `[moments]`, `[compatible]`, `[teacher]`,
+            `[images]`, `[batches]`, `[augmentation]`, `[fit]`, `[evaluation]` and
+            `[published]`; or the name of a recipe that comes with the application, such
+            as `demo`.
         variant: Which recipe of a file that describes many, such as
             "cub/densenet201/topk".
         images: Takes the place of `images` in `[data]`.

@@ -183,24 +183,6 @@ class Moments:
         check_fields(self)
 
 
-@dataclass(frozen=True)
-class Compatible:
-    """`[compatible]`: an old model whose gallery the new one is to search.
-
-    `run` is a run folder, an embedder (`.keras`) or an exported model, of the same
-    dimension and `unit_length`. Its embeddings of the training images join the loss
-    with `weight`, as `tfdml.losses.CompatibleLoss` says. It goes with a loss that is
-    defined by pairs alone, and with a loss on proxies.
-    """
-
-    run: str = ""
-    weight: float = limited(1.0, above=0, most=1e6)
-
-    def __post_init__(self) -> None:
-        """Check the values."""
-        check_fields(self)
-
-
 CROPS = ("none", "position", "resized")
 
 

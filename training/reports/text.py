@@ -40,6 +40,7 @@ def begun(recipe: Recipe, splits: Mapping[str, Split], where: str) -> str:
     network, settings = recipe.embedder, recipe.fit
     start = f" from {network.weights}" if network.weights else ""
     old = f", compatible with {recipe.compatible.run}" * bool(recipe.compatible.run)
+    old += f", taught by {recipe.teacher.run}" * bool(recipe.teacher.run)
     length = f"{settings.steps:,} steps"
     if settings.minutes:
         length = f"{settings.minutes:g} minutes"

@@ -13,7 +13,7 @@ from .mining import MinedEpochs
 
 _AHEAD = 4  # batches: enough for no reader to wait for the slowest of a batch
 
-Batch = tuple[np.ndarray | tuple[np.ndarray, ...], np.ndarray]
+Batch = tuple[np.ndarray | tuple[np.ndarray, ...], np.ndarray | dict[str, np.ndarray]]
 
 
 class ImageBatches(keras.utils.PyDataset):
@@ -34,9 +34,10 @@ class ImageBatches(keras.utils.PyDataset):
         steps_per_epoch: Number of batches in an epoch.
         changes: The random changes, which `build_model` puts into the model.
         seed: Seed of the random changes.
-        others: Embeddings of the training images by another model, which the model
-            takes beside them, float32 `[N, dimension]`.
+        old: Embeddings of the training images by an old model, which the model takes
+            beside them, float32 `[N, dimension]`.
         targets: What the loss takes for each image, `[N, ...]`. Defaults to the labels.
+        teacher: Embeddings by a teacher, which come with the targets, `[N, dimension]`.
     """
 
     def __init__(
@@ -46,8 +47,9 @@ class ImageBatches(keras.utils.PyDataset):
         steps_per_epoch: int,
         changes: RandomChanges,
         seed: int,
-        others: np.ndarray | None = None,
+        old: np.ndarray | None = None,
         targets: np.ndarray | None = None,
+        teacher: np.ndarray | None = None,
     ) -> None:
         super().__init__(workers=1, use_multiprocessing=False)
         self.error: Exception | None = None
@@ -59,7 +61,8 @@ class ImageBatches(keras.utils.PyDataset):
         self._steps_per_epoch = steps_per_epoch
         self._changes = changes
         self._seed = seed
-        self._others = others
+        self._old = old
+        self._teacher = teacher
         self._epoch = 0
 
     def begin_at(self, epoch: int) -> None:
@@ -78,8 +81,9 @@ class ImageBatches(keras.utils.PyDataset):
         """Return batch `index` of the epoch: images and labels.
 
         The images are uint8 `[batch, size, size, 3]`; with random changes they come in
-        a tuple with the numbers of these, float32 `[batch, numbers]`, and with another
-        model with its embeddings, float32 `[batch, dimension]`, last.
+        a tuple with the numbers of these, float32 `[batch, numbers]`, and with an old
+        model with its embeddings, float32 `[batch, dimension]`, last. With a teacher
+        the labels come in a dictionary, `classes`, with its embeddings, `teacher`.
         """
         return self.batch(self._epoch * self._steps_per_epoch + index)
 
@@ -96,9 +100,12 @@ class ImageBatches(keras.utils.PyDataset):
         beside = []
         if self._changes:
             beside.append(self._changes.numbers(self._seed, step, len(chosen)))
-        if self._others is not None:
-            beside.append(self._others[chosen])
-        return ((images, *beside) if beside else images), labels
+        if self._old is not None:
+            beside.append(self._old[chosen])
+        x = (images, *beside) if beside else images
+        if self._teacher is None:
+            return x, labels
+        return x, {"classes": labels, "teacher": self._teacher[chosen]}
 
     def positions(self, step: int) -> np.ndarray:
         """Return the places in the split of the images of batch `step`, `[batch]`."""

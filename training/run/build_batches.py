@@ -22,6 +22,8 @@ from tfdml.losses import (
     HORDELoss,
     LearnedMarginLoss,
     MetricLoss,
+    RelationalDistillationLoss,
+    SimilarityDistillationLoss,
     WeightedContrastiveLoss,
 )
 from tfdml.messages import shown
@@ -29,6 +31,7 @@ from tfdml.ops import caption_distance, segmentation_distance
 
 from ..data.data_set import DataSet
 from ..recipe.losses import built_loss, losses_in_recipes
+from ..recipe.other_models import Teacher
 from ..recipe.recipe import Recipe, RecipeError
 from ..recipe.tables import DESIGNS, LABEL_DISTANCES, check_chunk
 
@@ -152,6 +155,13 @@ def loss_targets(recipe: Recipe, train: DataSet) -> np.ndarray:
         )
     categories, _ = encode_labels(train.categories)
     return np.stack([categories, train.labels], axis=1)
+
+
+def build_distillation(about: Teacher) -> MetricLoss:
+    """Build the loss on a teacher's embeddings."""
+    if about.loss == "SimilarityDistillationLoss":
+        return SimilarityDistillationLoss(about.temperature)
+    return RelationalDistillationLoss(angle_weight=about.angle_weight)
 
 
 def _of_design(recipe: Recipe, design: BatchDesign) -> dict[str, Any]:

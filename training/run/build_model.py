@@ -1,5 +1,7 @@
 """Build the model of a run: random changes, embedder, last layer, optimizer."""
 
+from typing import Any
+
 import keras
 import numpy as np
 
@@ -24,6 +26,7 @@ from tfdml.models import LargeBatch, build_attention_ensemble, build_embedder
 
 from ..recipe.recipe import Recipe, RecipeError
 from .blocks import blocks_of
+from .build_batches import build_distillation
 from .build_optimizer import VariableGroup, build_optimizer
 
 
@@ -109,12 +112,22 @@ def build_model(
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     model.compile(
         optimizer=optimizer,
-        loss=loss,
-        metrics=_metrics(loss),
+        **_losses(recipe, loss),
         # JAX without it would run each operation by itself.
         jit_compile=recipe.fit.jit_compile or keras.backend.backend() == "jax",
     )
     return model
+
+
+def _losses(recipe: Recipe, loss: MetricLoss) -> dict[str, Any]:
+    """Return what `compile` gets: the loss, or that of classes and of a teacher."""
+    about = recipe.teacher
+    if not about.run:
+        return {"loss": loss, "metrics": _metrics(loss)}
+    return {
+        "loss": {"classes": loss, "teacher": build_distillation(about)},
+        "loss_weights": {"classes": 1.0, "teacher": about.weight},
+    }
 
 
 def _trained(
@@ -122,7 +135,7 @@ def _trained(
 ) -> keras.Model:
     """Begin the model with random changes, and end it in what the loss learns."""
     changes, chunk = recipe.augmentation, recipe.batches.chunk
-    if not changes and last is None:
+    if not changes and last is None and not recipe.teacher.run:
         return LargeBatch(embedder, chunk) if chunk else embedder
     if isinstance(last, HighOrderMoments):
         both = [embedder.output, _feature_map(embedder)]
@@ -142,11 +155,14 @@ def _trained(
         if not changes:
             inputs = [_pixels(embedder)]  # bytes become floats chunk by chunk
         outputs = part(inputs)
+    student = outputs
     if isinstance(last, ReferenceEmbeddings):
         others = keras.Input((recipe.embedder.embedding_dimension,), name="others")
         inputs, outputs = [*inputs, others], [outputs, others]
     if last is not None:
         outputs = last(outputs)
+    if recipe.teacher.run:
+        outputs = {"classes": outputs, "teacher": student}
     return keras.Model(inputs, outputs)
 
 

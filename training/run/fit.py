@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 
+from tfdml.batch_designs import class_means
 from tfdml.files import remove_unfinished, replace_folder
 from tfdml.models import lora_merged
 
@@ -44,6 +45,7 @@ from .mining import Mining
 from .other_model import OtherModel
 from .progress import Progress, SampledTriplets
 from .run_folder import (
+    OTHER_ROWS,
     STATE,
     UNFINISHED,
     check_free,
@@ -148,7 +150,7 @@ def _fit_into(
     keras.utils.set_random_seed(settings.seed)
     # Before the images are read, which takes longer: it may not be possible.
     embedder = build_embedder_of(recipe)
-    other = OtherModel(recipe, folder)
+    old, teacher = (OtherModel(t, recipe, folder) for t in OTHER_ROWS)
     source, splits, skipped = read_splits(recipe)
     names = {name: source.names(split.data) for name, split in splits.items()}
     check_same_images(
@@ -197,18 +199,20 @@ def _fit_into(
             ),
         },
     )
-    other.embed(splits["train"])
-    model = build_model(
-        embedder, recipe, len(train.class_names), loss, other.old_proxies
-    )
+    old_rows = old.embed(splits["train"])
+    old_proxies = None
+    if old_rows is not None and recipe.loss.on_proxies:
+        old_proxies, old_rows = class_means(old_rows, train.labels), None
+    model = build_model(embedder, recipe, len(train.class_names), loss, old_proxies)
     batches = ImageBatches(
         splits["train"],
         design,
         settings.epoch_steps,
         recipe.augmentation,
         settings.seed,
-        other.rows,
+        old_rows,
         targets,
+        teacher.embed(splits["train"]),
     )
     progress = Progress(
         folder / STATE,

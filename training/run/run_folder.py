@@ -32,13 +32,14 @@ def _has_no_effect(table: str, key: str) -> bool:
 STATE = "state.npz"
 _BEFORE = "before.json"
 _IMAGES = "images.json"
-OTHER_ROWS = "other_rows.npy"
+OTHER_ROWS = {"compatible": "old_rows.npy", "teacher": "teacher_rows.npy"}
+"""Files with the embeddings of other models, by the table that names them."""
 
 UNFINISHED = (
     STATE,
     _IMAGES,
     _BEFORE,
-    OTHER_ROWS,
+    *OTHER_ROWS.values(),
     "diverged_batch.txt",
     "last_good.keras",
 )

@@ -171,6 +171,32 @@ def test_worst_placed_items_come_first(metric):
     assert (np.diff(ordered) <= 1e-6).all()
 
 
+def test_worst_placed_items_first_help_earlier_than_a_random_order():
+    """Images of 150 classes; what is hard for the old model need not be for the new."""
+    labels = np.repeat(np.arange(150), 6)
+    centers = np.random.default_rng(0).normal(size=(150, 24))[labels]
+
+    def simulated(noise, seed):
+        random = np.random.default_rng(seed)
+        hardness = np.exp(0.5 * random.normal(size=(len(labels), 1)))
+        return centers + noise * hardness * random.normal(size=centers.shape)
+
+    old, new = simulated(1.2, 1), simulated(0.6, 2)
+    curves = [
+        [
+            results.means()["map_at_r"]
+            for results in backfill_curve(old, new, labels, order, [1])
+        ]
+        for order in (
+            np.random.default_rng(3).permutation(len(labels)),
+            backfill_order(old, labels),
+        )
+    ]
+    assert curves[0][0] == curves[1][0]
+    assert curves[0][4] == curves[1][4]
+    assert all(curves[1][i] > curves[0][i] + 0.05 for i in (1, 2, 3))
+
+
 def test_traffic_comes_before_the_class_and_ties_keep_their_order():
     traffic = np.arange(COUNT) % 2
     order = backfill_order(OLD, LABELS, traffic=traffic)

@@ -47,7 +47,7 @@ def test_interrupted_run_ends_as_if_it_had_not_been(
     assert f"{loss}, compatible with {old}" in text
     assert "Embedding the training images by old." in text
     stop_fit(recipe, tmp_path / "run", *STOPPED)
-    kept = np.load(tmp_path / "run.unfinished" / "other_rows.npy")
+    kept = np.load(tmp_path / "run.unfinished" / "old_rows.npy")
     splits = json.loads((tmp_path / "whole" / "splits.json").read_text())
     assert kept.shape == (4 * len(splits["train"]), 16)
     if loss == "ProxyAnchorLoss":
@@ -82,7 +82,7 @@ def test_old_embeddings_are_those_of_the_old_view(shapes, finished_run, tmp_path
     split, _ = read_finished_run(tmp_path / "run").split("train")
     expected = open_model(tmp_path / "old.keras").embed_others(split)
     np.testing.assert_allclose(rows[0], expected, atol=1e-6)
-    assert not (tmp_path / "run" / "other_rows.npy").exists()
+    assert not (tmp_path / "run" / "old_rows.npy").exists()
     exported = read_finished_run(tmp_path / "run").embedder()
     assert exported.input_shape == (None, 16, 16, 3)
 
@@ -155,3 +155,71 @@ def test_losses_that_compare_no_galleries_are_refused(more, message, tmp_path):
 def test_dimension_of_a_model_is_known_before_it_embeds(finished_run):
     assert open_model(finished_run).dimension == 16
     assert open_model(finished_run / "embedder.keras").dimension == 16
+
+
+TEACHER = '[teacher]\nrun = "{teacher}"\nweight = 2.0\n'
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "ProxyAnchorLoss",
+        pytest.param("MultiSimilarityLoss", marks=pytest.mark.full),
+    ],
+)
+def test_taught_run_that_is_interrupted_ends_as_if_it_had_not_been(
+    loss, shapes, tmp_path, capsys
+):
+    teacher = tmp_path / "teacher.keras"
+    build_embedder(24, 40, widths=(8,)).save(teacher)
+    text = RECIPE.format(images=shapes / "images") + TEACHER.format(teacher=teacher)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(text + f'[loss]\nname = "{loss}"\n')
+    assert fit(recipe, tmp_path / "whole") == 0
+    assert f"{loss}, taught by {teacher}" in capsys.readouterr().out
+    history = json.loads((tmp_path / "whole" / "history.json").read_text())
+    both = np.array(history["classes_loss"]) + 2 * np.array(history["teacher_loss"])
+    np.testing.assert_allclose(history["loss"], both, rtol=1e-4)
+    assert min(history["teacher_loss"]) > 0
+    stop_fit(recipe, tmp_path / "run", *STOPPED)
+    kept = np.load(tmp_path / "run.unfinished" / "teacher_rows.npy")
+    assert kept.shape[1] == 40
+    teacher.unlink()
+    assert fit(recipe, tmp_path / "run") == 0
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+    student = load_embedder(tmp_path / "run" / "embedder.keras")
+    assert student.output_shape == (None, 16)
+
+
+@pytest.mark.full
+def test_run_can_have_an_old_model_and_a_teacher(shapes, finished_run, tmp_path):
+    build_embedder(16, 40, widths=(8,)).save(tmp_path / "teacher.keras")
+    teacher = TEACHER.format(teacher=tmp_path / "teacher.keras")
+    similarity = 'loss = "SimilarityDistillationLoss"\ntemperature = 0.5\n'
+    chunk = ("[batches]", "[batches]\nchunk = 4")
+    recipe = write_recipe(
+        tmp_path, shapes, finished_run, teacher + similarity, chunk=chunk
+    )
+    assert fit(recipe, tmp_path / "run") == 0
+    history = json.loads((tmp_path / "run" / "history.json").read_text())
+    assert np.isfinite(history["classes_loss"] + history["teacher_loss"]).all()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("[moments]\norder = 2\n", r"\[teacher\] must be left out with moments"),
+        ("temperature = 2.0\n", "`temperature` must be left out with RelationalDist"),
+        ("weight = 0.0\n", "`weight` must be above 0"),
+        ('loss = "TripletLoss"\n', "`loss` must be 'RelationalDistillationLoss' or"),
+        (
+            'loss = "SimilarityDistillationLoss"\nangle_weight = 1.0\n',
+            "`angle_weight` must be left out with SimilarityDistillationLoss",
+        ),
+    ],
+)
+def test_keys_of_a_teacher_are_checked(more, message, tmp_path):
+    text = RECIPE.format(images=tmp_path) + f'[teacher]\nrun = "t"\n{more}'
+    (tmp_path / "recipe.toml").write_text(text)
+    with pytest.raises(RecipeError, match=message):
+        read_recipe(tmp_path / "recipe.toml")
