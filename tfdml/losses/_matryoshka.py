@@ -8,6 +8,7 @@ from tfdml._core.arguments import at_least_zero
 from tfdml._core.marks import PROXIES, mark, require_mark
 from tfdml._core.prefixes import of_prefixes, refuse_another_end, rising_dimensions
 from tfdml._core.tensors import Tensor
+from tfdml.losses._abe import ABELoss
 from tfdml.losses._base import MetricLoss
 from tfdml.losses._bier import BIERLoss
 from tfdml.losses._horde import HORDELoss
@@ -73,6 +74,7 @@ class MatryoshkaLoss(MetricLoss):
         numbers = _checked(weights, lengths)
         # What these take is no embedding, or one that is divided already.
         others = (
+            ABELoss,
             BIERLoss,
             HORDELoss,
             LearnedMarginLoss,

@@ -43,6 +43,12 @@ _drawn = _cutoffs | {"dimension": (2, 3, 512, 8192)}
 
 # One argument at a time is changed, the others are those of the entry.
 EXTREMES: dict[str, dict[str, tuple[Any, ...]]] = {
+    "ABELoss": {
+        "heads": (1, 6),
+        "margin": DISTANCES,
+        "divergence": WEIGHTS,
+        "divergence_margin": DISTANCES,
+    },
     "AngularLoss": {"angle": ANGLES},
     "AngularTripletLoss": {"angle": ANGLES},
     "AngularTripletLoss-active": {"angle": ANGLES},

@@ -9,6 +9,7 @@ from tests.support.autodiff import BACKEND, JIT, value_and_gradient
 from tests.support.refuses import refuses
 from tfdml.layers import HighOrderMoments, Proxies
 from tfdml.losses import (
+    ABELoss,
     AcrossReplicas,
     BIERLoss,
     ContrastiveLoss,
@@ -177,6 +178,7 @@ def test_label_without_a_proxy_makes_the_loss_of_fit_nan():
 @pytest.mark.parametrize(
     "loss",
     [
+        ABELoss(2),
         BIERLoss([2, 4]),
         LearnedMarginLoss(3),
         LearnedPairwiseSigmoidLoss(),
