@@ -8,6 +8,8 @@ import jax.numpy as jnp
 
 from tfdml.models._chunk import Chunk
 
+_MOST_WRITTEN_OUT = 16  # chunks
+
 
 def run_chunks(
     chunk: Chunk,
@@ -32,11 +34,16 @@ def run_chunks(
         outputs, new, total = chunk(weights, now, rows(index))
         return [jax.lax.stop_gradient(value) for value in new], (outputs, total)
 
+    # On a CPU XLA runs convolutions in a loop many times slower than out of it, but the
+    # time to compile grows with each chunk.
+    is_loop = jax.default_backend() != "cpu" or count > _MOST_WRITTEN_OUT
     # Its inputs are kept for the gradient, in place of what it computes from them. In a
-    # loop XLA merges no two passes, so nothing must keep it from doing so.
-    run_one = jax.checkpoint(run_one, prevent_cse=False)
+    # loop XLA merges no two passes; elsewhere it must be kept from doing so.
+    run_one = jax.checkpoint(run_one, prevent_cse=not is_loop)
     first = [state[place] for place in chunk.changed]
-    new, (outputs, totals) = jax.lax.scan(run_one, first, jnp.arange(count))
+    new, (outputs, totals) = jax.lax.scan(
+        run_one, first, jnp.arange(count), unroll=1 if is_loop else count
+    )
     whole = [
         jnp.reshape(jnp.moveaxis(x, 0, 1), (size * count, *x.shape[2:]))
         for x in outputs
