@@ -11,6 +11,7 @@ from tfdml._core.tensors import Tensor
 from tfdml.losses._abe import ABELoss
 from tfdml.losses._base import MetricLoss
 from tfdml.losses._bier import BIERLoss
+from tfdml.losses._compatible import CompatibleLoss
 from tfdml.losses._horde import HORDELoss
 from tfdml.losses._learned_margin import LearnedMarginLoss
 from tfdml.losses._learned_pairwise_sigmoid import LearnedPairwiseSigmoidLoss
@@ -76,6 +77,7 @@ class MatryoshkaLoss(MetricLoss):
         others = (
             ABELoss,
             BIERLoss,
+            CompatibleLoss,
             HORDELoss,
             LearnedMarginLoss,
             LearnedPairwiseSigmoidLoss,

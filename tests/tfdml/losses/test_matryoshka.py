@@ -12,6 +12,7 @@ from tfdml.losses import (
     ABELoss,
     AcrossReplicas,
     BIERLoss,
+    CompatibleLoss,
     ContrastiveLoss,
     CosFaceLoss,
     HORDELoss,
@@ -180,6 +181,7 @@ def test_label_without_a_proxy_makes_the_loss_of_fit_nan():
     [
         ABELoss(2),
         BIERLoss([2, 4]),
+        CompatibleLoss(ContrastiveLoss()),
         LearnedMarginLoss(3),
         LearnedPairwiseSigmoidLoss(),
         HORDELoss(ContrastiveLoss(), order=2),
