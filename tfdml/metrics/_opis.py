@@ -68,7 +68,8 @@ def opis(
 
     Reference:
         Zhang et al., Threshold-Consistent Margin Loss for Open-World Deep Metric
-        Learning, ICLR 2024.
+        Learning, ICLR 2024. The formula follows a description of it by others: neither
+        the equations of the paper nor code of its authors were at hand.
     """
     task = RetrievalTask.of(
         embeddings, labels, is_query=is_query, is_gallery=is_gallery, groups=groups
