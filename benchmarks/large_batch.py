@@ -12,6 +12,7 @@ further.
 """
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -64,7 +65,15 @@ def _in_a_process(options: Any, batch: int, is_divided: bool) -> dict[str, Any]:
     command += ["--chunk", str(options.chunk if is_divided else 0)]
     command += ["--image-size", str(options.image_size), "--backbone", options.backbone]
     command += ["--steps", str(options.steps)]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    # With oneDNN TensorFlow keeps freed memory in a pool: a second step would add none.
+    run = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if run.returncode:
         return {"error": f" exit status {run.returncode}: {run.stderr[-200:]}"}
     record: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
