@@ -20,6 +20,13 @@ if os.environ.get("KERAS_BACKEND") == "torch":
     dtypes.BIT64_TO_BIT32_DTYPE["float64"] = "float64"
 
 
+def pytest_collection_modifyitems(items):
+    """Refuse names with an address of memory: each process would have others."""
+    named = [item.nodeid for item in items if " at 0x" in item.nodeid]
+    if named:
+        raise pytest.UsageError(f"Give the cases `ids`: {named}")
+
+
 @pytest.fixture(autouse=True)
 def seeded():
     """The weights of new layers are the same in every run: Keras seeds them by this."""

@@ -150,7 +150,7 @@ def test_lora_without_any_kernel_is_refused(tmp_path):
         ((4, 5), "token", lambda x: x[:, 0]),
         ((5,), "token", lambda x: x),
     ],
-    ids=str,
+    ids=["map", "tokens", "largest", "first", "vector"],
 )
 def test_own_network_is_pooled_by_the_shape_of_its_output(
     shape, pooling, expected, tmp_path
