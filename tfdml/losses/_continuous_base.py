@@ -114,7 +114,7 @@ def _numbers(labels: Any) -> Any:
 
 def other_items(embeddings: Tensor) -> Tensor:
     """Return a mask `[B, B]` of the pairs of two different items."""
-    position = ops.arange(ops.shape(embeddings)[0])
+    position = ops.arange(ops.shape(embeddings)[0], dtype="int32")
     return ops.logical_not(same_labels(position, position))
 
 

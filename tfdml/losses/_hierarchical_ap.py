@@ -110,7 +110,7 @@ class HierarchicalAPLoss(MetricLoss):
     def call(self, labels: Tensor, embeddings: Tensor) -> Tensor:
         """Compute the share of each anchor, `[B]`."""
         scores = at_least_float32(cosine_similarities(embeddings, embeddings))
-        position = ops.arange(ops.shape(labels)[0])
+        position = ops.arange(ops.shape(labels)[0], dtype="int32")
         shared = ops.logical_not(same_labels(position, position))
         levels, number = [], labels.shape[1]
         for column in range(number):

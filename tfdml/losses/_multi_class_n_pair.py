@@ -114,7 +114,7 @@ def first_of_pair(labels: Tensor) -> Tensor:
         Boolean tensor `[B]`.
     """
     positives, _ = label_masks(labels)
-    position = ops.arange(ops.shape(labels)[0])
+    position = ops.arange(ops.shape(labels)[0], dtype="int32")
     earlier = ops.expand_dims(position, 1) > ops.expand_dims(position, 0)
     before = ops.sum(ops.cast(ops.logical_and(positives, earlier), "int32"), axis=1)
     return ops.equal(before % 2, 0)

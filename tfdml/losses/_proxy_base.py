@@ -87,7 +87,7 @@ class ProxyLoss(MetricLoss):
 
 def class_mask(labels: Tensor, num_classes: int) -> Tensor:
     """Mark the class of each anchor: boolean tensor `[B, num_classes]`."""
-    return ops.equal(ops.expand_dims(labels, 1), ops.arange(num_classes))
+    return ops.equal(ops.expand_dims(labels, 1), ops.arange(num_classes, dtype="int32"))
 
 
 def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:

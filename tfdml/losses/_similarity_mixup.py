@@ -48,7 +48,7 @@ def with_mixtures(
     there = ops.concatenate(exist)
     there = ops.logical_and(ops.expand_dims(there, 1), ops.expand_dims(there, 0))
     same = ops.tile(mates.same, (1 + number, 1 + number))
-    position = ops.arange(ops.shape(same)[0])
+    position = ops.arange(ops.shape(same)[0], dtype="int32")
     itself = ops.equal(ops.expand_dims(position, 1), ops.expand_dims(position, 0))
     positives = ops.logical_and(same, ops.logical_not(itself))
     negatives = ops.logical_not(same)

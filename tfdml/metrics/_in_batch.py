@@ -371,7 +371,7 @@ def _ranked_relevance(labels: Tensor, embeddings: Tensor) -> tuple[Tensor, Tenso
     """
     scores = cosine_similarities(embeddings, embeddings)
     positives, _ = label_masks(labels)
-    position = ops.arange(ops.shape(labels)[0])
+    position = ops.arange(ops.shape(labels)[0], dtype="int32")
     # XLA sorts -0.0 before 0.0, which are a tie.
     distances = ops.where(ops.equal(scores, 0), 0.0, -scores)
     distances = ops.where(same_labels(position, position), float("inf"), distances)

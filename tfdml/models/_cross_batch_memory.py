@@ -144,7 +144,9 @@ class CrossBatchMemory(keras.Model):
             position=ops.arange(count, dtype="int32"),
         )
         warm = self.steps_seen >= self.warmup_steps
-        stored = ops.logical_and(ops.arange(self.size) < self.filled, warm)
+        stored = ops.logical_and(
+            ops.arange(self.size, dtype="int32") < self.filled, warm
+        )
         usable = ops.concatenate([ops.ones_like(labels, dtype="bool"), stored])
         positives, negatives = (ops.logical_and(mask, usable) for mask in masks)
         everything = ops.concatenate([embeddings, ops.stop_gradient(past)])

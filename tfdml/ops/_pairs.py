@@ -160,6 +160,6 @@ def label_masks(labels: Tensor) -> tuple[Tensor, Tensor]:
         anchor i. The diagonal is False in both.
     """
     same = same_labels(labels, labels)
-    position = ops.arange(ops.shape(labels)[0])
+    position = ops.arange(ops.shape(labels)[0], dtype="int32")
     itself = same_labels(position, position)
     return ops.logical_and(same, ops.logical_not(itself)), ops.logical_not(same)

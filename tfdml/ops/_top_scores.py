@@ -23,7 +23,9 @@ def top_scores(scores: Tensor, mask: Tensor, k: int) -> tuple[Tensor, Tensor]:
         no such score (there the score is -inf).
     """
     masked = ops.where(mask, scores, -float("inf"))
-    exists = ops.arange(k) < ops.sum(ops.cast(mask, "int32"), axis=1, keepdims=True)
+    exists = ops.arange(k, dtype="int32") < ops.sum(
+        ops.cast(mask, "int32"), axis=1, keepdims=True
+    )
     if k <= FEW_TOP_SCORES and _top_k_is_slow():
         values = ops.where(exists, top_scores_in_turn(masked, k), -float("inf"))
         return values, exists

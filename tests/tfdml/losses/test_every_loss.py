@@ -332,3 +332,16 @@ def test_subclass_may_change_what_a_loss_computes(entry):
         again = keras.saving.deserialize_keras_object(stored)
         assert type(again) is child
         assert float(again(labels, outputs)) == float(loss(labels, outputs))
+
+
+@every_loss()
+def test_default_of_float64_is_taken(entry):
+    """`keras.config.set_floatx("float64")`, which also makes Keras' integers longer."""
+    labels, embeddings = batch()
+    expected = float(entry.value(labels, embeddings))
+    keras.config.set_floatx("float64")
+    try:
+        found = float(entry.value(labels, embeddings, dtype="float64"))
+    finally:
+        keras.config.set_floatx("float32")
+    assert found == pytest.approx(expected, rel=1e-5)
