@@ -25,6 +25,10 @@ _DISTRIBUTIONS = {
     "grpc_health": "grpcio-health-checking",
     "mlflow": "mlflow-skinny",
     "multipart": "python-multipart",
+    # Its parts come from several distributions, of which others may bring the first.
+    "opentelemetry": "opentelemetry-sdk",
+    "opentelemetry.exporter": "opentelemetry-exporter-otlp-proto-http",
+    "opentelemetry.sdk": "opentelemetry-sdk",
     "ot": "pot",
     "sklearn": "scikit-learn",
     "tensorflow_serving": "tensorflow-serving-api",

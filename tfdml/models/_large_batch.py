@@ -13,6 +13,8 @@ from tfdml._core.tensors import Tensor
 from tfdml.messages import shown
 from tfdml.models._chunk import MUST_DIVIDE, Chunk
 
+_BACKENDS = ("tensorflow", "jax")
+
 
 def _of_embedder(name: str) -> property:
     return property(lambda model: getattr(model.embedder, name))
@@ -71,6 +73,7 @@ class LargeBatch(keras.Model):
 
     Raises:
         TypeError: `embedder` is no model.
+        NotImplementedError: Keras runs on another backend than TensorFlow and JAX.
         ValueError: An argument is out of range, the embedder trains in a way of its
             own, or a layer cannot be repeated. In training: `chunk` does not divide
             the batch.
@@ -159,17 +162,20 @@ class LargeBatch(keras.Model):
 
 
 def _runner() -> Callable[..., tuple[list[Tensor], list[Tensor], Tensor]]:
-    match keras.backend.backend():
-        case "jax":
-            from tfdml.models._chunks_jax import run_chunks
-        case "torch":
-            from tfdml.models._chunks_torch import run_chunks
-        case _:
-            from tfdml.models._chunks_tensorflow import run_chunks
+    if keras.backend.backend() == "jax":
+        from tfdml.models._chunks_jax import run_chunks
+    else:
+        from tfdml.models._chunks_tensorflow import run_chunks
     return run_chunks
 
 
 def _check(embedder: Any) -> None:
+    backend = keras.backend.backend()
+    if backend not in _BACKENDS:
+        raise NotImplementedError(
+            f"LargeBatch runs on the backends {', '.join(_BACKENDS)}. "
+            f"Received: the backend {backend}."
+        )
     if not isinstance(embedder, keras.Model):
         raise TypeError(
             f"`embedder` must be a keras.Model. Received: {shown(embedder)}."

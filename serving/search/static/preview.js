@@ -8,6 +8,8 @@ import { cropText } from "./query.js";
 import { askToRemove } from "./removing.js";
 import { addressOf, go } from "./routes.js";
 
+let acts = {};
+
 const NOTES = { like: "from the gallery", upload: "your image", url: "from the web" };
 
 export function hidePreview() {
@@ -29,8 +31,19 @@ export function showPreview(query, route, item = null) {
   const note = shown?.class ? query.name : NOTES[query.kind];
   byId("preview-note").textContent = query.crop ? `${note} (region)` : note;
   showRegion(query.crop);
-  byId("preview-actions").replaceChildren(...actions(query, route, shown));
+  showActions(actions(query, route, shown));
   byId("preview").hidden = false;
+}
+
+// A button that is replaced while it is pressed is not clicked: what stays keeps its button.
+function showActions(wanted) {
+  acts = wanted;
+  const row = byId("preview-actions");
+  const there = [...row.children].map((child) => child.textContent);
+  const names = Object.keys(wanted);
+  if (there.join("|") === names.join("|")) return;
+  row.replaceChildren(...names.map(
+    (name) => button(name, "small-button", () => acts[name]())));
 }
 
 function showRegion(crop) {
@@ -42,27 +55,28 @@ function showRegion(crop) {
   }
 }
 
+// What can be done with the query, by the name of its button.
 function actions(query, route, item) {
-  const made = [];
+  const made = {};
   const searchRegion = (crop) => go(addressOf(route.view, route.argument,
     { ...route.options, crop: cropText(crop) }));
   // An image elsewhere cannot be shown: the page loads nothing from other servers.
   if (query.kind !== "url") {
-    made.push(button(query.crop ? "Change region" : "Choose a region", "small-button",
-      () => openCrop(query, searchRegion)));
+    const name = query.crop ? "Change region" : "Choose a region";
+    made[name] = () => openCrop(query, searchRegion);
   }
   if (query.crop) {
-    made.push(button("Whole image", "small-button", () => searchRegion(null)));
+    made["Whole image"] = () => searchRegion(null);
   }
   // Images are removed from the first index; another index may have the same id.
   const isOfFirst = [undefined, gallery.info.indexes[0].name].includes(route.options.index);
   if (query.kind === "like" && gallery.info.can_edit && isOfFirst) {
-    made.push(button("Remove", "small-button", () => askToRemoveQuery(item)));
+    made.Remove = () => askToRemoveQuery(item);
   }
   return made;
 }
 
-// The button is replaced when the search ends, so that the address tells what is shown.
+// The button may be replaced when the search ends, so the address tells what is shown.
 function askToRemoveQuery(item) {
   const { hash } = location;
   askToRemove(item, {
@@ -83,7 +97,7 @@ export function listenToPreview() {
   giveFocusBack("remove-dialog", ":last-child");
 }
 
-// The button that opened a dialog is replaced if the search ends meanwhile.
+// The button that opened a dialog may be replaced if the search ends meanwhile.
 function giveFocusBack(id, place) {
   const dialog = byId(id);
   dialog.addEventListener("close", () => {

@@ -26,7 +26,11 @@ from tfdml.models import (
     search_metric,
 )
 
-pytestmark = [pytest.mark.backend, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.backend,
+    pytest.mark.slow,
+    pytest.mark.skipif(BACKEND == "torch", reason="does not run on torch"),
+]
 
 numpy = ops.convert_to_numpy
 on_tensorflow = pytest.mark.skipif(BACKEND != "tensorflow", reason="of TensorFlow")
@@ -162,7 +166,7 @@ def test_compiled_steps_with_weights_clipping_and_metrics():
             loss=TopKPrecisionLoss(k=1),
             metrics=[MisplacedPairs(1, 0.1)],
             jit_compile=JIT[-1],
-            **({"steps_per_execution": 2} if BACKEND != "torch" else {}),
+            steps_per_execution=2,
         )
         history = model.fit(
             np.concatenate([x] * 4),
@@ -481,3 +485,9 @@ def test_sampled_loss_trains():
     loss = DistanceWeightedMarginLoss(dimension=4)
     history, _ = trained(LargeBatch(network(), 8), loss, x, labels)
     assert np.isfinite(history["loss"]).all()
+
+
+def test_other_backends_are_refused(monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+    with pytest.raises(NotImplementedError, match="on the backends tensorflow, jax"):
+        LargeBatch(network(), 8)

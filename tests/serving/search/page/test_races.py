@@ -62,6 +62,19 @@ def test_a_region_can_be_chosen_while_the_search_runs(visit):
 
 
 @pytest.mark.full
+def test_a_button_pressed_while_the_search_ends_is_clicked(visit):
+    page = visit()
+    held = Held(page, "**/api/search")
+    with page.expect_request("**/api/search"):
+        go(page, "#like/red%2Fclear.png")
+    page.get_by_role("button", name="Choose a region").hover()
+    page.mouse.down()
+    held.let_go()
+    expect(page.locator(".hits .card").first).to_be_attached()
+    page.mouse.up()
+    expect(page.locator("#crop-dialog")).to_be_visible()
+
+
 def test_a_dialog_does_not_outlive_the_view_it_belongs_to(visit):
     page = visit("#browse")
     card(page, "red/clear.png").click()
