@@ -51,5 +51,6 @@ def refuses(
 
 def refusals(*rows: tuple[str, Any, str]) -> pytest.MarkDecorator:
     """Parametrize a test by rows of argument, bad value, and the rule it breaks."""
-    ids = [f"{argument}={str(value)[:24]}" for argument, value, _ in rows]
+    names = [getattr(value, "__name__", str(value))[:24] for _, value, _ in rows]
+    ids = [f"{row[0]}={name}" for row, name in zip(rows, names, strict=True)]
     return pytest.mark.parametrize(("argument", "value", "rule"), rows, ids=ids)
