@@ -454,3 +454,10 @@ def test_messages_show_values_by_one_function():
         if isinstance(value, ast.FormattedValue) and value.conversion == ord("r")
     ]
     report(faults, "A message shows a value by `shown` of tfdml.messages, not by `!r`:")
+
+
+def test_no_test_moves_the_clock_of_the_whole_process():
+    """A server in another thread would sleep until the true time: for hours."""
+    moves = re.compile(r"setattr\(\s*(time,|[\w.]*\btime\b,|\"[\w.]*\.time\.)")
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        assert not moves.search(path.read_text("utf-8")), path

@@ -21,7 +21,8 @@ class Terminal(io.StringIO):
 def moment(monkeypatch):
     """A clock that the test moves."""
     now = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr("tfdml.progress.time.monotonic", lambda: now.now)
+    own = SimpleNamespace(monotonic=lambda: now.now)
+    monkeypatch.setattr(tfdml.progress, "time", own)
     return now
 
 

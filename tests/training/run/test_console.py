@@ -29,7 +29,9 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def clock(monkeypatch):
     moment = SimpleNamespace(now=0.0)
-    monkeypatch.setattr("training.run.console.time.monotonic", lambda: moment.now)
+    own = SimpleNamespace(monotonic=lambda: moment.now)
+    for module in ("training.run.console", "tfdml.progress"):
+        monkeypatch.setattr(f"{module}.time", own)
     return moment
 
 
