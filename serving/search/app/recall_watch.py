@@ -59,10 +59,13 @@ class RecallWatch:
         """Measure each gallery that was searched since the last time."""
         for name, search in self._searches.items():
             with self._lock:
-                rows = np.stack(self._kept[name]) if self._new[name] else None
+                queries = list(self._kept[name]) if self._new[name] else []
                 self._new[name] = 0
-            if rows is None:
+            if not queries:
                 continue
+            # An index that keeps the first numbers also takes embeddings cut to them.
+            width = min(map(len, queries))
+            rows = np.stack([query[:width] for query in queries])
             try:
                 recall = float(search.index.measure_recall(rows).mean())
             except ValueError as error:  # such as of a gallery that is now empty

@@ -171,7 +171,6 @@ class ImageSearch:
             else (image.read_bytes(), None)
         )
         with self.decoding(image):
-            view = self.client.metadata().view
             with self.stage("decode"):
                 try:
                     pixels = read_image(content, max_pixels=most)
@@ -180,6 +179,7 @@ class ImageSearch:
                     raise UnreadableImageError(f"This file {reason}") from error
                 if crop is not None:
                     pixels = crop.cut(pixels)
+                view = self.client.metadata().view
                 if view is not None:
                     pixels = view.reduced(pixels).copy()
             if view is None:

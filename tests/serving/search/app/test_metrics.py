@@ -107,6 +107,20 @@ class TestRecall:
         name = "tfdml_search_index_recall_now"
         assert sample_of(counted, name, index="index") is None
 
+    def test_whole_and_cut_queries_are_measured_together(self):
+        measured = []
+
+        def measure(queries):
+            measured.append(queries.tolist())
+            return np.ones(len(queries))
+
+        index = SimpleNamespace(measure_recall=measure)
+        watch = RecallWatch({"index": SimpleNamespace(index=index)})
+        watch.keep("index", np.array([1.0, 2.0, 3.0]))
+        watch.keep("index", np.array([4.0, 5.0]))
+        watch.measure()
+        assert measured == [[[1, 2], [4, 5]]]
+
     def test_gallery_that_cannot_be_measured_is_told_in_the_log(self, caplog):
         def refuse(queries):
             raise ValueError("The index must hold at least one item.")
