@@ -30,13 +30,8 @@ class _Scorer(Protocol):
 
 
 @dataclass(frozen=True)
-class QueryExpansion:
-    """Search twice: the second time with `tfdml.neighbors.expand_queries`.
-
-    Args:
-        k: How many neighbors a query is moved toward.
-        alpha: How fast their weight falls with the similarity.
-    """
+class _TowardNeighbors:
+    """How far an embedding is moved toward its neighbors."""
 
     k: int = 10
     alpha: float = 3.0
@@ -45,13 +40,23 @@ class QueryExpansion:
         whole("k", self.k)
         at_least_zero("alpha", self.alpha)
 
+
+@dataclass(frozen=True)
+class QueryExpansion(_TowardNeighbors):
+    """Search twice: the second time with `tfdml.neighbors.expand_queries`.
+
+    Args:
+        k: How many neighbors a query is moved toward.
+        alpha: How fast their weight falls with the similarity.
+    """
+
     def scorer(self, task: RetrievalTask) -> _Scorer:
         """Prepare the gallery of a task."""
         return _Expanded(task, self)
 
 
 @dataclass(frozen=True)
-class GalleryAugmentation:
+class GalleryAugmentation(_TowardNeighbors):
     """Search what `tfdml.neighbors.augment_gallery` returns.
 
     A query that is in the gallery, too, moves no row of it: else the images that it
@@ -61,13 +66,6 @@ class GalleryAugmentation:
         k: How many neighbors a gallery row is moved toward.
         alpha: How fast their weight falls with the similarity.
     """
-
-    k: int = 10
-    alpha: float = 3.0
-
-    def __post_init__(self) -> None:
-        whole("k", self.k)
-        at_least_zero("alpha", self.alpha)
 
     def scorer(self, task: RetrievalTask) -> _Scorer:
         """Prepare the gallery of a task."""
