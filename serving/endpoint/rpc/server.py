@@ -73,7 +73,8 @@ class GrpcServer:
         message_seconds: Time in which the message of a call must arrive, more than 0;
             else the call is ended.
         look_seconds: How often it is checked which messages are late.
-        clock: Returns the time in seconds, by which a message is late.
+        clock: Returns the time in seconds, by which a message is late; a `memory` has
+            its own.
 
     Raises:
         PortInUseError: Another program listens on the port.
@@ -122,7 +123,7 @@ class GrpcServer:
             models, predictor, reload, max_message_bytes, timeout_seconds, clock
         )
         if memory is None:
-            memory = MessageMemory(longest_bytes=max_message_bytes)
+            memory = MessageMemory(longest_bytes=max_message_bytes, clock=clock)
         limit = CallLimit(message_seconds, clock=clock)
         # No client keeps others from health and status by long messages or slow ones.
         short = [
@@ -133,6 +134,7 @@ class GrpcServer:
                     longest_bytes=max_message_bytes,
                     patience=_SHORT_PATIENCE,
                     copies=1,
+                    clock=clock,
                 ),
                 _SHORT_BYTES,
             )

@@ -96,13 +96,15 @@ class TestMessagesThatNeverCome:
     def test_health_calls_make_room_for_those_that_come_later(
         self, prompt, silent, method
     ):
-        with running_grpc([prompt]) as stubs:
+        clock = Clock()
+        with running_grpc([prompt], clock=clock) as stubs:
             calls = [
                 call_in_silence(stubs, method, silent)
                 for _ in range(2 * ServerOptions.grpc_calls)
             ]
             ended = first_to_end(calls, len(calls) - 24)
             assert set(ended) == {"CANCELLED"}
+            clock.now += 1
             assert status_of(stubs) == SERVING
             answer = stubs.prediction.Predict(REQUEST, timeout=60)
             assert list(answer.outputs["y"].float_val) == [2]
