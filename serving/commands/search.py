@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from ..search.gallery.image_search import ImageSearch
     from ..search.gallery.items import Hit
-    from ..search.gallery.query import Query
+    from ..search.gallery.query import Examples, File, Query
     from ..search.gallery.uploads import Crop
 
 
@@ -69,6 +70,26 @@ def add_search(commands: Any) -> None:
         help="move each query toward its K nearest images and search again; default: "
         "no second search",
     )
+    search.add_argument(
+        "--together",
+        action="store_true",
+        help="search with all images at once, such as several of one thing",
+    )
+    search.add_argument(
+        "--not-like",
+        metavar="IMAGE",
+        action="append",
+        default=[],
+        type=_no_folder,
+        help="stay away from what is in this image (may be given more than once)",
+    )
+    search.add_argument(
+        "--negative-weight",
+        type=float,
+        metavar="WEIGHT",
+        default=0.5,
+        help="how much --not-like counts, from 0 to below 1; default: %(default)s",
+    )
     search.add_argument("--images", help="folder of the images, if they were moved")
     add_json(search)
     search.set_defaults(run_command=_search, job="search")
@@ -85,29 +106,59 @@ def _no_folder(name: str) -> str:
 
 
 def _search(parsed: argparse.Namespace) -> None:
-    from ..search.gallery.query import File, Query
+    from ..search.gallery.query import Query
 
-    if parsed.queries.count("-") > 1:
+    if (parsed.queries + parsed.not_like).count("-") > 1:
         raise ValueError("Standard input, -, can be given only once.")
     where, crop = _where(parsed.where), _crop(parsed.crop)
     if parsed.expand < 0:
         raise ValueError(f"--expand must be at least 0. Received: {parsed.expand}.")
-    results: list[tuple[str, list[Hit]]] = []
+    if not 0 <= parsed.negative_weight < 1:
+        raise ValueError(
+            "--negative-weight must be at least 0 and below 1. "
+            f"Received: {parsed.negative_weight}."
+        )
+    is_one = parsed.together and len(parsed.queries) > 1
+    if is_one and crop is not None:
+        raise ValueError("--crop must not be given with several images --together.")
+    groups = [parsed.queries] if is_one else [[name] for name in parsed.queries]
+    results: list[_Result] = []
     with _open(parsed) as search:
-        with progress_of(parsed, len(parsed.queries), "searching") as bar:
-            for name in parsed.queries:
-                file = File(sys.stdin.buffer.read() if name == "-" else Path(name))
+        negatives = [_file(name) for name in parsed.not_like]
+        with progress_of(parsed, len(groups), "searching") as bar:
+            for names in groups:
+                source = _source(names, negatives, parsed.negative_weight)
                 query = Query(
-                    file, parsed.k, where, parsed.exclude, crop, parsed.expand
+                    source, parsed.k, where, parsed.exclude, crop, parsed.expand
                 )
-                results.append((name, _nearest(search, name, query)))
+                known = search.gallery.calibration if query.is_plain else None
+                hits = _nearest(search, names[0], query)
+                results.append(_Result(names, parsed.not_like, hits, known))
                 bar.update()
-        known = None if parsed.expand else search.gallery.calibration
     if parsed.json:
-        found = [_to_json(name, hits, known) for name, hits in results]
+        found = [result.to_json() for result in results]
         print_json({"index": parsed.index, "k": parsed.k, "results": found})
     else:
-        print_text("\n\n".join(_to_text(name, hits, known) for name, hits in results))
+        print_text("\n\n".join(result.to_text() for result in results))
+
+
+def _file(name: str) -> "File":
+    from ..search.gallery.query import File
+
+    if name == "-":
+        return File(sys.stdin.buffer.read(), "standard input")
+    return File(Path(name), shown(name))
+
+
+def _source(
+    names: list[str], negatives: "list[File]", weight: float
+) -> "File | Examples":
+    from ..search.gallery.query import Examples
+
+    files = [_file(name) for name in names]
+    if len(files) == 1 and not negatives:
+        return replace(files[0], name="")
+    return Examples(files, negatives, weight)
 
 
 def _open(parsed: argparse.Namespace) -> "ImageSearch":
@@ -126,9 +177,13 @@ def _open(parsed: argparse.Namespace) -> "ImageSearch":
 def _nearest(search: "ImageSearch", name: str, query: "Query") -> "list[Hit]":
     from tfdml.images import UnreadableImageError
 
+    from ..search.gallery.query import Examples
+
     try:
         return search.nearest(query)
     except UnreadableImageError as error:
+        if isinstance(query.source, Examples):  # the error names the image
+            raise
         shown = "standard input" if name == "-" else repr(name)
         reason = str(error).removeprefix("This file ")
         raise UnreadableImageError(f"{shown}: {reason}") from error
@@ -164,56 +219,84 @@ def _crop(text: str | None) -> "Crop | None":
     return Crop.of(numbers)
 
 
-def _to_json(
-    name: str, hits: "Sequence[Hit]", known: "Calibration | None"
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Result:
+    """The hits of one search.
+
+    Args:
+        names: The images that were searched with.
+        negatives: Those that the hits should be unlike.
+        hits: The hits.
+        known: The calibration that says which are matches.
+    """
+
+    names: list[str]
+    negatives: list[str]
+    hits: "Sequence[Hit]"
+    known: "Calibration | None"
+
+    @property
+    def is_match(self) -> bool:
+        """Whether there is a match: hits come nearest first."""
+        return any(hit.is_match for hit in self.hits[:1])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result in JSON types."""
+        reply: dict[str, Any] = {
+            "query": self.names[0] if len(self.names) == 1 else None,
+            "hits": [_hit_to_json(hit) for hit in self.hits],
+        }
+        if len(self.names) > 1 or self.negatives:
+            reply |= {"queries": self.names, "negatives": self.negatives}
+        if self.known is not None:
+            reply |= {
+                "match": self.is_match,
+                "threshold": self.known.threshold,
+                "recall_at_threshold": self.known.recall,
+            }
+        return reply
+
+    def to_text(self) -> str:
+        """Return the result as a table below the names of the images."""
+        title = _names_to_text(self.names)
+        if self.negatives:
+            title += f", not like {_names_to_text(self.negatives)}"
+        known = self.known
+        if known is not None and not self.is_match:
+            title += (
+                f": no match (below a similarity of {known.threshold:.4f}, at which "
+                f"{known.recall:.0%} of the queries that have a match get it)"
+            )
+        if not self.hits:
+            return f"{title}\nThere are no images left to find."
+        headers = ["similarity", "class", "id"]
+        rows: list[list[Any]] = [
+            [hit.similarity, hit.item.class_name, hit.item.id] for hit in self.hits
+        ]
+        if known is not None:
+            headers.insert(1, "match")
+            for row, hit in zip(rows, self.hits, strict=True):
+                row.insert(1, hit.is_match)
+        return f"{title}\n{table(headers, rows)}"
+
+
+def _names_to_text(names: list[str]) -> str:
+    return ", ".join(
+        "standard input" if name == "-" else printable(name) for name in names
+    )
+
+
+def _hit_to_json(hit: "Hit") -> dict[str, Any]:
     from ..search.gallery.gallery import CLASS
     from ..search.gallery.stored_images import STORED_IMAGE
 
-    found = [
-        {
-            "id": hit.item.id,
-            "class": hit.item.class_name,
-            "attributes": {
-                name: value
-                for name, value in hit.item.attributes.items()
-                if name not in (CLASS, STORED_IMAGE)
-            },
-            "similarity": hit.similarity,
-        }
-        | ({} if hit.is_match is None else {"match": hit.is_match})
-        for hit in hits
-    ]
-    reply: dict[str, Any] = {"query": name, "hits": found}
-    if known is not None:
-        reply |= {
-            "match": _is_match(hits),
-            "threshold": known.threshold,
-            "recall_at_threshold": known.recall,
-        }
-    return reply
-
-
-def _to_text(name: str, hits: "Sequence[Hit]", known: "Calibration | None") -> str:
-    title = "standard input" if name == "-" else printable(name)
-    if known is not None and not _is_match(hits):
-        title += (
-            f": no match (below a similarity of {known.threshold:.4f}, at which "
-            f"{known.recall:.0%} of the queries that have a match get it)"
-        )
-    if not hits:
-        return f"{title}\nThere are no images left to find."
-    headers = ["similarity", "class", "id"]
-    rows: list[list[Any]] = [
-        [hit.similarity, hit.item.class_name, hit.item.id] for hit in hits
-    ]
-    if known is not None:
-        headers.insert(1, "match")
-        for row, hit in zip(rows, hits, strict=True):
-            row.insert(1, hit.is_match)
-    return f"{title}\n{table(headers, rows)}"
-
-
-def _is_match(hits: "Sequence[Hit]") -> bool:
-    """Return whether there is a match: hits come nearest first."""
-    return any(hit.is_match for hit in hits[:1])
+    return {
+        "id": hit.item.id,
+        "class": hit.item.class_name,
+        "attributes": {
+            name: value
+            for name, value in hit.item.attributes.items()
+            if name not in (CLASS, STORED_IMAGE)
+        },
+        "similarity": hit.similarity,
+    } | ({} if hit.is_match is None else {"match": hit.is_match})

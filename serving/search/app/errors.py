@@ -59,6 +59,19 @@ def errors_of_image(id_: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def errors_of_examples() -> Iterator[None]:
+    """Turn what went wrong with one of several images into the client's error."""
+    try:
+        yield
+    except KeyError as error:
+        raise HTTPException(
+            404, "An image in `queries` or `negatives` was removed from the gallery."
+        ) from error
+    except FileNotFoundError as error:
+        raise HTTPException(404, str(error)) from error
+
+
+@contextlib.contextmanager
 def errors_of_values() -> Iterator[None]:
     """Turn the refusal of a value by the index into the client's error."""
     try:

@@ -1,7 +1,8 @@
-"""Read the image in a JSON body, {"image": {"b64": "..."}}, of many megabytes.
+"""Read the images in a JSON body, {"image": {"b64": "..."}}, of many megabytes.
 
-It is cut out before the rest is parsed, and decoded piece by piece: in one go, either
-would hold the interpreter, and with it all other requests, for a tenth of a second.
+They are cut out before the rest is parsed, and decoded piece by piece: in one go,
+either would hold the interpreter, and with it all other requests, for a tenth of a
+second.
 """
 
 import binascii
@@ -16,27 +17,28 @@ _KEY = b'"b64"'
 _TO_TEXT = re.compile(rb'"b64"[ \t\r\n]*:[ \t\r\n]*"')
 _PIECE = 2**16  # characters, which take a millisecond at most
 _LONGEST_ESCAPE = 6  # of \u002b, for +
+_SHORT = 2**10  # characters: such an image, or value of a filter, stays where it is
+_MOST_IMAGES = 64  # that are cut out; more are refused for their number
 
 
 class CutBody(NamedTuple):
-    """A JSON body, cut in two.
+    """A JSON body, cut in parts.
 
     Attributes:
-        rest: JSON with `mark` in place of the image.
-        mark: A text that occurs nowhere else in it.
-        text: What was cut out, base64 as JSON writes it: a view of the body.
+        rest: JSON with a mark in place of each image.
+        texts: What was cut out, by the mark in its place, a text that occurs nowhere
+            else: base64 as JSON writes it, views of the body.
     """
 
     rest: bytearray
-    mark: str
-    text: memoryview
+    texts: dict[str, memoryview]
 
 
 def cut_body(body: bytearray) -> CutBody | None:
-    """Cut the image out of a JSON body that is too long to parse.
+    """Cut the images out of a JSON body that is too long to parse.
 
-    Whether it is the image, and not another text with the name `b64`, is known once the
-    rest has been parsed: `image` must hold the mark.
+    Whether they are images, and not other texts with the name `b64`, is known once the
+    rest has been parsed: an image must hold each mark.
 
     Args:
         body: The body as it was sent.
@@ -45,21 +47,36 @@ def cut_body(body: bytearray) -> CutBody | None:
         Its parts; None if it is short.
 
     Raises:
-        HTTPException: 413, it is too long even without the image.
+        HTTPException: 413, it is too long even without the images.
     """
     if len(body) <= LONGEST_JSON:
         return None
-    start = 0
-    # The rest of an accepted body is short, so the key is near its beginning.
-    while (start := body.find(_KEY, start, LONGEST_JSON)) >= 0:
-        if found := _TO_TEXT.match(body, start):
-            end = body.find(b'"', found.end())
-            if end >= 0 and found.end() + len(body) - end <= LONGEST_JSON:
-                mark = secrets.token_hex(16)
-                rest = body[: found.end()] + mark.encode() + body[end:]
-                return CutBody(rest, mark, memoryview(body)[found.end() : end])
+    rest = bytearray()
+    texts: dict[str, memoryview] = {}
+    view = memoryview(body)
+    start = kept = 0
+    # The rest of an accepted body is short, so each key is near what was cut last.
+    while (start := body.find(_KEY, start, kept + LONGEST_JSON)) >= 0:
         start += len(_KEY)
-    raise too_long("The body")
+        found = _TO_TEXT.match(body, start - len(_KEY))
+        if found is None:
+            continue
+        end = body.find(b'"', found.end())
+        if end < 0 or len(texts) == _MOST_IMAGES:
+            break
+        if end - found.end() < _SHORT:
+            continue
+        mark = secrets.token_hex(16)
+        rest += view[kept : found.end()]
+        rest += mark.encode()
+        texts[mark] = view[found.end() : end]
+        start = kept = end
+        if len(rest) > LONGEST_JSON:
+            raise too_long("The body")
+    if len(rest) + len(body) - kept > LONGEST_JSON:
+        raise too_long("The body")
+    rest += view[kept:]
+    return CutBody(rest, texts)
 
 
 def decoded(text: bytes | memoryview) -> bytes:

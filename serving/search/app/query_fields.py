@@ -6,13 +6,14 @@ the same refusals it needs more lines, not fewer.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tfdml.index import Where, where_from_json
 from tfdml.messages import shown
 
 from ..gallery.gallery import CLASS
-from ..gallery.query import Address, Embedding, Member, Query, Upload
+from ..gallery.query import Address, Embedding, Examples, Member, Query, Upload
 from ..gallery.stored_images import STORED_IMAGE
 from ..gallery.uploads import Crop
 from .errors import refuse
@@ -20,8 +21,11 @@ from .strict_json import json_object, read_json
 
 MAX_K = 100
 DEFAULT_K = 24
+MAX_EXPAND = 100
 SOURCES = frozenset({"image", "url", "embedding", "id"})
-OPTIONS = frozenset({"k", "index", "where", "exclude", "crop"})
+OPTIONS = frozenset(
+    {"k", "index", "where", "exclude", "crop", "expand", "negative_weight"}
+)
 
 _LONGEST_NUMBER = 18
 _LONGEST_ID = 500
@@ -32,11 +36,13 @@ Scalar = str | int | float | bool
 Source = Upload | Address | Embedding | Member
 
 
-def query_of(source: Source, options: Mapping[str, Any]) -> tuple[Query, str | None]:
+def query_of(
+    source: Source | Examples, options: Mapping[str, Any]
+) -> tuple[Query, str | None]:
     """Read the options of a query.
 
     Args:
-        source: What to search with.
+        source: What to search with. `negative_weight` becomes that of `Examples`.
         options: Texts or JSON values, by name. None, and an empty text other than
             `k`, count as not given.
 
@@ -65,19 +71,45 @@ def query_of(source: Source, options: Mapping[str, Any]) -> tuple[Query, str | N
     if crop is not None and isinstance(source, Embedding):
         refuse("`crop` must not be given with `embedding`.")
     k = whole_number(str(given.get("k", DEFAULT_K)), "k", 1, MAX_K)
-    return Query(source, k, where, _exclude(exclude), crop), index
+    expand = whole_number(str(given.get("expand", 0)), "expand", 0, MAX_EXPAND)
+    weight = _weight(given["negative_weight"]) if "negative_weight" in given else None
+    if isinstance(source, Examples):
+        first, *others = source.positives
+        if crop is not None and (others or isinstance(first, Embedding)):
+            refuse("`crop` must be given with one image alone.")
+        if weight is not None:
+            source = replace(source, negative_weight=weight)
+    return Query(source, k, where, _exclude(exclude), crop, expand), index
 
 
-def source_of(name: str, value: Any) -> Source:
+def _weight(value: Any) -> float:
+    try:
+        weight = -1.0 if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        weight = -1.0
+    if not 0 <= weight < 1:
+        refuse(
+            "`negative_weight` must be at least 0 and below 1. "
+            f"Received: negative_weight={shown(value, 40)}."
+        )
+    return weight
+
+
+def source_of(name: str, value: Any, inside: str = "") -> Source:
     """Read what to search with from a JSON value, other than an image.
+
+    Args:
+        name: "url", "embedding" or "id".
+        value: The value.
+        inside: What stands before the name in an error, such as "queries[1].".
 
     Raises:
         HTTPException: 400, it is invalid.
     """
     if name == "embedding":
-        return Embedding(_numbers("embedding", value))
+        return Embedding(_numbers(f"{inside}embedding", value))
     if not isinstance(value, str):
-        refuse(f"`{name}` must be a string.")
+        refuse(f"`{inside}{name}` must be a string.")
     return Address(value) if name == "url" else Member(value)
 
 

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from ..gallery.gallery import CLASS
 from ..gallery.image_search import ImageSearch
 from ..gallery.items import Hit, Item
+from ..gallery.query import Query
 from ..gallery.report import engine_of, method_of
 from ..gallery.stored_images import STORED_IMAGE
 
@@ -53,20 +54,22 @@ class Replies:
     def hits(
         self,
         search: ImageSearch,
+        query: Query,
         hits: Sequence[Hit],
-        query: dict[str, Any] | None,
+        described: dict[str, Any] | None,
         start: float,
     ) -> dict[str, Any]:
         """Describe the hits of a search.
 
         Args:
             search: The search.
+            query: What was asked for.
             hits: Its hits.
-            query: The description of the query, if it is an image of a gallery.
+            described: The description of the query, if it is an image of a gallery.
             start: When the search began, by `time.perf_counter`.
         """
         reply: dict[str, Any] = {
-            "query": query,
+            "query": described,
             "hits": [
                 self.item(search, hit.item)
                 | {"similarity": hit.similarity}
@@ -77,7 +80,7 @@ class Replies:
             "index": search.name,
         }
         known = search.gallery.calibration
-        if known is not None:
+        if known is not None and query.is_plain:
             # Hits come nearest first: if the first is not a match, none is.
             is_match = any(hit.is_match for hit in hits[:1])
             reply |= {"match": is_match, "threshold": known.threshold}

@@ -2,9 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
-from typing import Any
 
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
@@ -16,9 +15,18 @@ from tfdml.messages import shown
 from ...web.body import ARRIVAL_SECONDS, BodyReader
 from ...web.bounded_work import TIMEOUT_SECONDS, BoundedWork
 from ..gallery.gallery import CLASS, is_below
-from ..gallery.query import Query, Upload
+from ..gallery.query import Query
 from .errors import refuse, too_large
-from .json_image import cut_body, decoded
+from .examples import (
+    FILES,
+    LISTS,
+    MOST_EXAMPLES,
+    Files,
+    examples_of_form,
+    examples_of_json,
+    files_of_form,
+)
+from .json_image import cut_body
 from .query_fields import (
     OPTIONS,
     SOURCES,
@@ -26,12 +34,12 @@ from .query_fields import (
     attributes_of,
     check_name,
     query_of,
-    source_of,
 )
-from .strict_json import json_object, too_long
+from .strict_json import json_object
 
 _FORM_OVERHEAD = 64 * 1024  # boundaries, headers and small fields around an upload
-_BODIES = 4  # of the largest size that are held at once
+_BODIES = 4  # with one image of the largest size that are held at once
+_IMAGES = 3  # of the largest size that one body may have
 _THREADS = 2
 _WAITING = 64
 
@@ -72,8 +80,8 @@ class RequestReader:
         self.max_upload_bytes = max_upload_bytes
         self._piece_bytes = piece_bytes
         # In JSON an image is a third longer.
-        longest = max_upload_bytes * 4 // 3 + _FORM_OVERHEAD
-        self._bodies = BodyReader(longest, _BODIES * longest, ARRIVAL_SECONDS)
+        one = max_upload_bytes * 4 // 3 + _FORM_OVERHEAD
+        self._bodies = BodyReader(_IMAGES * one, _BODIES * one, ARRIVAL_SECONDS)
         self._parsing = BoundedWork("parse", _THREADS, _WAITING, TIMEOUT_SECONDS)
 
     def close(self) -> None:
@@ -90,10 +98,10 @@ class RequestReader:
         async with self._body(request) as body:
             if kind == "application/json":
                 return await self._parsing.run(lambda: self._search_of_json(body))
-            async with self._form(request, body) as form:
-                source = Upload(await self._image(form))
-                options = _fields(form, OPTIONS)
-        return await self._parsing.run(lambda: query_of(source, options))
+            async with self._form(request, body, 2 * MOST_EXAMPLES + 1) as form:
+                files = await files_of_form(form)
+                fields = _fields(form, OPTIONS | LISTS, FILES)
+        return await self._parsing.run(lambda: self._search_of_form(files, fields))
 
     async def new_image(self, request: Request) -> NewImage:
         """Read the image to add from `POST /api/images`.
@@ -105,7 +113,7 @@ class RequestReader:
             raise HTTPException(415, "Send the image as multipart/form-data.")
         async with self._body(request) as body, self._form(request, body) as form:
             content = await self._image(form)
-            values = _fields(form, {"id", "class", "attributes"})
+            values = _fields(form, {"id", "class", "attributes"}, {"image"})
         id_ = values.get("id", "")
         if id_:
             check_name("id", id_)
@@ -141,7 +149,9 @@ class RequestReader:
             yield body
 
     @contextlib.asynccontextmanager
-    async def _form(self, request: Request, body: bytearray) -> AsyncIterator[FormData]:
+    async def _form(
+        self, request: Request, body: bytearray, files: int = 1
+    ) -> AsyncIterator[FormData]:
         size = self._piece_bytes
         starts = iter(range(0, len(body), size))
 
@@ -153,7 +163,7 @@ class RequestReader:
             return {"type": "http.request", "body": piece, "more_body": more}
 
         again = Request(request.scope, receive)
-        async with again.form(max_files=1, max_fields=16) as form:
+        async with again.form(max_files=files, max_fields=16) as form:
             yield form
 
     async def _image(self, form: FormData) -> bytes:
@@ -162,33 +172,28 @@ class RequestReader:
             raise HTTPException(400, "Send the image as the form field `image`.")
         return self._checked(await file.read())
 
-    def _checked(self, content: bytes) -> bytes:
+    def _checked(self, content: bytes, name: str = "") -> bytes:
+        called = name and f"{name}: "
         if not content:
-            raise HTTPException(400, "This file is empty.")
+            raise HTTPException(400, f"{called}This file is empty.")
         if len(content) > self.max_upload_bytes:
-            raise too_large(self.max_upload_bytes)
+            error = too_large(self.max_upload_bytes)
+            raise HTTPException(error.status_code, f"{called}{error.detail}")
         return content
+
+    def _search_of_form(
+        self, files: Files, fields: dict[str, str]
+    ) -> tuple[Query, str | None]:
+        source = examples_of_form(files, fields, self._checked)
+        return query_of(source, {name: fields[name] for name in fields.keys() - LISTS})
 
     def _search_of_json(self, body: bytearray) -> tuple[Query, str | None]:
         cut = cut_body(body)
         values = json_object("The body", body if cut is None else cut.rest)
-        if cut is not None and values.get("image") != {"b64": cut.mark}:
-            raise too_long("The body")
-        unknown = set(values) - SOURCES - OPTIONS
+        unknown = set(values) - SOURCES - OPTIONS - LISTS
         if unknown:
             refuse(f"The body must not have {shown(min(unknown))}.")
-        given = sorted(set(values) & SOURCES)
-        if len(given) != 1:
-            refuse(
-                "The body must have one of `image`, `url`, `embedding` and `id`. "
-                f"Received: {', '.join(given) or 'none'}."
-            )
-        (name,) = given
-        value = values.pop(name)
-        if name == "image":
-            content = _decoded(value, None if cut is None else cut.text)
-            return query_of(Upload(self._checked(content)), values)
-        return query_of(source_of(name, value), values)
+        return query_of(examples_of_json(values, cut, self._checked), values)
 
 
 def _media_type(request: Request) -> str:
@@ -203,11 +208,13 @@ def _media_type(request: Request) -> str:
     return kind
 
 
-def _fields(form: FormData, names: set[str] | frozenset[str]) -> dict[str, str]:
-    """Return the text fields of a form."""
+def _fields(
+    form: FormData, names: Collection[str], files: Collection[str]
+) -> dict[str, str]:
+    """Return the text fields of a form, beside those with files."""
     values: dict[str, str] = {}
     for name, value in form.multi_items():
-        if name == "image":
+        if name in files:
             continue
         if name not in names or not isinstance(value, str) or name in values:
             refuse(
@@ -216,16 +223,3 @@ def _fields(form: FormData, names: set[str] | frozenset[str]) -> dict[str, str]:
             )
         values[name] = value
     return values
-
-
-def _decoded(value: Any, cut: memoryview | None) -> bytes:
-    """Decode an image; `cut` is its text, if that was cut out of the body."""
-    text = value.get("b64") if isinstance(value, dict) and len(value) == 1 else None
-    if not isinstance(text, str):
-        refuse('`image` must be {"b64": "..."}.')
-    try:
-        if cut is None and "\\" in text:
-            raise ValueError("a backslash, which is not an escape here")
-        return decoded(text.encode("ascii") if cut is None else cut)
-    except ValueError:  # also of text that is not ASCII
-        refuse("`b64` must be base64.")

@@ -4,15 +4,17 @@ Images are named by their ids; no path of a request reaches the file system.
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from tfdml.index import Where
-from tfdml.messages import shown
+from tfdml.messages import cut, shown
 
 from ...web.bounded_work import TIMEOUT_SECONDS, BoundedWork, Room
 from ..gallery.image_search import ImageSearch
@@ -20,13 +22,17 @@ from ..gallery.items import Item
 from ..gallery.query import (
     Address,
     Embedding,
+    Examples,
     File,
     Member,
     Query,
+    Source,
     Upload,
 )
 from ..gallery.stored_images import STORED_IMAGE
+from ..gallery.uploads import Crop
 from .errors import (
+    errors_of_examples,
     errors_of_image,
     errors_of_values,
     missing,
@@ -34,7 +40,7 @@ from .errors import (
 )
 from .fetching import Fetcher, FetchError
 from .metrics import SearchMetrics
-from .query_fields import DEFAULT_K, MAX_K, where_of, whole_number
+from .query_fields import DEFAULT_K, MAX_EXPAND, MAX_K, where_of, whole_number
 from .replies import Replies
 from .requests import RequestReader
 
@@ -132,7 +138,9 @@ class SearchService:
         """Find the images nearest to one of the gallery."""
         given = request.query_params
         k = whole_number(given.get("k", str(DEFAULT_K)), "k", 1, MAX_K)
-        query = Query(Member(_id(request)), k, where_of(given.get("where")))
+        expand = whole_number(given.get("expand", "0"), "expand", 0, MAX_EXPAND)
+        where = where_of(given.get("where"))
+        query = Query(Member(_id(request)), k, where, expand=expand)
         return await self._answer(query, given.get("index"))
 
     async def nearest(self, request: Request) -> Response:
@@ -144,6 +152,8 @@ class SearchService:
         check_names(search, query.where)
         start = time.perf_counter()
         match query.source:
+            case Examples():
+                reply = await self._like_examples(search, query, start)
             case Address(url):
                 # What was fetched is in memory until it has been searched with.
                 with self._fetching.place():
@@ -152,14 +162,9 @@ class SearchService:
             case Member(id_):
                 with errors_of_image(id_):
                     reply = await self._similar(search, query, id_, start)
-            case Embedding(values) if len(values) not in (
-                search.index.dimension,
-                search.index.embedding_dimension,
-            ):
-                refuse(
-                    f"`embedding` must have {search.index.embedding_dimension} numbers."
-                    f" Received: {len(values)}."
-                )
+            case Embedding(values):
+                _check_length("embedding", values, search)
+                reply = await self._hits(search, query, None, start)
             case _:
                 reply = await self._hits(search, query, None, start)
         return JSONResponse(reply)
@@ -168,16 +173,75 @@ class SearchService:
         self, search: ImageSearch, query: Query, id_: str, start: float
     ) -> dict[str, Any]:
         """Search with an image that this or another gallery has."""
+        source, shown = self._member(search, id_)
+        return await self._hits(search, replace(query, source=source), shown, start)
+
+    def _member(
+        self, search: ImageSearch, id_: str
+    ) -> tuple[Member | File, dict[str, Any]]:
+        """Return an image of this or another gallery, and its description."""
         owners = (each for each in self._searches.values() if id_ in each.index)
         owner = search if id_ in search.index else next(owners, None)
         if owner is None:
             raise missing(id_)
         item = owner.item(id_)
-        if owner is not search:
-            # Of any format, as when it was indexed, unlike an upload.
-            query = replace(query, source=File(owner.file(item)))
-        shown = self.replies.item(owner, item)
-        return await self._hits(search, query, shown, start)
+        described = self.replies.item(owner, item)
+        if owner is search:
+            return Member(id_), described
+        # Of any format, as when it was indexed, unlike an upload.
+        return File(owner.file(item), shown(id_)), described
+
+    async def _like_examples(
+        self, search: ImageSearch, query: Query, start: float
+    ) -> dict[str, Any]:
+        """Search with several images at once, and away from others."""
+        given = query.source
+        if not isinstance(given, Examples):
+            raise TypeError(f"`query` must have examples. Received: {shown(given)}.")
+        sources: dict[str, list[Source]] = {}
+        described: dict[str, list[dict[str, Any] | None]] = {}
+        crop = query.crop
+        for name, each in (
+            ("queries", given.positives),
+            ("negatives", given.negatives),
+        ):
+            sources[name], described[name] = [], []
+            for place, source in enumerate(each):
+                item = None
+                match source:
+                    case Embedding(values):
+                        _check_length(f"{name}[{place}].embedding", values, search)
+                    case Member(id_):
+                        with errors_of_image(id_):
+                            source, item = self._member(search, id_)
+                    case Address(url):
+                        region = crop if name == "queries" else None
+                        source = await self._embedded(search, url, region)
+                        crop = None if name == "queries" else crop
+                sources[name].append(source)
+                described[name].append(item)
+        examples = replace(
+            given, positives=sources["queries"], negatives=sources["negatives"]
+        )
+        query = replace(query, source=examples, crop=crop)
+        with errors_of_examples():
+            return await self._hits(search, query, None, start) | described
+
+    async def _embedded(
+        self, search: ImageSearch, url: str, crop: Crop | None
+    ) -> Embedding:
+        """Embed an image at an address, of which no more is kept in memory."""
+        name = cut(url, 80)
+        with self._fetching.place():
+            try:
+                content = await self._fetched(url)
+            except HTTPException as error:
+                text = f"{name}: {error.detail}"
+                raise HTTPException(error.status_code, text, error.headers) from error
+            row = await self.embedding.run(
+                lambda: search.embedding_of(Upload(content, name), crop)
+            )
+        return Embedding(np.asarray(row).tolist())
 
     async def _hits(
         self,
@@ -191,7 +255,7 @@ class SearchService:
             hits = await work.run(lambda: search.nearest(query))
         if self._metrics is not None:
             self._metrics.answered(search.name, hits)
-        return self.replies.hits(search, hits, shown, start)
+        return self.replies.hits(search, query, hits, shown, start)
 
     async def _fetched(self, url: str) -> bytes:
         if self._fetcher is None:
@@ -234,6 +298,15 @@ class SearchService:
         id_ = _id(request)
         with errors_of_image(id_):
             return search.item(id_)
+
+
+def _check_length(name: str, values: Sequence[float], search: ImageSearch) -> None:
+    index = search.index
+    if len(values) not in (index.dimension, index.embedding_dimension):
+        refuse(
+            f"`{name}` must have {index.embedding_dimension} numbers. "
+            f"Received: {len(values)}."
+        )
 
 
 def _id(request: Request) -> str:

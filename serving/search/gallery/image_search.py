@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from tfdml.images import UnreadableImageError, read_image
 from tfdml.index import LocalIndex, SearchResult, expanded_search
 from tfdml.messages import shown
+from tfdml.neighbors import combine_queries, first_dimensions
 
 from ...client import ImageSource, ModelMetadata
 from ...endpoint.options import ServerOptions
@@ -19,7 +20,16 @@ from ...web.image_memory import ImageMemory
 from .gallery import Gallery, is_below
 from .items import Hit, Item
 from .listing import Listing
-from .query import Address, Embedding, File, Member, Query, Upload
+from .query import (
+    Address,
+    Embedding,
+    Examples,
+    File,
+    Member,
+    Query,
+    Source,
+    Upload,
+)
 from .stored_images import StoredImages
 from .uploads import Crop, check_upload, memory_of
 
@@ -107,22 +117,14 @@ class ImageSearch:
         """
         left_out = set(query.exclude)
         match query.source:
-            case Embedding(values):
-                embedding: ArrayLike = values
-            case Member(id_):
-                left_out.add(id_)
-                embedding = self.index.get([id_]).embeddings[0]
-                if query.crop is not None:
-                    embedding = self.embed(self.file(self.item(id_)), query.crop)
-            case Upload(content):
-                check_upload(content, self.max_pixels)
-                embedding = self.embed(content, query.crop)
-            case File(image):
-                embedding = self.embed(image, query.crop)
-            case Address(url):
-                raise ValueError(
-                    f"`query` must be fetched first. Received: {shown(url)}."
-                )
+            case Examples() as examples:
+                members = [each for each in examples.all if isinstance(each, Member)]
+                left_out.update(each.id for each in members)
+                embedding: ArrayLike = self._combined(examples, query.crop)
+            case source:
+                if isinstance(source, Member):
+                    left_out.add(source.id)
+                embedding = self.embedding_of(source, query.crop)
         exclude: list[str] | None = sorted(left_out) or None
         rows = np.asarray(embedding)[np.newaxis]
         with self.stage("index"):
@@ -130,12 +132,66 @@ class ImageSearch:
         self.seen(rows[0])
         ids = found.ids[0].tolist()
         items = {item.id: item for item in self.items(ids)}
-        known = None if query.expand else self.gallery.calibration
+        known = self.gallery.calibration if query.is_plain else None
         return [
             Hit(items[id_], score, known.is_match(score) if known else None)
             for id_, score in zip(ids, found.scores[0].tolist(), strict=True)
             if id_ in items
         ]
+
+    def embedding_of(self, source: Source, crop: Crop | None = None) -> ArrayLike:
+        """Return the embedding of one thing to search with, `[D]`.
+
+        Raises:
+            KeyError, FileNotFoundError, UnreadableImageError, EndpointError: As
+                `nearest`.
+            ValueError: It is an `Address`, which must be fetched first.
+        """
+        match source:
+            case Embedding(values):
+                return values
+            case Member(id_):
+                if crop is not None:
+                    with _named(shown(id_)):
+                        return self.embed(self.file(self.item(id_)), crop)
+                row: NDArray[np.float32] = self.index.get([id_]).embeddings[0]
+                return row
+            case Upload(content, name):
+                with _named(name):
+                    check_upload(content, self.max_pixels)
+                    return self.embed(content, crop)
+            case File(image, name):
+                with _named(name):
+                    return self.embed(image, crop)
+            case Address(url):
+                raise ValueError(
+                    f"`query` must be fetched first. Received: {shown(url)}."
+                )
+
+    def _combined(self, examples: Examples, crop: Crop | None) -> NDArray[np.float32]:
+        if crop is not None and len(examples.positives) > 1:
+            raise ValueError("`crop` must not be given with several images.")
+        return combine_queries(
+            self._rows_of(examples.positives, crop),
+            self._rows_of(examples.negatives) if examples.negatives else None,
+            negative_weight=examples.negative_weight,
+            metric=self.index.metric,
+        )[0]
+
+    def _rows_of(
+        self, sources: Sequence[Source], crop: Crop | None = None
+    ) -> NDArray[Any]:
+        """Return the embeddings of several images, as long as those of the index."""
+        dimension, metric = self.index.dimension, self.index.metric
+        rows = [np.asarray(self.embedding_of(source, crop)) for source in sources]
+        return np.stack(
+            [
+                row
+                if len(row) == dimension
+                else first_dimensions(row[np.newaxis], dimension, metric=metric)[0]
+                for row in rows
+            ]
+        )
 
     def _found(
         self, rows: NDArray[Any], query: Query, exclude: list[str] | None
@@ -246,3 +302,18 @@ class ImageSearch:
             with contextlib.suppress(ValueError):
                 return self.stored.path(item.stored)
         raise FileNotFoundError(f"The image {shown(item.id)} has no file.")
+
+
+@contextlib.contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Name the one of several images that cannot be read."""
+    try:
+        yield
+    except UnreadableImageError as error:
+        if not name:
+            raise
+        raise UnreadableImageError(f"{name}: {error}") from error
+    except FileNotFoundError as error:
+        if not name:
+            raise
+        raise FileNotFoundError(f"The file of {name} is gone.") from error

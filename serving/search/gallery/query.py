@@ -11,9 +11,15 @@ from .uploads import Crop
 
 @dataclass(frozen=True)
 class Upload:
-    """An encoded image from a stranger; only usual formats and sizes are accepted."""
+    """An encoded image from a stranger; only usual formats and sizes are accepted.
+
+    Args:
+        content: The encoded image.
+        name: What an error calls it; "" where it is the only image.
+    """
 
     content: bytes
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -25,9 +31,15 @@ class Address:
 
 @dataclass(frozen=True)
 class File:
-    """An image of our own, of any format: a path, or the encoded content."""
+    """An image of our own, of any format: a path, or the encoded content.
+
+    Args:
+        image: Path of its file, or its content.
+        name: What an error calls it; "" where it is the only image.
+    """
 
     image: bytes | Path
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,6 +56,33 @@ class Member:
     id: str
 
 
+Source = Upload | Address | File | Embedding | Member
+"""One thing to search with."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Several things to search with at once, and others to stay away from.
+
+    They are combined by `tfdml.neighbors.combine_queries`. Images of the gallery among
+    them are not among the hits.
+
+    Args:
+        positives: What the hits are to be like, at least one.
+        negatives: What they are not to be like.
+        negative_weight: How much the negatives count, at least 0 and below 1.
+    """
+
+    positives: Sequence[Source]
+    negatives: Sequence[Source] = ()
+    negative_weight: float = 0.5
+
+    @property
+    def all(self) -> list[Source]:
+        """Both, the positives first."""
+        return [*self.positives, *self.negatives]
+
+
 @dataclass(frozen=True)
 class Query:
     """A search: what to search with, and what may be found.
@@ -54,12 +93,12 @@ class Query:
         where: A filter on attributes, see `tfdml.index`.
         exclude: Ids of images that must not be found.
         crop: The region of the image to search with; by default all of it. An
-            embedding has none.
+            embedding has none, and of `Examples`, only a single positive has one.
         expand: How many neighbors the query is moved toward before a second search;
             0 for one plain search. Hits then say nothing about a match.
     """
 
-    source: Upload | Address | File | Embedding | Member
+    source: Source | Examples
     k: int
     where: Where | None = None
     exclude: Sequence[str] = ()
@@ -69,6 +108,14 @@ class Query:
     @property
     def needs_model(self) -> bool:
         """Whether the model must embed an image first."""
-        if isinstance(self.source, Member):
-            return self.crop is not None
-        return not isinstance(self.source, Embedding)
+        if isinstance(self.source, Examples):
+            sources = self.source.all
+        else:
+            sources = [self.source]
+        known = Embedding if self.crop is not None else Embedding | Member
+        return not all(isinstance(source, known) for source in sources)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether hits are compared with one image, as a calibrated threshold needs."""
+        return not (self.expand or isinstance(self.source, Examples))

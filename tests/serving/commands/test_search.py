@@ -79,6 +79,64 @@ def test_query_is_moved_toward_its_nearest_images(built, run, run_json):
     assert "--expand must be at least 0" in err
 
 
+@pytest.mark.parametrize("expand", [0, 2])
+def test_images_together_and_negatives_are_combined(built, run, run_json, expand):
+    colors = {"a.png": (250, 30, 10), "b.png": (200, 220, 0), "c.png": (10, 10, 240)}
+    files = [write_image(built / name, color) for name, color in colors.items()]
+    rows = np.array(list(colors.values()), dtype=np.float64)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    asked = ["search", *files[:2], "--index", built / "index", *model_of(built)]
+    asked += ["-k", "9", "--expand", expand, "--not-like", files[2]]
+
+    def expected(query):
+        ids, cosines = nearest_by_definition(query)
+        if expand:
+            near = np.array([color_of(id_) for id_ in ids[:expand]], dtype=np.float64)
+            near /= np.linalg.norm(near, axis=1, keepdims=True)
+            query = query / np.linalg.norm(query) + cosines[:expand] ** 3 @ near
+            ids, cosines = nearest_by_definition(query)
+        return dict(zip(ids, cosines, strict=True))
+
+    def check(result, query, names):
+        assert result["queries"] == [str(file) for file in names]
+        assert result["negatives"] == [str(files[2])]
+        found = {hit["id"]: hit["similarity"] for hit in result["hits"]}
+        assert found == pytest.approx(expected(query), abs=1e-5)
+
+    together = [*asked, "--together", "--negative-weight", "0.3"]
+    (result,) = run_json(*together)["results"]
+    check(result, rows[:2].mean(axis=0) - 0.3 * rows[2], files[:2])
+    assert result["query"] is None
+    each = run_json(*asked)["results"]
+    for result, file, row in zip(each, files[:2], rows[:2], strict=True):
+        check(result, row - 0.5 * rows[2], [file])
+        assert result["query"] == str(file)
+    code, out, _ = run(*together)
+    assert code == 0
+    assert out.splitlines()[0] == f"{files[0]}, {files[1]}, not like {files[2]}"
+
+
+def test_broken_image_among_several_is_named(built, run):
+    good = write_image(built / "good.png", (250, 30, 10))
+    broken = built / "broken.png"
+    broken.write_bytes(b"no image")
+    rest = ["--index", built / "index", *model_of(built)]
+    for words in (
+        ["search", good, broken, "--together"],
+        ["search", good, "--not-like", broken],
+    ):
+        code, _, err = run(*words, *rest)
+        assert code == 1
+        assert f"'{broken}': This file cannot be read" in err
+    code, _, err = run("search", good, "--not-like", built / "nowhere.png", *rest)
+    assert code == 1
+    assert "nowhere.png' is gone" in err
+    crop = ["--together", "--crop", "0,0,1,1"]
+    code, _, err = run("search", good, good, *crop, *rest)
+    assert code == 1
+    assert "--crop must not be given with several images --together" in err
+
+
 def test_json_of_a_search_has_the_same_hits(built, run_json):
     image = write_image(built / "query.png", (250, 30, 10))
     document = run_json(
@@ -194,6 +252,12 @@ def test_calibrated_search_says_whether_there_is_a_match(
         (["--crop", "0,0,2,1"], "inside it"),
         (["--crop", "left"], "--crop must be X,Y,WIDTH,HEIGHT"),
         (["-k", "0"], "`k` must be"),
+        (
+            ["--negative-weight", "1"],
+            "--negative-weight must be at least 0 and below 1",
+        ),
+        (["--negative-weight", "nan"], "--negative-weight must be at least 0"),
+        (["--not-like", "-", "--not-like", "-"], "can be given only once"),
     ],
 )
 def test_wrong_option_of_a_search_is_one_line(built, options, message, run):

@@ -57,10 +57,33 @@ def test_a_short_body_is_not_cut():
 def test_a_long_body_is_cut_at_its_image(before, after):
     cut = cut_body(bytearray(body_of(TEXT, before, after)))
     values = json.loads(cut.rest)
-    assert values.pop("image") == {"b64": cut.mark}
+    ((mark, text),) = cut.texts.items()
+    assert values.pop("image") == {"b64": mark}
     own = json.loads(body_of(b"", before, after))
     assert values == {name: own[name] for name in own if name != "image"}
-    assert decoded(cut.text) == IMAGE
+    assert decoded(text) == IMAGE
+
+
+def test_a_long_body_is_cut_at_each_of_its_images():
+    images = [IMAGE, b"", IMAGE[:50_000], IMAGE[::-1]]
+    queries = [{"image": {"b64": base64.b64encode(each).decode()}} for each in images]
+    body = {"queries": [*queries, {"id": "b64"}], "k": 3, "index": "b64"}
+    cut = cut_body(bytearray(json.dumps(body).encode()))
+    values = json.loads(cut.rest)
+    *found, member = values["queries"]
+    assert (member, values["k"], values["index"]) == ({"id": "b64"}, 3, "b64")
+    marks = [each["image"]["b64"] for each in found]
+    assert [mark for mark in marks if mark] == list(cut.texts)
+    whole = [decoded(cut.texts[mark]) if mark else b"" for mark in marks]
+    assert whole == images
+
+
+def test_of_very_many_images_some_stay_in_the_body():
+    text = base64.b64encode(bytes(9_000)).decode()
+    body = json.dumps({"queries": [{"image": {"b64": text}}] * 100})
+    cut = cut_body(bytearray(body.encode()))
+    assert len(cut.texts) == 64
+    assert len(json.loads(cut.rest)["queries"]) == 100
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_an_upload_of_unstated_length_above_the_limit_is_refused(page):
     def chunks():
         yield b'--b\r\nContent-Disposition: form-data; name="image"; filename="x"\r\n'
         yield b"\r\n"
-        for _ in range(20):
+        for _ in range(60):
             yield b"x" * (MAX_UPLOAD_BYTES // 10)
 
     headers = {"Content-Type": "multipart/form-data; boundary=b"}
