@@ -67,6 +67,7 @@ SERVING = [
     *WEB,
     "tensorflow-serving-api>=2.20,<2.22",
     "grpcio-health-checking>=1.60",
+    "grpcio-reflection>=1.60",
 ]
 
 # Without TensorFlow, also the search page. scikit-learn lays out the map of a gallery.

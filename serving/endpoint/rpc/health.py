@@ -14,7 +14,7 @@ import grpc
 from ...web.status import StatusError
 from .message import Arrivals
 
-_SERVICE = "grpc.health.v1.Health"
+NAME = "grpc.health.v1.Health"
 _MOST_WATCHERS = 64
 
 
@@ -92,7 +92,7 @@ class Health:
         server.add_generic_rpc_handlers(
             [
                 grpc.method_handlers_generic_handler(
-                    _SERVICE,
+                    NAME,
                     {
                         "Check": grpc.stream_unary_rpc_method_handler(
                             self._check, response_serializer=_serialize
@@ -152,7 +152,7 @@ class Health:
     ) -> str:
         from grpc_health.v1 import health_pb2
 
-        kind, path = health_pb2.HealthCheckRequest, f"/{_SERVICE}/{method}"
+        kind, path = health_pb2.HealthCheckRequest, f"/{NAME}/{method}"
         try:
             with self._arrivals.receive(messages, call, kind, path) as (request, _):
                 service = str(request.service)

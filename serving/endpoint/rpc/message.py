@@ -52,16 +52,25 @@ class CallLimit:
 
     @contextlib.contextmanager
     def hold(self, call: grpc.ServicerContext) -> Iterator[None]:
-        """End the call, if the block takes too long."""
+        """End the call, if the block takes too long.
+
+        A block inside of another one of the call has the time of the outer one.
+        """
         with self._lock:
-            if self._most is not None and len(self._ends) >= self._most:
-                self._cancel(next(iter(self._ends)))
-            self._ends[call] = self._clock() + self._seconds
+            is_inside = call in self._ends
+            if not is_inside:
+                self._begin(call)
         try:
             yield
         finally:
-            with self._lock:
-                self._ends.pop(call, None)
+            if not is_inside:
+                with self._lock:
+                    self._ends.pop(call, None)
+
+    def _begin(self, call: grpc.ServicerContext) -> None:
+        if self._most is not None and len(self._ends) >= self._most:
+            self._cancel(next(iter(self._ends)))
+        self._ends[call] = self._clock() + self._seconds
 
     def end_late_calls(self) -> None:
         """End the calls whose time is over. To be called again and again."""

@@ -21,19 +21,22 @@ from ..options import ServerOptions
 from ..predictor import Predictor
 from .calls import CallRules
 from .gate import CallGate
+from .health import NAME as HEALTH
 from .health import Health
 from .message import Arrivals, CallLimit
 from .message_memory import MessageMemory
+from .reflection import Reflection
 from .services import ServiceCore, add_services
 
 _STATUS_CALLS = 24
 _HEALTH_CALLS = 24
-_FURTHER_CALLS = _STATUS_CALLS + _HEALTH_CALLS + 16
+_REFLECTION_CALLS = 4
+_FURTHER_CALLS = _STATUS_CALLS + _HEALTH_CALLS + _REFLECTION_CALLS + 16
 """Calls beyond the limit that get a thread; so that they are refused."""
 
 _HEALTH_SECONDS = 5.0
 _SHORT_BYTES = 2**16
-_SHORT_AT_ONCE = 4
+_SHORT_AT_ONCE = 4  # no less than calls of reflection, which wait with their memory
 _SHORT_PATIENCE = 0.2
 """Messages about health and status are short: they come at once."""
 
@@ -141,6 +144,7 @@ class GrpcServer:
             for seconds, most in (
                 (message_seconds, None),
                 (min(message_seconds, _HEALTH_SECONDS), _HEALTH_CALLS),
+                (message_seconds, _REFLECTION_CALLS),
             )
         ]
         self._arrivals = (Arrivals(limit, memory), *short)
@@ -152,7 +156,7 @@ class GrpcServer:
         )
         self._rules = CallRules(access, observer or RequestObserver())
         self._credentials = credentials
-        self._health = Health(_SERVICES, self._arrivals[-1])
+        self._health = Health(_SERVICES, self._arrivals[2])
         self._is_started = False
         self._look_seconds = min(look_seconds, message_seconds)
         self._closed = threading.Event()
@@ -201,7 +205,7 @@ class GrpcServer:
     def start(self) -> None:
         """Answer from now on; health reports that the server is not ready."""
         self._health.add_to(self._server)
-        predictions, others, _ = self._arrivals
+        predictions, others, _, reflection = self._arrivals
         add_services(
             self._core,
             (self._predictions, predictions),
@@ -209,6 +213,8 @@ class GrpcServer:
             self._rules,
             self._server,
         )
+        names = [*filter(None, _SERVICES), HEALTH]
+        Reflection(names, reflection, self._rules.access).add_to(self._server)
         self._is_started = True
         self._server.start()
         threading.Thread(
