@@ -1,5 +1,6 @@
 """Keep an index, or a part of one, in a folder that is replaced as a whole."""
 
+from tfdml.versioned_folder._kept import HeldFolder, held, kept_manifest
 from tfdml.versioned_folder._manifest import (
     IndexFileError,
     check_class,
@@ -19,6 +20,7 @@ from tfdml.versioned_folder._versions import (
 )
 
 __all__ = [
+    "HeldFolder",
     "IndexFileError",
     "LockedError",
     "check_class",
@@ -26,6 +28,8 @@ __all__ = [
     "check_file",
     "check_notes",
     "check_unlocked",
+    "held",
+    "kept_manifest",
     "lock_log",
     "log_of",
     "read_manifest",

@@ -11,6 +11,9 @@ from tfdml.messages import cut, shortened, shown
 
 MANIFEST = "manifest.json"
 NEW_MANIFEST = "manifest.json.new"
+NEXT_MANIFEST = "manifest.next.json"
+KEPT = "kept"
+"""The member of a manifest that names the data of the index before, which is kept."""
 DATA = re.compile(r"data-[0-9a-f]{16}")
 """The name of the folder of the data files."""
 
@@ -86,13 +89,17 @@ def write_manifest(path: Path, description: dict[str, Any]) -> None:
     path.write_bytes(_encoded(manifest, indent=2))
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path, name: str = MANIFEST) -> dict[str, Any]:
     """Read and check the manifest in a folder.
+
+    Args:
+        folder: The folder.
+        name: The file, where it is not that of the index in use.
 
     Raises:
         IndexFileError: It is missing, damaged or of another version.
     """
-    path = folder / MANIFEST
+    path = folder / name
     try:
         manifest = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):

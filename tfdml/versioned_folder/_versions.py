@@ -21,8 +21,10 @@ from tfdml.files import Lock, locked, make_folder, naming, sync
 from tfdml.messages import cut, shortened
 from tfdml.versioned_folder._manifest import (
     DATA,
+    KEPT,
     MANIFEST,
     NEW_MANIFEST,
+    NEXT_MANIFEST,
     IndexFileError,
     check_file,
     is_manifest,
@@ -33,6 +35,7 @@ from tfdml.versioned_folder._manifest import (
 
 # With the file that locks it, where there is one.
 _LOG = re.compile(rf"({DATA.pattern})\.log(\.lock)?")
+_KEPT_MANIFEST = re.compile(rf"({DATA.pattern})\.json")
 # Raised by reading files that are whole but were not written by `write_version`.
 _UNFIT = (
     ArithmeticError,
@@ -90,7 +93,7 @@ def check_unlocked(folder: str | os.PathLike[str]) -> None:
         LockedError: Somebody is.
         OSError: The index cannot be changed, as on a read-only disk.
     """
-    with _unchanged(Path(folder), None):
+    with unchanged(Path(folder), None):
         pass
 
 
@@ -155,7 +158,7 @@ def _write_version(
     write: Callable[[Path], None],
     own: int | None,
 ) -> Path:
-    with locked(folder, wait=True), _unchanged(folder, own):
+    with locked(folder, wait=True), unchanged(folder, own):
         _refuse_foreign(folder)
         data = folder / f"data-{secrets.token_hex(8)}"
         try:
@@ -163,15 +166,29 @@ def _write_version(
             write(data)
             files = {path.name: measure(path) for path in sorted(data.iterdir())}
             new = folder / NEW_MANIFEST
-            write_manifest(new, {**description, "data": data.name, "files": files})
+            described = {**description, "data": data.name, "files": files}
+            write_manifest(new, described | _kept_of(folder))
             # All of it is on the disk before the rename counts on it.
             for path in (*data.iterdir(), data, new, folder):
                 sync(path)
             new.replace(folder / MANIFEST)
             sync(folder)
         finally:
-            _remove_unused(folder)
+            remove_unused(folder)
     return data
+
+
+def manifest_of(data: Path) -> Path:
+    """Return the file of the manifest of data that are kept, but not used."""
+    return data.with_name(f"{data.name}.json")
+
+
+def _kept_of(folder: Path) -> dict[str, str]:
+    """Return what a save must not lose: the index that the folder keeps beside."""
+    with suppress(IndexFileError):
+        manifest = read_manifest(folder)
+        return {KEPT: manifest[KEPT]} if KEPT in manifest else {}
+    return {}
 
 
 def read_version(
@@ -228,22 +245,27 @@ def _refuse_foreign(folder: Path) -> None:
         )
 
 
-def _remove_unused(folder: Path) -> None:
+def remove_unused(folder: Path) -> None:
     """Remove the remains of saves; those that cannot be removed do no harm."""
-    manifest = folder / MANIFEST
     with suppress(OSError):
-        used = json.loads(manifest.read_bytes())["data"] if manifest.exists() else None
+        used, kept = set(), None
+        for name in (MANIFEST, NEXT_MANIFEST):
+            if (folder / name).exists():
+                found = json.loads((folder / name).read_bytes())
+                kept = found.get(KEPT) if name == MANIFEST else kept
+                used |= {found["data"], found.get(KEPT)}
         for path in folder.iterdir():
-            if DATA.fullmatch(path.name) and path.name != used:
+            if DATA.fullmatch(path.name) and path.name not in used:
                 shutil.rmtree(path, ignore_errors=True)
             log = _LOG.fullmatch(path.name)
-            if log and log[1] != used:
+            own = _KEPT_MANIFEST.fullmatch(path.name)
+            if (log and log[1] not in used) or (own and own[1] != kept):
                 path.unlink(missing_ok=True)
         (folder / NEW_MANIFEST).unlink(missing_ok=True)
 
 
 @contextmanager
-def _unchanged(folder: Path, own: int | None) -> Iterator[None]:
+def unchanged(folder: Path, own: int | None) -> Iterator[None]:
     """Keep others from changing the index that a folder holds."""
     lock = None
     # A damaged index, or one of another version, takes no changes.

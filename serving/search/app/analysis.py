@@ -14,6 +14,7 @@ from tfdml.messages import shown
 
 from ...web.bounded_work import BoundedWork
 from ..gallery.image_search import ImageSearch
+from ..gallery.pair import Pair
 from .query_fields import whole_number
 from .service import SearchService
 
@@ -33,6 +34,7 @@ _MOST_IN_GROUP = 100
 class _Found:
     """The near-duplicates of a gallery, without the pairs themselves."""
 
+    pair: Pair
     threshold: float
     changes: int
     groups: list[tuple[Any, ...]]
@@ -57,7 +59,7 @@ class GalleryAnalysis:
         self._drawing = BoundedWork("map", 2, 16, _SECONDS)
         self._lock = threading.Lock()
         self._stops = threading.Event()
-        self._maps: dict[str, GalleryMap] = {}
+        self._maps: dict[tuple[str, Pair], GalleryMap] = {}
         self._found: dict[str, _Found] = {}
 
     def close(self) -> None:
@@ -68,6 +70,18 @@ class GalleryAnalysis:
         with self._lock:
             for each in self._maps.values():
                 each.close()
+
+    def replaced(self, search: ImageSearch) -> None:
+        """Forget the map of the search that another one has replaced."""
+        with self._lock:
+            former = [
+                key
+                for key in self._maps
+                if key[0] == search.name and key[1] != search.pair
+            ]
+            closed = [self._maps.pop(key) for key in former]
+        for each in closed:
+            each.close()
 
     async def duplicates(self, request: Request) -> Response:
         """Return the groups of images that are nearly the same."""
@@ -100,14 +114,14 @@ class GalleryAnalysis:
         """Compare, or return what the same comparison returned before."""
         changes = search.listing.changes
         known = self._found.get(search.name)
-        if known is None or (known.threshold, known.changes) != (threshold, changes):
+        wanted = search.pair, threshold, changes
+        if known is None or (known.pair, known.threshold, known.changes) != wanted:
             index = _Stoppable(search.index, self._stops)
             result = near_duplicates(index, threshold=threshold)
             # Not the pairs themselves: of a large gallery, they are hundreds of
             # megabytes.
             known = self._found[search.name] = _Found(
-                threshold,
-                changes,
+                *wanted,
                 result.groups,
                 result.least_scores,
                 len(result.pairs.scores),
@@ -154,11 +168,13 @@ class GalleryAnalysis:
         from ..gallery.map import GalleryMap, MapError
 
         with self._lock:
-            if search.name not in self._maps:
+            key = search.name, search.pair
+            if key not in self._maps:
                 folder = search.index.stats().details["folder"]
-                self._maps[search.name] = GalleryMap(search.index, folder)
+                self._maps[key] = GalleryMap(search.index, folder)
+            drawn = self._maps[key]
         try:
-            return self._maps[search.name].get()
+            return drawn.get()
         except MapError as error:
             raise HTTPException(500, str(error)) from error
 

@@ -26,7 +26,6 @@ from collections.abc import (
     Awaitable,
     Callable,
     Iterable,
-    Iterator,
     Mapping,
 )
 from os import PathLike
@@ -57,9 +56,10 @@ from .browsing import GalleryBrowsing
 from .changes import GalleryChanges
 from .errors import ERROR_HANDLERS
 from .fetching import Fetcher
+from .following import PairFollower
 from .guard import Guard, Watch, check_host_name
 from .health import Health
-from .metrics import SearchMetrics
+from .metrics import SearchMetrics, stages_of
 from .page_files import SecurityHeaders, static_file
 from .requests import RequestReader
 from .service import Limits, SearchService
@@ -85,6 +85,7 @@ def create_app(
     search: ImageSearch,
     *,
     compare: ImageSearch | None = None,
+    follow: Mapping[str, Callable[[], ImageSearch]] | None = None,
     editable: bool = False,
     allow_url: bool = False,
     fetcher: Fetcher | None = None,
@@ -104,6 +105,9 @@ def create_app(
         search: Search over the gallery to show.
         compare: Search over another gallery, or the same one with another model, to
             show beside it.
+        follow: Opens what the folder of a search holds, by the name of the search:
+            when the folder is switched to another model and index, so is the search.
+            By default, none is followed.
         editable: Let users add images to the gallery and remove them.
         allow_url: Let users search with an image at an address, which is fetched.
         fetcher: Fetches it; by default a `Fetcher` of public addresses.
@@ -146,41 +150,64 @@ def create_app(
         fetcher = Fetcher(max_bytes=max_upload_bytes)
     memory = ImageMemory() if memory is None else memory
     metrics = SearchMetrics(searches) if with_metrics else None
-    for each in searches.values():
+    main = search.name
+
+    def prepare(each: ImageSearch) -> None:
         each.memory = memory
-        each.stage = _stage(metrics, tracing)
+        each.stage = stages_of(metrics, tracing)
         if metrics is not None:
             each.seen = functools.partial(metrics.recall.keep, each.name)
         each.listing.classes()  # slow the first time, for a large gallery
-    editor = None
-    if editable:
-        editor = GalleryEditor(search.index, on_change=search.listing.changed)
+        if editable and each.name == main:
+            each.editor = GalleryEditor(each.index, on_change=each.listing.changed)
+
+    for each in searches.values():
+        prepare(each)
     service = SearchService(
         searches,
         reader,
-        can_edit=editor is not None,
+        can_edit=editable,
         fetcher=fetcher if allow_url else None,
         timeout_seconds=timeout_seconds,
         limits=limits,
         metrics=metrics,
     )
-    changes = GalleryChanges(service, reader, editor)
+    changes = GalleryChanges(service, reader)
     browsing = GalleryBrowsing(service, metrics)
     analysis = GalleryAnalysis(service)
-    health = Health(list(searches.values()))
+    health = Health(searches.values())
+
+    def use(new: ImageSearch) -> None:
+        prepare(new)
+        service.replace(new)
+        analysis.replaced(new)
+        if metrics is not None:
+            metrics.recall.forget(new.name)
+
+    followers = [
+        PairFollower(searches[name], open_, use)
+        for name, open_ in (follow or {}).items()
+    ]
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         if metrics is not None:
             metrics.recall.start()
+        for follower in followers:
+            follower.start()
         yield
+        for follower in followers:
+            await to_thread.run_sync(follower.close)
         if metrics is not None:
             metrics.recall.close()
         service.close()
         health.close()
         await to_thread.run_sync(analysis.close)
-        if editor is not None:
-            await to_thread.run_sync(editor.close)
+        for each in searches.values():
+            if each.editor is not None:
+                await to_thread.run_sync(each.editor.close)
+        for follower in followers:
+            await to_thread.run_sync(follower.close_search)
 
     files = {
         "/" if file.name == "index.html" else f"/{file.name}": file
@@ -231,22 +258,6 @@ def create_app(
     count = None if metrics is None else metrics.count
     observer = RequestObserver(tracing=tracing, count=count)
     return Watch(SecurityHeaders(guard), observer, names)
-
-
-def _stage(
-    metrics: SearchMetrics | None, tracing: Tracing | None
-) -> Callable[[str], contextlib.AbstractContextManager[None]]:
-    """Return what takes note of a part of a search."""
-    wanted = [each.stage for each in (metrics, tracing) if each is not None]
-
-    @contextlib.contextmanager
-    def stage(name: str) -> Iterator[None]:
-        with contextlib.ExitStack() as inside:
-            for each in wanted:
-                inside.enter_context(each(name))
-            yield
-
-    return stage
 
 
 def _routes(calls: Mapping[str, tuple[str, str, Handler]]) -> list[Route]:
@@ -338,26 +349,27 @@ def run(
             tracing = Tracing("tfdml-search", trace_to)
             stack.callback(tracing.close)
         listener = stack.enter_context(open_socket(host, port))
-        search = stack.enter_context(
-            open_search(
-                index_folder, endpoint_url, images=images, credentials=credentials
-            )
-        )
+        open_ = functools.partial(open_search, credentials=credentials)
+        opened = [functools.partial(open_, index_folder, endpoint_url, images=images)]
+        search = stack.enter_context(opened[0]())
         other = None
         if compare is not None:
             name = Path(compare).resolve().name
-            other = stack.enter_context(
-                open_search(
+            opened.append(
+                functools.partial(
+                    open_,
                     compare,
                     compare_endpoint or endpoint_url,
                     images=compare_images,
-                    credentials=credentials,
                     name=f"{name} (2)" if name == search.name else name,
                 )
             )
+            other = stack.enter_context(opened[1]())
+        both = (each for each in (search, other) if each is not None)
         app = create_app(
             search,
             compare=other,
+            follow={each.name: open_ for each, open_ in zip(both, opened, strict=True)},
             editable=editable,
             allow_url=allow_url,
             access=access,

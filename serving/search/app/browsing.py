@@ -3,6 +3,8 @@
 import hashlib
 import random
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
@@ -31,7 +33,10 @@ class GalleryBrowsing:
         self._service = service
         self._replies = service.replies
         self._drawing = service.drawing
-        decoding = service.main.decoding  # all galleries share the memory
+
+        def decoding(image: bytes | Path) -> AbstractContextManager[None]:
+            return service.main.decoding(image)  # all galleries share the memory
+
         self._thumbnails = Thumbnails(decoding=decoding)
         if metrics is not None:
             self._thumbnails.asked = metrics.thumbnail

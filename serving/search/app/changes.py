@@ -10,8 +10,9 @@ from starlette.responses import JSONResponse, Response
 from tfdml.files import DISK_IS_FULL
 from tfdml.index import IndexFileError
 
-from ..gallery.editing import Addition, ExistsError, GalleryEditor
+from ..gallery.editing import Addition, ExistsError, GalleryEditor, PausedError
 from ..gallery.gallery import CLASS, is_below
+from ..gallery.image_search import ImageSearch
 from ..gallery.items import Item
 from ..gallery.uploads import check_upload
 from .errors import exists, missing, refuse
@@ -36,31 +37,23 @@ class GalleryChanges:
     Args:
         service: Searches it.
         reader: Reads the requests.
-        editor: Changes it; None if nobody may.
     """
 
-    def __init__(
-        self,
-        service: SearchService,
-        reader: RequestReader,
-        editor: GalleryEditor | None,
-    ) -> None:
+    def __init__(self, service: SearchService, reader: RequestReader) -> None:
         self._service = service
-        self._search = service.main
         self._reader = reader
-        self._editor = editor
 
     async def add(self, request: Request) -> Response:
         """Add an image to the gallery."""
-        editor = self._allowed()
+        self._allowed()
         new = await self._reader.new_image(request)
+        search, editor = self._allowed()  # what embeds, and what is changed
         item = await self._service.embedding.run(
-            lambda: self._add(editor, new), late=_MAY_BE_ADDED
+            lambda: self._add(search, editor, new), late=_MAY_BE_ADDED
         )
-        return JSONResponse(self._service.replies.item(self._search, item), 201)
+        return JSONResponse(self._service.replies.item(search, item), 201)
 
-    def _add(self, editor: GalleryEditor, new: NewImage) -> Item:
-        search = self._search
+    def _add(self, search: ImageSearch, editor: GalleryEditor, new: NewImage) -> Item:
         known = search.index.stats().attributes
         if len({*known, *new.attributes}) > max(_MOST_NAMES, len(known)):
             refuse(f"The gallery may have at most {_MOST_NAMES} attributes.")
@@ -85,8 +78,8 @@ class GalleryChanges:
 
     async def remove(self, request: Request) -> Response:
         """Remove an image from the gallery."""
-        editor = self._allowed()
-        item = self._service.item_of(self._search, request)
+        search, editor = self._allowed()
+        item = self._service.item_of(search, request)
 
         def remove() -> None:
             try:
@@ -99,12 +92,13 @@ class GalleryChanges:
         await self._service.searching.run(remove, late=_MAY_BE_REMOVED)
         return JSONResponse({"removed": item.id})
 
-    def _allowed(self) -> GalleryEditor:
-        if self._editor is None:
+    def _allowed(self) -> tuple[ImageSearch, GalleryEditor]:
+        search = self._service.main
+        if search.editor is None:
             raise HTTPException(
                 403, "This gallery cannot be changed: start it with `--editable`."
             )
-        return self._editor
+        return search, search.editor
 
 
 def _id_of(new: NewImage, suffix: str) -> str:
@@ -116,6 +110,8 @@ def _id_of(new: NewImage, suffix: str) -> str:
 
 def _failed(error: Exception) -> HTTPException:
     """Create the error for a disk that is full, or an index that was replaced."""
+    if isinstance(error, PausedError):
+        return HTTPException(503, f"Nothing was changed. {error}", {"retry-after": "1"})
     _log.exception("The gallery could not be changed.")
     if isinstance(error, IndexFileError):
         return HTTPException(

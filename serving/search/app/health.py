@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -30,7 +30,7 @@ class Health:
 
     def __init__(
         self,
-        searches: Sequence[ImageSearch],
+        searches: Collection[ImageSearch],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -64,7 +64,7 @@ class Health:
 
     async def _checked(self) -> HTTPException | None:
         try:
-            for search in self._searches:
+            for search in list(self._searches):
                 await self._work.run(search.client.check)
         except EndpointError as error:
             _log.warning("%s", error)

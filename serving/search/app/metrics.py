@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client import (
     CollectorRegistry,
@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...web.log import RequestRecord
+from ...web.tracing import Tracing
 from ..gallery.image_search import ImageSearch
 from ..gallery.items import Hit
 from .recall_watch import RecallWatch
@@ -116,6 +117,22 @@ class SearchMetrics:
     async def exposition(self, request: Request) -> Response:
         """Answer with all metrics."""
         return Response(self.text(), headers={"content-type": _CONTENT_TYPE})
+
+
+def stages_of(
+    metrics: SearchMetrics | None, tracing: Tracing | None
+) -> Callable[[str], contextlib.AbstractContextManager[None]]:
+    """Return what takes note of a part of a search."""
+    wanted = [each.stage for each in (metrics, tracing) if each is not None]
+
+    @contextlib.contextmanager
+    def stage(name: str) -> Iterator[None]:
+        with contextlib.ExitStack() as inside:
+            for each in wanted:
+                inside.enter_context(each(name))
+            yield
+
+    return stage
 
 
 class _Galleries(Collector):

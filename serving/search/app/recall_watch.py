@@ -55,6 +55,13 @@ class RecallWatch:
             self._kept[name].append(embedding)
             self._new[name] += 1
 
+    def forget(self, name: str) -> None:
+        """Forget the queries of a gallery that another model and index replace."""
+        with self._lock:
+            self._kept[name].clear()
+            self._new[name] = 0
+            self._recalls.pop(name, None)
+
     def measure(self) -> None:
         """Measure each gallery that was searched since the last time."""
         for name, search in self._searches.items():

@@ -22,11 +22,11 @@ class Replies:
     """Describe images, hits and indexes.
 
     Args:
-        main: The search whose images are named by their id alone; the address of an
-            image of another also names that search.
+        main: Name of the search whose images are named by their id alone; the address
+            of an image of another also names that search.
     """
 
-    def __init__(self, main: ImageSearch) -> None:
+    def __init__(self, main: str) -> None:
         self._main = main
         # A file below the root may have changed between two runs of the service.
         self._run = secrets.token_hex(_TAG // 2)
@@ -38,7 +38,7 @@ class Replies:
     def item(self, search: ImageSearch, item: Item) -> dict[str, Any]:
         """Describe an image."""
         url = f"images?id={quote(item.id, safe='')}"
-        if search is not self._main:
+        if search.name != self._main:
             url += f"&index={quote(search.name, safe='')}"
         return {
             "id": item.id,
@@ -78,6 +78,7 @@ class Replies:
             ],
             "seconds": round(time.perf_counter() - start, 4),
             "index": search.name,
+            "model_version": search.pair.version,
         }
         known = search.gallery.calibration
         if known is not None and query.is_plain:

@@ -76,7 +76,6 @@ class SearchService:
         metrics: Counts the answers; None for none.
 
     Attributes:
-        main: The search over the main gallery.
         replies: Describes images.
         embedding: Runs what needs the endpoint.
         searching: Runs what the index alone answers, so that an endpoint that hangs
@@ -98,16 +97,28 @@ class SearchService:
         limits = Limits() if limits is None else limits
         self._metrics = metrics
         self._searches = searches
-        self.main = next(iter(searches.values()))
         self._reader = reader
         self._can_edit = can_edit
         self._fetcher = fetcher
-        self.replies = Replies(self.main)
+        self.replies = Replies(self.main.name)
         bounds = (limits.threads, limits.waiting, timeout_seconds)
         self.embedding = BoundedWork("embed", *bounds)
         self.searching = BoundedWork("search", *bounds)
         self._fetching = Room(limits.fetched)
         self.drawing = BoundedWork("draw", *bounds)
+
+    @property
+    def main(self) -> ImageSearch:
+        """The search over the main gallery."""
+        return next(iter(self._searches.values()))
+
+    def replace(self, search: ImageSearch) -> None:
+        """Let requests that begin from now on use another search of the same name.
+
+        Requests take their search once, when they begin: model and index of an answer
+        belong together.
+        """
+        self._searches[search.name] = search
 
     def close(self) -> None:
         """Begin nothing any more."""

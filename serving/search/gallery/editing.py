@@ -33,6 +33,10 @@ class ExistsError(ValueError):
     """The gallery has an image with this id already."""
 
 
+class PausedError(OSError):
+    """The gallery is being upgraded, and takes changes again in a moment."""
+
+
 @dataclass(frozen=True)
 class Addition:
     """An image to add.
@@ -90,6 +94,7 @@ class GalleryEditor:
         # The file of an image that several ids share is removed with the last of them.
         self._lock = threading.Lock()
         self._saving: threading.Thread | None = None
+        self._is_paused = False
         index.remove([])  # locks the folder, or raises LockedError
         self._stored.remove_unfinished()
         names = self._stored.names()
@@ -119,10 +124,12 @@ class GalleryEditor:
             ExistsError: An id is in the gallery already.
             ValueError: The index refuses an id, embedding or attribute.
             OSError: The disk cannot be written to.
+            PausedError: `pause` was called.
         """
         if not additions:
             return
         with self._lock:
+            self._check_runs()
             for addition in additions:
                 if addition.id in self._index:
                     raise ExistsError(
@@ -156,8 +163,10 @@ class GalleryEditor:
         Raises:
             KeyError: There is no such image; nothing was removed.
             ValueError: An id is repeated.
+            PausedError: `pause` was called.
         """
         with self._lock:
+            self._check_runs()
             known = self._index.get(ids).attributes
             self._index.remove(ids)
             self._remove_unused(
@@ -166,13 +175,42 @@ class GalleryEditor:
             self._on_change([], known)
             self._save_if_due()
 
+    def pause(self) -> None:
+        """Let another process change the gallery, until `resume`."""
+        with self._lock:
+            if self._is_paused:
+                return
+            self._is_paused = True
+            if (saving := self._saving) is not None:
+                saving.join()
+            # Releases the folder; searches go on, and the next change locks it again.
+            self._index.close()
+
+    def resume(self) -> None:
+        """Change the gallery again.
+
+        Raises:
+            LockedError: Another process still changes it.
+            IndexFileError: Another index is in its place.
+        """
+        with self._lock:
+            if self._is_paused:
+                self._index.remove([])
+                self._is_paused = False
+
     def close(self) -> None:
         """Save a long log of changes into the index, which stays open."""
         with self._lock:
+            if self._is_paused:
+                return
             if (saving := self._saving) is not None:
                 saving.join()
             if self._is_due():
                 self._save()
+
+    def _check_runs(self) -> None:
+        if self._is_paused:
+            raise PausedError("The gallery is being upgraded: try again in a moment.")
 
     def _save_if_due(self) -> None:
         """Begin to save if that is due; after a failure, `close` tries again."""

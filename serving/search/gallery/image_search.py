@@ -1,6 +1,8 @@
 """Search images: the model embeds the query, the index finds its neighbors."""
 
 import contextlib
+import functools
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -17,9 +19,11 @@ from ...client import ImageSource, ModelMetadata
 from ...endpoint.options import ServerOptions
 from ...web.bounded_work import TIMEOUT_SECONDS
 from ...web.image_memory import ImageMemory
+from .editing import GalleryEditor
 from .gallery import Gallery, is_below
 from .items import Hit, Item
 from .listing import Listing
+from .pair import Pair
 from .query import (
     Address,
     Embedding,
@@ -49,7 +53,8 @@ class ImageSearch:
     """Find the images of a gallery that are nearest to a query.
 
     A context manager: at its end, index and client are closed. Any number of threads
-    may use it at once.
+    may use it at once. Model and index never change; for another pair, another search
+    takes its place, and the client is closed once nobody uses the former one any more.
 
     Args:
         index: The index.
@@ -60,6 +65,8 @@ class ImageSearch:
             decoded.
 
     Attributes:
+        pair: The model and the index that belong together.
+        editor: Changes the gallery; None if nobody may.
         listing: All images of the gallery, in order.
         memory: Bounds the images that are decoded at one time; None for no bound.
         stage: Takes note of the parts of a search, each in its block: "decode",
@@ -80,6 +87,13 @@ class ImageSearch:
         self.gallery = gallery
         self.client = client
         self.name = name
+        self.pair = Pair(
+            gallery.model_name,
+            gallery.model_version,
+            index.model_fingerprint,
+            index.model_fingerprint,
+        )
+        self.editor: GalleryEditor | None = None
         self.max_pixels = max_pixels
         self.memory: ImageMemory | None = None
         self.stage: Callable[[str], contextlib.AbstractContextManager[None]] = (
@@ -88,12 +102,17 @@ class ImageSearch:
         self.seen: Callable[[NDArray[Any]], None] = lambda embedding: None
         folder = index.stats().details["folder"]
         self.stored = None if folder is None else StoredImages(folder)
-        self.listing = Listing(index, self.items)
+        self.listing = Listing(index, functools.partial(items_of, index))
+        weakref.finalize(self, client.close).atexit = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close index and client."""
         self.client.close()
         self.index.close()
 
@@ -283,11 +302,7 @@ class ImageSearch:
 
     def items(self, ids: Sequence[str]) -> list[Item]:
         """Return images by their ids; those that were just removed are left out."""
-        try:
-            attributes = self.index.get(ids).attributes
-        except KeyError:
-            return self.items([id_ for id_ in ids if id_ in self.index])
-        return [Item(id_, own) for id_, own in zip(ids, attributes, strict=True)]
+        return items_of(self.index, ids)
 
     def file(self, item: Item) -> Path:
         """Return the file of an image.
@@ -317,3 +332,12 @@ def _named(name: str) -> Iterator[None]:
         if not name:
             raise
         raise FileNotFoundError(f"The file of {name} is gone.") from error
+
+
+def items_of(index: LocalIndex, ids: Sequence[str]) -> list[Item]:
+    """Return images of an index; those that were just removed are left out."""
+    try:
+        attributes = index.get(ids).attributes
+    except KeyError:
+        return items_of(index, [id_ for id_ in ids if id_ in index])
+    return [Item(id_, own) for id_, own in zip(ids, attributes, strict=True)]

@@ -1,0 +1,72 @@
+"""Name the model and the index that belong together, as the folder of an index says.
+
+The manifest of an index names the model that embedded it: name, version, and the
+fingerprint of graph and weights. It is replaced by one rename, so every process that
+reads it sees one pair of model and index, the former or the new one, never a mixture.
+"""
+
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from tfdml.messages import cut
+from tfdml.versioned_folder import IndexFileError, kept_manifest, read_manifest
+
+
+class Pair(NamedTuple):
+    """A model and its index.
+
+    Attributes:
+        name: Name of the model that embeds the queries.
+        version: Its version number.
+        fingerprint: Of its graph and weights; "" if the index names none.
+        index_fingerprint: Of the model that embedded the gallery: another one only
+            where queries of a compatible model search the gallery of the former one.
+    """
+
+    name: str
+    version: int
+    fingerprint: str
+    index_fingerprint: str
+
+    @classmethod
+    def of_manifest(cls, manifest: dict[str, Any]) -> Self:
+        """Return the pair of an index.
+
+        Raises:
+            KeyError, TypeError, ValueError: It is no index of a gallery.
+        """
+        gallery, made_by = manifest["notes"]["gallery"], manifest["model_fingerprint"]
+        name, version = str(gallery["model_name"]), int(gallery["model_version"])
+        return cls(name, version, str(made_by), str(made_by))
+
+    def __str__(self) -> str:
+        known = f" (fingerprint {self.fingerprint[:16]})" if self.fingerprint else ""
+        return f"version {self.version} of model {self.name}{known}"
+
+
+def pair_in(index_folder: str | PathLike[str]) -> Pair:
+    """Return the pair that the folder of an index holds now.
+
+    Raises:
+        IndexFileError: It holds no index of a gallery, or its manifest is damaged.
+        OSError: It cannot be read.
+    """
+    return _pair(index_folder, read_manifest(Path(index_folder)))
+
+
+def kept_pair(index_folder: str | PathLike[str]) -> Pair | None:
+    """Return the pair that is kept for a way back; None if there is none.
+
+    Raises:
+        IndexFileError, OSError: As `pair_in`.
+    """
+    manifest = kept_manifest(index_folder)
+    return None if manifest is None else _pair(index_folder, manifest)
+
+
+def _pair(folder: str | PathLike[str], manifest: dict[str, Any]) -> Pair:
+    try:
+        return Pair.of_manifest(manifest)
+    except (KeyError, TypeError, ValueError) as error:
+        raise IndexFileError(f"There is no gallery in {cut(folder)}.") from error
