@@ -57,6 +57,29 @@ def _add_page(commands: Any) -> None:
         help="name under which a proxy or the network offers the page (may be given "
         "more than once)",
     )
+    access.add_argument(
+        "--trusted-proxy",
+        metavar="ADDRESS",
+        action="append",
+        default=[],
+        help="proxy, or network such as 10.0.0.0/8, whose X-Forwarded-For, -Proto and "
+        "-Host count (may be given more than once)",
+    )
+    access.add_argument(
+        "--path-prefix",
+        metavar="PATH",
+        default="",
+        help="path below which a proxy offers the page, if it leaves it in its "
+        "requests, such as /find",
+    )
+    access.add_argument(
+        "--cors-origin",
+        metavar="ORIGIN",
+        action="append",
+        default=[],
+        help="site whose pages may use the API, such as https://shop.example.com (may "
+        "be given more than once); with --token-file also *, for any",
+    )
     page.add_argument(
         "--image-memory-bytes",
         metavar="BYTES",
@@ -106,6 +129,7 @@ def _page(parsed: argparse.Namespace) -> None:
 
     exit_on_sigterm()
     from ..search.app.app import run
+    from ..search.app.reach import Reach
     from ..web.access import TokenAccess
     from ..web.log import configure
     from ..web.tls import read_ssl_config
@@ -114,6 +138,12 @@ def _page(parsed: argparse.Namespace) -> None:
     access = None if tokens is None else TokenAccess(tokens)
     tls = None if ssl is None else read_ssl_config(ssl)
     credentials = credentials_of(parsed)
+    reach = Reach(
+        allowed_hosts=parsed.allowed_host,
+        cors_origins=parsed.cors_origin,
+        path_prefix=parsed.path_prefix,
+        trusted_proxies=parsed.trusted_proxy,
+    )
     configure(parsed.log_format)
     run(
         parsed.index,
@@ -130,7 +160,7 @@ def _page(parsed: argparse.Namespace) -> None:
         access=access,
         tls=tls,
         image_memory_bytes=parsed.image_memory_bytes,
-        allowed_hosts=parsed.allowed_host,
+        reach=reach,
         with_metrics=parsed.metrics,
         trace_to=parsed.trace_to,
     )

@@ -5,9 +5,12 @@ Configuration files are TF Serving's own, in the text format of protocol buffers
 
 import argparse
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from ..web.access import check_proxy
 
 File = str | PathLike[str]
 
@@ -161,6 +164,15 @@ class ServerOptions:
     token_file: Annotated[
         File | None, _Option("limits and access", "bearer tokens, one per line", "FILE")
     ] = None
+    trusted_proxy: Annotated[
+        Sequence[str],
+        _Option(
+            "limits and access",
+            "proxy, or network such as 10.0.0.0/8, whose X-Forwarded-For tells the "
+            "client of REST for the log (may be given more than once)",
+            "ADDRESS",
+        ),
+    ] = ()
     monitoring_config_file: Annotated[
         File | None,
         _Option("monitoring", "settings of Prometheus metrics", "FILE"),
@@ -207,6 +219,8 @@ class ServerOptions:
                     f"--{name.replace('_', '-')} must be at least 0. "
                     f"Received: {getattr(self, name)}."
                 )
+        for address in self.trusted_proxy:
+            check_proxy(address)
         if self.no_batching and self.batching_parameters_file is not None:
             raise ValueError(
                 "--no-batching must not be combined with --batching-parameters-file."
@@ -223,6 +237,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             groups[about.group] = parser.add_argument_group(about.group)
         add = groups[about.group].add_argument
         name = f"--{field.name.replace('_', '-')}"
+        if isinstance(field.default, tuple):
+            about_it = {"metavar": about.metavar, "help": about.help}
+            add(name, action="append", default=[], **about_it)
+            continue
         if isinstance(field.default, bool):
             add(name, action="store_true", help=about.help)
             continue

@@ -117,6 +117,7 @@ def run(options: ServerOptions) -> None:
             [(endpoint.app, endpoint.listener)],
             tls=None if tls is None else ssl_context_for_uvicorn(tls),
             on_stop=endpoint.drain,
+            trusted_proxies=options.trusted_proxy,
         )
     if not endpoint.has_ended():
         # Python would wait for the threads that still decode an image.

@@ -1,4 +1,4 @@
-"""Check who may call a server: bearer tokens, and loopback addresses.
+"""Check who may call a server: bearer tokens, loopback addresses and proxies.
 
 One check serves the `Authorization` header of REST and the `authorization` metadata of
 gRPC. Only hashes of the tokens are kept in memory.
@@ -14,6 +14,7 @@ import stat
 import threading
 from os import PathLike
 
+from tfdml.messages import shown
 from tfdml.text_files import decode
 
 from .status import StatusCode, StatusError
@@ -32,6 +33,25 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def check_proxy(address: str) -> str:
+    """Check the address of a proxy, or of a network of them.
+
+    Returns:
+        The address.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    try:
+        ipaddress.ip_network(address)
+    except ValueError as error:
+        raise ValueError(
+            "`trusted_proxies` must be IP addresses, or networks such as 10.0.0.0/8. "
+            f"Received: {shown(address)}."
+        ) from error
+    return address
 
 
 class TokenAccess:

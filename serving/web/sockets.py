@@ -23,6 +23,7 @@ from starlette.types import ASGIApp
 
 from tfdml.messages import shown
 
+from .forwarded import behind_proxies
 from .http_connection import Notice, connection_of_server
 
 _HANDSHAKE_SECONDS = 10.0
@@ -102,6 +103,7 @@ def serve(
     *,
     tls: ssl.SSLContext | None = None,
     on_stop: Callable[[], None] = lambda: None,
+    trusted_proxies: Sequence[str] = (),
 ) -> None:
     """Run web applications in this process until SIGINT or SIGTERM.
 
@@ -113,9 +115,12 @@ def serve(
             by `open_socket`. The sockets are closed at the end.
         tls: Keys and certificates for HTTPS; None for HTTP.
         on_stop: Called at each signal; returns at once. For servers beside these.
+        trusted_proxies: Addresses of proxies whose `X-Forwarded-` headers count, see
+            `behind_proxies`; by default, those of this machine may name the client and
+            the scheme.
     """
     with asyncio.Runner(loop_factory=_Loop) as runner:
-        runner.run(_serve(applications, tls, on_stop))
+        runner.run(_serve(applications, tls, on_stop, trusted_proxies))
 
 
 def exit_on_sigterm(seconds: float = GRACE_SECONDS) -> None:
@@ -172,12 +177,16 @@ async def _serve(
     applications: Sequence[tuple[ASGIApp, socket.socket]],
     tls: ssl.SSLContext | None,
     on_stop: Callable[[], None],
+    trusted_proxies: Sequence[str],
 ) -> None:
     _tell_once_of_full_files(asyncio.get_running_loop())
     servers = [
         _Server(
             uvicorn.Config(
-                application,
+                behind_proxies(application, trusted_proxies)
+                if trusted_proxies
+                else application,
+                proxy_headers=not trusted_proxies,
                 access_log=False,
                 log_config=None,  # logging is configured by the process
                 ssl_context_factory=None if tls is None else lambda *_: tls,

@@ -21,13 +21,7 @@ Every error is `{"error": "a sentence"}`.
 
 import contextlib
 import functools
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Mapping,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from os import PathLike
 from pathlib import Path
 
@@ -57,10 +51,11 @@ from .changes import GalleryChanges
 from .errors import ERROR_HANDLERS
 from .fetching import Fetcher
 from .following import PairFollower
-from .guard import Guard, Watch, check_host_name
+from .guard import Guard, Watch
 from .health import Health
 from .metrics import SearchMetrics, stages_of
 from .page_files import SecurityHeaders, static_file
+from .reach import Reach
 from .requests import RequestReader
 from .service import Limits, SearchService
 
@@ -91,7 +86,7 @@ def create_app(
     fetcher: Fetcher | None = None,
     access: TokenAccess | None = None,
     only_here: bool = False,
-    allowed_hosts: Iterable[str] = (),
+    reach: Reach | None = None,
     max_upload_bytes: int = MAX_UPLOAD_BYTES,
     timeout_seconds: float = TIMEOUT_SECONDS,
     with_metrics: bool = False,
@@ -115,7 +110,7 @@ def create_app(
             everyone.
         only_here: Whether the service is only for this machine, without TLS. Then,
             without `access`, requests for names of other machines are refused.
-        allowed_hosts: Names of hosts under which the service is offered besides.
+        reach: Where the service is reached besides; None for nowhere.
         max_upload_bytes: Size above which an uploaded file is refused, at least 1.
         timeout_seconds: How long a request waits for its result, above 0.
         with_metrics: Offer metrics for Prometheus at `/metrics`, which needs a token
@@ -129,7 +124,8 @@ def create_app(
         An ASGI application.
 
     Raises:
-        ValueError: A limit is out of range, or both searches have the same name.
+        ValueError: A limit is out of range, both searches have the same name, or pages
+            of any origin may read without a token.
         LockedError: `editable`, and another process changes the gallery.
         OSError: `editable`, and the folder of the gallery cannot be written to.
     """
@@ -138,6 +134,8 @@ def create_app(
             "`timeout_seconds` must be above 0. "
             f"Received: timeout_seconds={timeout_seconds}."
         )
+    reach = Reach() if reach is None else reach
+    reach.check_open(has_tokens=access is not None)
     limits = Limits() if limits is None else limits
     reader = RequestReader(max_upload_bytes, piece_bytes=limits.piece_bytes)
     searches = {each.name: each for each in (search, compare) if each is not None}
@@ -252,12 +250,12 @@ def create_app(
         public=(*files, _LIVE, _READY),
         costly=_COSTLY,
         only_here=only_here,
-        allowed_hosts=map(check_host_name, allowed_hosts),
+        reach=reach,
     )
     names = {(method, path): name for name, (method, path, _) in calls.items()}
     count = None if metrics is None else metrics.count
     observer = RequestObserver(tracing=tracing, count=count)
-    return Watch(SecurityHeaders(guard), observer, names)
+    return reach.around(Watch(SecurityHeaders(guard), observer, names))
 
 
 def _routes(calls: Mapping[str, tuple[str, str, Handler]]) -> list[Route]:
@@ -295,7 +293,7 @@ def run(
     access: TokenAccess | None = None,
     tls: SslConfig | None = None,
     image_memory_bytes: int | None = None,
-    allowed_hosts: Iterable[str] = (),
+    reach: Reach | None = None,
     with_metrics: bool = False,
     trace_to: str | None = None,
 ) -> None:
@@ -321,7 +319,7 @@ def run(
         tls: Key and certificates; None for a port without TLS.
         image_memory_bytes: Memory for images while they are decoded, at least 1; by
             default half of what the process may use and does not use at the start.
-        allowed_hosts: Names under which a proxy, or the network, offers the page.
+        reach: Names, origins, path and proxies where the page is reached besides.
         with_metrics: See `create_app`.
         trace_to: Address of an OpenTelemetry collector, see `Tracing`.
 
@@ -374,7 +372,7 @@ def run(
             allow_url=allow_url,
             access=access,
             only_here=is_loopback(host) and tls is None,
-            allowed_hosts=allowed_hosts,
+            reach=reach,
             memory=ImageMemory(image_memory_bytes),
             with_metrics=with_metrics,
             tracing=tracing,
@@ -383,4 +381,5 @@ def run(
             f"Image search: {url_of(listener, is_secure=tls is not None)}", flush=True
         )
         context = None if tls is None else ssl_context_for_uvicorn(tls)
-        serve([(app, listener)], tls=context)
+        proxies = () if reach is None else reach.trusted_proxies
+        serve([(app, listener)], tls=context, trusted_proxies=proxies)

@@ -21,13 +21,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tfdml.messages import shown
 
 from ...web.access import TokenAccess
+from ...web.forwarded import forwarded_hosts
 from ...web.log import request_id
 from ...web.observer import RequestObserver
 from ...web.status import HTTP_STATUS, StatusCode, StatusError
+from .reach import Reach
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _PORT = re.compile(r":[0-9]*\Z")
-_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?")
 _CODES = {int(status): code for code, status in HTTP_STATUS.items()} | {
     400: StatusCode.INVALID_ARGUMENT,
     405: StatusCode.UNIMPLEMENTED,
@@ -103,8 +104,7 @@ class Guard:
         reading: Paths whose requests with a body change nothing.
         only_here: Whether the service is only for this machine, without TLS. Then,
             without tokens, `Host` must name this machine.
-        allowed_hosts: Names under which a proxy or the network offers the service, in
-            lower case and without a port: they count as names of this machine.
+        reach: Names and origins that count as those of this machine.
     """
 
     def __init__(
@@ -116,14 +116,16 @@ class Guard:
         costly: Iterable[str] = (),
         reading: Iterable[str] = ("/api/search",),
         only_here: bool = False,
-        allowed_hosts: Iterable[str] = (),
+        reach: Reach | None = None,
     ) -> None:
         self._app = app
         self._access = access
         self._public = frozenset(public)
         self._costly = frozenset(costly)
         self._reading = frozenset(reading)
-        self._allowed_hosts = frozenset(allowed_hosts)
+        reach = Reach() if reach is None else reach
+        self._allowed_hosts = frozenset(reach.allowed_hosts)
+        self._origins = frozenset(reach.cors_origins)
         self._only_here = only_here
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -137,49 +139,55 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
-        if self._access is not None and scope["path"] not in self._public:
-            try:
-                self._access.check(headers.get("authorization"))
-            except StatusError as error:
-                return _error(401, error.message, {"www-authenticate": "Bearer"})
-        is_open = self._access is None
-        # Whatever the scheme: a header of the request may set it.
-        if is_open and self._only_here and not self._is_own_name(headers):
-            return _not_here(headers)
+        if self._access is not None:
+            if scope["path"] not in self._public:
+                try:
+                    self._access.check(headers.get("authorization"))
+                except StatusError as error:
+                    return _error(401, error.message, {"www-authenticate": "Bearer"})
+            # A browser sends no token by itself: whoever shows one means it, whatever
+            # the name of the host.
+            return None
+        hosts = (headers.get("host", ""), *forwarded_hosts(scope))
+        # Of all of them: the page of a stranger may send any but `Host`. And whatever
+        # the scheme, which a header may set, too.
+        is_own = all(map(self._is_own_name, hosts))
+        if self._only_here and not is_own:
+            return _not_here(hosts)
         if scope["method"] in _SAFE and scope["path"] not in self._costly:
             return None
-        if not self._is_same_origin(headers):
+        if not self._is_same_origin(headers, hosts):
             return _foreign(headers)
         # What may be read under any name may be searched under any.
         if scope["method"] in _SAFE or scope["path"] in self._reading:
             return None
         # A stranger has no certificate for its name here.
-        is_open = is_open and scope["scheme"] == "http"
-        if is_open and _is_browser(headers) and not self._is_own_name(headers):
-            return _not_here(headers)
+        if scope["scheme"] == "http" and _is_browser(headers) and not is_own:
+            return _not_here(hosts)
         return None
 
-    def _is_same_origin(self, headers: Headers) -> bool:
+    def _is_same_origin(self, headers: Headers, hosts: Iterable[str]) -> bool:
         """Return whether a request comes from the page of this service, or no page."""
+        origin = headers.get("origin")
+        if origin is not None and origin.lower() in self._origins:
+            return True
         if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             return False
-        origin = headers.get("origin")
         if origin is None:
             return True
         try:
             # Without the scheme: a proxy in front may use another one.
             parts = urlsplit(origin)
-            own = headers.get("host", "").lower()
             # A proxy may pass on its own `Host`; a browser tells the page's name.
             return (
-                parts.netloc.lower() == own != ""
+                parts.netloc.lower() in {host.lower() for host in hosts if host}
                 or (parts.hostname or "") in self._allowed_hosts
             )
         except ValueError:
             return False
 
-    def _is_own_name(self, headers: Headers) -> bool:
-        host = _PORT.sub("", headers.get("host", "")).strip("[]").lower()
+    def _is_own_name(self, name: str) -> bool:
+        host = _PORT.sub("", name).strip("[]").lower()
         if not host:  # every browser sends one
             return True
         if host in self._allowed_hosts:
@@ -193,29 +201,12 @@ class Guard:
         return True
 
 
-def check_host_name(name: str) -> str:
-    """Check the name of a host, as `allowed_hosts` takes it.
-
-    Returns:
-        The name, in lower case.
-
-    Raises:
-        ValueError: It has a scheme, a port or a path, or is empty.
-    """
-    if not _NAME.fullmatch(name):
-        raise ValueError(
-            "`allowed_hosts` must be names of hosts without scheme, port and path, "
-            f"such as images.example.com. Received: {shown(name)}."
-        )
-    return name.lower()
-
-
 def _is_browser(headers: Headers) -> bool:
     return "origin" in headers or "sec-fetch-site" in headers
 
 
-def _not_here(headers: Headers) -> Response:
-    host = headers.get("host", "")[:100]
+def _not_here(hosts: Iterable[str]) -> Response:
+    host = ", ".join(hosts)[:100]
     return _error(
         403,
         "Without a token, the host must be an address of this machine, such as "
