@@ -27,6 +27,8 @@ class Case:
             those of top-k precision (section 4.5).
         rate_of: The case whose learning rate it takes, to be compared at equal rates;
             its own if empty.
+        is_recent: Whether its paper is later than those whose tables the studies
+            repeat, or its loss is in none of them.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Case:
     unit_length: bool = True
     sampled: str = "all"
     rate_of: str = ""
+    is_recent: bool = False
 
     def suits(self, set_: str) -> bool:
         """Return whether a set has such labels."""
@@ -99,6 +102,19 @@ def _weighted(name: str, loss: str) -> list[Case]:
     ]
 
 
+def _recent(
+    name: str,
+    loss: str,
+    /,
+    *,
+    proxies: dict[str, Any] | None = None,
+    rate_of: str = "",
+    **arguments: Any,
+) -> Case:
+    table = {"name": loss} | arguments
+    return Case(name, table, proxies, rate_of=rate_of, is_recent=True)
+
+
 _ALL = [
     _case("triplet, uniform", "TripletLoss", margin=0.2),
     _case("triplet, hard", "HardTripletLoss", margin=0.2, sampled="anchor"),
@@ -149,6 +165,32 @@ _ALL = [
     _poses("triplet, dense", "ContinuousTripletLoss", margin=0.03),
     # The threshold takes about every tenth pair of training poses for alike.
     _poses("triplet, binary", "ContinuousTripletLoss", margin=0.2, threshold=1.0),
+    _recent("Recall@k", "RecallAtKLoss"),
+    # All pairs of a class of 4 are mixed.
+    _recent("Recall@k, SiMix", "RecallAtKLoss", simix=2, rate_of="Recall@k"),
+    _recent(
+        "top-k precision, rank weights",
+        "TopKPrecisionLoss",
+        k=1,
+        margin=0.1,
+        rank_weights=True,
+        rate_of="top-k precision",
+    ),
+    _recent("SupAP", "SupAPLoss"),
+    _recent("ROADMAP", "ROADMAPLoss"),
+    _recent("PNP", "PNPLoss"),
+    _recent("pairwise sigmoid", "PairwiseSigmoidLoss"),
+    _recent(
+        "multi-similarity, consistent margin",
+        "ThresholdConsistentMarginLoss",
+        loss={"name": "MultiSimilarityLoss"},
+        rate_of="multi-similarity",
+    ),
+    # As many centers as those of SoftTriple.
+    _recent(
+        "sub-center ArcFace", "SubCenterArcFaceLoss", proxies={"centers_per_class": 3}
+    ),
+    _recent("ProxyNCA++", "ProxyNCAPlusPlusLoss", proxies={}),
 ]
 CASES = {case.name: case for case in _ALL}
 """Every case by its name."""

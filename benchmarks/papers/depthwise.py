@@ -71,6 +71,7 @@ def with_shifted_products(model: keras.Model) -> keras.Model:
     copy = keras.models.clone_model(model, clone_function=_copy, recursive=True)
     for weight, known in zip(copy.weights, model.weights, strict=True):
         weight.assign(known)
+        weight.trainable = known.trainable  # single variables may be frozen
     return copy
 
 

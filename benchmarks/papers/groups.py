@@ -14,6 +14,8 @@ Groups = dict[tuple[str, Any], list[Record]]
 _PROTOCOL = (
     "thinned",
     "noise",
+    "prefix",
+    "prefixes",
     "unit_length",
     "split",
     "with_curve",

@@ -152,8 +152,10 @@ class _Results:
             )
 
     def keep(self, done: Run, found: dict[str, Any]) -> None:
-        """Keep what a run has found."""
-        self._append(done.record() | found | self._about)
+        """Keep what a run has found, and others that needed the same training."""
+        for each, part in done.found_by(found):
+            if each.key not in self.records:
+                self._append(each.record() | part | self._about)
 
     def rename_done(self, runs: Iterable[Run]) -> None:
         """Keep results of runs of other studies that did the same work by this code."""
@@ -165,11 +167,11 @@ class _Results:
                 self._append(each.renamed(done[each.work]))
 
     def missing(self, runs: Iterable[Run]) -> list[Run]:
-        """Return the runs that have no result, one of those that do the same work."""
+        """Return the runs that have no result, one of those that train the same."""
         missing: dict[str, Run] = {}
         for each in runs:
             if each.key not in self.records:
-                missing.setdefault(each.work, each)
+                missing.setdefault(each.training, each)
         return list(missing.values())
 
     def _is_ours(self, record: Record) -> bool:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ class Run:
             `benchmarks.papers.splits.mislabeled`.
         classes: How many training classes are trained on at a time, drawn anew at each
             epoch; see `benchmarks.papers.sampled_classes`. 0: all.
+        prefix: How many first components of the embeddings are measured. 0: all.
+        prefixes: Of one training all that are measured, each as a run of its own.
         unit_length: Whether embeddings have unit length. Without, classes are still
             measured by cosine, continuous labels by distance.
         with_curve: Whether it is also measured after each epoch.
@@ -54,6 +56,8 @@ class Run:
     thinned: float = 0.0
     noise: float = 0.0
     classes: int = 0
+    prefix: int = 0
+    prefixes: tuple[int, ...] = ()
     unit_length: bool = True
     with_curve: bool = False
     is_trained: bool = True
@@ -74,15 +78,37 @@ class Run:
         return _hash({k: v for k, v in self._about().items() if k not in names})
 
     @property
+    def training(self) -> str:
+        """Tells apart runs that do not train the same, whatever they measure of it."""
+        return replace(self, prefix=0).work
+
+    def found_by(self, found: Record) -> list[tuple["Run", Record]]:
+        """Return the runs that one training has done, each with what it has found.
+
+        Args:
+            found: What was found; `of_prefixes` in it has what belongs to each prefix,
+                and is left out where all diverged.
+        """
+        if not self.prefixes:
+            return [(self, found)]
+        common = dict(found)
+        parts = common.pop("of_prefixes", [{}] * len(self.prefixes))
+        return [
+            (replace(self, prefix=prefix, point=prefix), common | part)
+            for prefix, part in zip(self.prefixes, parts, strict=True)
+        ]
+
+    @property
     def key(self) -> str:
         """Tells apart runs that do not compute the same or are called otherwise."""
         return _hash(self._about())
 
     def _about(self) -> dict[str, Any]:
-        """Return its fields; `classes` only where it counts, as in earlier files."""
+        """Return its fields; some only where they count, as in earlier files."""
         fields = asdict(self)
-        if not self.classes:
-            del fields["classes"]
+        for name in _LATER:
+            if not fields[name]:
+                del fields[name]
         return fields
 
     def record(self) -> Record:
@@ -95,6 +121,7 @@ class Run:
 
 
 _NAMES = ("study", "series", "point")
+_LATER = ("classes", "prefix", "prefixes")
 
 
 def _hash(about: dict[str, Any]) -> str:

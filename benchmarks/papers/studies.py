@@ -71,6 +71,8 @@ class Study:
             thinned=variant.thinned,
             noise=variant.noise,
             classes=variant.classes,
+            prefix=variant.prefix,
+            prefixes=variant.prefixes,
             unit_length=case.unit_length,
             with_curve=self.with_curve,
             is_timed=self.is_timed,
@@ -126,6 +128,38 @@ STUDIES = {
         "steps",
         reported=("Precision@1", "MAP@R"),
         note=_OF_DEFAULT,
+    ),
+    "recent": Study(
+        "Recent losses beside four of the others, on the same batches",
+        variants.recent,
+        note="Rates are chosen for each loss; SiMix takes that of Recall@k, rank "
+        "weights that of top-k precision, the consistent margin that of "
+        "multi-similarity.",
+    ),
+    "large_batches": Study(
+        "Batches of up to nearly all training images, by gradient caching (Patel et "
+        "al., CVPR 2022; Gao et al.)",
+        variants.large_batches,
+        "images per batch",
+        reported=("Precision@1", "MAP@R"),
+        note="1,000 steps with 64 images, 400 with 320, 200 with 1,024, 100 with more. "
+        "4 images a class; of furniture, 12 in the largest batch, which has no other "
+        "images to add. The learning rate of more than 64 is the one chosen at 320.",
+    ),
+    "matryoshka": Study(
+        "The first components of one embedding, trained for it (Kusupati et al.) and "
+        "not, beside an embedding of each dimension",
+        variants.matryoshka,
+        "dimension",
+        reported=("Precision@1", "MAP@R"),
+        baselines=(("Matryoshka", "trained for each"), ("cut", "trained for each")),
+        note="Multi-similarity. The learning rate is the one chosen at 128 dimensions.",
+    ),
+    "backbones": Study(
+        "A pretrained network that learns whole, at rates that fall with the depth, by "
+        "LoRA, or not at all",
+        variants.backbones,
+        note="Multi-similarity, MobileNet. The rate is chosen for each.",
     ),
     "designs": Study(
         "Batch designs with importance weights and without (Hong et al., Table 1)",

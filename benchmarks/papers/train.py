@@ -24,7 +24,7 @@ from benchmarks.papers.watching import (
 )
 from tfdml.losses import MultiSimilarityLoss, WeightedContrastiveLoss
 from tfdml.metrics import QueryResults, cluster, clustering_metrics
-from tfdml.neighbors import Metric
+from tfdml.neighbors import Metric, first_dimensions
 from training.data.data_set import DataSet
 from training.data.split import Split
 from training.measure.embed import embed, raw_pixels
@@ -109,12 +109,12 @@ def train(run: Run, recipe: Recipe, data: DataSet) -> Found:
     finite = [embeddings for embeddings in embedded if embeddings is not None]
     if end.epoch is not None or len(finite) < len(embedded):
         return {"diverged_at": len(history["loss"]) * settings.epoch_steps}
-    results = _results(measured, finite[0], run)
-    found = _found(measured, finite[0], results, run)
+    if run.prefixes:
+        cut = [[first_dimensions(x, count) for x in finite] for count in run.prefixes]
+        return {"of_prefixes": [_measured(measured, validation, x, run) for x in cut]}
+    found = _measured(measured, validation, finite, run)
     if shares := history.get(UNINFORMATIVE):
         found["metrics"][UNINFORMATIVE] = round(float(np.mean(shares)), 6)
-    for split, embeddings in zip(validation, finite[1:], strict=True):
-        found["validation"] = _metrics_of(split, embeddings, run)
     if run.with_curve:
         found["curve"] = _curve(history, settings.epoch_steps, batches, trained)
     return found
@@ -222,6 +222,20 @@ def _embedded(embedder: keras.Model, split: Split) -> np.ndarray | None:
     """Embed a split; None where an embedding is not finite."""
     embeddings = embed(embedder, split)
     return embeddings if np.isfinite(embeddings).all() else None
+
+
+def _measured(
+    measured: Split,
+    validation: Sequence[Split],
+    embeddings: Sequence[np.ndarray],
+    run: Run,
+) -> Found:
+    """Return what is kept of the embeddings of both splits."""
+    results = _results(measured, embeddings[0], run)
+    found = _found(measured, embeddings[0], results, run)
+    for split, rows in zip(validation, embeddings[1:], strict=True):
+        found["validation"] = _metrics_of(split, rows, run)
+    return found
 
 
 def _found(

@@ -45,11 +45,12 @@ class Place:
     def run(self, rate: float, steps: int) -> Run:
         """Return a run that tries a rate, by seed 0."""
         case = CASES[self.case]
-        fit = {"fit": {"steps": steps, "learning_rate": rate}}
+        changed = json.loads(self.changed)
+        fit = {"steps": steps, "learning_rate": rate} | changed.get("fit", {})
         return Run(
             "tuning",
             self.case,
-            case.tables(self.set, json.loads(self.changed) | fit),
+            case.tables(self.set, changed | {"fit": fit}),
             rate,
             split="validation",
             thinned=self.thinned,

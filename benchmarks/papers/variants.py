@@ -22,6 +22,8 @@ class Variant:
         thinned: As in `Run`.
         noise: As in `Run`.
         classes: As in `Run`.
+        prefix: As in `Run`.
+        prefixes: As in `Run`.
     """
 
     case: str
@@ -32,6 +34,8 @@ class Variant:
     thinned: float = 0.0
     noise: float = 0.0
     classes: int = 0
+    prefix: int = 0
+    prefixes: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -65,8 +69,17 @@ WEIGHTS_ON_AND_OFF = tuple((case, case + _OFF) for case in _WEIGHTED)
 
 
 def losses(set_: str) -> Iterator[Variant]:
-    """All losses; those whose weights are off are of other studies."""
-    return (Variant(case) for case in CASES if not case.endswith(_OFF))
+    """Yield all losses but recent ones and those without weights."""
+    for name, case in CASES.items():
+        if not case.is_recent and not name.endswith(_OFF):
+            yield Variant(name)
+
+
+def recent(set_: str) -> Iterator[Variant]:
+    """Yield the recent losses, beside some of the others."""
+    for name in ("multi-similarity", "BinLifted", "Proxy Anchor", "top-k precision"):
+        yield Variant(name)
+    yield from (Variant(name) for name, case in CASES.items() if case.is_recent)
 
 
 _EMOJI_GROUPS = ((2, 32), (4, 16), (5, 13))
@@ -202,6 +215,32 @@ def _is_weighted(case: str) -> bool:
     return bool(CASES[case].batches.get("importance_weights"))
 
 
+_LARGE = {320: 400, 1024: 200, 1664: 100, 3840: 100, 4096: 100}
+"""Steps with so many images; with 64 they are as usual."""
+_CHUNK = 128
+
+
+def large_batches(set_: str) -> Iterator[Variant]:
+    """Yield batches up to nearly all training images, above 320 in chunks."""
+    few = {"images_per_class": 4, "small_classes": "leave_out"}
+    # A set has so many classes, and furniture 12 images of each.
+    most = {
+        "emoji": few | {"classes_per_batch": 416},
+        "furniture": few | {"images_per_class": 12, "classes_per_batch": 320},
+    }.get(set_, few | {"classes_per_batch": 1024})
+    designs = [few | {"classes_per_batch": n} for n in (80, 256)] + [most]
+    for case in ("Recall@k", "multi-similarity"):
+        yield Variant(case, 64)
+        tuned = None
+        for design in designs:
+            images = design["images_per_class"] * design["classes_per_batch"]
+            chunk = {"chunk": _CHUNK} if images > 320 else {}
+            fit = {"steps": _LARGE[images], "warmup_steps": 20}
+            changes: Tables = {"batches": design | chunk, "fit": fit}
+            tuned = tuned or changes
+            yield Variant(case, images, changes=changes, tuned=tuned)
+
+
 def long(set_: str) -> Iterator[Variant]:
     for case in (
         "BinLifted",
@@ -228,6 +267,39 @@ def dimensions(set_: str) -> Iterator[Variant]:
     for case in ("Proxy Anchor", "multi-similarity", "top-k precision"):
         for dimension in (16, 32, 64, 128, 256, 512):
             yield Variant(case, dimension, changes=_dimension(dimension))
+
+
+_PREFIXES = (16, 32, 64, 128)
+
+
+def matryoshka(set_: str) -> Iterator[Variant]:
+    """Yield prefixes of one embedding, and an embedding of each dimension."""
+    case = "multi-similarity"
+    for dimension in _PREFIXES:
+        yield Variant(
+            case, dimension, "trained for each", changes=_dimension(dimension)
+        )
+    on_prefixes = {"loss": {"dimensions": list(_PREFIXES)}}
+    for series, changes in (("Matryoshka", on_prefixes), ("cut", {})):
+        for prefix in _PREFIXES:
+            yield Variant(
+                case, prefix, series, changes, prefix=prefix, prefixes=_PREFIXES
+            )
+
+
+def backbones(set_: str) -> Iterator[Variant]:
+    """Vary how much of the pretrained network learns, and how fast."""
+    for series, changes in {
+        "whole": {},
+        "whole, layer decay 0.9": {"fit": {"layer_decay": 0.9}},
+        "LoRA, rank 8": {"embedder": {"tuning": "lora", "lora_layers": "all"}},
+        "LoRA, rank 32": {
+            "embedder": {"tuning": "lora", "lora_layers": "all", "lora_rank": 32}
+        },
+        "frozen": {"embedder": {"tuning": "frozen"}},
+    }.items():
+        tuned = changes or None
+        yield Variant("multi-similarity", None, series, changes, tuned)
 
 
 def alpha_delta(set_: str) -> Iterator[Variant]:

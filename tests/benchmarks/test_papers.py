@@ -1,5 +1,7 @@
 """The papers' tables in small measure what they say."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -295,6 +297,38 @@ def test_some_classes_are_trained_on_at_a_time(packed, monkeypatch):
 def test_more_classes_than_there_are_cannot_be_trained_on(packed):
     with pytest.raises(ValueError, match=r"`classes` must be at most 8, .*: 9"):
         trained(small_run("weighted contrastive", classes=9), packed)
+
+
+@pytest.mark.slow
+def test_first_components_are_measured_of_one_training(packed):
+    run = small_run(prefix=8, prefixes=(2, 8))
+    run.tables["loss"] |= {"dimensions": [2, 8]}
+    found = trained(run, packed)
+    cut, whole = run.found_by(found | {"seconds": 1.0})
+    assert (cut[0].prefix, cut[0].point, cut[1]["seconds"]) == (2, 2, 1.0)
+    assert whole[0].prefix == whole[0].point == 8
+    plain = trained(dataclasses.replace(run, prefix=0, prefixes=()), packed)
+    assert whole[1]["queries"] == plain["queries"]
+    assert whole[1]["metrics"] == pytest.approx(plain["metrics"], abs=1e-3)
+    assert cut[1]["validation"].keys() == plain["validation"].keys()
+
+
+def test_runs_that_measure_other_components_are_trained_once():
+    runs = [small_run(prefix=prefix, prefixes=(2, 8)) for prefix in (2, 8)]
+    assert runs[0].training == runs[1].training
+    assert len({run.work for run in [*runs, small_run()]}) == 3
+    diverged = runs[0].found_by({"diverged_at": 100})
+    assert [found for _, found in diverged] == [{"diverged_at": 100}] * 2
+
+
+def test_rates_of_large_batches_are_chosen_in_fewer_steps():
+    variants = STUDIES["large_batches"].of("emoji")
+    assert [v.point for v in variants[:4]] == [64, 320, 1024, 1664]
+    small, *large = (v.place("emoji") for v in variants[:4])
+    assert len({small, *large}) == 2
+    fit = large[0].run(1e-4, 1000).tables["fit"]
+    assert (fit["steps"], fit["learning_rate"]) == (400, 1e-4)
+    assert large[0].run(1e-4, 1000).tables["batches"]["classes_per_batch"] == 80
 
 
 def test_runs_on_all_classes_are_called_as_before():

@@ -130,6 +130,13 @@ class LargeBatch(keras.Model):
                 mark(output, content)
         return keras.tree.pack_sequence_as(chunk.structure, outputs)
 
+    def compute_output_spec(self, inputs: Any, training: bool | None = None) -> Any:
+        """Return the shapes of the embeddings, as the embedder knows them.
+
+        JAX would trace the layers with a batch of unknown size, which some refuse.
+        """
+        return self.embedder.compute_output_spec(inputs, training=training)
+
     def _check_batch(self, inputs: list[Tensor]) -> None:
         sizes = {x.shape[0] for x in inputs} - {None}
         if len(sizes) > 1:

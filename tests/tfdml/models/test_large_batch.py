@@ -7,7 +7,8 @@ from keras import ops
 
 from tests.support.autodiff import BACKEND, JIT
 from tests.support.refuses import refusals, refuses
-from tfdml.layers import DividedEmbedding, Proxies
+from tfdml.images import RandomChanges
+from tfdml.layers import DividedEmbedding, ImageChanges, Proxies
 from tfdml.losses import (
     BIERLoss,
     DistanceWeightedMarginLoss,
@@ -491,3 +492,19 @@ def test_other_backends_are_refused(monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
     with pytest.raises(NotImplementedError, match="on the backends tensorflow, jax"):
         LargeBatch(network(), 8)
+
+
+@pytest.mark.jax
+def test_layers_that_need_the_size_of_a_batch_are_divided():
+    changes = RandomChanges(flip=True)
+    pixels = keras.Input((8, 8, 3), dtype="uint8")
+    numbers = keras.Input((len(changes.COLUMNS),))
+    changed = ImageChanges(changes)([pixels, numbers])
+    outputs = keras.layers.Dense(2)(keras.layers.Flatten()(changed))
+    part = LargeBatch(keras.Model([pixels, numbers], outputs), 2)
+    model = keras.Model([pixels, numbers], part([pixels, numbers]))
+    assert model.output_shape == (None, 2)
+    model.compile("sgd", loss=TopKPrecisionLoss(k=1))
+    images = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), "uint8")
+    rows = changes.numbers(seed=0, step=0, count=4)
+    assert np.isfinite(model.train_on_batch([images, rows], np.array([0, 0, 1, 1])))
