@@ -139,7 +139,7 @@ class RequestReader:
                 body = await stack.enter_async_context(self._bodies.read(request))
             except HTTPException as error:
                 if error.status_code == 413:
-                    raise too_large(self.max_upload_bytes) from error
+                    raise self._too_large_together() from error
                 if error.status_code == 503:
                     again = {"retry-after": "1"}
                     raise HTTPException(503, error.detail, again) from error
@@ -171,6 +171,14 @@ class RequestReader:
         if not isinstance(file, UploadFile):
             raise HTTPException(400, "Send the image as the form field `image`.")
         return self._checked(await file.read())
+
+    def _too_large_together(self) -> HTTPException:
+        one, most = self.max_upload_bytes / 1e6, _IMAGES * self.max_upload_bytes / 1e6
+        return HTTPException(
+            413,
+            f"This is too large. At most {one:g} MB are allowed for an image, and "
+            f"{most:g} MB for all images of a search.",
+        )
 
     def _checked(self, content: bytes, name: str = "") -> bytes:
         called = name and f"{name}: "

@@ -38,6 +38,7 @@ from .errors import (
     missing,
     refuse,
 )
+from .examples import MOST_EXAMPLES
 from .fetching import Fetcher, FetchError
 from .metrics import SearchMetrics
 from .query_fields import DEFAULT_K, MAX_EXPAND, MAX_K, where_of, whole_number
@@ -137,6 +138,7 @@ class SearchService:
             {
                 "indexes": await self.drawing.run(describe),
                 "max_k": MAX_K,
+                "max_examples": MOST_EXAMPLES,
                 "max_upload_bytes": self._reader.max_upload_bytes,
                 "can_edit": self._can_edit,
                 "can_fetch": self._fetcher is not None,
@@ -235,8 +237,10 @@ class SearchService:
             given, positives=sources["queries"], negatives=sources["negatives"]
         )
         query = replace(query, source=examples, crop=crop)
+        first, *others = described["queries"]
         with errors_of_examples():
-            return await self._hits(search, query, None, start) | described
+            reply = await self._hits(search, query, None if others else first, start)
+        return reply | described
 
     async def _embedded(
         self, search: ImageSearch, url: str, crop: Crop | None

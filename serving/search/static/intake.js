@@ -1,8 +1,8 @@
 // Receiving images: chosen, from the camera, pasted, dropped or by address.
 
 import { byId } from "./elements.js";
+import { addressOfFiles } from "./examples.js";
 import { gallery } from "./gallery.js";
-import { keepUpload } from "./query.js";
 import { addressOf, go, readRoute } from "./routes.js";
 
 // `onFilesToAdd` receives what is dropped or pasted in the view that adds images.
@@ -12,7 +12,7 @@ export function listenForImages(onFilesToAdd) {
     if (!given.length) return;
     const isAdding = readRoute().view === "add" && gallery.info?.can_edit !== false;
     if (isAdding) onFilesToAdd(given);
-    else searchWith(given[0]);
+    else go(addressOfFiles(given));
   };
   if (matchMedia("(pointer: coarse)").matches) {
     byId("drop-hint").textContent = "from this device";
@@ -30,10 +30,6 @@ export function listenForImages(onFilesToAdd) {
     if (given) go(addressOf("url", given));
   });
   listenForDrops(take);
-}
-
-function searchWith(file) {
-  go(addressOf("upload", String(keepUpload(file))));
 }
 
 function listenForDrops(take) {

@@ -61,7 +61,7 @@ function actions(query, route, item) {
   const searchRegion = (crop) => go(addressOf(route.view, route.argument,
     { ...route.options, crop: cropText(crop) }));
   // An image elsewhere cannot be shown: the page loads nothing from other servers.
-  if (query.kind !== "url") {
+  if (query.kind !== "url" && !query.more.length) {
     const name = query.crop ? "Change region" : "Choose a region";
     made[name] = () => openCrop(query, searchRegion);
   }

@@ -15,22 +15,54 @@ export function keepUpload(file) {
   return uploads.push({ file, name, url: URL.createObjectURL(file) }) - 1;
 }
 
-// The query of a route: its kind, image, region and filter.
+// The query of a route: its kind, image, region and filter, and the examples beside it.
 export function readQuery(route) {
-  const common = { crop: readCrop(route.options.crop), where: whereOf(route) };
-  if (route.view === "like") {
-    const id = route.argument;
-    return { kind: "like", id, name: fileName(id), ...addressesOf(id), ...common };
+  const { options } = route;
+  const more = examplesOf(options.more);
+  const most = gallery.info.max_examples;
+  if (more.length >= most) {
+    throw new Error(`At most ${most} images can be searched with at once. `
+      + `These are ${more.length + 1}.`);
   }
-  if (route.view === "url") {
-    return { kind: "url", address: route.argument, name: route.argument, ...common };
+  return {
+    ...imageOf(route.view, route.argument),
+    crop: readCrop(options.crop),
+    where: whereOf(route),
+    more,
+    not: examplesOf(options.not),
+    expand: options.expand,
+  };
+}
+
+function imageOf(kind, argument) {
+  if (kind === "like") {
+    return { kind, id: argument, name: fileName(argument), ...addressesOf(argument) };
   }
-  const upload = uploads[Number(route.argument)];
+  if (kind === "url") return { kind, address: argument, name: argument };
+  const upload = uploads[Number(argument)];
   if (!upload) {
     throw new Error("This image was chosen before the page was reloaded. "
       + "Choose it again.");
   }
-  return { kind: "upload", ...upload, large: upload.url, ...common };
+  return { kind: "upload", ...upload, large: upload.url };
+}
+
+// The images that a list in the address names, such as ["like/ID", "upload/3"].
+function examplesOf(text) {
+  return listOf(text).map((place) => {
+    const [kind, argument = ""] = place.split(/\/(.*)/s, 2);
+    return { ...imageOf(kind === "like" ? kind : "upload", argument), place };
+  });
+}
+
+// A list of texts in the address; what nobody wrote is an empty list.
+export function listOf(text) {
+  try {
+    const list = JSON.parse(text || "[]");
+    return Array.isArray(list) ? list.map(String) : [];
+  } catch {
+    return [];
+  }
 }
 
 function addressesOf(id) {
@@ -64,30 +96,49 @@ export function cropText(crop) {
 // Ask the service for the nearest images of one index.
 export async function search(query, { k, index, signal }) {
   const choices = {
-    k, index, where: whereText(query.where), crop: cropText(query.crop),
+    k, index, where: whereText(query.where), crop: cropText(query.crop), expand: query.expand,
   };
-  if (query.kind === "upload") return searchFile(query, choices, signal);
+  const lists = { queries: [query, ...query.more], negatives: query.not };
+  const isOne = !query.more.length && !query.not.length;
+  const files = [...lists.queries, ...lists.negatives].filter(({ file }) => file);
+  if (files.length) return searchFiles(lists, choices, isOne, signal);
   const body = Object.fromEntries(
     Object.entries(choices).filter(([, value]) => value !== undefined));
   if (body.where) body.where = query.where;
-  const image = query.kind === "like" ? { id: query.id } : { url: query.address };
-  return sendJson("api/search", { ...image, ...body }, { signal });
+  if (Number.isInteger(Number(body.expand))) body.expand = Number(body.expand);
+  const source = isOne ? sourceOf(query) : {
+    queries: lists.queries.map(sourceOf), negatives: lists.negatives.map(sourceOf),
+  };
+  return sendJson("api/search", { ...source, ...body }, { signal });
 }
 
-async function searchFile({ file, name }, choices, signal) {
-  const most = gallery.info.max_upload_bytes;
-  if (file.size > most) {
-    throw new Error(`${name}: This file is too large. At most ${most / 1e6} MB are allowed.`);
-  }
+const sourceOf = ({ kind, id, address }) => (kind === "like" ? { id } : { url: address });
+
+async function searchFiles(lists, choices, isOne, signal) {
   const form = new FormData();
-  form.append("image", file, name);
+  for (const [field, name] of [["image", "queries"], ["negative", "negatives"]]) {
+    for (const { file, name: called } of lists[name].filter((one) => one.file)) {
+      checkSize(file, called);
+      form.append(field, file, called);
+    }
+    const others = lists[name].filter((one) => !one.file).map(sourceOf);
+    if (others.length) form.append(name, JSON.stringify(others));
+  }
   for (const [field, value] of Object.entries(choices)) {
     if (value !== undefined) form.append(field, value);
   }
   try {
     return await ask("api/search", { method: "POST", body: form, signal });
   } catch (error) {
-    const isOfFile = [400, 413].includes(error.status);
-    throw isOfFile ? new Error(`${name}: ${error.message}`) : error;
+    // Of several images, the service names the one that is at fault.
+    const isOfFile = isOne && [400, 413].includes(error.status);
+    throw isOfFile ? new Error(`${lists.queries[0].name}: ${error.message}`) : error;
+  }
+}
+
+function checkSize(file, name) {
+  const most = gallery.info.max_upload_bytes;
+  if (file.size > most) {
+    throw new Error(`${name}: This file is too large. At most ${most / 1e6} MB are allowed.`);
   }
 }

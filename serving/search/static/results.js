@@ -1,6 +1,7 @@
 // The hits of a query, in one index or in two side by side.
 
 import { button, byId, element, say } from "./elements.js";
+import { offerExamples, showExamples } from "./examples.js";
 import { showFilters } from "./filters.js";
 import { gallery, indexNamed, recallText } from "./gallery.js";
 import { agreement, hitList, ranksOf, summary } from "./hits.js";
@@ -30,10 +31,12 @@ export async function show(route, signal) {
 
 async function searchAndShow(route, signal) {
   hidePreview();
+  byId("examples").hidden = true;
   const query = readQuery(route);
   showPreview(query, route);
+  showExamples(query, route);
   const indexes = showControls(route, query);
-  const name = query.kind === "like" ? "" : ` with ${query.name}`;
+  const name = query.kind === "like" || query.more.length ? "" : ` with ${query.name}`;
   say(`Searching${name} …`, "busy");
   const k = Number(byId("count").value);
   const settled = await Promise.allSettled(indexes.map(({ name: index }) =>
@@ -41,9 +44,14 @@ async function searchAndShow(route, signal) {
   if (signal.aborted) throw new DOMException("The view was left.", "AbortError");
   const replies = settled.map((one) => one.value ?? null);
   if (replies.every((reply) => reply === null)) throw settled[0].reason;
-  const item = replies.find((reply) => reply?.query)?.query;
+  const item = replies.map((reply) => itemOf(query, reply)).find(Boolean);
   if (item) showPreview(query, route, item);
-  showColumns(route, indexes, settled, replies, query.where);
+  showColumns(route, indexes, settled, replies, query);
+}
+
+// What the service says of the query, if it is an image of the gallery.
+function itemOf(query, reply) {
+  return reply?.query ?? reply?.queries?.find((item) => item && item.id === query.id);
 }
 
 function showControls(route, query) {
@@ -64,7 +72,8 @@ function showControls(route, query) {
   return chosen ? [chosen] : indexes;
 }
 
-function showColumns(route, indexes, settled, replies, where) {
+function showColumns(route, indexes, settled, replies, query) {
+  const { where } = query;
   const links = { where, index: indexes.length > 1 ? undefined : route.options.index };
   const ranks = replies.map((reply) => (reply ? ranksOf(reply) : new Map()));
   const columns = indexes.map((index, place) => {
@@ -79,6 +88,7 @@ function showColumns(route, indexes, settled, replies, where) {
     if (indexes.length > 1) heading.push(element("p", "muted", text));
     if (place + 1 < indexes.length) heading.push(linkToNext(indexes[place + 1]));
     const list = element("ol", "grid hits", ...hitList(reply, { others, links }));
+    offerExamples(list, query, route);
     if (!reply.hits.length) list.append(element("li", "empty", text));
     return element("section", "column", ...heading, list);
   });

@@ -8,6 +8,8 @@
 //   #map, #duplicates, #add
 //
 // Options follow a question mark, such as #like/ID?crop=0.1,0.2,0.5,0.5
+// `more` and `not` are lists of further images and of those not wanted, such as
+// ["like/ID", "upload/3"]; `expand` is a number of neighbors.
 
 const VIEWS = ["start", "like", "upload", "url", "browse", "map", "duplicates", "add"];
 

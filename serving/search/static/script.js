@@ -5,6 +5,7 @@ import * as browse from "./browse.js";
 import { listenToCrop } from "./crop.js";
 import * as duplicates from "./duplicates.js";
 import { byId, say } from "./elements.js";
+import { listenToExamples } from "./examples.js";
 import { loadGallery } from "./gallery.js";
 import { listenForImages } from "./intake.js";
 import * as map from "./map.js";
@@ -109,6 +110,7 @@ function begin() {
   listenForImages(adding.chooseFiles);
   listenToPreview();
   listenToCrop();
+  listenToExamples();
   listenToRemoving();
   start.listenToStart();
   map.listenToMap();

@@ -209,6 +209,7 @@ def test_info_tells_gallery_model_and_limits(page, colors):
             }
         ],
         "max_k": 100,
+        "max_examples": 16,
         "max_upload_bytes": MAX_UPLOAD_BYTES,
         "can_edit": False,
         "can_fetch": False,

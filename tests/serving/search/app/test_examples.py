@@ -124,7 +124,8 @@ def test_one_query_with_negatives_may_have_a_region(page):
     body = {"id": "red/clear.png", "negatives": [{"id": "green/clear.png"}]}
     without = ["red/clear.png", "green/clear.png"]
     expected = by_definition([PURE["red"]], [PURE["green"]], without=without)
-    check(page.post("/api/search", json=body), *expected)
+    reply = check(page.post("/api/search", json=body), *expected)
+    assert reply["query"]["id"] == "red/clear.png"
     reply = page.post("/api/search", json=body | {"crop": [0.1, 0.1, 0.5, 0.5]})
     check(reply, *expected)
     reply = page.post(

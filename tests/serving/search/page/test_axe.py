@@ -96,6 +96,17 @@ def test_hits_and_the_dialog_of_a_region(page, axe, tmp_path):
     assert_accessible(page, axe)
 
 
+def test_examples_beside_the_query(page, axe):
+    options = (
+        "more=%5B%22like/blue%2Fpale.png%22%5D&not=%5B%22like/green%2Fpale.png%22%5D"
+    )
+    page.goto(f"{page.url.split('#')[0]}#like/red%2Fclear.png?{options}&index=index")
+    expect(page.locator(".hits .card")).to_have_count(6)
+    expect(page.locator(".example")).to_have_count(2)
+    page.locator(".hits .card").first.focus()
+    assert_accessible(page, axe)
+
+
 def test_no_match(page, axe, tmp_path):
     upload(page, write_image(tmp_path / "lemon.png", (200, 200, 0)))
     expect(page.locator(".divider").first).to_be_visible()
