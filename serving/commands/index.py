@@ -45,6 +45,7 @@ def _add_build(commands: Any) -> None:
         "--shard", metavar="NUMBER/COUNT", help="embed only this shard, such as 2/8"
     )
     _add_search(parser)
+    _add_store(parser)
     add_json(parser)
     parser.set_defaults(run_command=build, job="index build")
 
@@ -56,6 +57,7 @@ def _add_merge(commands: Any) -> None:
         "shards", nargs="+", help="each folder that `index build --shard` wrote"
     )
     _add_search(parser)
+    _add_store(parser)
     add_json(parser)
     parser.set_defaults(run_command=merge, job="index merge")
 
@@ -151,6 +153,20 @@ def _add_reading(parser: argparse.ArgumentParser) -> None:
         help="leave out files outside the folder that links lead to",
     )
     add_max_pixels(parser)
+
+
+def _add_store(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--store",
+        metavar="ADDRESS",
+        help="database that is to keep the items: http://HOST:19530 for Milvus, or a "
+        "path that ends with .db for milvus-lite; default: memory",
+    )
+    parser.add_argument(
+        "--collection",
+        metavar="NAME",
+        help="new collection in that database; default: the name of the index",
+    )
 
 
 def _add_search(parser: argparse.ArgumentParser) -> None:

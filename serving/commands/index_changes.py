@@ -77,6 +77,8 @@ def _searching(parsed: argparse.Namespace) -> dict[str, Any]:
         "engine": parsed.engine,
         "codes": parsed.codes,
         "code_dimensions": parsed.code_dimensions,
+        "store": parsed.store,
+        "collection": parsed.collection,
     }
 
 

@@ -22,7 +22,7 @@ from .tables import (
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from tfdml.index import LocalIndex, NearDuplicates, SearchResult, Where
+    from tfdml.index import Index, NearDuplicates, SearchResult, Where
 
     from ..search.gallery.map_layout import MapLayout, MapPoint
 
@@ -41,7 +41,7 @@ def stats(parsed: argparse.Namespace) -> None:
     with index:
         known = index.stats()
         method, engine = method_of(index), engine_of(index)
-        settings = index.settings
+        settings = getattr(index, "settings", None)
         names: set[str] = set()
         if CLASS in known.attributes:
             names = set(_classes_of(index, index.ids.tolist()).values()) - {""}
@@ -88,6 +88,8 @@ def stats(parsed: argparse.Namespace) -> None:
                 "metric": known.metric,
                 "method": method,
                 "engine": engine,
+                "address": held.get("uri"),
+                "collection": held.get("collection"),
                 "slower because": settings.reason
                 if settings is not None and settings.is_stand_in
                 else None,
@@ -97,9 +99,9 @@ def stats(parsed: argparse.Namespace) -> None:
                 if calibration is None
                 else calibration.recall,
                 "attributes": ", ".join(attributes) or None,
-                "added since the build": held["added"],
-                "removed since the build": held["removed"],
-                "log of changes, bytes": held["log_bytes"],
+                "added since the build": held.get("added"),
+                "removed since the build": held.get("removed"),
+                "log of changes, bytes": held.get("log_bytes"),
             }
         )
     )
@@ -252,7 +254,7 @@ def gallery_map(parsed: argparse.Namespace) -> None:
     print_text(table(["cluster", "images", "main class", "share", "such as"], rows))
 
 
-def _layout(index: "LocalIndex", limit: int) -> "MapLayout":
+def _layout(index: "Index", limit: int) -> "MapLayout":
     try:
         from ..search.gallery.map_layout import lay_out
 
@@ -269,7 +271,7 @@ def _check_limit(limit: int) -> None:
         raise ValueError(f"--limit must be at least 1. Received: {limit}.")
 
 
-def _classes_of(index: "LocalIndex", ids: "Sequence[Any]") -> dict[Any, str]:
+def _classes_of(index: "Index", ids: "Sequence[Any]") -> dict[Any, str]:
     """Return the class of each image, or "", by its id."""
     from ..search.gallery.gallery import CLASS
 
@@ -284,7 +286,7 @@ def _classes_of(index: "LocalIndex", ids: "Sequence[Any]") -> dict[Any, str]:
 class _Watched:
     """An index whose searches advance a progress bar."""
 
-    def __init__(self, index: "LocalIndex", bar: Progress) -> None:
+    def __init__(self, index: "Index", bar: Progress) -> None:
         self._index = index
         self._bar = bar
         self.get, self.count, self.stats = index.get, index.count, index.stats

@@ -118,6 +118,12 @@ def combine(
     import_scann_operators()
     version = find_model_version(model)
     index, gallery = load_gallery(index_folder)
+    if not isinstance(index, LocalIndex):
+        raise ValueError(
+            f"The index in {shown(str(index_folder))} must hold its items itself to "
+            f"become a part of a model. Received: {type(index).__name__}. Build one "
+            "without `--store`."
+        )
     fingerprint = model_fingerprint(version.folder)
     if index.model_fingerprint != fingerprint:
         raise ValueError(

@@ -76,9 +76,12 @@ class Index(ABC):
 
     Attributes:
         embed: The function that `search_images` embeds with; None until it is set.
+        notes: Values of the caller in JSON types, which `save` writes and `load`
+            restores.
     """
 
     embed: Embed | None = None
+    notes: dict[str, Any]
     _dimension: int
     _embedding_dimension: int | None = None  # if it is another one
     _metric: Metric
@@ -237,6 +240,20 @@ class Index(ABC):
         If a few long strings would make the array take 1 GiB more than all of them
         need, they are Python strings in an array of objects. The order is that of the
         index. It changes only with the items.
+        """
+
+    @abstractmethod
+    def ids_where(self, where: Where) -> NDArray[Any]:
+        """Return the ids of the items that pass a filter.
+
+        Args:
+            where: As in `search`.
+
+        Returns:
+            Ids in the order of `ids`, `[N]`.
+
+        Raises:
+            ValueError: As `count`.
         """
 
     @abstractmethod

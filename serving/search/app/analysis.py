@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from tfdml.index import LocalIndex, SearchResult, Where, near_duplicates
+from tfdml.index import Index, SearchResult, Where, near_duplicates
 from tfdml.messages import shown
 
 from ...web.bounded_work import BoundedWork
@@ -182,7 +182,7 @@ class GalleryAnalysis:
 class _Stoppable:
     """An index that refuses searches once the service stops."""
 
-    def __init__(self, index: LocalIndex, stops: threading.Event) -> None:
+    def __init__(self, index: Index, stops: threading.Event) -> None:
         self._index = index
         self._stops = stops
         self.get, self.count, self.stats = index.get, index.count, index.stats

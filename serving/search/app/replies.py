@@ -15,6 +15,8 @@ from ..gallery.report import engine_of, method_of
 from ..gallery.stored_images import STORED_IMAGE
 
 _MOST_VALUES = 1_000  # of an attribute that a filter offers
+# In the details of an index; for its owner alone.
+_PLACES = ("folder", "uri", "database", "collection", "table", "server")
 _TAG = 16  # characters of a hash that distinguish two images
 
 
@@ -109,9 +111,10 @@ class Replies:
         } | ({"calibration": known.to_json()} if known else {})
 
     def stats(self, search: ImageSearch) -> dict[str, Any]:
-        """Describe an index and its content, without its folder."""
+        """Describe an index and its content, without where it is."""
         stats = asdict(search.index.stats())
-        stats["details"].pop("folder", None)
+        for name in _PLACES:
+            stats["details"].pop(name, None)
         stats["attributes"].pop(STORED_IMAGE, None)
         return {
             "name": search.name,

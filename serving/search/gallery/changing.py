@@ -14,7 +14,7 @@ import numpy as np
 
 from tfdml.export import SavedEmbedder
 from tfdml.images import UnreadableImageError
-from tfdml.index import LocalIndex
+from tfdml.index import Index
 from tfdml.messages import shown
 from tfdml.progress import tracked
 
@@ -196,7 +196,7 @@ def remove_images(
         return RemoveReport(len(ids), index.count())
 
 
-def _ids_of_lines(index: LocalIndex, lines: Sequence[str]) -> list[str]:
+def _ids_of_lines(index: Index, lines: Sequence[str]) -> list[str]:
     known = [line if line in index else line.strip() for line in lines]
     return [id_ for id_ in known if id_ in index or not id_.startswith("#")]
 
@@ -215,7 +215,7 @@ def _prefix(images_folder: Path, gallery: Gallery) -> str | None:
 
 
 def _by_model(
-    index: LocalIndex,
+    index: Index,
     model: str | PathLike[str],
     root: Path,
     paths: Sequence[str],

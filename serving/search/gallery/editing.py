@@ -15,8 +15,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml.index import LocalIndex
+from tfdml.files import Lock
+from tfdml.index import Index, LocalIndex
 from tfdml.messages import shown
+from tfdml.versioned_folder import lock_log, saved_data
 
 from .stored_images import STORED_IMAGE, StoredImages
 
@@ -78,7 +80,7 @@ class GalleryEditor:
 
     def __init__(
         self,
-        index: LocalIndex,
+        index: Index,
         *,
         on_change: OnChange = lambda added, removed: None,
         log_bytes: int = 64 * 2**20,
@@ -95,7 +97,8 @@ class GalleryEditor:
         self._lock = threading.Lock()
         self._saving: threading.Thread | None = None
         self._is_paused = False
-        index.remove([])  # locks the folder, or raises LockedError
+        self._held: Lock | None = None
+        self._hold()
         self._stored.remove_unfinished()
         names = self._stored.names()
         used = self._used(names)
@@ -183,8 +186,7 @@ class GalleryEditor:
             self._is_paused = True
             if (saving := self._saving) is not None:
                 saving.join()
-            # Releases the folder; searches go on, and the next change locks it again.
-            self._index.close()
+            self._release()
 
     def resume(self) -> None:
         """Change the gallery again.
@@ -195,7 +197,7 @@ class GalleryEditor:
         """
         with self._lock:
             if self._is_paused:
-                self._index.remove([])
+                self._hold()
                 self._is_paused = False
 
     def close(self) -> None:
@@ -207,6 +209,23 @@ class GalleryEditor:
                 saving.join()
             if self._is_due():
                 self._save()
+            if not isinstance(self._index, LocalIndex):
+                self._release()
+
+    def _hold(self) -> None:
+        """Keep other processes from changing the gallery, or raise LockedError."""
+        if isinstance(self._index, LocalIndex):
+            self._index.remove([])
+        else:  # its items are elsewhere; the images that are added are here
+            self._held = lock_log(saved_data(self._folder))
+
+    def _release(self) -> None:
+        """Let other processes change the gallery."""
+        if isinstance(self._index, LocalIndex):
+            # Searches go on, and the next change locks the folder again.
+            self._index.close()
+        elif self._held is not None:
+            self._held.close()
 
     def _check_runs(self) -> None:
         if self._is_paused:
@@ -224,6 +243,8 @@ class GalleryEditor:
 
     def _is_due(self) -> bool:
         """Return whether the next start would be slow, or its searches."""
+        if not isinstance(self._index, LocalIndex):  # nothing is saved here
+            return False
         stats = self._index.stats()
         size = 4 * stats.count * stats.dimension
         is_long = stats.details["log_bytes"] > max(self._log_bytes, size // _LOG_SHARE)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdml.command_parser import command
-from tfdml.index import LocalIndex
+from tfdml.index import Index, load_index
 from tfdml.messages import shortened, shown
 from tfdml.metrics import Calibration
 from tfdml.versioned_folder import check_destination, check_unlocked
@@ -96,7 +96,7 @@ def check_gallery_folder(index_folder: str | PathLike[str]) -> None:
 
 
 def save_gallery(
-    index_folder: str | PathLike[str], index: LocalIndex, gallery: Gallery
+    index_folder: str | PathLike[str], index: Index, gallery: Gallery
 ) -> None:
     """Write index and gallery; both become valid, or the previous ones stay.
 
@@ -119,7 +119,7 @@ def save_gallery(
 
 def load_gallery(
     index_folder: str | PathLike[str], *, model_fingerprint: str | None = None
-) -> tuple[LocalIndex, Gallery]:
+) -> tuple[Index, Gallery]:
     """Load a gallery with all changes since it was saved.
 
     Args:
@@ -145,7 +145,7 @@ def load_gallery(
             f"There is no gallery in {shown(str(index_folder))}. Build it with "
             f"`{command('serving', 'index build')}`."
         )
-    index = LocalIndex.load(folder, model_fingerprint=model_fingerprint)
+    index = load_index(folder, model_fingerprint=model_fingerprint)
     if _NOTE not in index.notes:
         raise FileNotFoundError(
             f"There is no gallery in {shown(str(index_folder))}, only an index, which "

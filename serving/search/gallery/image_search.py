@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tfdml.images import UnreadableImageError, read_image
-from tfdml.index import LocalIndex, SearchResult, expanded_search
+from tfdml.index import Index, SearchResult, expanded_search
 from tfdml.messages import shown
 from tfdml.neighbors import combine_queries, first_dimensions
 
@@ -76,7 +76,7 @@ class ImageSearch:
 
     def __init__(
         self,
-        index: LocalIndex,
+        index: Index,
         gallery: Gallery,
         client: _Client,
         *,
@@ -334,7 +334,7 @@ def _named(name: str) -> Iterator[None]:
         raise FileNotFoundError(f"The file of {name} is gone.") from error
 
 
-def items_of(index: LocalIndex, ids: Sequence[str]) -> list[Item]:
+def items_of(index: Index, ids: Sequence[str]) -> list[Item]:
     """Return images of an index; those that were just removed are left out."""
     try:
         attributes = index.get(ids).attributes

@@ -42,6 +42,7 @@ from .shards import (
     read_shards,
     save_shard,
 )
+from .stores import Collection, build_in, check_options, check_store, collection_of
 
 _NO_THRESHOLD = (
     "The threshold of the model is one of all its dimensions: the index has none, and "
@@ -64,6 +65,8 @@ def index_images(
     engine: Engine | None = None,
     codes: CodeKind | None = None,
     code_dimensions: int | None = None,
+    store: str | None = None,
+    collection: str | None = None,
     progress: bool = True,
 ) -> IndexReport:
     """Embed a folder of images and save them as an index that can be searched.
@@ -91,6 +94,11 @@ def index_images(
         engine: See `LocalIndex.build`, also for the default.
         codes: See `LocalIndex.build`.
         code_dimensions: See `LocalIndex.build`.
+        store: The address of a database that is to keep the items, see
+            `collection_of` in `stores`. By default they are in memory and in the
+            folder.
+        collection: The name of the collection in it, which must be new; by default
+            that of `index_folder`.
         progress: Show the progress on the standard error.
 
     Returns:
@@ -112,6 +120,8 @@ def index_images(
         codes=codes,
         code_dimensions=code_dimensions,
     )
+    target = collection_of(store, collection, index_folder)
+    check_options(target, options)
     shard, notes = _embed(
         images_folder,
         model,
@@ -123,8 +133,9 @@ def index_images(
         max_pixels=max_pixels,
         progress=progress,
         options=options,
+        target=target,
     )
-    report = _build(index_folder, shard, options, progress=progress)
+    report = _build(index_folder, shard, options, target, progress=progress)
     return replace(report, notes=notes + report.notes)
 
 
@@ -191,6 +202,8 @@ def merge_shards(
     engine: Engine | None = None,
     codes: CodeKind | None = None,
     code_dimensions: int | None = None,
+    store: str | None = None,
+    collection: str | None = None,
     progress: bool = True,
 ) -> IndexReport:
     """Build, from shards, the index that `index_images` would have built.
@@ -204,6 +217,11 @@ def merge_shards(
         engine: See `LocalIndex.build`, also for the default.
         codes: See `LocalIndex.build`.
         code_dimensions: See `LocalIndex.build`.
+        store: The address of a database that is to keep the items, see
+            `collection_of` in `stores`. By default they are in memory and in the
+            folder.
+        collection: The name of the collection in it, which must be new; by default
+            that of `index_folder`.
         progress: Show the progress on the standard error.
 
     Returns:
@@ -216,7 +234,7 @@ def merge_shards(
         LockedError: Another process changes the index in `index_folder`.
     """
     check_gallery_folder(index_folder)
-    shard = read_shards(shard_folders)
+    target = collection_of(store, collection, index_folder)
     options = _given(
         dimensions=dimensions,
         target_recall=target_recall,
@@ -224,7 +242,9 @@ def merge_shards(
         codes=codes,
         code_dimensions=code_dimensions,
     )
-    return _build(index_folder, shard, options, progress=progress)
+    check_options(target, options)
+    shard = read_shards(shard_folders)
+    return _build(index_folder, shard, options, target, progress=progress)
 
 
 def _given(**options: Any) -> dict[str, Any]:
@@ -244,10 +264,12 @@ def _embed(
     max_pixels: int,
     progress: bool,
     options: Mapping[str, Any] | None = None,
+    target: Collection | None = None,
 ) -> tuple[Shard, tuple[str, ...]]:
     """Embed one part of the list of images; the notes are on the whole list.
 
-    The options of `LocalIndex.build` are only checked, before hours of work.
+    The options of `LocalIndex.build` and the database are only checked, before hours of
+    work.
     """
     if batch_size < 1:
         raise ValueError(
@@ -264,6 +286,7 @@ def _embed(
     if options and embedder.dimension is not None:
         none = np.empty((0, embedder.dimension))
         LocalIndex.build(none, metric=embedder.metric, **options)
+    check_store(target, embedder.metric, embedder.dimension)
     job = Job(
         str(root),
         len(paths),
@@ -305,6 +328,7 @@ def _build(
     index_folder: str | PathLike[str],
     shard: Shard,
     options: Mapping[str, Any],
+    target: Collection | None,
     *,
     progress: bool,
 ) -> IndexReport:
@@ -327,15 +351,21 @@ def _build(
     )
     attributes = class_attributes(shard.paths)
     with Progress("building the index", shown=progress):
-        index = LocalIndex.build(
+        index = build_in(
+            target,
             shard.embeddings,
-            ids=shard.paths,
-            attributes=attributes,
-            metric=job.metric,
-            model_fingerprint=job.model_fingerprint,
-            **options,
+            shard.paths,
+            attributes,
+            job.metric,
+            job.model_fingerprint,
+            options,
         )
-        save_gallery(index_folder, index, gallery)
+        try:
+            save_gallery(index_folder, index, gallery)
+        except BaseException:
+            if not isinstance(index, LocalIndex):
+                index.drop()  # nothing leads to it
+            raise
     classes = len(set(attributes[CLASS]) - {None})
     return IndexReport(
         gallery,

@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tfdml.index import LocalIndex, Where
+from tfdml.index import Index, Where
 
 from .gallery import CLASS
 from .items import Attributes, Item
@@ -30,7 +30,7 @@ class Listing:
     """
 
     def __init__(
-        self, index: LocalIndex, items: Callable[[Sequence[str]], list[Item]]
+        self, index: Index, items: Callable[[Sequence[str]], list[Item]]
     ) -> None:
         self.changes = 0
         self._index = index

@@ -4,24 +4,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfdml.command_parser import command
-from tfdml.index import LocalIndex
+from tfdml.index import Index, LocalIndex
 
 from .gallery import Gallery
 from .shards import Part
 
 
-def method_of(index: LocalIndex) -> str:
+def method_of(index: Index) -> str:
     """Return the search method of an index, in one word."""
+    if not isinstance(index, LocalIndex):
+        return str(index.stats().details.get("index_type", "exact"))
     # An index that was built empty compares with everything that was added since.
     return "exact" if index.settings is None else index.settings.method
 
 
-def engine_of(index: LocalIndex) -> str:
+def engine_of(index: Index) -> str:
     """Return what an index searches with, see `tfdml.index.IndexSettings`."""
-    return str(index.stats().details["engine"])
+    return str(index.stats().details.get("engine", "exact"))
 
 
-def recall_of(index: LocalIndex) -> float | None:
+def recall_of(index: Index) -> float | None:
     """Return the measured recall of an index; None if it was not measured."""
     measured = index.stats().details.get("recall")
     return None if measured is None else float(measured["value"])

@@ -186,8 +186,7 @@ def test_filters_let_pass_what_their_definition_does(build):
             assert index.count(where) == len(passed), where
             found = index.search(query, 24, where=where).ids[0].tolist()
             assert sorted(found) == passed, where
-            if build.is_local:
-                assert index.ids_where(where).tolist() == passed
+            assert index.ids_where(where).tolist() == passed
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,35 @@ def test_server_that_does_not_answer_is_named_without_its_password(caplog):
     assert "secret" not in told.replace('"http://root:secret@127.0.0.1:9"', "")
 
 
+def test_import_of_pymilvus_leaves_logging_as_it_was():
+    code = """
+        import io, logging, sys
+        class Closing(logging.StreamHandler):
+            def close(self):
+                self.stream.close()
+        stream = io.StringIO()
+        logging.getLogger().addHandler(Closing(stream))
+        from tfdml.index import MilvusIndex
+        try:
+            MilvusIndex.connect("http://127.0.0.1:9", "gallery", timeout=0.1)
+        except ConnectionError:
+            logging.getLogger("mine").warning("still heard")
+        assert "still heard" in stream.getvalue()
+    """
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_error_of_the_server_is_a_connection_error(build):
+    index = build(drawn(3))
+    index._content.store.client.drop_collection(
+        index.stats().details["collection"], timeout=30
+    )
+    with pytest.raises(ConnectionError, match="Milvus refused a request") as caught:
+        index.count()
+    assert isinstance(caught.value, pymilvus.MilvusException)
+
+
 def run_python(code, *arguments):
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), *arguments],
@@ -262,6 +291,20 @@ def test_missing_pymilvus_names_the_extra(monkeypatch):
 
 
 # Files
+
+
+def test_notes_come_back_and_dropped_items_are_gone(build, tmp_path):
+    index = build(drawn(3), collection="dropped")
+    assert index.notes == {}
+    assert index.stats().details["folder"] is None
+    index.notes = {"root": "photos"}
+    index.save(tmp_path / "index")
+    with load_index(tmp_path / "index") as again:
+        assert again.notes == {"root": "photos"}
+        assert again.stats().details["folder"] == str(tmp_path / "index")
+        again.drop()
+    with pytest.raises(IndexFileError, match="must be in Milvus"):
+        load_index(tmp_path / "index")
 
 
 def test_saved_folder_of_a_collection_that_was_replaced_is_refused(build, tmp_path):

@@ -55,12 +55,9 @@ class MemoryIndex(Index):
     """Ids, attributes, checks, changes and files of an index in memory.
 
     Attributes:
-        notes: Values of the caller in JSON types, which `save` writes and `load`
-            restores.
         limits: At which sizes searches and compaction take another way.
     """
 
-    notes: dict[str, Any]
     limits: ClassVar[Limits] = Limits()
     _takes_norms: ClassVar[bool] = False  # whether its searcher accepts norms
     _class_names: ClassVar[tuple[str, ...]] = ()  # in manifests, also former ones
@@ -215,17 +212,7 @@ class MemoryIndex(Index):
         return state.handed_out_ids(np.flatnonzero(state.live))
 
     def ids_where(self, where: Where) -> NDArray[Any]:
-        """Return the ids of the items that pass a filter.
-
-        Args:
-            where: As in `search`.
-
-        Returns:
-            Ids in the order of the gallery, `[N]`.
-
-        Raises:
-            ValueError: As `count`.
-        """
+        """See `Index.ids_where`."""
         state = self._table.snapshot
         passed = matching(where, state.columns, state.rows)
         return state.handed_out_ids(np.flatnonzero(passed & state.live))

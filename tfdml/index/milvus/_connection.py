@@ -1,7 +1,11 @@
 """Connect to Milvus by the address of a cluster, or a path for milvus-lite."""
 
+import contextlib
+import functools
+import logging.config
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -66,10 +70,11 @@ def connect(uri: str, token: str | None, database: str, timeout: float) -> Any:
     """
     _check_uri(uri)
     try:
-        import pymilvus
+        with _logging_kept():
+            import pymilvus
 
-        if _is_path(uri):
-            import milvus_lite  # noqa: F401
+            if _is_path(uri):
+                import milvus_lite  # noqa: F401
     except ImportError as error:
         raise ImportError(
             "`MilvusIndex` needs pymilvus, and milvus-lite where `uri` is a path: "
@@ -79,12 +84,14 @@ def connect(uri: str, token: str | None, database: str, timeout: float) -> Any:
     options = {"grpc_options": _NO_PINGS} if _is_path(uri) else {}
     place = place_of(uri)
     try:
-        return pymilvus.MilvusClient(
-            place if _is_path(uri) else uri,
-            token=token,
-            db_name=database,
-            timeout=timeout,
-            **options,
+        return _Client(
+            pymilvus.MilvusClient(
+                place if _is_path(uri) else uri,
+                token=token,
+                db_name=database,
+                timeout=timeout,
+                **options,
+            )
         )
     except pymilvus.MilvusException as error:
         if _is_path(uri):
@@ -97,6 +104,61 @@ def connect(uri: str, token: str | None, database: str, timeout: float) -> Any:
             f"Milvus at {cut(place)} does not answer, or refuses the token: "
             f"{shortened(error)}."
         ) from error
+
+
+@contextlib.contextmanager
+def _logging_kept() -> Iterator[None]:
+    """Keep the program's own logging while pymilvus is imported.
+
+    pymilvus 3.0 configures logging then, which closes the handlers of everybody else;
+    that of absl closes the standard error with it.
+    """
+    configure = logging.config.dictConfig
+    logging.config.dictConfig = lambda config: None
+    try:
+        yield
+    finally:
+        logging.config.dictConfig = configure
+
+
+class _Client:
+    """A client of pymilvus whose errors are also `ConnectionError`s.
+
+    Whoever does not know which server is behind an index can catch those.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+        if not callable(method):
+            return method
+
+        @functools.wraps(method)
+        def call(*arguments: Any, **options: Any) -> Any:
+            import pymilvus
+
+            try:
+                return method(*arguments, **options)
+            except pymilvus.MilvusException as error:
+                raise _server_error()(code=error.code, message=error.message) from error
+
+        return call
+
+
+@functools.cache
+def _server_error() -> Any:
+    """Make the class of errors of a server; pymilvus loads when it is needed."""
+    import pymilvus
+
+    class MilvusServerError(pymilvus.MilvusException, ConnectionError):
+        """Milvus refused a request, or did not answer."""
+
+        def __str__(self) -> str:
+            return f"Milvus refused a request, or did not answer: {self.message}"
+
+    return MilvusServerError
 
 
 def disconnect(client: Any) -> None:

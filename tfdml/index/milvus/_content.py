@@ -120,11 +120,13 @@ class Content:
         declare(store.client, store.collection, kinds, store.timeout)
         self.kinds = {**self.kinds, **kinds}
 
-    def ids(self) -> NDArray[Any]:
-        """Return the ids of all items in ascending order."""
+    def ids(self, where: Where | None = None) -> NDArray[Any]:
+        """Return the ids of all items, or those that pass, in ascending order."""
         kind = np.int64 if self.store.facts.ids == "integer" else np.object_
         # Without repetition, even if another program has inserted one again.
-        return handed_out(np.array(sorted(set(self.store.ids())), kind))
+        return handed_out(
+            np.array(sorted(set(self.store.ids(self._expression(where)))), kind)
+        )
 
     def holds(self, item: object) -> bool:
         """Return whether an id is in the collection."""

@@ -17,8 +17,9 @@ from tfdml.index._checks import (
     check_update,
     of_dimension,
 )
+from tfdml.index._connected import ConnectedIndex
 from tfdml.index._filters import Where
-from tfdml.index._interface import Embed, Index, IndexStats, Items, Metric, SearchResult
+from tfdml.index._interface import Embed, IndexStats, Items, Metric, SearchResult
 from tfdml.index.milvus._collection import METRICS, Facts
 from tfdml.index.milvus._connection import disconnect
 from tfdml.index.milvus._content import Content
@@ -33,10 +34,10 @@ from tfdml.index.milvus._opening import (
 from tfdml.index.milvus._rows import rows_of_gallery
 from tfdml.index.milvus._store import Store
 from tfdml.index.rows import Ids, kind_of
-from tfdml.versioned_folder import check_class, read_version, write_version
+from tfdml.versioned_folder import check_class, read_version
 
 
-class MilvusIndex(Index):
+class MilvusIndex(ConnectedIndex):
     """A collection in Milvus: on a cluster by its address, or embedded by a path.
 
     It answers and raises like the other indexes, with these differences:
@@ -61,8 +62,8 @@ class MilvusIndex(Index):
       on a large collection is faster with an index on its key, which Milvus can make.
     - Milvus keeps its data itself: `save` writes where they are, and nothing else.
 
-    Errors of the server, other than those stated by `Index`, are
-    `pymilvus.MilvusException`.
+    Errors of the server, other than those stated by `Index`, are both a
+    `pymilvus.MilvusException` and a `ConnectionError`.
 
     A path opens milvus-lite, which serves one process at a time, compares in Python
     and is meant for tests and for a few thousand items.
@@ -91,6 +92,7 @@ class MilvusIndex(Index):
         self._metric = facts.metric
         self._model_fingerprint = facts.model_fingerprint
         self.embed = embed
+        self.notes = {}
         try:
             self._content = Content(store)
         except BaseException:
@@ -294,6 +296,10 @@ class MilvusIndex(Index):
         """See `Index.ids`; in ascending order."""
         return self._content.ids()
 
+    def ids_where(self, where: Where) -> NDArray[Any]:
+        """See `Index.ids_where`; in ascending order."""
+        return self._content.ids(where)
+
     def get(self, ids: Ids) -> Items:
         """See `Index.get`."""
         return self._content.get(ids)
@@ -308,8 +314,8 @@ class MilvusIndex(Index):
     def stats(self) -> IndexStats:
         """See `Index.stats`.
 
-        `details` has the address, without user and password, the collection and the
-        settings.
+        `details` has the address, without user and password, the collection, the
+        settings, and the folder of the index, if it has one.
         """
         self._content.read_kinds()
         return IndexStats(
@@ -319,31 +325,10 @@ class MilvusIndex(Index):
             self._metric,
             self._model_fingerprint,
             self._content.kinds,
-            self._content.store.details(),
+            self._content.store.details() | self._folder_details(),
         )
 
     # Files
-
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write where the collection is, so that `load` can connect to it again.
-
-        The items stay in Milvus, which writes every change to its own disks: this is
-        not a backup, and a later `load` finds them as they are then. The folder may be
-        moved and copied. It holds the address without user and password, and no token.
-        The path of milvus-lite is written as an absolute path.
-
-        Raises:
-            IndexFileError: The folder holds something other than an index.
-            OSError: The file cannot be written.
-        """
-        description = {
-            "class": type(self).__name__,
-            **self._content.store.place(),
-            "dimension": self._dimension,
-            "metric": self._metric,
-            "model_fingerprint": self._model_fingerprint,
-        }
-        write_version(folder, description, lambda data: None)
 
     @classmethod
     def load(
@@ -392,7 +377,21 @@ class MilvusIndex(Index):
             model_fingerprint=model_fingerprint,
             saved=manifest,
         )
-        return cls(store, embed)
+        index = cls(store, embed)
+        index._opened(manifest, data)
+        return index
+
+    def _place(self) -> Mapping[str, str]:
+        return self._content.store.place()
+
+    def drop(self) -> None:
+        """Delete the collection with all its items from Milvus, and close the index.
+
+        A folder that it was saved to leads nowhere from then on.
+        """
+        store = self._content.store
+        store.client.drop_collection(store.collection, timeout=store.timeout)
+        self.close()
 
     def close(self) -> None:
         """See `Index.close`."""

@@ -92,6 +92,7 @@ class Store:
         """Return where the collection is, and its settings, in JSON types."""
         return {
             **self.place(),
+            "engine": "milvus",
             "index_type": self.facts.index_type,
             "index_parameters": dict(self.facts.index_parameters),
             "search_parameters": dict(self.search_parameters),
@@ -122,9 +123,9 @@ class Store:
             found.update({row[ID]: row for row in rows})
         return found
 
-    def ids(self) -> Iterator[str | int]:
-        """Yield the ids of all items in ascending order."""
-        for rows in self.pages(True, [ID]):
+    def ids(self, expression: str | bool) -> Iterator[str | int]:
+        """Yield the ids of the items that match, in ascending order."""
+        for rows in self.pages(expression, [ID]):
             for row in rows:
                 yield row[ID]
 
