@@ -22,7 +22,13 @@ IMAGES = [
 ]
 
 # scikit-learn clusters, scores clusterings and lays images out by t-SNE.
-EVALUATION = ["matplotlib>=3.9", "scikit-learn>=1.5", "threadpoolctl>=3.1"]
+# SciPy, which it installs, compares distributions.
+EVALUATION = [
+    "matplotlib>=3.9",
+    "scikit-learn>=1.5",
+    "scipy>=1.11",
+    "threadpoolctl>=3.1",
+]
 
 COMMANDS = ["argcomplete>=3.3"]
 

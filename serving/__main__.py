@@ -6,6 +6,7 @@ from typing import Any
 from tfdml.command_line import run_command
 from tfdml.command_parser import CommandParser, command
 
+from .commands.drift import add_drift
 from .commands.embed import add_embed
 from .commands.index import add_index
 from .commands.models import add_models
@@ -31,6 +32,7 @@ def add_to(commands: Any) -> None:
     add_index(commands)
     add_search(commands)
     add_pages(commands)
+    add_drift(commands)
 
 
 def _parser() -> CommandParser:

@@ -1,6 +1,7 @@
 """`page` and `demo`: serve the search page of an index."""
 
 import argparse
+import contextlib
 from typing import Any
 
 from .options import add_address, add_client, credentials_of
@@ -99,6 +100,18 @@ def _add_page(commands: Any) -> None:
         "http://127.0.0.1:4318; the endpoint has the same option",
     )
     page.add_argument(
+        "--record-queries",
+        metavar="FOLDER",
+        help="record the embeddings of searched images, not the images, for `drift`",
+    )
+    page.add_argument(
+        "--record-bytes",
+        metavar="BYTES",
+        type=int,
+        default=256_000_000,
+        help="size of that folder; the oldest are deleted first; default: 256,000,000",
+    )
+    page.add_argument(
         "--log-format",
         choices=("text", "json"),
         default="text",
@@ -130,6 +143,7 @@ def _page(parsed: argparse.Namespace) -> None:
     exit_on_sigterm()
     from ..search.app.app import run
     from ..search.app.reach import Reach
+    from ..search.gallery.query_record import QueryRecorder
     from ..web.access import TokenAccess
     from ..web.log import configure
     from ..web.tls import read_ssl_config
@@ -145,25 +159,33 @@ def _page(parsed: argparse.Namespace) -> None:
         trusted_proxies=parsed.trusted_proxy,
     )
     configure(parsed.log_format)
-    run(
-        parsed.index,
-        parsed.endpoint,
-        host=parsed.host,
-        port=parsed.port,
-        images=parsed.images,
-        credentials=credentials,
-        compare=parsed.compare,
-        compare_endpoint=parsed.compare_endpoint,
-        compare_images=parsed.compare_images,
-        editable=parsed.editable,
-        allow_url=parsed.allow_url,
-        access=access,
-        tls=tls,
-        image_memory_bytes=parsed.image_memory_bytes,
-        reach=reach,
-        with_metrics=parsed.metrics,
-        trace_to=parsed.trace_to,
-    )
+    with contextlib.ExitStack() as stack:
+        recorder = None
+        if parsed.record_queries is not None:
+            recorder = QueryRecorder(
+                parsed.record_queries, most_bytes=parsed.record_bytes
+            )
+            stack.enter_context(recorder)
+        run(
+            parsed.index,
+            parsed.endpoint,
+            host=parsed.host,
+            port=parsed.port,
+            images=parsed.images,
+            credentials=credentials,
+            compare=parsed.compare,
+            compare_endpoint=parsed.compare_endpoint,
+            compare_images=parsed.compare_images,
+            editable=parsed.editable,
+            allow_url=parsed.allow_url,
+            access=access,
+            tls=tls,
+            image_memory_bytes=parsed.image_memory_bytes,
+            reach=reach,
+            with_metrics=parsed.metrics,
+            trace_to=parsed.trace_to,
+            recorder=recorder,
+        )
 
 
 def _demo(parsed: argparse.Namespace) -> None:

@@ -45,6 +45,7 @@ from ...web.tracing import Tracing
 from ..gallery.editing import GalleryEditor
 from ..gallery.image_search import ImageSearch
 from ..gallery.opening import open_search
+from ..gallery.query_record import QueryRecorder
 from .analysis import GalleryAnalysis
 from .browsing import GalleryBrowsing
 from .changes import GalleryChanges
@@ -91,6 +92,7 @@ def create_app(
     timeout_seconds: float = TIMEOUT_SECONDS,
     with_metrics: bool = False,
     tracing: Tracing | None = None,
+    recorder: QueryRecorder | None = None,
     limits: Limits | None = None,
     memory: ImageMemory | None = None,
 ) -> ASGIApp:
@@ -116,6 +118,7 @@ def create_app(
         with_metrics: Offer metrics for Prometheus at `/metrics`, which needs a token
             as the gallery does.
         tracing: Records the requests and their stages; None for no traces.
+        recorder: Records the queries of the first gallery; None for no record.
         limits: How much is done at once.
         memory: Bounds the images that are decoded at one time; by default to half of
             what this process may still use.
@@ -155,6 +158,8 @@ def create_app(
         each.stage = stages_of(metrics, tracing)
         if metrics is not None:
             each.seen = functools.partial(metrics.recall.keep, each.name)
+        if recorder is not None and each.name == main:
+            each.came = recorder.keeper(each.index)
         each.listing.classes()  # slow the first time, for a large gallery
         if editable and each.name == main:
             each.editor = GalleryEditor(each.index, on_change=each.listing.changed)
@@ -296,6 +301,7 @@ def run(
     reach: Reach | None = None,
     with_metrics: bool = False,
     trace_to: str | None = None,
+    recorder: QueryRecorder | None = None,
 ) -> None:
     """Serve the search page until the process is interrupted.
 
@@ -322,6 +328,7 @@ def run(
         reach: Names, origins, path and proxies where the page is reached besides.
         with_metrics: See `create_app`.
         trace_to: Address of an OpenTelemetry collector, see `Tracing`.
+        recorder: See `create_app`.
 
     Raises:
         FileNotFoundError, ValueError: The index is missing, damaged or of another
@@ -376,6 +383,7 @@ def run(
             memory=ImageMemory(image_memory_bytes),
             with_metrics=with_metrics,
             tracing=tracing,
+            recorder=recorder,
         )
         print(
             f"Image search: {url_of(listener, is_secure=tls is not None)}", flush=True

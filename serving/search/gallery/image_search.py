@@ -72,6 +72,7 @@ class ImageSearch:
         stage: Takes note of the parts of a search, each in its block: "decode",
             "embed" and "index".
         seen: Takes the embedding of each query, `[D]`.
+        came: Takes it, too, if it is that of one image from outside the gallery.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class ImageSearch:
             lambda name: contextlib.nullcontext()
         )
         self.seen: Callable[[NDArray[Any]], None] = lambda embedding: None
+        self.came: Callable[[NDArray[Any]], None] = lambda embedding: None
         folder = index.stats().details["folder"]
         self.stored = None if folder is None else StoredImages(folder)
         self.listing = Listing(index, functools.partial(items_of, index))
@@ -149,6 +151,8 @@ class ImageSearch:
         with self.stage("index"):
             found = self._found(rows, query, exclude)
         self.seen(rows[0])
+        if query.is_from_outside:
+            self.came(rows[0])
         ids = found.ids[0].tolist()
         items = {item.id: item for item in self.items(ids)}
         known = self.gallery.calibration if query.is_plain else None

@@ -116,6 +116,11 @@ class Query:
         return not all(isinstance(source, known) for source in sources)
 
     @property
+    def is_from_outside(self) -> bool:
+        """Whether this is one image that the gallery does not have."""
+        return not isinstance(self.source, Examples | Member)
+
+    @property
     def is_plain(self) -> bool:
         """Whether hits are compared with one image, as a calibrated threshold needs."""
         return not (self.expand or isinstance(self.source, Examples))
