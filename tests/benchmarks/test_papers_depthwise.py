@@ -70,3 +70,19 @@ def test_layers_that_do_more_stay_as_they_are(options):
     layer = keras.layers.DepthwiseConv2D(3, name="depthwise", **options)
     changed = with_shifted_products(keras.Model(images, layer(images)))
     assert type(changed.get_layer("depthwise")) is keras.layers.DepthwiseConv2D
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "tuning", [pytest.param("lora", marks=pytest.mark.full), "frozen"]
+)
+def test_copy_trains_what_the_network_trains(tuning):
+    more = {"lora_layers": "all"} if tuning == "lora" else {}
+    embedder = build_embedder(32, 8, backbone="MobileNet", tuning=tuning, **more)
+    changed = with_shifted_products(embedder)
+    trained = [weight.trainable for weight in embedder.weights]
+    assert [weight.trainable for weight in changed.weights] == trained
+    shapes = [tuple(weight.shape) for weight in embedder.trainable_weights]
+    assert [tuple(weight.shape) for weight in changed.trainable_weights] == shapes
+    images = 255 * np.random.default_rng(0).random((3, 32, 32, 3), "float32")
+    np.testing.assert_allclose(changed(images), embedder(images), atol=1e-5)
