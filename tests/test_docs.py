@@ -92,7 +92,7 @@ def test_commands_exist(page):
             if words[1:] != ["--help"]:
                 tfdml.__main__._parser().parse_args(words[1:])
         elif words:
-            assert words[0] in ("git", "cd", "pip"), line
+            assert words[0] in ("git", "cd", "pip", "grpcurl"), line
 
 
 def anchors(page):
