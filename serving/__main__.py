@@ -12,6 +12,7 @@ from .commands.index import add_index
 from .commands.models import add_models
 from .commands.page import add_pages
 from .commands.search import add_search
+from .commands.upgrade import add_upgrade
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,6 +31,7 @@ def add_to(commands: Any) -> None:
     add_models(commands)
     add_embed(commands)
     add_index(commands)
+    add_upgrade(commands)
     add_search(commands)
     add_pages(commands)
     add_drift(commands)

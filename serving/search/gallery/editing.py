@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tfdml.files import Lock
 from tfdml.index import Index, LocalIndex
 from tfdml.messages import shown
-from tfdml.versioned_folder import lock_log, saved_data
+from tfdml.versioned_folder import kept_manifest, lock_log, saved_data
 
 from .stored_images import STORED_IMAGE, StoredImages
 
@@ -100,7 +100,8 @@ class GalleryEditor:
         self._held: Lock | None = None
         self._hold()
         self._stored.remove_unfinished()
-        names = self._stored.names()
+        # Images that only the index kept beside this one has are there for a way back.
+        names = [] if kept_manifest(folder) else self._stored.names()
         used = self._used(names)
         for name in names:
             if name not in used:

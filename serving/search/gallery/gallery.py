@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdml.command_parser import command
-from tfdml.index import Index, load_index
+from tfdml.index import Index, LocalIndex, load_index
 from tfdml.messages import shortened, shown
 from tfdml.metrics import Calibration
 from tfdml.versioned_folder import check_destination, check_unlocked
@@ -159,6 +159,26 @@ def load_gallery(
             f"The gallery in {shown(str(index_folder))} is damaged "
             f"({type(error).__name__}: {shortened(error)}). {_build_again()}."
         ) from error
+    return index, gallery
+
+
+def load_local_gallery(
+    index_folder: str | PathLike[str],
+) -> tuple[LocalIndex, Gallery]:
+    """Load a gallery whose items are in its folder.
+
+    Raises:
+        FileNotFoundError, ValueError: As `load_gallery`; also if its items are in a
+            cluster.
+    """
+    index, gallery = load_gallery(index_folder)
+    if not isinstance(index, LocalIndex):
+        index.close()
+        raise ValueError(
+            f"The index must hold its items in its folder. Received: "
+            f"{shown(str(index_folder))}, whose items are in a {type(index).__name__}. "
+            "Build another index with the new model."
+        )
     return index, gallery
 
 

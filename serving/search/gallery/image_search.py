@@ -314,13 +314,7 @@ class ImageSearch:
         Raises:
             FileNotFoundError: It has none: its id is not a path below the root.
         """
-        if item.stored is None and is_below(item.id):
-            return self.gallery.root / item.id
-        if item.stored is not None and self.stored is not None:
-            # A ValueError comes from an index that somebody else made.
-            with contextlib.suppress(ValueError):
-                return self.stored.path(item.stored)
-        raise FileNotFoundError(f"The image {shown(item.id)} has no file.")
+        return file_of(item, self.gallery, self.stored)
 
 
 @contextlib.contextmanager
@@ -345,3 +339,18 @@ def items_of(index: Index, ids: Sequence[str]) -> list[Item]:
     except KeyError:
         return items_of(index, [id_ for id_ in ids if id_ in index])
     return [Item(id_, own) for id_, own in zip(ids, attributes, strict=True)]
+
+
+def file_of(item: Item, gallery: Gallery, stored: StoredImages | None) -> Path:
+    """Return the file of an image of a gallery.
+
+    Raises:
+        FileNotFoundError: It has none: its id is not a path below the root.
+    """
+    if item.stored is None and is_below(item.id):
+        return gallery.root / item.id
+    if item.stored is not None and stored is not None:
+        # A ValueError comes from an index that somebody else made.
+        with contextlib.suppress(ValueError):
+            return stored.path(item.stored)
+    raise FileNotFoundError(f"The image {shown(item.id)} has no file.")

@@ -55,7 +55,17 @@ def at_work(index_folder: str | PathLike[str], name: str, job: str) -> Iterator[
         stack.callback(_lock_or_refuse(path).close)
         about = {"job": job, "process": os.getpid(), "host": socket.gethostname()}
         path.write_text(json.dumps(about), encoding="utf-8")
+        stack.callback(_tidy, folder, path)
         yield
+
+
+def _tidy(folder: Path, lock: Path) -> None:
+    """Remove a lock, and the folder where there is no upgrade."""
+    with suppress(OSError):  # Windows removes no open file
+        lock.unlink()
+        if not (folder / "job.json").exists():
+            (folder / "prepare.lock").unlink(missing_ok=True)
+            folder.rmdir()
 
 
 def check_no_shard_runs(index_folder: str | PathLike[str]) -> None:
