@@ -4,6 +4,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -192,7 +193,8 @@ def _write_onnx(model: keras.Model, file: Path) -> None:
     import onnx
 
     _convert_erfc()
-    model.export(str(file), format="onnx", verbose=False)
+    with _tensors_as_arrays(model):
+        model.export(str(file), format="onnx", verbose=False)
     # Keras gives no name to the output, and numbers to the size of the batch.
     made = onnx.load(str(file))
     (output,) = made.graph.output
@@ -204,6 +206,30 @@ def _write_onnx(model: keras.Model, file: Path) -> None:
         value.type.tensor_type.shape.dim[0].dim_param = "batch"
     onnx.checker.check_model(made)
     onnx.save(made, str(file))
+
+
+@contextmanager
+def _tensors_as_arrays(model: keras.Model) -> Iterator[None]:
+    """Give layers arrays for the tensors they keep, such as KerasHub's positions.
+
+    An array becomes a constant of the graph; a tensor from outside of it would become
+    an input of the file.
+    """
+    import tensorflow as tf
+
+    kept = [
+        (vars(layer), name, value)
+        for layer in model._flatten_layers()
+        for name, value in vars(layer).items()
+        if isinstance(value, tf.Tensor)
+    ]
+    for attributes, name, value in kept:
+        attributes[name] = value.numpy()
+    try:
+        yield
+    finally:
+        for attributes, name, value in kept:
+            attributes[name] = value
 
 
 def _convert_erfc() -> None:

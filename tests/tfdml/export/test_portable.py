@@ -191,6 +191,34 @@ def test_gelu_of_transformers_is_written(name, images, tmp_path):
     np.testing.assert_allclose(run(tmp_path / file, images), expected, atol=1e-4)
 
 
+class Shifted(keras.layers.Layer):
+    """A layer that keeps a tensor, as the positions of KerasHub's ViT are."""
+
+    def build(self, shape):
+        self.shift = keras.ops.arange(shape[-1], dtype="float32") + 1
+
+    def call(self, x):
+        return x + self.shift
+
+
+@formats
+def test_tensors_that_layers_keep_are_written(name, images, tmp_path):
+    keras.utils.set_random_seed(1)
+    inputs = keras.Input((SIZE, SIZE, 3))
+    x = keras.layers.Conv2D(8, 8, 8)(keras.layers.Rescaling(1 / 127.5)(inputs))
+    shifted = Shifted()
+    inner = keras.Model(inputs, shifted(keras.layers.GlobalAveragePooling2D()(x)))
+    embedder = keras.Model(inputs, inner(inputs))
+    kept = shifted.shift
+    file, run = FORMATS[name]
+    pytest.importorskip({"onnx": "tf2onnx", "litert": "ai_edge_litert"}[name])
+    export_file(embedder, tmp_path / file, format=name)
+    assert shifted.shift is kept
+    expected = embedder.predict(images.astype("float32"), verbose=0)
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(run(tmp_path / file, images), expected, atol=1e-4)
+
+
 class Whole(keras.Model):
     """A network that is built from its own arguments, as those of KerasHub are."""
 
