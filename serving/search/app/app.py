@@ -6,6 +6,7 @@
     GET    /api/similar             nearest to an image of the gallery
     GET    /api/images              images in order
     GET    /api/images/sample       images at random
+    POST   /api/export              hits and their images, in an archive
     POST   /api/images              add an image
     DELETE /api/images              remove an image
     GET    /api/stats               an index and its content
@@ -50,6 +51,7 @@ from .analysis import GalleryAnalysis
 from .browsing import GalleryBrowsing
 from .changes import GalleryChanges
 from .errors import ERROR_HANDLERS
+from .export import GalleryExport
 from .fetching import Fetcher
 from .following import PairFollower
 from .guard import Guard, Watch
@@ -178,6 +180,7 @@ def create_app(
     changes = GalleryChanges(service, reader)
     browsing = GalleryBrowsing(service, metrics)
     analysis = GalleryAnalysis(service)
+    export = GalleryExport(service)
     health = Health(searches.values())
 
     def use(new: ImageSearch) -> None:
@@ -223,6 +226,7 @@ def create_app(
         "similar": ("GET", "/api/similar", service.similar),
         "sample": ("GET", "/api/images/sample", browsing.sample),
         "images": ("GET", "/api/images", browsing.images),
+        "export": ("POST", "/api/export", export.archive),
         "add": ("POST", "/api/images", changes.add),
         "remove": ("DELETE", "/api/images", changes.remove),
         "stats": ("GET", "/api/stats", browsing.stats),

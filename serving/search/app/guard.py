@@ -114,7 +114,7 @@ class Guard:
         *,
         public: Iterable[str] = (),
         costly: Iterable[str] = (),
-        reading: Iterable[str] = ("/api/search",),
+        reading: Iterable[str] = ("/api/search", "/api/export"),
         only_here: bool = False,
         reach: Reach | None = None,
     ) -> None:

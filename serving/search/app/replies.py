@@ -14,7 +14,7 @@ from ..gallery.query import Query
 from ..gallery.report import engine_of, method_of
 from ..gallery.stored_images import STORED_IMAGE
 
-_MOST_VALUES = 1_000  # of an attribute that a filter offers
+_MOST_VALUES = 2_000  # of an attribute that a filter offers
 # In the details of an index; for its owner alone.
 _PLACES = ("folder", "uri", "database", "collection", "table", "server")
 _TAG = 16  # characters of a hash that distinguish two images

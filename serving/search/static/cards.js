@@ -27,7 +27,8 @@ export function remember(image, index) {
 export function linkToSimilar(image, options, ...children) {
   remember(image, options.from);
   const link = element("a", "card", ...children);
-  link.href = addressOf("like", image.id, { where: options.where, index: options.index });
+  const { where, index, group, k } = options;
+  link.href = addressOf("like", image.id, { where, index, group, k });
   link.title = image.id;
   return link;
 }

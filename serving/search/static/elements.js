@@ -1,5 +1,7 @@
 // Building blocks of the page.
 
+import { className } from "./names.js";
+
 export const byId = (id) => document.getElementById(id);
 export const number = new Intl.NumberFormat("en");
 const percent = new Intl.NumberFormat("en", { style: "percent" });
@@ -29,7 +31,7 @@ export function fileName(id) {
 }
 
 export function title(image) {
-  return image.class || fileName(image.id);
+  return image.class ? className(image.class) : fileName(image.id);
 }
 
 // Show a text in the line above the answers, which screen readers read out.

@@ -2,8 +2,10 @@
 
 import { element, number } from "./elements.js";
 import { gallery, mainIndex } from "./gallery.js";
+import { classesWith, className, classNamed } from "./names.js";
 
 const MOST_OPTIONS = 200;
+const NAMED = 3;  // values of a list that are named in words
 
 // Fill `place` with the controls; `onChange` receives the new filter.
 export function showFilters(place, where, onChange) {
@@ -20,9 +22,16 @@ export function showFilters(place, where, onChange) {
 // A filter in words, such as: class “shoe”.
 export function whereInWords(where) {
   return Object.entries(where)
-    .map(([name, value]) =>
-      `${name} “${typeof value === "string" ? value : JSON.stringify(value)}”`)
-    .join(", ");
+    .map(([name, value]) => `${name} ${valueInWords(name, value)}`).join(", ");
+}
+
+function valueInWords(name, value) {
+  const quoted = (one) => `“${name === "class" ? className(one) : one}”`;
+  if (typeof value === "string") return quoted(value);
+  const isList = Array.isArray(value) && value.every((one) => typeof one === "string");
+  if (!isList) return `“${JSON.stringify(value)}”`;
+  const named = value.slice(0, NAMED).map(quoted).join(" or ");
+  return value.length > NAMED ? `${named} or ${value.length - NAMED} others` : named;
 }
 
 function filterable() {
@@ -35,6 +44,7 @@ function filterable() {
 
 function control(place, name, chosen, onChange) {
   const values = Object.entries(gallery.values[name] ?? {});
+  if (name === "class") return classControl(place, values, chosen, onChange);
   const isShort = values.length > 0 && values.length <= MOST_OPTIONS;
   const field = isShort ? choice(values, chosen) : entry(values, chosen, `${place}-${name}-list`);
   const id = `${place}-${name}`;
@@ -46,6 +56,34 @@ function control(place, name, chosen, onChange) {
   const label = element("label", "muted", name[0].toUpperCase() + name.slice(1));
   label.htmlFor = id;
   return element("span", "control", label, field);
+}
+
+// Classes are typed: as the folder is named, as people write it, or a word of several.
+function classControl(place, values, chosen, onChange) {
+  const names = values.map(([value]) => value);
+  const labels = names.map(className);
+  const once = new Set(labels.filter((label, at) => labels.indexOf(label) === at
+    && labels.lastIndexOf(label) === at));
+  const shown = (value) => (once.has(className(value)) ? className(value) : value);
+  const field = entry(values, chosen, `${place}-class-list`, shown);
+  const input = field.querySelector("input");
+  input.id = `${place}-class`;
+  input.addEventListener("change", () => onChange(meant(input.value, names)));
+  const label = element("label", "muted", "Class");
+  label.htmlFor = input.id;
+  return element("span", "control", label, field);
+}
+
+// The filter that a text means; the service is asked for a class that is not listed here.
+export function meant(text, names) {
+  if (!text.trim()) return "";
+  const one = classNamed(text, names);
+  if (one !== undefined) return one;
+  const parts = text.split(",").filter((part) => part.trim());
+  if (parts.length > 1) return [...new Set(parts.flatMap((part) => meant(part, names)))];
+  const several = classesWith(text, names);
+  if (several.length === 1) return several[0];
+  return several.length ? several : text.trim();
 }
 
 function choice(values, chosen) {
@@ -62,14 +100,15 @@ function choice(values, chosen) {
   return element("span", "", select);
 }
 
-function entry(values, chosen, listId) {
+function entry(values, chosen, listId, shown = (value) => value) {
   const input = element("input");
   input.type = "text";
   input.placeholder = "All";
   input.autocomplete = "off";
-  input.value = typeof chosen === "string" ? chosen : "";
+  input.value = [chosen ?? []].flat().filter((value) => typeof value === "string")
+    .map(shown).join(", ");
   input.setAttribute("list", listId);
-  const list = element("datalist", "", ...values.map(([value]) => new Option(value)));
+  const list = element("datalist", "", ...values.map(([value]) => new Option(shown(value))));
   list.id = listId;
   return element("span", "", input, list);
 }

@@ -4,17 +4,7 @@ import { linkToSimilar, tile } from "./cards.js";
 import { element, fileName, number, plural, share, title } from "./elements.js";
 import { whereInWords } from "./filters.js";
 import { gallery } from "./gallery.js";
-
-// The fewest digits, at least 3, that show each hit that is not a match below the threshold.
-function digitsOf({ hits, threshold }) {
-  const weak = hits.filter((hit) => hit.match === false);
-  let digits = 3;
-  while (digits < 9 && weak.some((hit) =>
-    Number(hit.similarity.toFixed(digits)) >= Number(threshold.toFixed(digits)))) {
-    digits += 1;
-  }
-  return digits;
-}
+import { digitsOf, scaleOf } from "./scale.js";
 
 function badge(text, label) {
   const made = element("span", "same", text);
@@ -24,34 +14,38 @@ function badge(text, label) {
   return made;
 }
 
-function meter(similarity, threshold) {
-  const part = (value) => `${(100 * Math.max(0, Math.min(1, value))).toFixed(1)}%`;
+function meter(similarity, scale, threshold) {
   const filling = element("i");
-  filling.style.setProperty("--share", part(similarity));
+  filling.style.setProperty("--share", scale.share(similarity));
   const made = element("span", "meter", filling);
   if (threshold !== undefined) {
     made.classList.add("marked");
-    made.style.setProperty("--threshold", part(threshold));
+    made.style.setProperty("--threshold", scale.share(threshold));
   }
   return made;
 }
 
-function hitCard(hit, reply, digits, { others, links }) {
-  const { query, threshold } = reply;
+function hitCard(hit, place, reply, { digits, scale, others, links }) {
+  const { query, threshold, hits } = reply;
   const name = element("span", "card-name", element("span", "card-class", title(hit)));
   if (query?.class && query.class === hit.class) {
     name.append(badge("✓", "same class as the query"));
   }
   const score = element("b", "", hit.similarity.toFixed(digits));
+  const next = hits[place + 1];
+  if (next) score.title = `${(hit.similarity - next.similarity).toFixed(6)} above the next`;
+  const label = element("span", "", element("span", "rank", `${place + 1}`), "similarity");
   const similarity = element("span", "card-score",
-    element("span", "", "similarity", score), meter(hit.similarity, threshold));
+    element("span", "", label, score), meter(hit.similarity, scale, threshold));
   const shown = tile(hit, `Image ${fileName(hit.id)}`);
   const rank = others?.get(hit.id);
   if (rank !== undefined) shown.append(element("span", "both", `in both, ${rank} there`));
   const card = linkToSimilar(hit, { ...links, from: reply.index }, shown,
     element("span", "card-text", name, similarity));
   if (hit.match === false) card.classList.add("weak");
-  return element("li", "", card);
+  const item = element("li", "hit", card);
+  item.dataset.class = hit.class;
+  return item;
 }
 
 // How much "no match" says: with a weak model, most images that have a match get none.
@@ -70,17 +64,33 @@ function recallInWords({ index }) {
 export function hitList(reply, { others, links }) {
   const { hits, match, threshold } = reply;
   const digits = digitsOf(reply);
-  const cards = hits.map((hit) => hitCard(hit, reply, digits, { others, links }));
+  const scale = scaleOf(reply);
+  const cards = hits.map((hit, place) =>
+    hitCard(hit, place, reply, { digits, scale, others, links }));
   const first = hits.findIndex((hit) => hit.match === false);
   if (first < 0) return cards;
   const divider = match
-    ? element("li", "divider", `Below ${threshold.toFixed(digits)}: similar, but not a match`)
-    : element("li", "divider no-match",
-      element("strong", "", "No image is similar enough."),
-      ` A match needs a similarity of ${threshold.toFixed(digits)}; the nearest `
-      + `image has ${hits[0].similarity.toFixed(digits)}.${recallInWords(reply)} `
-      + "The nearest images are:");
+    ? element("li", "divider", element("strong", "", `Below ${threshold.toFixed(digits)}:`),
+      " similar, but not a match")
+    : element("li", "divider no-match", element("strong", "", noMatch(reply)),
+      " The nearest are shown. A match needs a similarity of "
+      + `${threshold.toFixed(digits)}; the nearest image has ${hits[0].similarity.toFixed(digits)}.`
+      + recallInWords(reply));
   return [...cards.slice(0, first), divider, ...cards.slice(first)];
+}
+
+function noMatch({ hits, query }) {
+  return query?.class && hits.some((hit) => hit.class === query.class)
+    ? "No image is similar enough to be called a match."
+    : "No image of the same thing seems to be in this gallery.";
+}
+
+// What the bars of an answer show, if it is not the scale from 0 to 1.
+export function scaleInWords(reply) {
+  const { isWhole, least, most } = scaleOf(reply);
+  if (isWhole) return "";
+  const digits = Math.min(6, Math.max(3, Math.ceil(-Math.log10(most - least)) + 1));
+  return `Bars run from ${least.toFixed(digits)} to ${most.toFixed(digits)}.`;
 }
 
 export function ranksOf(reply) {

@@ -1,6 +1,6 @@
 // The map of the gallery: loading it, listing its clusters, and choosing an image.
 
-import { clusterColor, clusterName } from "./clusters.js";
+import { clusterColor, clusterName, commonest, nameClusters } from "./clusters.js";
 import { linkToSimilar, remember, tile } from "./cards.js";
 import { byId, element, fileName, number, plural, say, title } from "./elements.js";
 import { listenToPlot, showPoints } from "./plot.js";
@@ -9,6 +9,8 @@ import { askWithStatus, pause } from "./server.js";
 
 const WAIT = 1000;  // milliseconds between two requests for the map
 const SHOWN = 48;   // images of a cluster in its list before "show more"
+const FACES = 3;    // thumbnails beside the name of a cluster
+const LINKED = 3;   // classes of a cluster that are browsed from it
 
 export const titleId = "mapping-title";
 
@@ -19,8 +21,10 @@ export async function show(route, signal) {
   const { points, of: total, method, current } = reply;
   byId("mapping").classList.toggle("waiting", !points.length);
   for (const point of points) remember(point);
+  const clusters = grouped(points);
+  nameClusters(clusters);
   showPoints(points);
-  showClusters(points);
+  showClusters(clusters);
   say(describe(points.length, total, method, current));
 }
 
@@ -42,9 +46,9 @@ function describe(shown, total, method, current) {
     : `${laidOut} The gallery has changed since. Come back in a minute for a new map.`;
 }
 
-function showClusters(points) {
-  const clusters = [...grouped(points)].sort(([a], [b]) => (a < 0) - (b < 0) || a - b);
-  byId("clusters").replaceChildren(...clusters.map(([cluster, images]) =>
+function showClusters(clusters) {
+  const sorted = [...clusters].sort(([a], [b]) => (a < 0) - (b < 0) || a - b);
+  byId("clusters").replaceChildren(...sorted.map(([cluster, images]) =>
     clusterPart(cluster, images)));
 }
 
@@ -61,8 +65,10 @@ function grouped(points) {
 function clusterPart(cluster, images) {
   const mark = element("i", "cluster-mark");
   mark.style.setProperty("--cluster", clusterColor(cluster, "var(--cluster-light)"));
-  const head = element("summary", "", mark, element("span", "", clusterName(cluster)),
-    element("span", "muted", clusterText(images)));
+  const classes = commonest(images);
+  const head = element("summary", "", mark, faces(images, classes),
+    element("span", "cluster-name", clusterName(cluster)),
+    element("span", "muted", plural(images.length, "image")));
   const list = element("ul", "strip");
   const more = element("button", "quiet-button", "Show more");
   more.type = "button";
@@ -73,7 +79,8 @@ function clusterPart(cluster, images) {
     return list.children[from];
   };
   more.addEventListener("click", () => showMore()?.querySelector("a").focus());
-  const part = element("details", "cluster", head, list, more);
+  const part = element("details", "cluster", head, list,
+    element("p", "cluster-actions", more, ...browseLink(classes)));
   part.addEventListener("toggle", () => {
     if (part.open && !list.children.length) showMore();
   });
@@ -85,15 +92,23 @@ function listItem(image) {
   return element("li", "", linkToSimilar(image, {}, tile(image, alt, { later: true })));
 }
 
-// The number of images, and their most frequent class.
-function clusterText(images) {
-  const counts = new Map();
-  for (const image of images) {
-    if (image.class) counts.set(image.class, (counts.get(image.class) ?? 0) + 1);
-  }
-  const [most] = [...counts].sort(([, a], [, b]) => b - a);
-  const share = most ? `, ${Math.round(100 * most[1] / images.length)}% ${most[0]}` : "";
-  return `${plural(images.length, "image")}${share}`;
+// Some of the images of a cluster, the commonest class first, each of another class.
+function faces(images, classes) {
+  const chosen = classes.slice(0, FACES)
+    .map(([name]) => images.find((image) => image.class === name));
+  chosen.push(...images.filter((image) => !chosen.includes(image)));
+  return element("span", "faces", ...chosen.slice(0, FACES).map((image) =>
+    tile(image, "", { later: true })));
+}
+
+// The commonest classes of a cluster, all of their images.
+function browseLink(classes) {
+  const names = classes.slice(0, LINKED).map(([name]) => name);
+  if (!names.length) return [];
+  const text = names.length > 1 ? `Browse its ${names.length} commonest classes` : "Browse its class";
+  const link = element("a", "quiet-button", text);
+  link.href = addressOf("browse", "", { where: { class: names.length > 1 ? names : names[0] } });
+  return [link];
 }
 
 export function listenToMap() {

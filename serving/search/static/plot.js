@@ -1,7 +1,7 @@
 // The canvas of the map: moving, zooming and choosing, by mouse, touch and keyboard.
 
 import { clusterName } from "./clusters.js";
-import { byId, fileName } from "./elements.js";
+import { byId, fileName, title } from "./elements.js";
 import { draw, forgetDrawing, thumbnailAt } from "./plot_drawing.js";
 
 const DEEPEST = 100;
@@ -115,7 +115,7 @@ function mark(point) {
   if (point === marked) return;
   marked = point;
   byId("plot-caption").textContent = point
-    ? [clusterName(point.cluster), point.class, fileName(point.id)].filter(Boolean).join(" · ")
+    ? [...new Set([title(point), fileName(point.id), clusterName(point.cluster)])].join(" · ")
     : "";
   canvas().classList.toggle("pointing", point !== null && !byKeyboard);
   redraw();

@@ -28,6 +28,7 @@ export function showPreview(query, route, item = null) {
   else if (image.dataset.shown !== url) showImage(image, url);
   image.dataset.shown = url ?? "";
   byId("preview-title").textContent = name;
+  byId("preview-title").title = query.id ?? "";
   const note = shown?.class ? query.name : NOTES[query.kind];
   byId("preview-note").textContent = query.crop ? `${note} (region)` : note;
   showRegion(query.crop);

@@ -4,7 +4,10 @@ import { knownImage } from "./cards.js";
 import { fileName } from "./elements.js";
 import { gallery, mainIndex } from "./gallery.js";
 import { whereOf } from "./routes.js";
+import { sharedImage } from "./sharing.js";
 import { ask, sendJson, whereText } from "./server.js";
+
+const EXAMPLES = ["like", "image"];
 
 // Kept until the page is closed, so that "back" finds earlier images again.
 const uploads = [];
@@ -25,7 +28,7 @@ export function readQuery(route) {
       + `These are ${more.length + 1}.`);
   }
   return {
-    ...imageOf(route.view, route.argument),
+    ...imageOf(route.view, route.argument, options.name),
     crop: readCrop(options.crop),
     where: whereOf(route),
     more,
@@ -34,11 +37,15 @@ export function readQuery(route) {
   };
 }
 
-function imageOf(kind, argument) {
+function imageOf(kind, argument, name) {
   if (kind === "like") {
     return { kind, id: argument, name: fileName(argument), ...addressesOf(argument) };
   }
   if (kind === "url") return { kind, address: argument, name: argument };
+  if (kind === "image") {
+    const shared = sharedImage(argument, name);
+    return { kind: "upload", ...shared, large: shared.url };
+  }
   const upload = uploads[Number(argument)];
   if (!upload) {
     throw new Error("This image was chosen before the page was reloaded. "
@@ -51,7 +58,7 @@ function imageOf(kind, argument) {
 function examplesOf(text) {
   return listOf(text).map((place) => {
     const [kind, argument = ""] = place.split(/\/(.*)/s, 2);
-    return { ...imageOf(kind === "like" ? kind : "upload", argument), place };
+    return { ...imageOf(EXAMPLES.includes(kind) ? kind : "upload", argument), place };
   });
 }
 

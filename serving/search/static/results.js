@@ -2,12 +2,15 @@
 
 import { button, byId, element, say } from "./elements.js";
 import { offerExamples, showExamples } from "./examples.js";
+import { showExport } from "./exporting.js";
 import { showFilters } from "./filters.js";
-import { gallery, indexNamed, recallText } from "./gallery.js";
-import { agreement, hitList, ranksOf, summary } from "./hits.js";
+import { gallery, indexNamed, mainIndex, recallText } from "./gallery.js";
+import { agreement, hitList, ranksOf, scaleInWords, summary } from "./hits.js";
 import { hidePreview, showPreview } from "./preview.js";
 import { readQuery, search } from "./query.js";
 import { addressOf, go } from "./routes.js";
+import { showSharing } from "./sharing.js";
+import { stackClasses, stackDuplicates } from "./stacks.js";
 
 const BOTH = "both";
 
@@ -32,6 +35,7 @@ export async function show(route, signal) {
 async function searchAndShow(route, signal) {
   hidePreview();
   byId("examples").hidden = true;
+  showExport([]);
   const query = readQuery(route);
   showPreview(query, route);
   showExamples(query, route);
@@ -47,6 +51,7 @@ async function searchAndShow(route, signal) {
   const item = replies.map((reply) => itemOf(query, reply)).find(Boolean);
   if (item) showPreview(query, route, item);
   showColumns(route, indexes, settled, replies, query);
+  showExport(replies);
 }
 
 // What the service says of the query, if it is an image of the gallery.
@@ -58,6 +63,9 @@ function showControls(route, query) {
   const change = (options) => go(addressOf(route.view, route.argument,
     { ...route.options, ...options }));
   showFilters(byId("result-filters"), query.where, (where) => change({ where }));
+  showCount(route, change);
+  showGrouping(route, change);
+  showSharing(query, route);
   const { indexes } = gallery.info;
   byId("index-control").hidden = indexes.length < 2;
   if (indexes.length < 2) return indexes;
@@ -72,9 +80,28 @@ function showControls(route, query) {
   return chosen ? [chosen] : indexes;
 }
 
+// The number of hits is in the address, so that a link shows as many.
+function showCount(route, change) {
+  const select = byId("count");
+  if ([...select.options].some(({ value }) => value === route.options.k)) {
+    select.value = route.options.k;
+  }
+  select.onchange = () => change({ k: select.value });
+}
+
+function showGrouping(route, change) {
+  const toggle = byId("group");
+  toggle.hidden = mainIndex().classes < 2;
+  toggle.setAttribute("aria-pressed", String(isGrouped(route)));
+  toggle.onclick = () => change({ group: isGrouped(route) ? undefined : "class" });
+}
+
+const isGrouped = (route) => route.options.group === "class";
+
 function showColumns(route, indexes, settled, replies, query) {
   const { where } = query;
-  const links = { where, index: indexes.length > 1 ? undefined : route.options.index };
+  const { index: only, group, k } = route.options;
+  const links = { where, index: indexes.length > 1 ? undefined : only, group, k };
   const ranks = replies.map((reply) => (reply ? ranksOf(reply) : new Map()));
   const columns = indexes.map((index, place) => {
     const others = indexes.length > 1 ? ranks[1 - place] : undefined;
@@ -90,7 +117,11 @@ function showColumns(route, indexes, settled, replies, query) {
     const list = element("ol", "grid hits", ...hitList(reply, { others, links }));
     offerExamples(list, query, route);
     if (!reply.hits.length) list.append(element("li", "empty", text));
-    return element("section", "column", ...heading, list);
+    if (isGrouped(route)) stackClasses(list);
+    else stackDuplicates(list);
+    const scale = reply.hits.length > 1 ? scaleInWords(reply) : "";
+    const note = scale ? [element("p", "muted scale-note", scale)] : [];
+    return element("section", "column", ...heading, list, ...note);
   });
   columns.forEach((column, place) =>
     column.setAttribute("aria-label", `Hits in ${indexes[place].name}`));
@@ -122,4 +153,13 @@ function linkToNext(index) {
 function comparison(replies) {
   return replies.includes(null) ? "Only one of the indexes answered."
     : agreement(replies);
+}
+
+// On a narrow screen a button shows the options.
+export function listenToOptions() {
+  const toggle = byId("show-options");
+  toggle.addEventListener("click", () => {
+    const isOpen = toggle.getAttribute("aria-expanded") === "true";
+    toggle.setAttribute("aria-expanded", String(!isOpen));
+  });
 }

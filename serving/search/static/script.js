@@ -6,6 +6,7 @@ import { listenToCrop } from "./crop.js";
 import * as duplicates from "./duplicates.js";
 import { byId, say } from "./elements.js";
 import { listenToExamples } from "./examples.js";
+import { listenToExport } from "./exporting.js";
 import { loadGallery } from "./gallery.js";
 import { listenForImages } from "./intake.js";
 import * as map from "./map.js";
@@ -13,6 +14,8 @@ import { listenToPreview } from "./preview.js";
 import { listenToRemoving } from "./removing.js";
 import * as results from "./results.js";
 import { readRoute } from "./routes.js";
+import { listenToSharing } from "./sharing.js";
+import { listenToKeys, showHint } from "./shortcuts.js";
 import * as start from "./start.js";
 
 // The module of each view, and the parts of the page that belong to it.
@@ -24,6 +27,7 @@ const VIEWS = {
   duplicates: { module: duplicates, parts: ["duplicating"], name: "Near-duplicates" },
   add: { module: adding, parts: ["adding"], name: "Add images" },
 };
+const DIALOGS = ["crop-dialog", "remove-dialog", "share-dialog", "keys-dialog"];
 const PARTS = new Set(Object.values(VIEWS).flatMap(({ parts }) => parts));
 
 // The scroll position and the focused link in each entry of the history.
@@ -47,12 +51,13 @@ async function follow({ isFirst = false, isSame = false } = {}) {
   leaving = new AbortController();
   const { signal } = leaving;
   const route = readRoute();
-  const name = ["like", "upload", "url"].includes(route.view) ? "results" : route.view;
+  const name = ["like", "upload", "url", "image"].includes(route.view) ? "results" : route.view;
   const { module } = VIEWS[name];
   const control = document.activeElement?.closest(".controls, .pager") && document.activeElement.id;
   const isNew = document.body.dataset.view !== name;
   document.body.dataset.view = name;
   showParts(name);
+  showHint();
   if (isNew && !place) window.scrollTo({ top: 0 });
   try {
     await loadGallery();
@@ -70,7 +75,7 @@ async function follow({ isFirst = false, isSame = false } = {}) {
 
 // The dialogs belong to the view that is left.
 function closeDialogs() {
-  for (const dialog of ["crop-dialog", "remove-dialog"]) byId(dialog).close();
+  for (const dialog of DIALOGS) byId(dialog).close();
 }
 
 function report(error) {
@@ -112,11 +117,14 @@ function begin() {
   listenToCrop();
   listenToExamples();
   listenToRemoving();
+  listenToSharing();
+  listenToExport();
+  listenToKeys();
   start.listenToStart();
+  results.listenToOptions();
   map.listenToMap();
   duplicates.listenToDuplicates(report);
   adding.listenToAdding();
-  byId("count").addEventListener("change", () => follow({ isSame: true }));
   byId("again").addEventListener("click", () => follow());
   window.addEventListener("hashchange", () => follow());
   follow({ isFirst: true });

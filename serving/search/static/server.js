@@ -33,6 +33,24 @@ export async function askWithStatus(path, options = {}) {
   return { reply, status: response.status };
 }
 
+// What `path` answers to a JSON body, as a file.
+export async function askForFile(path, body) {
+  const answers = answersSoFar();
+  const response = await fetch(path, {
+    method: "POST",
+    headers: { "content-type": "application/json", ...authorization() },
+    body: JSON.stringify(body),
+  }).catch(() => {
+    throw new Error("The server of this page cannot be reached. Is it still running?");
+  });
+  if (response.ok) return response.blob();
+  const reply = await response.json().catch(() => null);
+  if (response.status === 401 && await askForToken(reply?.error, answers)) {
+    return askForFile(path, body);
+  }
+  throw new Error(reply?.error ?? `The server answered with status ${response.status}.`);
+}
+
 // `path` with the parameters that have a value.
 export function withParameters(path, parameters) {
   const given = Object.entries(parameters)

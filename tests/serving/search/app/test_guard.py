@@ -9,6 +9,7 @@ import ssl
 import sys
 import threading
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import anyio
 import httpx2
@@ -221,7 +222,8 @@ def test_a_service_on_the_loopback_address_is_for_this_machine(
         options.update(given)
 
     page = "serving.search.app.app"
-    monkeypatch.setattr(f"{page}.open_search", lambda *_, **__: nullcontext())
+    opened = SimpleNamespace(name="index")
+    monkeypatch.setattr(f"{page}.open_search", lambda *_, **__: nullcontext(opened))
     monkeypatch.setattr(f"{page}.create_app", created)
     monkeypatch.setattr(f"{page}.serve", lambda *_, **__: None)
     run("index", "http://127.0.0.1:1/v1/models/m", host=host, port=0)

@@ -98,6 +98,13 @@ def hit_ids(page, place=0):
     return cards.evaluate_all("cards => cards.map(card => card.title)")
 
 
+def choose_class(page, name):
+    """Type a class into the filter of the view; "" is all classes."""
+    field = page.get_by_label("Class", exact=True)
+    field.fill(name)
+    field.press("Enter")
+
+
 def has_no_horizontal_scrolling(page):
     root = "document.documentElement"
     return page.evaluate(f"{root}.scrollWidth <= {root}.clientWidth")

@@ -85,6 +85,11 @@ def test_hits_and_the_dialog_of_a_region(page, axe, tmp_path):
     upload(page, write_image(tmp_path / "sky.png", (0, 0, 200)))
     expect(page.locator(".hits .card")).to_have_count(18)
     assert_accessible(page, axe)
+    options = page.get_by_role("button", name="Options")
+    if options.is_visible():  # on a phone
+        options.click()
+    page.locator("#export summary").click()
+    assert_accessible(page, axe)
     page.get_by_label("Index", exact=True).select_option("index")
     expect(page.locator(".hits .card")).to_have_count(9)
     assert_accessible(page, axe)
@@ -104,6 +109,24 @@ def test_examples_beside_the_query(page, axe):
     expect(page.locator(".hits .card")).to_have_count(6)
     expect(page.locator(".example")).to_have_count(2)
     page.locator(".hits .card").first.focus()
+    assert_accessible(page, axe)
+
+
+def test_sharing_keys_and_the_hint(page, axe):
+    expect(page.locator("#hint")).to_be_visible()
+    page.locator("#keys-open").click()
+    assert_accessible(page, axe)
+    page.keyboard.press("Escape")
+    page.locator("#strip .card").first.click()
+    expect(page.locator(".hits .card").first).to_be_visible()
+    options = page.get_by_role("button", name="Options")
+    if options.is_visible():
+        options.click()
+    page.locator("#group").click()
+    expect(page.locator(".stack-button").first).to_be_visible()
+    assert_accessible(page, axe)
+    page.locator("#share").click()
+    expect(page.locator("#share-dialog")).to_be_visible()
     assert_accessible(page, axe)
 
 

@@ -3,6 +3,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.serving.search.page.browsing import (
+    choose_class,
     editable,
     has_no_horizontal_scrolling,
     settled,
@@ -58,7 +59,7 @@ def test_several_images_are_added_with_a_class_and_found_at_once(page, tmp_path)
     page.get_by_role("link", name="Search with lemon.png").click()
     first = page.locator(".hits .card-class").first
     expect(first).to_have_text("yellow")
-    page.get_by_label("Class", exact=True).select_option("yellow")
+    choose_class(page, "yellow")
     expect(page.locator(".hits .card")).to_have_count(1)
     page.go_back()
     page.go_back()

@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 
 from serving.search.gallery.indexing import index_images
 from tests.serving.search.page.browsing import (
+    choose_class,
     served,
     status,
 )
@@ -75,7 +76,7 @@ def test_a_page_is_chosen_by_its_number(page):
 def test_one_class_is_browsed_alone_and_an_image_of_it_searched_with(page):
     page.goto(page.url.split("#")[0] + "#browse?page=2")
     expect(status(page)).to_have_text("49 to 96 of 100 images.")
-    page.get_by_label("Class", exact=True).select_option("lively")
+    choose_class(page, "lively")
     expect(status(page)).to_have_text("1 to 48 of 50 images with class “lively”.")
     assert {name.split("/")[0] for name in names(page)} == {"lively"}
     page.get_by_role("link", name="Next").click()
@@ -130,7 +131,7 @@ def test_value_with_spaces_at_its_ends_is_filtered_by_as_it_is(visit):
     answers = {"**/api/stats": lambda route: route.fulfill(json={"values": values})}
     page = visit("#browse", answers=answers)
     with page.expect_request("**/api/images?*where*") as sent:
-        page.get_by_label("Class", exact=True).select_option(" lead")
+        choose_class(page, " lead")
     where = parse_qs(urlsplit(sent.value.url).query)["where"]
     assert [json.loads(text) for text in where] == [{"class": " lead"}]
 

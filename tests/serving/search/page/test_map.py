@@ -85,7 +85,7 @@ def test_the_map_of_a_gallery_appears_when_it_is_computed(visit):
     expect(page.locator("#plot")).to_be_hidden()
     expect(status(page)).to_have_text("9 images, laid out by t-SNE.", timeout=60_000)
     expect(page.locator("#canvas")).to_be_visible()
-    expect(page.locator("#clusters .cluster").first).to_contain_text("Cluster 0")
+    expect(page.locator("#clusters .cluster").first).to_contain_text("images")
 
 
 def test_there_is_no_map_before_its_images_are_known(visit):
@@ -104,7 +104,7 @@ def test_there_is_no_map_before_its_images_are_known(visit):
 
 def test_a_click_on_an_image_of_the_map_searches_with_it(page):
     page.mouse.move(*at(page, 1, 0))
-    expect(caption(page)).to_have_text("Cluster 0 · red · pale.png")
+    expect(caption(page)).to_have_text("red · pale.png")
     page.mouse.click(*at(page, 1, 0))
     expect(query(page)).to_have_text("pale.png")
     page.go_back()
@@ -118,7 +118,7 @@ def test_the_wheel_zooms_about_the_pointer_and_a_drag_moves_the_map(page):
     turn_wheel(page, -300)
     # What was under the pointer is there still; what was far is out of sight.
     page.mouse.move(*at(page, 0.999, 0.999))
-    expect(caption(page)).to_have_text("Cluster 1 · green · pale.png")
+    expect(caption(page)).to_have_text("green · pale.png")
     page.mouse.move(*at(page, 0, 0))
     expect(caption(page)).to_have_text("")
     page.mouse.move(*at(page, 1, 1))
@@ -127,10 +127,10 @@ def test_the_wheel_zooms_about_the_pointer_and_a_drag_moves_the_map(page):
     page.mouse.up()
     expect(page.locator("#preview")).to_be_hidden()
     page.mouse.move(*at(page, 0.801, 0.8))
-    expect(caption(page)).to_have_text("Cluster 1 · green · pale.png")
+    expect(caption(page)).to_have_text("green · pale.png")
     page.get_by_role("button", name="Whole map").click()
     page.mouse.move(*at(page, 0, 0))
-    expect(caption(page)).to_have_text("Cluster 0 · red · clear.png")
+    expect(caption(page)).to_have_text("red · clear.png")
 
 
 def test_a_drag_of_which_a_busy_page_hears_the_ends_alone_is_no_click(page):
@@ -140,7 +140,7 @@ def test_a_drag_of_which_a_busy_page_hears_the_ends_alone_is_no_click(page):
         event = {"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1}
         mouse.send("Input.dispatchMouseEvent", event)
     page.mouse.move(*at(page, 0, 0))
-    expect(caption(page)).to_have_text("Cluster 0 · red · clear.png")
+    expect(caption(page)).to_have_text("red · clear.png")
     expect(page.locator("#preview")).to_be_hidden()
 
 
@@ -151,15 +151,15 @@ def test_the_map_is_used_with_the_keyboard(page):
     expect(canvas).to_be_focused()
     expect(canvas).to_have_attribute("aria-label", "Map of 6 images")
     expect(caption(page)).to_have_attribute("aria-live", "polite")
-    expect(caption(page)).to_have_text("Cluster 2 · blue · clear.png")
+    expect(caption(page)).to_have_text("blue · clear.png")
     for _ in range(3):
         page.keyboard.press("+")
     for _ in range(12):
         page.keyboard.press("ArrowLeft")
         page.keyboard.press("ArrowDown")
-    expect(caption(page)).to_have_text("Cluster 1 · green · clear.png")
+    expect(caption(page)).to_have_text("green · clear.png")
     page.keyboard.press("0")
-    expect(caption(page)).to_have_text("Cluster 2 · blue · clear.png")
+    expect(caption(page)).to_have_text("blue · clear.png")
     page.keyboard.press("Enter")
     expect(page.locator("#preview-title")).to_have_text("blue")
 
@@ -170,14 +170,14 @@ def test_the_map_is_where_it_was_left(page):
     for _ in range(9):
         page.keyboard.press("ArrowRight")
         page.keyboard.press("ArrowUp")
-    expect(caption(page)).to_have_text("Cluster 0 · red · pale.png")
+    expect(caption(page)).to_have_text("red · pale.png")
     page.keyboard.press("Enter")
     expect(query(page)).to_have_text("pale.png")
     page.go_back()
     is_shown(page)
     page.locator("#zoom-all").focus()
     page.keyboard.press("Tab")
-    expect(caption(page)).to_have_text("Cluster 0 · red · pale.png")
+    expect(caption(page)).to_have_text("red · pale.png")
 
 
 def test_two_fingers_zoom_and_one_moves_the_map(visit):
@@ -212,28 +212,48 @@ def test_two_fingers_zoom_and_one_moves_the_map(visit):
         send("touchEnd")
     page.locator("#canvas").focus()
     page.keyboard.press("ArrowUp")
-    expect(caption(page)).to_have_text("Cluster 0 · red · clear.png")
+    expect(caption(page)).to_have_text("red · clear.png")
 
 
 def test_clusters_are_listed_for_those_who_cannot_see_the_map(page):
     clusters = page.locator("#clusters .cluster")
     expect(clusters.locator("summary")).to_have_text(
         [
-            "Cluster 02 images, 100% red",
-            "Cluster 12 images, 100% green",
-            "Cluster 21 image, 100% blue",
-            "In no cluster1 image, 100% blue",
+            "red2 images",
+            "green2 images",
+            "blue1 image",
+            "In no cluster1 image",
         ]
     )
-    expect(page.locator("#clusters img")).to_have_count(0)
+    expect(clusters.locator(".strip img")).to_have_count(0)
+    expect(clusters.nth(1).locator(".faces img")).to_have_count(2)
     clusters.nth(1).locator("summary").focus()
     page.keyboard.press("Enter")
-    links = clusters.nth(1).get_by_role("link")
+    links = clusters.nth(1).locator(".strip").get_by_role("link")
     expect(links).to_have_count(2)
     page.keyboard.press("Tab")
     expect(links.first).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator("#preview-title")).to_have_text("green")
+
+
+def test_a_cluster_is_named_by_its_commonest_classes_which_are_browsed_from_it(visit):
+    mixed = {
+        f"{name}/{number}.png": (number / 9, 0.5, 0)
+        for name, count in {"red": 1, "green": 2, "blue": 2}.items()
+        for number in range(count)
+    }
+    mixed["red/5.png"] = mixed["red/6.png"] = (0.1, 0.1, 0)
+    answers = {
+        "**/images?id=*": lambda route: route.abort(),
+        "**/api/map": answer_with(mixed),
+    }
+    page = visit("#map", answers=answers)
+    expect(page.locator(".cluster-name")).to_have_text("red, green and blue")
+    page.locator("#clusters summary").click()
+    page.get_by_role("link", name="Browse its 3 commonest classes").click()
+    expect(status(page)).to_have_text("9 images with class “red” or “green” or “blue”.")
+    expect(page.get_by_label("Class", exact=True)).to_have_value("red, green, blue")
 
 
 def test_a_large_cluster_is_listed_in_parts(visit):

@@ -5,6 +5,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from tests.serving.search.page.browsing import (
+    choose_class,
     has_no_horizontal_scrolling,
     hit_ids,
     settled,
@@ -218,15 +219,14 @@ def test_hits_can_be_of_one_class_only(page, tmp_path):
     upload(page, write_image(tmp_path / "sky.png", (10, 10, 250)))
     expect(page.locator(".hits .card")).to_have_count(9)
     classes = page.get_by_label("Class", exact=True)
-    classes.focus()
-    classes.select_option("green")
+    choose_class(page, "green")
     expect(page.locator(".hits .card")).to_have_count(3)
     expect(page.locator(".hits .card-class")).to_have_text(["green"] * 3)
     expect(status(page)).to_contain_text("The 3 nearest of images with class “green”")
     expect(classes).to_be_focused()
     page.locator(".hits .card").first.click()
     expect(page.locator(".hits .card")).to_have_count(2)
-    classes.select_option(label="All")
+    choose_class(page, "")
     expect(page.locator(".hits .card")).to_have_count(8)
     page.go_back()
     expect(classes).to_have_value("green")
