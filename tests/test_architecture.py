@@ -46,7 +46,7 @@ FLOORS = {
         __main__
     """,
     "serving": """
-        web
+        storage web
         client endpoint
         search
         export

@@ -45,7 +45,11 @@ class ServerOptions:
     ] = None
     model_base_path: Annotated[
         File | None,
-        _Option("models", "folder of numbered versions; the highest is served"),
+        _Option(
+            "models",
+            "folder of numbered versions, also s3://, gs:// or az://; the highest is "
+            "served",
+        ),
     ] = None
     model_config_file: Annotated[
         File | None, _Option("models", "models.config, for several models", "FILE")
@@ -64,6 +68,15 @@ class ServerOptions:
             "SECONDS",
         ),
     ] = 1.0
+    download_folder: Annotated[
+        File | None,
+        _Option(
+            "models",
+            "where copies of models in the cloud are kept; default: a new folder that "
+            "is removed at the end",
+            "FOLDER",
+        ),
+    ] = None
     no_fingerprint_check: Annotated[
         bool,
         _Option(
@@ -260,5 +273,8 @@ def options_of(parsed: argparse.Namespace) -> ServerOptions:
     Raises:
         ValueError: As `ServerOptions`.
     """
-    names = [field.name for field in dataclasses.fields(ServerOptions)]
-    return ServerOptions(**{name: getattr(parsed, name) for name in names})
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(ServerOptions):
+        value = getattr(parsed, field.name)
+        values[field.name] = tuple(value) if isinstance(value, list) else value
+    return ServerOptions(**values)

@@ -43,6 +43,7 @@ from .models.config import (
 )
 from .models.config_watch import ConfigWatch
 from .models.fingerprint import load_checked, load_unchecked
+from .models.places import ModelPlaces, check_fingerprint
 from .models.servable import Servable
 from .models.served import ServedModels
 from .models.watched import WatchedModels
@@ -162,12 +163,16 @@ def opened(options: ServerOptions) -> Iterator[Endpoint]:
             options.grpc_memory_bytes or None, longest_bytes=options.grpc_message_bytes
         )
         predictor = Predictor(scheduler, max_pixels=options.max_pixels)
+        check = None if options.no_fingerprint_check else check_fingerprint
+        places = ModelPlaces(options.download_folder, check)
+        stack.callback(places.close)
         watched = WatchedModels(
             configs,
             poll_seconds=options.file_system_poll_wait_seconds,
             load=load_unchecked if options.no_fingerprint_check else load_checked,
             warm_up=warm_up,
             on_warmed_up=_on_warmed_up(monitoring),
+            places=places,
         )
         app = create_app(
             watched.served,

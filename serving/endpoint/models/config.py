@@ -15,6 +15,8 @@ from typing import Any
 
 from tfdml.messages import cut, shown
 
+from ...storage.remote_folder import RemoteFolder, is_remote
+
 _PLATFORM = "tensorflow"
 _LARGEST_VERSION = 2**63 - 1
 
@@ -89,7 +91,8 @@ class ModelConfig:
 
     Args:
         name: Name in addresses and requests; without "/" and ":".
-        base_path: Absolute path of the folder with one numbered folder per version.
+        base_path: Absolute path of the folder with one numbered folder per version, or
+            such a folder in the cloud.
         policy: Which versions of it are served.
         labels: Version of each label; labels are made of letters, digits and "_".
 
@@ -98,7 +101,7 @@ class ModelConfig:
     """
 
     name: str
-    base_path: Path
+    base_path: Path | RemoteFolder
     policy: VersionPolicy = field(default_factory=LatestVersions)
     labels: Mapping[str, int] = field(default_factory=dict)
 
@@ -108,7 +111,7 @@ class ModelConfig:
                 "The `name` of a model must have at least one character and neither "
                 f"'/' nor ':'. Received: name={shown(self.name)}."
             )
-        if not self.base_path.is_absolute():
+        if isinstance(self.base_path, Path) and not self.base_path.is_absolute():
             raise ValueError(
                 f"Expected model {self.name} to have an absolute path or URI; got "
                 f"base_path()={self.base_path}"
@@ -127,16 +130,19 @@ def single_model(name: str, base_path: str | PathLike[str]) -> ModelConfig:
 
     Args:
         name: Name in addresses and requests.
-        base_path: Folder with one numbered folder per version; a relative path starts
-            at the current folder.
+        base_path: Folder with one numbered folder per version, or its address in the
+            cloud; a relative path starts at the current folder.
 
     Returns:
         The configuration.
 
     Raises:
-        ValueError: The name cannot stand in an address.
+        ValueError: The name cannot stand in an address, or the address of the base path
+            is of no cloud that can be read.
     """
-    return ModelConfig(name, Path(os.path.abspath(base_path)))
+    if not is_remote(base_path):
+        base_path = os.path.abspath(base_path)
+    return ModelConfig(name, _base_path(os.fspath(base_path)))
 
 
 def parse_model_configs(content: bytes, file: str | PathLike[str]) -> list[ModelConfig]:
@@ -228,8 +234,15 @@ def _model_config(message: Any) -> ModelConfig:
             f"`model_version_policy` of model {message.name}: {error}"
         ) from error
     return ModelConfig(
-        message.name, Path(message.base_path), policy, dict(message.version_labels)
+        message.name,
+        _base_path(message.base_path),
+        policy,
+        dict(message.version_labels),
     )
+
+
+def _base_path(text: str) -> Path | RemoteFolder:
+    return RemoteFolder(text) if is_remote(text) else Path(text)
 
 
 def _policy(message: Any) -> VersionPolicy:

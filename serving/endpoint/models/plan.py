@@ -3,7 +3,7 @@
 Nothing here changes anything; `WatchedModels` acts on it.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,12 +29,17 @@ class ModelPlan:
     to_load: list[int]
 
 
-def plan_model(config: ModelConfig, loaded: Mapping[int, Path]) -> ModelPlan:
+def plan_model(
+    config: ModelConfig,
+    loaded: Mapping[int, Path],
+    place: Callable[[ModelConfig], Path],
+) -> ModelPlan:
     """Look at the base path of a model.
 
     Args:
         config: The model.
         loaded: Its available versions, and the folders that they were loaded from.
+        place: Returns its base path on this machine.
 
     Returns:
         What it calls for.
@@ -42,7 +47,7 @@ def plan_model(config: ModelConfig, loaded: Mapping[int, Path]) -> ModelPlan:
     Raises:
         OSError: The base path cannot be read.
     """
-    folders = find_version_folders(config.base_path)
+    folders = find_version_folders(place(config))
 
     def is_loaded(version: int) -> bool:
         return loaded.get(version) == folders[version]
@@ -78,7 +83,11 @@ def older_versions(config: ModelConfig, plan: ModelPlan) -> list[int]:
     ]
 
 
-def plan_or_refuse(config: ModelConfig, loaded: Mapping[int, Path]) -> ModelPlan:
+def plan_or_refuse(
+    config: ModelConfig,
+    loaded: Mapping[int, Path],
+    place: Callable[[ModelConfig], Path],
+) -> ModelPlan:
     """Look at the base path of a model that has to have a version.
 
     Raises:
@@ -86,7 +95,7 @@ def plan_or_refuse(config: ModelConfig, loaded: Mapping[int, Path]) -> ModelPlan
             wants.
     """
     try:
-        plan = plan_model(config, loaded)
+        plan = plan_model(config, loaded, place)
     except OSError as error:
         raise StatusError(
             StatusCode.INVALID_ARGUMENT,

@@ -16,6 +16,7 @@ from ...web.status import StatusCode, StatusError
 from .config import ModelConfig, unique_by_name
 from .fingerprint import load_checked
 from .loader import VersionLoader
+from .places import ModelPlaces
 from .plan import (
     ModelPlan,
     check_labels,
@@ -59,6 +60,7 @@ class WatchedModels:
         load_retries: How often a version that could not be loaded is tried again, at
             least 0. Count and wait start over when its files change.
         load_retry_seconds: Seconds before each further try, at least 0.
+        places: Where the base paths lie on this machine; `close` closes it.
 
     Raises:
         ValueError: An argument is out of range, or two models have the same name.
@@ -74,6 +76,7 @@ class WatchedModels:
         on_warmed_up: Callable[[Path, float, str | None], None] | None = None,
         load_retries: int = 5,
         load_retry_seconds: float = 60.0,
+        places: ModelPlaces | None = None,
     ) -> None:
         for name, value in {
             "poll_seconds": poll_seconds,
@@ -85,6 +88,7 @@ class WatchedModels:
         self.served = ServedModels()
         self._configs = unique_by_name(configs)
         self._poll_seconds = poll_seconds
+        self._places = ModelPlaces() if places is None else places
         self._loader = VersionLoader(
             self.served, load, warm_up, on_warmed_up, load_retries, load_retry_seconds
         )
@@ -123,7 +127,9 @@ class WatchedModels:
             set_objects_aside()
             try:
                 plans = {
-                    name: plan_or_refuse(config, self._loaded.get(name, {}))
+                    name: plan_or_refuse(
+                        config, self._loaded.get(name, {}), self._places.brought
+                    )
                     for name, config in self._configs.items()
                 }
             except StatusError as error:
@@ -140,6 +146,7 @@ class WatchedModels:
                 target=self._run, name="watched-models", daemon=True
             )
             self._thread.start()
+            self._places.start(self._poll_seconds)
 
     def reload(self, configs: Iterable[ModelConfig]) -> None:
         """Change the models to these and wait until their versions are available.
@@ -192,6 +199,7 @@ class WatchedModels:
         self._wake.set()
         if self._thread is not None:
             self._thread.join(seconds)
+        self._places.close()
         if self._is_started:
             gc.unfreeze()
 
@@ -217,7 +225,9 @@ class WatchedModels:
 
     def _change(self, new: dict[str, ModelConfig]) -> None:
         plans = {
-            name: plan_or_refuse(config, self._loaded.get(name, {}))
+            name: plan_or_refuse(
+                config, self._loaded.get(name, {}), self._places.brought
+            )
             for name, config in new.items()
             if not self._keeps_versions(config)
         }
@@ -245,7 +255,9 @@ class WatchedModels:
             if self._is_closed:
                 return
             try:
-                plan = plan_model(config, self._loaded.get(name, {}))
+                plan = plan_model(
+                    config, self._loaded.get(name, {}), self._places.current
+                )
             except OSError as error:
                 self._warn(name, f"Model {name} stays as it is: {error}")
                 continue
@@ -307,6 +319,7 @@ class WatchedModels:
 
     def _set_configs(self, configs: dict[str, ModelConfig]) -> None:
         self._configs = configs
+        self._places.follow(configs.values())
         self.served.configure({name: config.labels for name, config in configs.items()})
 
     def _warn(self, name: str, text: str) -> None:

@@ -1,0 +1,1 @@
+"""Folders in the cloud, and their copies on this machine."""
