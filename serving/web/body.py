@@ -12,7 +12,7 @@ from tfdml.messages import shortened, shown
 
 _GZIP = 16 + zlib.MAX_WBITS
 _PIECE_BYTES = 2**20  # a few milliseconds of decompression
-_DISCARD_SECONDS = 10
+_DISCARD_SECONDS = 30
 _SHORT_SHARE, _KEPT_SHARE = 64, 8
 
 ARRIVAL_SECONDS = 60.0

@@ -50,13 +50,17 @@ class Tracing:
         trace_to: Address of a collector that takes OTLP over HTTP, such as
             `http://127.0.0.1:4318`. Without a path, `/v1/traces` is added, as by other
             senders.
+        seconds: How long the collector may take, and the end of the service waits for
+            it, above 0.
 
     Raises:
         ValueError: `trace_to` is not an address of http or https.
         MissingPackageError: OpenTelemetry is not installed.
     """
 
-    def __init__(self, service: str, trace_to: str) -> None:
+    def __init__(
+        self, service: str, trace_to: str, *, seconds: float = _EXPORT_SECONDS
+    ) -> None:
         address = _collector(trace_to)
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
             OTLPSpanExporter,
@@ -70,8 +74,9 @@ class Tracing:
 
         about = {"service.name": service, "service.version": __version__}
         # Its own, not the one of the process: a program may have both.
+        self._seconds = seconds
         self._provider = TracerProvider(resource=Resource.create(about))
-        exporter = OTLPSpanExporter(endpoint=address, timeout=_EXPORT_SECONDS)
+        exporter = OTLPSpanExporter(endpoint=address, timeout=seconds)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("tfdml", __version__)
         self._propagator = TraceContextTextMapPropagator()
@@ -111,8 +116,8 @@ class Tracing:
         return handing_on(headers)
 
     def close(self) -> None:
-        """Send what has not been sent, for two seconds at most."""
-        self._provider.force_flush(int(_EXPORT_SECONDS * 1000))
+        """Send what has not been sent; wait no longer than the collector may take."""
+        self._provider.force_flush(int(self._seconds * 1000))
         self._provider.shutdown()
 
 

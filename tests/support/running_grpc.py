@@ -58,6 +58,8 @@ def channel_to(address):
         ("grpc.enable_http_proxy", 0),
     ]
     with grpc.insecure_channel(address, options=unlimited) as channel:
+        # Where a handshake takes too long, another one follows.
+        grpc.channel_ready_future(channel).result(timeout=60)
         yield SimpleNamespace(
             channel=channel,
             prediction=prediction_service_pb2_grpc.PredictionServiceStub(channel),

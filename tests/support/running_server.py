@@ -12,7 +12,13 @@ from serving.web.sockets import open_socket, url_of
 @contextlib.contextmanager
 def running(app):
     """Run an ASGI application on a free loopback port; yields its address."""
-    config = uvicorn.Config(app, log_level="warning", ws="none")
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        ws="none",
+        # A client that stood still may use its connection again.
+        timeout_keep_alive=600,
+    )
     with running_uvicorn(config) as listener:
         yield url_of(listener)
 

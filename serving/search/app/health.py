@@ -15,7 +15,7 @@ from ..gallery.image_search import ImageSearch
 from .errors import explained
 
 _FRESH_SECONDS = 2.0
-_LONGEST_SECONDS = 10.0
+_LONGEST_SECONDS = 30.0
 
 _log = logging.getLogger(__name__)
 

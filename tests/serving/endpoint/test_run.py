@@ -286,7 +286,7 @@ class TestEndpoint:
                 assert only["version"] == str(version)
                 request = predict_request({"image_bytes": [png(0, 0, 0)]}, "colors")
                 request.model_spec.version_label = label
-                answer = stubs.prediction.Predict(request, timeout=30)
+                answer = stubs.prediction.Predict(request, timeout=60)
                 assert answer.model_spec.version.value == version
             reply = httpx2.post(
                 f"{url}/labels/stable:predict",
@@ -484,7 +484,7 @@ def ask_by_grpc(address, root, token):
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
         request = predict_request({"image_bytes": [png(0, 0, 0)]})
         try:
-            stub.Predict(request, timeout=30, metadata=metadata)
+            stub.Predict(request, timeout=60, metadata=metadata)
         except grpc.RpcError as error:
             return error.code().name
         return "OK"

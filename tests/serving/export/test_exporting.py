@@ -352,10 +352,10 @@ def test_whole_chain_from_a_folder_to_hits(images, tmp_path, capsys):
             assert lines[-1], "the demo ended"
         assert any("Precision@1 on 5 unseen classes" in line for line in lines)
         url = lines[-1].split("Image search: ")[1].strip()
-        with urllib.request.urlopen(f"{url}/api/images?limit=1", timeout=30) as reply:
+        with urllib.request.urlopen(f"{url}/api/images?limit=1", timeout=60) as reply:
             (first,) = json.load(reply)["images"]
         similar = f"{url}/api/similar?k=3&id={quote(first['id'], safe='')}"
-        with urllib.request.urlopen(similar, timeout=30) as reply:
+        with urllib.request.urlopen(similar, timeout=60) as reply:
             hits = json.load(reply)["hits"]
         assert len(hits) == 3
     assert process.returncode == 0

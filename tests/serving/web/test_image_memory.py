@@ -59,13 +59,15 @@ def test_large_image_that_waits_goes_before_small_ones_that_came_later():
         order.append(size)
 
     threads = []
-    for size in (90, 5):
+    for size in (90, 20):
         threads.append(started(lambda size=size: take(size)))
         until(lambda: len(memory._waiting) == len(threads))
     memory.give_back(60)
-    for thread in threads:
-        thread.join(LONG)
-    assert order == [90, 5]
+    threads[0].join(LONG)
+    assert order == [90]
+    memory.give_back(90)
+    threads[1].join(LONG)
+    assert order == [90, 20]
 
 
 def test_image_above_the_whole_budget_is_refused_at_once():

@@ -5,6 +5,7 @@ import re
 import socket
 import ssl
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -58,17 +59,70 @@ def read_reply(client):
     return bytes(reply)
 
 
+class StandingTimers:
+    """A loop whose timers run when the test lets time pass: no machine is too slow."""
+
+    def __init__(self, loop, timers):
+        self._loop, self._timers = loop, timers
+
+    def __getattr__(self, name):
+        return getattr(self._loop, name)
+
+    def call_later(self, seconds, callback, *arguments):
+        timer = self._loop.call_later(1e6, callback, *arguments)
+        self._timers.append((seconds, timer, lambda: callback(*arguments)))
+        return timer
+
+
 @contextlib.contextmanager
 def running(tls=None, *, head=LONG, write=LONG):
-    """Run it on a free port; yields `address`, and `ended`, set at each end."""
-    ended = threading.Event()
+    """Run it on a free port; yields what the tests need.
+
+    `address`; `ended`, set at each end; `received`, released for each piece of a
+    client; `timers`, with their seconds; `wait`, which runs those of at most so many
+    seconds; and `wait_until_ended`, which does so until a connection has ended.
+    """
+    ended, received = threading.Event(), threading.Semaphore(0)
+    timers, loops = [], []
 
     class Watched(PromptH11Protocol):
         head_seconds, write_seconds = head, write
 
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            loops.append(self.loop)
+            self.loop = StandingTimers(self.loop, timers)
+
+        def data_received(self, data):
+            super().data_received(data)
+            received.release()
+
         def connection_lost(self, exc):
             super().connection_lost(exc)
             ended.set()
+
+    def wait(seconds):
+        have_run = threading.Event()
+
+        def run():
+            due = [each for each in timers if each[0] <= seconds]
+            for each in due:
+                timers.remove(each)
+                _, timer, call = each
+                if not timer.cancelled():
+                    timer.cancel()
+                    call()
+            have_run.set()
+
+        loops[0].call_soon_threadsafe(run)
+        assert have_run.wait(60)
+
+    def wait_until_ended(seconds):
+        deadline = time.monotonic() + 60
+        while not ended.wait(0.01):
+            assert time.monotonic() < deadline
+            if loops:
+                wait(seconds)
 
     config = uvicorn.Config(
         app,
@@ -80,7 +134,22 @@ def running(tls=None, *, head=LONG, write=LONG):
         ssl_context_factory=None if tls is None else lambda *_: tls,
     )
     with running_uvicorn(config) as listener:
-        yield SimpleNamespace(address=listener.getsockname(), ended=ended)
+        yield SimpleNamespace(
+            address=listener.getsockname(),
+            ended=ended,
+            timers=timers,
+            received=received,
+            wait=wait,
+            wait_until_ended=wait_until_ended,
+        )
+
+
+def is_closed(client):
+    """Return whether the server closed the connection, whatever it had not read."""
+    try:
+        return client.recv(100) == b""
+    except ConnectionError:
+        return True
 
 
 EARLY = b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"
@@ -96,7 +165,8 @@ def test_connection_without_a_whole_head_is_closed(sent):
             assert read_reply(client).endswith(b"done")
             sent = sent.removeprefix(GET)
         client.sendall(sent)
-        assert client.recv(100) == b""
+        server.wait_until_ended(SHORT)
+        assert is_closed(client)
 
 
 def test_rest_of_a_body_that_was_answered_must_come_in_time():
@@ -104,19 +174,27 @@ def test_rest_of_a_body_that_was_answered_must_come_in_time():
         client.sendall(EARLY)
         assert read_reply(client).endswith(b"done")
         client.sendall(b"x")
-        assert client.recv(100) == b""
+        server.wait_until_ended(SHORT)
+        assert is_closed(client)
 
 
 def test_byte_after_byte_of_an_answered_body_gives_no_more_time():
     with running(head=SHORT) as server, connected(server.address) as client:
         client.sendall(EARLY.replace(b": 100", b": 1000000"))
         assert read_reply(client).endswith(b"done")
-        with contextlib.suppress(ConnectionError):
-            for _ in range(500):
-                if server.ended.wait(0.02):
-                    break
-                client.sendall(b"x")
-        assert server.ended.is_set()
+        while server.received.acquire(blocking=False):
+            pass
+        client.sendall(b"x")
+        assert server.received.acquire(timeout=60)
+        begun = [timer for seconds, timer, _ in server.timers if seconds == SHORT]
+        for _ in range(5):
+            client.sendall(b"x")
+            assert server.received.acquire(timeout=60)
+        assert begun == [
+            timer for seconds, timer, _ in server.timers if seconds == SHORT
+        ]
+        assert not begun[-1].cancelled()
+        server.wait_until_ended(SHORT)
 
 
 def test_connection_goes_on_after_the_rest_of_an_answered_body():
@@ -132,8 +210,8 @@ def test_connection_goes_on_after_the_rest_of_an_answered_body():
 def test_body_that_is_read_may_take_longer_than_a_head():
     with running(head=SHORT) as server, connected(server.address) as client:
         client.sendall(EARLY.replace(b"/early", b"/") + b"x" * 50)
-        with connected(server.address) as clock:
-            assert clock.recv(100) == b""
+        assert server.received.acquire(timeout=60)
+        server.wait(SHORT)
         client.sendall(b"x" * 50)
         assert read_reply(client).endswith(b"done")
 
@@ -145,7 +223,7 @@ def test_reply_that_nobody_reads_is_dropped(is_last):
         request = GET_LONG[:-2] + b"Connection: close\r\n\r\n"
     with running(write=SHORT) as server, connected(server.address) as client:
         client.sendall(request)
-        assert server.ended.wait(60)
+        server.wait_until_ended(SHORT)
         received = 0
         with contextlib.suppress(ConnectionError):
             while data := client.recv(2**20):
@@ -163,10 +241,15 @@ def test_reply_is_whole_for_a_client_that_reads_it_and_so_is_the_next_one():
 
 
 def test_limit_on_reading_ends_when_all_was_read():
-    with running(write=0.5) as server, connected(server.address, 2**22) as client:
+    with running(write=SHORT) as server, connected(server.address, 2**22) as client:
         client.sendall(GET_LONG)
         assert len(read_reply(client)) > REPLY_BYTES
-        assert not server.ended.wait(0.6)
+        deadline = time.monotonic() + 60
+        while not all(timer.cancelled() for s, timer, _ in server.timers if s == SHORT):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        server.wait(SHORT)
+        assert not server.ended.is_set()
         client.sendall(GET)
         assert read_reply(client).endswith(b"done")
 
@@ -184,4 +267,4 @@ def test_reply_that_nobody_reads_is_dropped_under_tls_too():
     ):
         client.sendall(GET_LONG[:-2] + b"Connection: close\r\n\r\n")
         # asyncio itself gives up a closing TLS connection only after 30 seconds.
-        assert server.ended.wait(60)
+        server.wait_until_ended(SHORT)

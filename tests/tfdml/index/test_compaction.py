@@ -213,15 +213,18 @@ def test_index_may_be_emptied_while_it_is_built_again(again, monkeypatch):
 def test_program_that_ends_waits_for_the_index(index_class):
     result = run_python(
         f"""
-        import sys, time
+        import sys, threading, time
         sys.modules["tensorflow"] = None
         import numpy as np
         from tfdml.index import {index_class.__name__}
         index = {index_class.__name__}.build(np.eye(8))
         build_again = index._build_again
 
+        ended = threading.Event()
+
         def slowly(*args):
-            time.sleep(0.5)
+            ended.wait()
+            time.sleep(0.2)
             built = build_again(*args)
             print("built again")
             return built
@@ -229,6 +232,7 @@ def test_program_that_ends_waits_for_the_index(index_class):
         index._build_again = slowly
         index.add(np.random.default_rng(0).normal(size=(5000, 8)), range(8, 5008))
         print("end")
+        ended.set()
         """
     )
     assert (result.returncode, result.stderr) == (0, "")

@@ -511,7 +511,7 @@ def test_index_that_is_killed_again_and_again_loses_nothing(kind, runs, folder):
 
 def test_loss_is_noticed(folder):
     # The comparison itself: an index that has lost, or has what it should not.
-    killed = kill_at_random(folder, 0.3, 0)
+    killed = kill_at_random(folder, 0.0, 0, changes=20)
     items = killed.items
     assert len(items) > 3
     first, second, third, *_ = items

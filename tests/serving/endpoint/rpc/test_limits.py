@@ -60,6 +60,15 @@ def first_to_end(calls, number):
     return [ended.get(timeout=60).code().name for _ in range(number)]
 
 
+def until_messages_are_awaited(stubs, place, number):
+    """Wait until so many calls wait for their message, or for memory for it."""
+    memory = stubs.server._arrivals[place].memory
+    deadline = time.monotonic() + 60
+    while len(memory._waiting) + len(memory._arriving) != number:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def predict_when_there_is_room(stubs):
     """Predict, again and again until a call that was ended has left its place."""
     while True:
@@ -104,7 +113,8 @@ class TestMessagesThatNeverCome:
             ]
             ended = first_to_end(calls, len(calls) - 24)
             assert set(ended) == {"CANCELLED"}
-            clock.now += 1
+            until_messages_are_awaited(stubs, 2, 24)
+            clock.now += 1  # the patience with those that came first
             assert status_of(stubs) == SERVING
             answer = stubs.prediction.Predict(REQUEST, timeout=60)
             assert list(answer.outputs["y"].float_val) == [2]
@@ -131,6 +141,7 @@ class TestMessagesThatNeverCome:
             calls = [call_in_silence(stubs, method, silent) for _ in range(25)]
             # Of calls about the status, few may wait for their message at one time.
             assert first_to_end(calls, 1)[0] in ("RESOURCE_EXHAUSTED", "CANCELLED")
+            until_messages_are_awaited(stubs, (PREDICT, STATUS).index(method), 24)
             clock.now += 6
             if method == PREDICT:
                 answer = stubs.prediction.Predict(REQUEST, timeout=60)
@@ -139,7 +150,7 @@ class TestMessagesThatNeverCome:
                 assert stubs.model.GetModelStatus(status_request(), timeout=60)
 
     def test_messages_beyond_the_memory_wait_for_others(self, slow):
-        memory = MessageMemory(100, longest_bytes=50)
+        memory = MessageMemory(100, longest_bytes=50, clock=Clock())
         with running_grpc([slow], max_message_bytes=50, memory=memory) as stubs:
             assert REQUEST.ByteSize() * 4 > 100  # no room for a second one
             first, second = (

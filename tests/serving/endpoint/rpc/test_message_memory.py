@@ -73,7 +73,7 @@ def hold():
 
 
 def test_message_that_arrives_counts_as_the_longest_and_then_as_it_is(hold):
-    memory = MessageMemory(200, longest_bytes=50)
+    memory = MessageMemory(200, longest_bytes=50, clock=Clock())
     first, second = hold(memory), hold(memory)
     assert first.has_memory.wait(LONG)
     assert second.has_memory.wait(LONG)
@@ -86,7 +86,7 @@ def test_message_that_arrives_counts_as_the_longest_and_then_as_it_is(hold):
 
 
 def test_call_that_ends_makes_room(hold):
-    memory = MessageMemory(100, longest_bytes=50)
+    memory = MessageMemory(100, longest_bytes=50, clock=Clock())
     first = hold(memory)
     assert first.has_memory.wait(LONG)
     first.arrived(50)
@@ -97,7 +97,7 @@ def test_call_that_ends_makes_room(hold):
 
 
 def test_one_message_fits_however_small_the_budget_is(hold):
-    memory = MessageMemory(1, longest_bytes=50)
+    memory = MessageMemory(1, longest_bytes=50, clock=Clock())
     first = hold(memory)
     assert first.has_memory.wait(LONG)
     assert not hold(memory).has_memory.wait(0.05)
@@ -153,7 +153,7 @@ def test_message_that_has_arrived_is_not_given_up(hold):
 
 
 def test_call_that_ends_while_it_waits_gets_no_memory(hold):
-    memory = MessageMemory(100, longest_bytes=50)
+    memory = MessageMemory(100, longest_bytes=50, clock=Clock())
     assert hold(memory).has_memory.wait(LONG)
     second = hold(memory)
     assert not second.has_memory.wait(0.05)

@@ -348,7 +348,7 @@ def test_an_endpoint_that_hangs_does_not_hold_up_what_needs_none(colors):
 
         thread = threading.Thread(target=ask)
         thread.start()
-        assert asked.wait(30)
+        assert asked.wait(60)
         full = page.post("/api/search", files=files)
         others = [
             page.post("/api/search", json=body)
@@ -382,7 +382,7 @@ def test_more_addresses_than_are_fetched_from_at_one_time_are_refused(search):
 
         thread = threading.Thread(target=ask)
         thread.start()
-        assert asked.wait(30)
+        assert asked.wait(60)
         refused = page.post("/api/search", json={"url": "http://b.test"})
         go.set()
         thread.join()
