@@ -11,6 +11,7 @@ from tfdml.progress import Progress
 
 from . import commands as data_commands
 from .recipe.paper_tables import PAPER_TABLES
+from .recipe.tables import RERANKINGS
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -160,16 +161,17 @@ def add_to(commands: Any) -> None:
     )
     evaluate.add_argument(
         "--rerank",
-        nargs="+",
-        choices=("query-expansion", "gallery-augmentation", "k-reciprocal"),
-        default=[],
-        help="also measure retrieval with these re-rankings",
+        nargs="*",
+        choices=RERANKINGS,
+        help="also measure retrieval with these re-rankings (default: those of the "
+        "recipe; without a name: none)",
     )
     evaluate.add_argument(
         "--rerank-neighbors",
         type=int,
         metavar="K",
-        help="neighbors that they look at (default: 10; k-reciprocal: 20)",
+        help="neighbors that they look at (default: as in the recipe, or 10; "
+        "k-reciprocal: 20)",
     )
     evaluate.add_argument(
         "--against",

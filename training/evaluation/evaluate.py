@@ -58,7 +58,7 @@ def evaluate(
     *,
     k: Sequence[int] | None = None,
     table: str | None = None,
-    rerank: Sequence[str] = (),
+    rerank: Sequence[str] | None = None,
     rerank_neighbors: int | None = None,
     against: OldModel | None = None,
     overwrite: bool = False,
@@ -86,10 +86,11 @@ def evaluate(
             of a run, as far as the images are enough.
         table: A name in `training.recipe.paper_tables.PAPER_TABLES`, whose columns are
             measured too and become the member `table`; None for that of the recipe.
-        rerank: Names of `training.evaluation.reranked.RERANKINGS`: retrieval is
-            measured with each of them, too, and becomes the member `reranked`.
-        rerank_neighbors: How many neighbors they look at; by default 10, and 20 for
-            k-reciprocal.
+        rerank: Names of `training.recipe.tables.RERANKINGS`: retrieval is measured with
+            each of them, too, and becomes the member `reranked`; None for those of the
+            recipe.
+        rerank_neighbors: How many neighbors they look at; by default as the recipe
+            says, or 10, and 20 for k-reciprocal.
         against: An old model, to measure whether this one may search its gallery: the
             member `compatibility`.
         overwrite: Whether an evaluation in it may be replaced.

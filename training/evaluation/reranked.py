@@ -15,29 +15,32 @@ from tfdml.metrics import (
 )
 from tfdml.progress import Progress
 
+from ..recipe.tables import RERANKINGS
 from .subject import Subject
-
-RERANKINGS = ("query-expansion", "gallery-augmentation", "k-reciprocal")
-"""The names that `evaluate --rerank` takes."""
 
 _MUTUAL = 20
 _NEIGHBORS = 10
 
 
 def asked_rerankings(
-    subject: Subject, names: Sequence[str], neighbors: int | None
+    subject: Subject, names: Sequence[str] | None, neighbors: int | None
 ) -> dict[str, Reranking]:
     """Check, before anything is embedded, how to rank again.
 
     Args:
         subject: What is evaluated.
-        names: Of `RERANKINGS`.
-        neighbors: How many neighbors each looks at: 10 by default, 20 for k-reciprocal.
+        names: Of `RERANKINGS`; None for those of the recipe of a run.
+        neighbors: How many neighbors each looks at; None for the recipe's number, or 10
+            and 20 for k-reciprocal.
 
     Raises:
         ValueError: The images have no classes or too few, or their embeddings are not
             compared by cosine; or there is no such name.
     """
+    if subject.run is not None and names is None:
+        recipe = subject.run.recipe.evaluation
+        names = recipe.rerank
+        neighbors = neighbors or recipe.rerank_neighbors or None
     if not names:
         if neighbors is not None:
             raise ValueError("`rerank_neighbors` must come with `rerank`.")

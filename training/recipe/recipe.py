@@ -106,6 +106,13 @@ class Recipe:
                 "boundaries or a learned scale. "
                 f"Received: {self.moments.order} with {self.loss.name}."
             )
+        is_continuous = self.batches.design == "neighbors"
+        if self.evaluation.rerank and (is_continuous or not self.embedder.unit_length):
+            raise RecipeError(
+                "[evaluation]: `rerank` must be left out with continuous labels or "
+                "`unit_length` = false: it is for classes, compared by cosine. "
+                f"Received: {shown(list(self.evaluation.rerank))}."
+            )
         for name in ("compatible", "teacher"):
             if getattr(self, name).run and self.moments.order > 1:
                 raise RecipeError(

@@ -324,6 +324,10 @@ def check_chunk(chunk: int, images: int) -> None:
         )
 
 
+RERANKINGS = ("query-expansion", "gallery-augmentation", "k-reciprocal")
+"""The names that `rerank` takes; `training.evaluation.reranked` has what they are."""
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """`[evaluation]`: what is measured of the test images.
@@ -336,6 +340,10 @@ class Evaluation:
     SOP and In-Shop, these two with "-sop" or "-in-shop" added; with continuous labels
     "log-ratio".
 
+    `rerank` lists ways to rank results again, with which `evaluate` measures retrieval
+    too: "query-expansion", "gallery-augmentation", "k-reciprocal". They look at
+    `rerank_neighbors` neighbors; 0: 10, and 20 for "k-reciprocal".
+
     With `test_every_epochs` above 0 the test images are also measured in the course of
     training, after so many epochs each and after the last, for a curve such as Figure 4
     of Lu et al. No weights are chosen by it.
@@ -344,10 +352,23 @@ class Evaluation:
     k: tuple[int, ...] = ()
     table: str = one_of("", ("", *PAPER_TABLES))
     test_every_epochs: int = limited(0, least=0)
+    rerank: tuple[str, ...] = ()
+    rerank_neighbors: int = limited(0, least=0)
 
     def __post_init__(self) -> None:
         """Check the values."""
         check_fields(self)
+        if not set(self.rerank) <= set(RERANKINGS):
+            names = ", ".join(map(shown, RERANKINGS))
+            raise RecipeError(
+                f"`rerank` must hold names among {names}. "
+                f"Received: {shown(list(self.rerank))}."
+            )
+        if self.rerank_neighbors and not self.rerank:
+            raise RecipeError(
+                "`rerank_neighbors` goes with `rerank`. "
+                f"Received: {self.rerank_neighbors}."
+            )
         if min(self.k, default=1) < 1 or len(set(self.k)) < len(self.k):
             raise RecipeError(
                 "`k` must hold whole numbers of at least 1, none of them twice. "

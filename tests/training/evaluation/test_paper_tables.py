@@ -13,6 +13,9 @@ from tests.support.small_images import write_shapes
 from tests.support.training_runs import fit
 from tfdml.metrics import cluster
 from training.__main__ import main
+from training.evaluation.reranked import asked_rerankings
+from training.evaluation.subject import open_subject
+from training.recipe.checks import RecipeError
 from training.recipe.paper_tables import PAPER_TABLES, filled_table
 from training.recipe.recipe import recipe_of
 from training.reports.text import table_lines
@@ -211,14 +214,28 @@ def test_recipe_measures_its_k_and_those_of_its_table():
     ("k", [1.5], "must be a whole number"),
     ("k", 5, "must be a list"),
     ("table", "top-k", "must be"),
+    ("rerank", ["k_reciprocal"], "must hold names among 'query-expansion', "),
+    ("rerank_neighbors", 5, "goes with `rerank`"),
 )
 def test_recipe_refuses(argument, value, rule):
     refuses(recipe_with, argument=argument, value=value, rule=rule)
 
 
+@pytest.mark.parametrize(
+    "other",
+    [{"batches": {"design": "neighbors"}}, {"embedder": {"unit_length": False}}],
+)
+def test_re_ranking_is_for_classes_compared_by_cosine(other):
+    tables = {"data": {"images": "images"}, "loss": {"name": "LogRatioLoss"}}
+    asked = {"evaluation": {"rerank": ["k-reciprocal"]}}
+    with pytest.raises(RecipeError, match="`rerank` must be left out with continuous"):
+        recipe_of(tables | other | asked)
+
+
 @pytest.mark.slow
 def test_fit_measures_the_table_of_its_recipe(shapes, tmp_path, capsys):
     options = ["evaluation.table=topk", "evaluation.k=[2]"]
+    options += ['evaluation.rerank=["k-reciprocal"]', "evaluation.rerank_neighbors=2"]
     more = [word for option in options for word in ("--set", option)]
     assert fit(shapes / "recipe.toml", tmp_path / "run", *more) == 0
     results = json.loads((tmp_path / "run" / "metrics.json").read_text("utf-8"))
@@ -236,6 +253,12 @@ def test_fit_measures_the_table_of_its_recipe(shapes, tmp_path, capsys):
     evaluated = tmp_path / "run" / "evaluation" / "metrics.json"
     again = json.loads(evaluated.read_text("utf-8"))
     assert again["table"]["columns"] == pytest.approx(columns)
+    # And measures the re-rankings that the recipe names, if no others are asked for.
+    assert again["reranked"]["k-reciprocal"]["options"]["k1"] == 2
+    subject = open_subject(tmp_path / "run")
+    assert asked_rerankings(subject, [], None) == {}
+    (other,) = asked_rerankings(subject, ["query-expansion"], 3).values()
+    assert other.k == 3
 
 
 @pytest.mark.slow
