@@ -17,6 +17,12 @@ from tfdml.messages import cut, shortened, shown
 DESCRIBE = "describe"
 """Name of the signature."""
 
+TEXT_SIGNATURE = "text"
+"""Name of the signature that embeds texts beside the images."""
+
+TEXT_INPUT = "texts"
+"""Name of its input, DT_STRING `[batch]`, in UTF-8."""
+
 DESCRIPTION_FILE = "assets/tfdml.json"
 """Where the file lies in the folder of a version."""
 

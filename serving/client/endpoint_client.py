@@ -25,7 +25,9 @@ from .images import (
     FolderEmbeddings,
     ImageSource,
     Unreadable,
+    check_at_least_1,
     check_is_list,
+    path_below,
 )
 from .metadata import ModelMetadata
 from .remote_model import Begun, Connection, RemoteModel
@@ -90,7 +92,7 @@ class EndpointClient:
         self.names_version = address.version is not None or address.label is not None
         if not timeout > 0:
             raise ValueError(f"`timeout` must be above 0. Received: timeout={timeout}.")
-        _check_at_least_1("batch_size", batch_size)
+        check_at_least_1("batch_size", batch_size)
         if gzip_requests and address.is_grpc:
             raise ValueError(
                 f"`gzip_requests` is for REST alone. Received: url={shown(url)}."
@@ -217,6 +219,21 @@ class EndpointClient:
         prepared = (self._model.prepare(image, waits) for image in images)
         return self._model.embed(prepared, self._batch_size, waits, model)
 
+    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+        """Embed texts by the text tower of the model, to search among images.
+
+        Args:
+            texts: The texts.
+
+        Returns:
+            float32 `[len(texts), dimension]`, comparable with what `embed` returns.
+
+        Raises:
+            ValueError: The model has no text tower, or there is no list of texts.
+            EndpointError: The endpoint did not answer, or not with embeddings.
+        """
+        return self._model.embed_texts(texts, self._batch_size, self._waits)
+
     def embed_stream(
         self,
         images: Iterable[ImageSource],
@@ -257,8 +274,8 @@ class EndpointClient:
         """
         check_is_list(images)
         batch_size = self._batch_size if batch_size is None else batch_size
-        _check_at_least_1("batch_size", batch_size)
-        _check_at_least_1("concurrency", concurrency)
+        check_at_least_1("batch_size", batch_size)
+        check_at_least_1("concurrency", concurrency)
         waits = Waits(self._waits)
         batches = in_order(
             functools.partial(
@@ -312,7 +329,7 @@ class EndpointClient:
         with Progress("embedding", len(paths), shown=progress) as bar:
 
             def skip(image: ImageSource, reason: Unreadable) -> None:
-                skipped[_below(root, image)] = str(reason)
+                skipped[path_below(root, image)] = str(reason)
                 bar.update()
 
             for image, row in self.embed_stream(
@@ -321,7 +338,7 @@ class EndpointClient:
                 concurrency=concurrency,
                 on_unreadable=skip if skip_unreadable else None,
             ):
-                rows[_below(root, image)] = row
+                rows[path_below(root, image)] = row
                 bar.update()
         embeddings = (
             np.stack(list(rows.values()))
@@ -378,12 +395,3 @@ class EndpointClient:
             (image, next(rows) if result is None else result)
             for image, result in zip(images, results, strict=False)
         ]
-
-
-def _check_at_least_1(name: str, value: int) -> None:
-    if value < 1:
-        raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}.")
-
-
-def _below(root: Path, image: ImageSource) -> str:
-    return Path(str(image)).relative_to(root).as_posix()

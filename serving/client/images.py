@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +69,21 @@ def check_is_list(images: object) -> None:
             "`images` must be a list of images; write [image] for a single "
             f"one. Received: {type(images).__name__}."
         )
+
+
+def check_at_least_1(name: str, value: int) -> None:
+    """Refuse a number below 1.
+
+    Raises:
+        ValueError: It is below 1.
+    """
+    if value < 1:
+        raise ValueError(f"`{name}` must be at least 1. Received: {name}={value}.")
+
+
+def path_below(root: Path, image: ImageSource) -> str:
+    """Return the path of an image below a folder, with forward slashes."""
+    return Path(str(image)).relative_to(root).as_posix()
 
 
 def how_to_skip(error: UnreadableImageError) -> UnreadableImageError:

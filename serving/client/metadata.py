@@ -4,7 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfdml.images import View
-from tfdml.model_version import DESCRIBE
+from tfdml.model_version import DESCRIBE, TEXT_SIGNATURE
+
+DEFAULT = "serving_default"
+"""Name of the signature that embeds images."""
 
 OUTPUT = "embedding"
 """Name of the output that is taken of several."""
@@ -23,6 +26,7 @@ class ModelMetadata:
         input_name: Name of the input that takes encoded images.
         is_described: Whether it can be asked for its description.
         fingerprint: SHA-256 of its graph and weights.
+        has_text: Whether it embeds texts, too.
     """
 
     name: str
@@ -33,6 +37,7 @@ class ModelMetadata:
     input_name: str
     is_described: bool = False
     fingerprint: str | None = None
+    has_text: bool = False
 
 
 def parse_metadata(reply: dict[str, Any]) -> ModelMetadata:
@@ -50,7 +55,7 @@ def parse_metadata(reply: dict[str, Any]) -> ModelMetadata:
     spec = _member(reply, "model_spec")
     version = str(spec.get("version", ""))
     signatures = _member(reply, "metadata", "signature_def", "signature_def")
-    inputs = _member(signatures, "serving_default", "inputs")
+    inputs = _member(signatures, DEFAULT, "inputs")
     kinds = [_member(inputs, name).get("dtype") for name in inputs]
     if kinds != ["DT_STRING"]:
         raise ValueError(
@@ -58,7 +63,7 @@ def parse_metadata(reply: dict[str, Any]) -> ModelMetadata:
             f"`serving_default`), its metadata lists {kinds or 'none'}"
         )
     pixels = _dims(signatures, "tensors", "inputs", "images")
-    output = _dims(signatures, "serving_default", "outputs", OUTPUT)
+    output = _dims(signatures, DEFAULT, "outputs", OUTPUT)
     is_square = len(pixels) == 4 and pixels[1] == pixels[2]
     size = pixels[1] if is_square else None
     return ModelMetadata(
@@ -69,6 +74,7 @@ def parse_metadata(reply: dict[str, Any]) -> ModelMetadata:
         view=None if size is None else View.of_signatures(signatures, size),
         input_name=next(iter(inputs)),
         is_described=DESCRIBE in signatures,
+        has_text=TEXT_SIGNATURE in signatures,
     )
 
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from tfdml.images import encode_png
 from tfdml.messages import shown
-from tfdml.model_version import parse_description
+from tfdml.model_version import TEXT_INPUT, TEXT_SIGNATURE, parse_description
 
 from .images import ImageSource, read_pixels
-from .metadata import ModelMetadata, parse_metadata
+from .metadata import DEFAULT, ModelMetadata, parse_metadata
 from .reply import Reply
 from .retries import (
     EndpointError,
@@ -31,8 +31,10 @@ class Connection(Protocol):
     def metadata(self) -> Reply[dict[str, Any]]:
         """Return TF Serving's metadata, as its JSON."""
 
-    def predict(self, input_name: str, encoded: Sequence[bytes]) -> Reply[list[Any]]:
-        """Return one prediction per encoded image."""
+    def predict(
+        self, input_name: str, encoded: Sequence[bytes], signature: str = DEFAULT
+    ) -> Reply[list[Any]]:
+        """Return one prediction per encoded image, or per text."""
 
     def describe(self) -> str:
         """Return the text with which the model describes itself."""
@@ -123,8 +125,42 @@ class RemoteModel:
         Returns:
             float32 `[count, dimension]`.
         """
+        return self._embed(prepared, batch_size, waits, model)
+
+    def embed_texts(
+        self, texts: Sequence[str], batch_size: int, waits: Waits
+    ) -> np.ndarray:
+        """Embed texts.
+
+        Raises:
+            ValueError: The model has no text tower, or `texts` is one text.
+        """
+        if isinstance(texts, str):
+            raise ValueError(
+                f"`texts` must be a list of texts. Received: {shown(texts)}."
+            )
+        model = self.metadata(waits)
+        if not model.has_text:
+            raise ValueError(
+                "`texts` must be embedded by a model with a text tower; the one at "
+                f"{self._url} was exported without. Received: {shown(list(texts))}."
+            )
+        if not len(texts):
+            return np.zeros((0, model.dimension or 0), np.float32)
+        encoded = (text.encode() for text in texts)
+        return self._embed(encoded, batch_size, waits, model, TEXT_SIGNATURE)
+
+    def _embed(
+        self,
+        items: Iterable[bytes],
+        batch_size: int,
+        waits: Waits,
+        model: ModelMetadata,
+        signature: str = DEFAULT,
+    ) -> np.ndarray:
         rows = [
-            self._predict(part, waits, model) for part in split(prepared, batch_size)
+            self._predict(part, waits, model, signature)
+            for part in split(items, batch_size)
         ]
         widths = {len(row) for part in rows for row in part}
         if len(widths) > 1 or model.dimension not in (None, *widths):
@@ -136,10 +172,13 @@ class RemoteModel:
         return np.concatenate(rows)
 
     def _predict(
-        self, encoded: list[bytes], waits: Waits, model: ModelMetadata
+        self, encoded: list[bytes], waits: Waits, model: ModelMetadata, signature: str
     ) -> np.ndarray:
+        asked: tuple[Any, ...] = model.input_name, encoded
+        if signature == TEXT_SIGNATURE:
+            asked = TEXT_INPUT, encoded, signature
         predictions, received = self._ask(
-            lambda: self.connection.predict(model.input_name, encoded), waits
+            lambda: self.connection.predict(*asked), waits
         )
         if received is None and self._fingerprint is not None and model.is_described:
             # Asked after the embeddings: whatever replaced the model before them is

@@ -18,6 +18,7 @@ from tfdml.model_version import DESCRIBE
 from ..web.tracing import outgoing_headers
 from .address import ModelAddress
 from .credentials import Credentials, refused_certificate
+from .metadata import DEFAULT
 from .reply import FINGERPRINT, Reply
 from .retries import EndpointError, Failure, unexpected
 
@@ -69,12 +70,15 @@ class RestConnection:
         """
         return self._request("GET", "/metadata")
 
-    def predict(self, input_name: str, encoded: Sequence[bytes]) -> Reply[list[Any]]:
-        """Send encoded images to the signature `serving_default`.
+    def predict(
+        self, input_name: str, encoded: Sequence[bytes], signature: str = DEFAULT
+    ) -> Reply[list[Any]]:
+        """Send encoded images, or texts, to a signature.
 
         Args:
             input_name: Name of its only input, which the row format can do without.
-            encoded: At least one image.
+            encoded: At least one image or text.
+            signature: Name of the signature.
 
         Returns:
             A prediction for each, as it came; a dict if the model has several outputs.
@@ -84,7 +88,10 @@ class RestConnection:
                 image.
         """
         instances = [{"b64": base64.b64encode(item).decode()} for item in encoded]
-        return self._predictions({"instances": instances}, len(encoded))
+        body: dict[str, object] = {"instances": instances}
+        if signature != DEFAULT:
+            body["signature_name"] = signature
+        return self._predictions(body, len(encoded))
 
     def describe(self) -> str:
         """Return the text with which the model describes itself.

@@ -14,13 +14,13 @@ from tfdml.model_version import DESCRIBE
 from ..web.tracing import outgoing_headers
 from .address import ModelAddress
 from .credentials import Credentials, refused_certificate
+from .metadata import DEFAULT
 from .reply import FINGERPRINT, Reply
 from .retries import EndpointError, Failure, unexpected
 from .tensors import to_array
 from .wire import DTYPES, message_class
 
 _SERVICE = "/tensorflow.serving.PredictionService"
-_SIGNATURE = "serving_default"
 _MAY_PASS = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -100,12 +100,15 @@ class GrpcConnection:
         metadata = {"signature_def": signature_defs}
         return Reply({"model_spec": spec, "metadata": metadata}, fingerprint)
 
-    def predict(self, input_name: str, encoded: Sequence[bytes]) -> Reply[list[Any]]:
-        """Send encoded images to the signature `serving_default`.
+    def predict(
+        self, input_name: str, encoded: Sequence[bytes], signature: str = DEFAULT
+    ) -> Reply[list[Any]]:
+        """Send encoded images, or texts, to a signature.
 
         Args:
             input_name: Name of its only input.
-            encoded: At least one image.
+            encoded: At least one image or text.
+            signature: Name of the signature.
 
         Returns:
             A prediction for each: a dict with an array for each output.
@@ -113,7 +116,7 @@ class GrpcConnection:
         Raises:
             EndpointError: The endpoint did not answer, or not with one row per image.
         """
-        outputs, fingerprint = self._predict(_SIGNATURE, input_name, encoded)
+        outputs, fingerprint = self._predict(signature, input_name, encoded)
         for name, output in outputs.items():
             if not output.ndim or len(output) != len(encoded):
                 raise unexpected(

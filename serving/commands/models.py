@@ -47,6 +47,12 @@ def _add_export(commands: Any) -> None:
         help="return only the first N numbers of each embedding; default: all",
     )
     export.add_argument(
+        "--text-tower",
+        metavar="FILE",
+        help=".keras file of a model from texts to embeddings that was trained "
+        "together with this one; searches then take texts, too",
+    )
+    export.add_argument(
         "--warm-up",
         metavar="IMAGES",
         help="folder of images, or one image, for the warm-up requests; default: "
@@ -88,6 +94,7 @@ def _export(parsed: argparse.Namespace) -> None:
         parsed.destination,
         output_dtype=parsed.output_dtype,
         dimensions=parsed.dimensions,
+        text_tower=parsed.text_tower,
         warm_up_images=parsed.warm_up,
         warm_up_count=parsed.warm_up_count,
     )
@@ -99,6 +106,7 @@ def _export(parsed: argparse.Namespace) -> None:
 def _export_file(parsed: argparse.Namespace) -> None:
     for option, value in (
         ("--output-dtype", parsed.output_dtype != "float32"),
+        ("--text-tower", parsed.text_tower is not None),
         ("--warm-up", parsed.warm_up is not None),
     ):
         if value:

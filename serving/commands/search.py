@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ..search.gallery.image_search import ImageSearch
     from ..search.gallery.items import Hit
-    from ..search.gallery.query import Examples, File, Query
+    from ..search.gallery.query import Examples, File, Query, Text
     from ..search.gallery.uploads import Crop
 
 
@@ -35,7 +35,7 @@ def add_search(commands: Any) -> None:
     search = commands.add_parser("search", help="find the images nearest to an image")
     search.add_argument(
         "queries",
-        nargs="+",
+        nargs="*",
         metavar="IMAGE",
         type=_no_folder,
         help="image files; - for one from stdin",
@@ -71,9 +71,16 @@ def add_search(commands: Any) -> None:
         "no second search",
     )
     search.add_argument(
+        "--text",
+        action="append",
+        default=[],
+        help="search with a text, if the model has a text tower (may be given more "
+        "than once)",
+    )
+    search.add_argument(
         "--together",
         action="store_true",
-        help="search with all images at once, such as several of one thing",
+        help="search with all images and texts at once, such as several of one thing",
     )
     search.add_argument(
         "--not-like",
@@ -106,8 +113,13 @@ def _no_folder(name: str) -> str:
 
 
 def _search(parsed: argparse.Namespace) -> None:
-    from ..search.gallery.query import Query
+    from ..search.gallery.query import File, Query, Text
 
+    names = [*parsed.queries, *parsed.text]
+    if not names:
+        raise ValueError("Name an image to search with, or give a --text.")
+    if not all(text.strip() for text in parsed.text):
+        raise ValueError("--text must not be empty.")
     if (parsed.queries + parsed.not_like).count("-") > 1:
         raise ValueError("Standard input, -, can be given only once.")
     where, crop = _where(parsed.where), _crop(parsed.crop)
@@ -118,16 +130,21 @@ def _search(parsed: argparse.Namespace) -> None:
             "--negative-weight must be at least 0 and below 1. "
             f"Received: {parsed.negative_weight}."
         )
-    is_one = parsed.together and len(parsed.queries) > 1
-    if is_one and crop is not None:
-        raise ValueError("--crop must not be given with several images --together.")
-    groups = [parsed.queries] if is_one else [[name] for name in parsed.queries]
+    is_one = parsed.together and len(names) > 1
+    if crop is not None and (is_one or parsed.text):
+        raise ValueError(
+            "--crop must not be given with --text, or several images --together."
+        )
+    groups = [names] if is_one else [[name] for name in names]
     results: list[_Result] = []
     with _open(parsed) as search:
         negatives = [_file(name) for name in parsed.not_like]
+        sources: list[File | Text] = [_file(name) for name in parsed.queries]
+        sources += [Text(text) for text in parsed.text]
+        parts = [sources] if is_one else [[source] for source in sources]
         with progress_of(parsed, len(groups), "searching") as bar:
-            for names in groups:
-                source = _source(names, negatives, parsed.negative_weight)
+            for names, part in zip(groups, parts, strict=True):
+                source = _source(part, negatives, parsed.negative_weight)
                 query = Query(
                     source, parsed.k, where, parsed.exclude, crop, parsed.expand
                 )
@@ -151,14 +168,14 @@ def _file(name: str) -> "File":
 
 
 def _source(
-    names: list[str], negatives: "list[File]", weight: float
-) -> "File | Examples":
-    from ..search.gallery.query import Examples
+    sources: "list[File | Text]", negatives: "list[File]", weight: float
+) -> "File | Text | Examples":
+    from ..search.gallery.query import Examples, File
 
-    files = [_file(name) for name in names]
-    if len(files) == 1 and not negatives:
-        return replace(files[0], name="")
-    return Examples(files, negatives, weight)
+    if len(sources) > 1 or negatives:
+        return Examples(sources, negatives, weight)
+    (source,) = sources
+    return replace(source, name="") if isinstance(source, File) else source
 
 
 def _open(parsed: argparse.Namespace) -> "ImageSearch":

@@ -76,6 +76,7 @@ def export_run(
     *,
     output_dtype: OutputType = "float32",
     dimensions: int | None = None,
+    text_tower: str | PathLike[str] | None = None,
     warm_up_images: str | PathLike[str] | None = None,
     warm_up_count: int = 8,
 ) -> ExportReport:
@@ -91,6 +92,7 @@ def export_run(
         output_dtype: `"float16"` or `"int8"` adds a signature with such embeddings.
         dimensions: See `tfdml.export.export_embedder`. The calibration of the run is
             one of all dimensions: a model of fewer goes without.
+        text_tower: A `.keras` file, see `text` of `tfdml.export.export_embedder`.
         warm_up_images: Folder of images, or one, for the warm-up requests. By
             default those that the run trained on; where they are gone, noise.
         warm_up_count: How many images, 0 (no warm-up requests) to 64. At most 32 of
@@ -112,10 +114,11 @@ def export_run(
     files = None if warm_up_images is None else _files_of(Path(warm_up_images))
 
     from tfdml.export import export_embedder
-    from tfdml.models import load_embedder
+    from tfdml.models import load_embedder, load_text_tower
 
     calibration = read_calibration(source)
     embedder = load_embedder(source)
+    text = None if text_tower is None else load_text_tower(text_tower)
     view = view_of_run(source.parent, embedder.input_shape[1])
     warnings: list[str] = []
     if not (source.parent / "recipe.json").is_file():
@@ -153,6 +156,7 @@ def export_run(
         view,
         output_dtype=output_dtype,
         dimensions=dimensions,
+        text=text,
         complete=complete,
     )
     return ExportReport(source, destination, calibration, written, tuple(warnings))

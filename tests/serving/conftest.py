@@ -64,3 +64,11 @@ def calibrated(colors, tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("calibrated") / "index"
     return copy_index(colors / "index", folder, calibration=calibration_at(0.9))
+
+
+@pytest.fixture(scope="session")
+def towers(tmp_path_factory):
+    """The search of `tests.support.two_towers`, built once. Not to be changed."""
+    from tests.support.two_towers import build_text_search
+
+    return build_text_search(tmp_path_factory.mktemp("towers"))

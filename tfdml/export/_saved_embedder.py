@@ -1,5 +1,6 @@
 """Run an exported embedder in this process."""
 
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Literal
@@ -9,7 +10,12 @@ import numpy as np
 from tfdml.command_parser import command
 from tfdml.images import View
 from tfdml.messages import shortened, shown
-from tfdml.model_version import DESCRIPTION_FILE, read_description
+from tfdml.model_version import (
+    DESCRIPTION_FILE,
+    TEXT_INPUT,
+    TEXT_SIGNATURE,
+    read_description,
+)
 
 _SIGNATURE = "tensors"
 _INPUT = "images"
@@ -33,6 +39,7 @@ class SavedEmbedder:
         metric: How its embeddings are compared: `"cosine"`, or `"squared_euclidean"` if
             they have any length.
         dimension: That of its embeddings; None if the signature does not say.
+        has_text: Whether it embeds texts, too.
     """
 
     def __init__(self, folder: str | PathLike[str]) -> None:
@@ -74,6 +81,8 @@ class SavedEmbedder:
         self.metric = _metric_of(Path(folder))
         self.dimension: int | None = signature.structured_outputs[_OUTPUT].shape[-1]
         self._signature = signature
+        self._text_signature = self._model.signatures.get(TEXT_SIGNATURE)
+        self.has_text: bool = self._text_signature is not None
         self._constant = tf.constant
 
     def embed(self, images: np.ndarray) -> np.ndarray:
@@ -87,6 +96,27 @@ class SavedEmbedder:
             from a model that `export_embedder` wrote, if they are compared by cosine.
         """
         outputs = self._signature(**{_INPUT: self._constant(images)})
+        return outputs[_OUTPUT].numpy().astype(np.float32, copy=False)
+
+    def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
+        """Embed texts, for searches among images.
+
+        Args:
+            texts: One text per row.
+
+        Returns:
+            float32 `[batch, dimension]`, comparable with what `embed` returns.
+
+        Raises:
+            ValueError: The model has no text tower.
+        """
+        if self._text_signature is None:
+            raise ValueError(
+                "`texts` must be embedded by a model with a text tower; this one was "
+                f"exported without (docs/export.md). Received: {shown(list(texts))}."
+            )
+        encoded = np.array([text.encode() for text in texts], object)
+        outputs = self._text_signature(**{TEXT_INPUT: self._constant(encoded)})
         return outputs[_OUTPUT].numpy().astype(np.float32, copy=False)
 
 

@@ -23,6 +23,7 @@ from tfdml.export._compact import (
 )
 from tfdml.export._description import new_description
 from tfdml.export._in_graph import training_form
+from tfdml.export._text_tower import check_text_tower, outputs_of_texts
 from tfdml.files import short_names
 from tfdml.images import View
 from tfdml.messages import shown
@@ -30,6 +31,8 @@ from tfdml.model_version import (
     DESCRIBE,
     DESCRIPTION_FILE,
     IMAGES_AT_ONCE,
+    TEXT_INPUT,
+    TEXT_SIGNATURE,
     describing,
     description_text,
     write_whole,
@@ -45,6 +48,7 @@ def export_embedder(
     *,
     output_dtype: OutputType = "float32",
     dimensions: int | None = None,
+    text: keras.Model | None = None,
     complete: Callable[[Path], None] | None = None,
 ) -> None:
     """Write a SavedModel that needs neither Keras nor tfdml to run.
@@ -68,6 +72,8 @@ def export_embedder(
       `view_256_padded`: input `image_bytes`, output `images`, uint8
       `[batch, size, size, 3]`, what the embedder sees of them. Its name shows clients
       the view (`View.of_signatures`).
+    - `text`, with a text tower: input `texts`, DT_STRING `[batch]`, in UTF-8; output
+      `embedding`, comparable with those of images.
     - `describe`: input `request`, DT_STRING `[batch]`, whose values say nothing; output
       `description`, for each row the text of `assets/tfdml.json`
       (`tfdml.export`).
@@ -87,6 +93,11 @@ def export_embedder(
         dimensions: How many of the first numbers of an embedding all signatures return,
             scaled to length 1 again: for an embedder that a Matryoshka loss trained.
             Default: all.
+        text: A text tower that was trained together with the embedder: a Keras model
+            from texts, strings `[batch]` or `[batch, 1]`, to `[batch, dimension]` of
+            the same dimension. It must hold its tokenizer, such as a
+            `TextVectorization`. Its rows are scaled as those of the embedder are.
+            Default: none.
         complete: Is given the folder that holds the SavedModel before it gets its
             name, to add files; what it raises undoes the export.
 
@@ -96,13 +107,16 @@ def export_embedder(
             or its output not one embedding per image (it has several outputs, or ends
             in a layer of proxies of your own), `view` is of another size, there is no
             such type, embeddings of any length are asked for in another one than
-            float32, or `dimensions` are more than the embedder has.
+            float32, `dimensions` are more than the embedder has, or `text` does not
+            make embeddings of that dimension of texts.
         RuntimeError: Keras does not run on TensorFlow.
     """
     embedder = checked_embedder(embedder)
     shown_view = checked_view(embedder, view)
     check_output_type(output_dtype)
     kept = checked_dimensions(embedder, dimensions)
+    if text is not None:
+        check_text_tower(text, embedder.output_shape[1])
     if output_dtype != "float32" and search_metric(embedder) != "cosine":
         raise ValueError(
             "`output_dtype` must be 'float32' with embeddings of any length, which the "
@@ -110,7 +124,7 @@ def export_embedder(
         )
 
     def write(unfinished: Path) -> None:
-        _write(embedder, shown_view, output_dtype, kept, unfinished)
+        _write(embedder, shown_view, output_dtype, kept, text, unfinished)
         if complete is not None:
             complete(unfinished)
 
@@ -197,6 +211,7 @@ def _write(
     view: View,
     output_dtype: OutputType,
     dimension: int,
+    text: keras.Model | None,
     folder: Path,
 ) -> None:
     import tensorflow as tf
@@ -214,9 +229,9 @@ def _write(
             parallel_iterations=IMAGES_AT_ONCE,
         )
 
-    def rows_of(pixels: tf.Tensor) -> tf.Tensor:
+    def rows_of(outputs: tf.Tensor) -> tf.Tensor:
         # float32 also from a network of mixed precision.
-        rows = tf.cast(embedder(pixels, training=False), tf.float32)[:, :dimension]
+        rows = tf.cast(outputs, tf.float32)[:, :dimension]
         # A loss that scales the rows itself may have trained a network whose rows have
         # other lengths, which mean nothing.
         return unit_rows(rows) if metric == "cosine" else rows
@@ -227,7 +242,7 @@ def _write(
         return tf.cond(
             tf.equal(tf.shape(pixels)[0], 0),
             lambda: tf.zeros([0, dimension]),
-            lambda: rows_of(pixels),
+            lambda: rows_of(embedder(pixels, training=False)),
         )
 
     def embed_bytes(image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -242,6 +257,9 @@ def _write(
     def embed_tensors(images: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"embedding": embed(tf.cast(images, tf.float32))}
 
+    def embed_texts(texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"embedding": rows_of(outputs_of_texts(text, texts))}
+
     endpoints = {
         "serving_default": (embed_bytes, bytes_in),
         "tensors": (embed_tensors, pixels_in),
@@ -251,6 +269,12 @@ def _write(
         name = compact_signature(output_dtype)
         endpoints[name] = (embed_compact, bytes_in)
         types[name] = output_dtype
+    if text is not None:
+        endpoints[TEXT_SIGNATURE] = (
+            embed_texts,
+            tf.TensorSpec([None], tf.string, name=TEXT_INPUT),
+        )
+        types[TEXT_SIGNATURE] = "float32"
     if view.resize:
         endpoints[view.signature] = (show_view, bytes_in)
 
@@ -258,6 +282,7 @@ def _write(
     # to track, and builds the path they had into the graph.
     module = tf.Module()
     module.variables_of_embedder = [variable.value for variable in embedder.variables]
+    module.text_tower = text  # with the tables of its tokenizer
     signatures = {
         name: tf.function(function, input_signature=[spec], autograph=False)
         for name, (function, spec) in endpoints.items()

@@ -103,8 +103,8 @@ def examples_of_json(
     given = sorted(set(values) & (SOURCES | {"queries"}))
     if len(given) != 1:
         refuse(
-            "The body must have `queries`, or one of `image`, `url`, `embedding` and "
-            f"`id`. Received: {', '.join(given) or 'none'}."
+            "The body must have `queries`, or one of `image`, `url`, `embedding`, `id` "
+            f"and `text`. Received: {', '.join(given) or 'none'}."
         )
     texts = {} if cut_body is None else dict(cut_body.texts)
     lists = {name: _list_of(name, values.pop(name, [])) for name in LISTS}
@@ -165,14 +165,14 @@ def _source(
 
     Args:
         called: Where it stands, for errors; "" for the body itself.
-        value: An object with one of `image`, `url`, `embedding` and `id`.
+        value: An object with one of `image`, `url`, `embedding`, `id`, `text`.
         texts: The images that were cut out of the body, which loses this one.
         checked: Checks an image.
     """
     if not isinstance(value, dict) or len(value) != 1 or not set(value) <= SOURCES:
         refuse(
-            f"`{called}` must be an object with one of `image`, `url`, `embedding` and "
-            f"`id`. Received: {shown(value, 80)}."
+            f"`{called}` must be an object with one of `image`, `url`, `embedding`, "
+            f"`id` and `text`. Received: {shown(value, 80)}."
         )
     ((name, given),) = value.items()
     inside = f"{called}." if called.endswith("]") else ""

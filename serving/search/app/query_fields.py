@@ -13,7 +13,7 @@ from tfdml.index import Where, where_from_json
 from tfdml.messages import shown
 
 from ..gallery.gallery import CLASS
-from ..gallery.query import Address, Embedding, Examples, Member, Query, Upload
+from ..gallery.query import Address, Embedding, Examples, Member, Query, Text, Upload
 from ..gallery.stored_images import STORED_IMAGE
 from ..gallery.uploads import Crop
 from .errors import refuse
@@ -22,18 +22,19 @@ from .strict_json import json_object, read_json
 MAX_K = 100
 DEFAULT_K = 24
 MAX_EXPAND = 100
-SOURCES = frozenset({"image", "url", "embedding", "id"})
+SOURCES = frozenset({"image", "url", "embedding", "id", "text"})
 OPTIONS = frozenset(
     {"k", "index", "where", "exclude", "crop", "expand", "negative_weight"}
 )
 
 _LONGEST_NUMBER = 18
 _LONGEST_ID = 500
+_LONGEST_TEXT = 1_000
 _MOST_ATTRIBUTES = 32
 _MOST_EXCLUDED = 10_000
 
 Scalar = str | int | float | bool
-Source = Upload | Address | Embedding | Member
+Source = Upload | Address | Embedding | Member | Text
 
 
 def query_of(
@@ -68,14 +69,14 @@ def query_of(
     if isinstance(exclude, str):
         exclude = read_json("`exclude`", exclude.encode())
     crop = _crop(given["crop"]) if "crop" in given else None
-    if crop is not None and isinstance(source, Embedding):
-        refuse("`crop` must not be given with `embedding`.")
+    if crop is not None and isinstance(source, Embedding | Text):
+        refuse("`crop` must not be given with `embedding` or `text`.")
     k = whole_number(str(given.get("k", DEFAULT_K)), "k", 1, MAX_K)
     expand = whole_number(str(given.get("expand", 0)), "expand", 0, MAX_EXPAND)
     weight = _weight(given["negative_weight"]) if "negative_weight" in given else None
     if isinstance(source, Examples):
         first, *others = source.positives
-        if crop is not None and (others or isinstance(first, Embedding)):
+        if crop is not None and (others or isinstance(first, Embedding | Text)):
             refuse("`crop` must be given with one image alone.")
         if weight is not None:
             source = replace(source, negative_weight=weight)
@@ -99,7 +100,7 @@ def source_of(name: str, value: Any, inside: str = "") -> Source:
     """Read what to search with from a JSON value, other than an image.
 
     Args:
-        name: "url", "embedding" or "id".
+        name: "url", "embedding", "id" or "text".
         value: The value.
         inside: What stands before the name in an error, such as "queries[1].".
 
@@ -110,7 +111,19 @@ def source_of(name: str, value: Any, inside: str = "") -> Source:
         return Embedding(_numbers(f"{inside}embedding", value))
     if not isinstance(value, str):
         refuse(f"`{inside}{name}` must be a string.")
+    if name == "text":
+        return Text(_checked_text(f"{inside}text", value))
     return Address(value) if name == "url" else Member(value)
+
+
+def _checked_text(name: str, text: str) -> str:
+    text = " ".join(text.split())
+    if not text or len(text) > _LONGEST_TEXT:
+        refuse(
+            f"`{name}` must have 1 to {_LONGEST_TEXT:,} characters. "
+            f"Received: {len(text):,}."
+        )
+    return text
 
 
 def where_of(text: str | None) -> Where | None:

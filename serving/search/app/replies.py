@@ -108,6 +108,7 @@ class Replies:
             "dimension": index.dimension,
             "embedding_dimension": index.embedding_dimension,
             "metric": index.metric,
+            "has_text": search.has_text,
         } | ({"calibration": known.to_json()} if known else {})
 
     def stats(self, search: ImageSearch) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from tfdml.index import Index, SearchResult, expanded_search
 from tfdml.messages import shown
 from tfdml.neighbors import combine_queries, first_dimensions
 
-from ...client import ImageSource, ModelMetadata
+from ...client import EndpointError, ImageSource, ModelMetadata
 from ...endpoint.options import ServerOptions
 from ...web.bounded_work import TIMEOUT_SECONDS
 from ...web.image_memory import ImageMemory
@@ -32,6 +32,7 @@ from .query import (
     Member,
     Query,
     Source,
+    Text,
     Upload,
 )
 from .stored_images import StoredImages
@@ -44,6 +45,7 @@ class _Client(Protocol):
     url: str
 
     def embed(self, images: Sequence[ImageSource]) -> NDArray[Any]: ...
+    def embed_texts(self, texts: Sequence[str]) -> NDArray[Any]: ...
     def metadata(self) -> ModelMetadata: ...
     def check(self) -> None: ...
     def close(self) -> None: ...
@@ -102,6 +104,8 @@ class ImageSearch:
         )
         self.seen: Callable[[NDArray[Any]], None] = lambda embedding: None
         self.came: Callable[[NDArray[Any]], None] = lambda embedding: None
+        # That of the model of the index, which stays the same.
+        self._has_text: bool | None = None
         folder = index.stats().details["folder"]
         self.stored = None if folder is None else StoredImages(folder)
         self.listing = Listing(index, functools.partial(items_of, index))
@@ -117,6 +121,16 @@ class ImageSearch:
         """Close index and client."""
         self.client.close()
         self.index.close()
+
+    @property
+    def has_text(self) -> bool:
+        """Whether texts can be searched with; False while the endpoint cannot tell."""
+        if self._has_text is None:
+            try:
+                self._has_text = self.client.metadata().has_text
+            except EndpointError:
+                return False
+        return self._has_text
 
     # Searching
 
@@ -186,6 +200,15 @@ class ImageSearch:
             case File(image, name):
                 with _named(name):
                     return self.embed(image, crop)
+            case Text(text):
+                if not self.has_text:
+                    raise ValueError(
+                        "`text` needs a model with a text tower; the one of this index "
+                        f"was exported without. Received: {shown(text, 80)}."
+                    )
+                with self.stage("embed"):
+                    found: NDArray[np.float32] = self.client.embed_texts([text])[0]
+                return found
             case Address(url):
                 raise ValueError(
                     f"`query` must be fetched first. Received: {shown(url)}."

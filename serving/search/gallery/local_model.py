@@ -60,6 +60,14 @@ class LocalModel:
             blocks.append(embedder.embed(np.stack(views)))
         return np.concatenate(blocks)
 
+    def embed_texts(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embed texts, as `EndpointClient.embed_texts` does.
+
+        Raises:
+            ValueError: The model has no text tower.
+        """
+        return self._loaded().embed_texts(texts)
+
     def metadata(self) -> ModelMetadata:
         """Return the metadata that an endpoint reports, except the dimension."""
         embedder = self._loaded()
@@ -70,6 +78,7 @@ class LocalModel:
             dimension=None,
             view=embedder.view,
             input_name="images",
+            has_text=embedder.has_text,
         )
 
     def check(self) -> None:

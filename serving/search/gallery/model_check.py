@@ -103,6 +103,18 @@ class CheckedClient:
                 )
         return rows[: len(images)]
 
+    def embed_texts(self, texts: Sequence[str]) -> NDArray[Any]:
+        """Embed texts by the model's text tower.
+
+        Raises:
+            ValueError: It has none.
+            EndpointError: As `embed`.
+        """
+        rows = self.client.embed_texts(texts)
+        if self._probes.images:
+            self.embed([])
+        return rows
+
     def check(self) -> None:
         """Check that the endpoint still serves the model.
 

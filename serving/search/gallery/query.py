@@ -56,7 +56,14 @@ class Member:
     id: str
 
 
-Source = Upload | Address | File | Embedding | Member
+@dataclass(frozen=True)
+class Text:
+    """A text, for a model with a text tower."""
+
+    text: str
+
+
+Source = Upload | Address | File | Embedding | Member | Text
 """One thing to search with."""
 
 
@@ -93,7 +100,7 @@ class Query:
         where: A filter on attributes, see `tfdml.index`.
         exclude: Ids of images that must not be found.
         crop: The region of the image to search with; by default all of it. An
-            embedding has none, and of `Examples`, only a single positive has one.
+            embedding or text has none, and of `Examples`, only a single positive.
         expand: How many neighbors the query is moved toward before a second search;
             0 for one plain search. Hits then say nothing about a match.
     """
@@ -123,4 +130,4 @@ class Query:
     @property
     def is_plain(self) -> bool:
         """Whether hits are compared with one image, as a calibrated threshold needs."""
-        return not (self.expand or isinstance(self.source, Examples))
+        return not (self.expand or isinstance(self.source, Examples | Text))

@@ -85,6 +85,7 @@ function showFacts() {
     : "There are no images in this gallery yet.";
   byId("nav-add").hidden = !info.can_edit;
   byId("by-url").hidden = !info.can_fetch;
+  byId("by-text").hidden = !info.indexes.every((index) => index.has_text);
   const largest = Math.max(1, ...info.indexes.map(({ images }) => images));
   showCounts(Math.min(info.max_k, largest));
 }

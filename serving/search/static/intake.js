@@ -29,6 +29,11 @@ export function listenForImages(onFilesToAdd) {
     const given = byId("image-url").value.trim();
     if (given) go(addressOf("url", given));
   });
+  byId("by-text").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const given = byId("query-text").value.trim();
+    if (given) go(addressOf("text", given));
+  });
   listenForDrops(take);
 }
 

@@ -10,7 +10,7 @@ import { addressOf, go } from "./routes.js";
 
 let acts = {};
 
-const NOTES = { like: "from the gallery", upload: "your image", url: "from the web" };
+const NOTES = { like: "from the gallery", upload: "your image", url: "from the web", text: "your words" };
 
 export function hidePreview() {
   byId("preview").hidden = true;
@@ -62,7 +62,7 @@ function actions(query, route, item) {
   const searchRegion = (crop) => go(addressOf(route.view, route.argument,
     { ...route.options, crop: cropText(crop) }));
   // An image elsewhere cannot be shown: the page loads nothing from other servers.
-  if (query.kind !== "url" && !query.more.length) {
+  if (!["url", "text"].includes(query.kind) && !query.more.length) {
     const name = query.crop ? "Change region" : "Choose a region";
     made[name] = () => openCrop(query, searchRegion);
   }

@@ -41,6 +41,7 @@ function imageOf(kind, argument, name) {
   if (kind === "like") {
     return { kind, id: argument, name: fileName(argument), ...addressesOf(argument) };
   }
+  if (kind === "text") return { kind, text: argument, name: `“${argument}”` };
   if (kind === "url") return { kind, address: argument, name: argument };
   if (kind === "image") {
     const shared = sharedImage(argument, name);
@@ -119,7 +120,8 @@ export async function search(query, { k, index, signal }) {
   return sendJson("api/search", { ...source, ...body }, { signal });
 }
 
-const sourceOf = ({ kind, id, address }) => (kind === "like" ? { id } : { url: address });
+const sourceOf = ({ kind, id, address, text }) =>
+  ({ like: { id }, url: { url: address }, text: { text } }[kind]);
 
 async function searchFiles(lists, choices, isOne, signal) {
   const form = new FormData();

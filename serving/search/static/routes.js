@@ -5,6 +5,7 @@
 //   #upload/NUMBER          images like one chosen since the page was loaded
 //   #url/ADDRESS            images like one at an address
 //   #image/CONTENT          images like a small one in the address itself, see sharing.js
+//   #text/WORDS             images of what a text says
 //   #browse                 the gallery, page by page
 //   #map, #duplicates, #add
 //
@@ -12,7 +13,9 @@
 // `more` and `not` are lists of further images and of those not wanted, such as
 // ["like/ID", "upload/3"]; `expand` is a number of neighbors.
 
-const VIEWS = ["start", "like", "upload", "url", "image", "browse", "map", "duplicates", "add"];
+const VIEWS = [
+  "start", "like", "upload", "url", "text", "image", "browse", "map", "duplicates", "add",
+];
 
 export function readRoute(hash = location.hash) {
   const [path, options = ""] = hash.slice(1).split(/\?(.*)/s, 2);

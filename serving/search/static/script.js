@@ -51,7 +51,8 @@ async function follow({ isFirst = false, isSame = false } = {}) {
   leaving = new AbortController();
   const { signal } = leaving;
   const route = readRoute();
-  const name = ["like", "upload", "url", "image"].includes(route.view) ? "results" : route.view;
+  const isSearch = ["like", "upload", "url", "text", "image"].includes(route.view);
+  const name = isSearch ? "results" : route.view;
   const { module } = VIEWS[name];
   const control = document.activeElement?.closest(".controls, .pager") && document.activeElement.id;
   const isNew = document.body.dataset.view !== name;

@@ -134,7 +134,7 @@ def test_broken_image_among_several_is_named(built, run):
     crop = ["--together", "--crop", "0,0,1,1"]
     code, _, err = run("search", good, good, *crop, *rest)
     assert code == 1
-    assert "--crop must not be given with several images --together" in err
+    assert "--crop must not be given with --text, or several images" in err
 
 
 def test_json_of_a_search_has_the_same_hits(built, run_json):
@@ -268,6 +268,15 @@ def test_wrong_option_of_a_search_is_one_line(built, options, message, run):
     assert (code, out) == (1, "")
     assert err.splitlines()[-1].startswith("error: ")
     assert message in err
+
+
+def test_search_without_an_image_or_a_text_tower_is_refused(built, run):
+    rest = ["--index", built / "index", *model_of(built)]
+    assert "Name an image to search with" in run("search", *rest)[2]
+    assert "--text must not be empty" in run("search", "--text", " ", *rest)[2]
+    code, _, err = run("search", "--text", "red", *rest)
+    assert code == 1
+    assert "`text` needs a model with a text tower" in err
 
 
 def test_broken_and_missing_images_are_named(built, run):

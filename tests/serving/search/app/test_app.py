@@ -206,6 +206,7 @@ def test_info_tells_gallery_model_and_limits(page, colors):
                 "dimension": DIMENSION,
                 "embedding_dimension": DIMENSION,
                 "metric": "cosine",
+                "has_text": False,
             }
         ],
         "max_k": 100,

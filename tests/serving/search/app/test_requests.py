@@ -130,7 +130,7 @@ def test_a_request_without_an_image_is_refused(page):
     [
         ("", "The body must be JSON"),
         ("[]", "The body must be a JSON object"),
-        ("{}", "one of `image`, `url`, `embedding` and `id`. Received: none."),
+        ("{}", "one of `image`, `url`, `embedding`, `id` and `text`. Received: none."),
         ('{"id": "a", "url": "b"}', "Received: id, url."),
         ('{"id": "a", "x": 1}', "must not have 'x'"),
         ('{"id": 1}', "`id` must be a string"),
