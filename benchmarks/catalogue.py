@@ -356,6 +356,29 @@ CASES = [
     ),
     Case("ArcFaceLoss", _on_proxies(tl.ArcFaceLoss), pml="ArcFaceLoss"),
     Case("CosFaceLoss", _on_proxies(tl.CosFaceLoss), pml="CosFaceLoss"),
+    Case("ProxyNCAPlusPlusLoss", _on_proxies(tl.ProxyNCAPlusPlusLoss)),
+    Case("SubCenterArcFaceLoss", _on_proxies(tl.SubCenterArcFaceLoss, 3)),
+    Case(
+        "TopKPrecisionLoss(rank_weights=True)",
+        _on_embeddings(lambda: tl.TopKPrecisionLoss(rank_weights=True)),
+        sorts=True,
+    ),
+    Case("RecallAtKLoss", _on_embeddings(tl.RecallAtKLoss), sorts=True),
+    Case(
+        "RecallAtKLoss(simix=2)",
+        _on_embeddings(lambda: tl.RecallAtKLoss(simix=2)),
+        sorts=True,
+    ),
+    Case("SupAPLoss", _on_embeddings(tl.SupAPLoss), sorts=True),
+    Case("ROADMAPLoss", _on_embeddings(tl.ROADMAPLoss), sorts=True),
+    Case("PNPLoss", _on_embeddings(tl.PNPLoss), sorts=True),
+    Case("PairwiseSigmoidLoss", _on_embeddings(tl.PairwiseSigmoidLoss)),
+    Case(
+        "ThresholdConsistentMarginLoss(MultiSimilarityLoss)",
+        _on_embeddings(
+            lambda: tl.ThresholdConsistentMarginLoss(tl.MultiSimilarityLoss())
+        ),
+    ),
     Case(
         "CrossBatchMemory(ContrastiveLoss)",
         _memory,
