@@ -45,6 +45,12 @@ def _add_page(commands: Any) -> None:
         help="let users search with the public address of an image, which is fetched",
     )
     access.add_argument(
+        "--feedback",
+        metavar="FOLDER",
+        help="let users say whether a hit is right or wrong; kept in this folder as a "
+        "manifest for training",
+    )
+    access.add_argument(
         "--token-file", metavar="FILE", help="bearer tokens, one per line"
     )
     access.add_argument(
@@ -178,6 +184,7 @@ def _page(parsed: argparse.Namespace) -> None:
             compare_images=parsed.compare_images,
             editable=parsed.editable,
             allow_url=parsed.allow_url,
+            feedback=parsed.feedback,
             access=access,
             tls=tls,
             image_memory_bytes=parsed.image_memory_bytes,

@@ -7,6 +7,8 @@
     GET    /api/images              images in order
     GET    /api/images/sample       images at random
     POST   /api/export              hits and their images, in an archive
+    POST   /api/why                 which parts make two images alike
+    POST   /api/feedback            whether a hit is right or wrong
     POST   /api/images              add an image
     DELETE /api/images              remove an image
     GET    /api/stats               an index and its content
@@ -22,14 +24,12 @@ Every error is `{"error": "a sentence"}`.
 
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from os import PathLike
 from pathlib import Path
 
 from anyio import to_thread
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -52,6 +52,7 @@ from .browsing import GalleryBrowsing
 from .changes import GalleryChanges
 from .errors import ERROR_HANDLERS
 from .export import GalleryExport
+from .feedback import GalleryFeedback
 from .fetching import Fetcher
 from .following import PairFollower
 from .guard import Guard, Watch
@@ -59,7 +60,9 @@ from .health import Health
 from .metrics import SearchMetrics, stages_of
 from .page_files import SecurityHeaders, static_file
 from .reach import Reach
+from .reasons import Reasons
 from .requests import RequestReader
+from .routes import Handler, routes_of
 from .service import Limits, SearchService
 
 MAX_UPLOAD_BYTES = 20_000_000
@@ -76,8 +79,6 @@ _MEDIA_TYPES = {
 # Calls that look at the whole gallery.
 _COSTLY = ("/api/duplicates", "/api/map")
 
-Handler = Callable[[Request], Awaitable[Response]]
-
 
 def create_app(
     search: ImageSearch,
@@ -86,6 +87,7 @@ def create_app(
     follow: Mapping[str, Callable[[], ImageSearch]] | None = None,
     editable: bool = False,
     allow_url: bool = False,
+    feedback: str | PathLike[str] | None = None,
     fetcher: Fetcher | None = None,
     access: TokenAccess | None = None,
     only_here: bool = False,
@@ -109,6 +111,8 @@ def create_app(
             By default, none is followed.
         editable: Let users add images to the gallery and remove them.
         allow_url: Let users search with an image at an address, which is fetched.
+        feedback: Let users say whether a hit is right or wrong, and keep it in this
+            folder, see `Feedback`.
         fetcher: Fetches it; by default a `Fetcher` of public addresses.
         access: Checks the bearer token of each request for the gallery; None admits
             everyone.
@@ -172,6 +176,7 @@ def create_app(
         searches,
         reader,
         can_edit=editable,
+        can_rate=feedback is not None,
         fetcher=fetcher if allow_url else None,
         timeout_seconds=timeout_seconds,
         limits=limits,
@@ -181,6 +186,8 @@ def create_app(
     browsing = GalleryBrowsing(service, metrics)
     analysis = GalleryAnalysis(service)
     export = GalleryExport(service)
+    reasons = Reasons(service, reader)
+    ratings = GalleryFeedback(service, reader, feedback)
     health = Health(searches.values())
 
     def use(new: ImageSearch) -> None:
@@ -227,6 +234,8 @@ def create_app(
         "sample": ("GET", "/api/images/sample", browsing.sample),
         "images": ("GET", "/api/images", browsing.images),
         "export": ("POST", "/api/export", export.archive),
+        "why": ("POST", "/api/why", reasons.why),
+        "feedback": ("POST", "/api/feedback", ratings.rate),
         "add": ("POST", "/api/images", changes.add),
         "remove": ("DELETE", "/api/images", changes.remove),
         "stats": ("GET", "/api/stats", browsing.stats),
@@ -245,7 +254,7 @@ def create_app(
             for path, file in files.items()
         ),
         Route(_DESCRIPTION, static_file(_STATIC / "openapi.yaml", "application/yaml")),
-        *_routes(calls),
+        *routes_of(calls),
     ]
     app = Starlette(
         routes=routes,
@@ -267,25 +276,6 @@ def create_app(
     return reach.around(Watch(SecurityHeaders(guard), observer, names))
 
 
-def _routes(calls: Mapping[str, tuple[str, str, Handler]]) -> list[Route]:
-    """Create a route per path, which answers all of its methods."""
-    handlers: dict[str, dict[str, Handler]] = {}
-    for method, path, handler in calls.values():
-        handlers.setdefault(path, {})[method] = handler
-    return [
-        Route(path, _of_method(own), methods=list(own))
-        for path, own in handlers.items()
-    ]
-
-
-def _of_method(handlers: Mapping[str, Handler]) -> Handler:
-    async def respond(request: Request) -> Response:
-        method = "GET" if request.method == "HEAD" else request.method
-        return await handlers[method](request)
-
-    return respond
-
-
 def run(
     index_folder: str | PathLike[str],
     endpoint_url: str,
@@ -299,6 +289,7 @@ def run(
     compare_images: str | PathLike[str] | None = None,
     editable: bool = False,
     allow_url: bool = False,
+    feedback: str | PathLike[str] | None = None,
     access: TokenAccess | None = None,
     tls: SslConfig | None = None,
     image_memory_bytes: int | None = None,
@@ -325,6 +316,7 @@ def run(
         editable: Let users add images to the first index and remove them.
         allow_url: Let users search with an image at a public address, which is
             fetched.
+        feedback: See `create_app`.
         access: Checks the bearer token of each request for the gallery.
         tls: Key and certificates; None for a port without TLS.
         image_memory_bytes: Memory for images while they are decoded, at least 1; by
@@ -342,10 +334,10 @@ def run(
         OSError: The port is in use, or the index cannot be written to.
     """
     has_guard = access is not None or (tls is not None and tls.client_verify)
-    if editable and not is_loopback(host) and not has_guard:
+    if (editable or feedback) and not is_loopback(host) and not has_guard:
         raise ValueError(
-            "`editable` needs a token (`--token-file`) if other machines can reach "
-            "the page: without one, they could all change it. Received: "
+            "`editable` and `feedback` need a token (`--token-file`) if other machines "
+            "can reach the page: without one, they could all change it. Received: "
             f"host={shown(host)}."
         )
     if compare is None and (compare_endpoint or compare_images):
@@ -381,6 +373,7 @@ def run(
             follow={each.name: open_ for each, open_ in zip(both, opened, strict=True)},
             editable=editable,
             allow_url=allow_url,
+            feedback=feedback,
             access=access,
             only_here=is_loopback(host) and tls is None,
             reach=reach,

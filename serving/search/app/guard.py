@@ -114,7 +114,7 @@ class Guard:
         *,
         public: Iterable[str] = (),
         costly: Iterable[str] = (),
-        reading: Iterable[str] = ("/api/search", "/api/export"),
+        reading: Iterable[str] = ("/api/search", "/api/export", "/api/why"),
         only_here: bool = False,
         reach: Reach | None = None,
     ) -> None:

@@ -68,7 +68,7 @@ def query_of(
         where = _where(where)
     if isinstance(exclude, str):
         exclude = read_json("`exclude`", exclude.encode())
-    crop = _crop(given["crop"]) if "crop" in given else None
+    crop = crop_of(given["crop"]) if "crop" in given else None
     if crop is not None and isinstance(source, Embedding | Text):
         refuse("`crop` must not be given with `embedding` or `text`.")
     k = whole_number(str(given.get("k", DEFAULT_K)), "k", 1, MAX_K)
@@ -225,7 +225,12 @@ def _exclude(value: Any) -> list[str]:
     return value
 
 
-def _crop(value: Any) -> Crop:
+def crop_of(value: Any) -> Crop:
+    """Read a region from text or a JSON value.
+
+    Raises:
+        HTTPException: 400, it is not a region.
+    """
     try:
         if isinstance(value, str):
             value = [float(number) for number in value.split(",")[:5]]

@@ -103,6 +103,32 @@ class RequestReader:
                 fields = _fields(form, OPTIONS | LISTS, FILES)
         return await self._parsing.run(lambda: self._search_of_form(files, fields))
 
+    async def pair(
+        self, request: Request, names: Collection[str]
+    ) -> tuple[bytes | None, dict[str, str]]:
+        """Read a form about a query and one of its hits.
+
+        Args:
+            request: Has the query as the file `image` or its `id`, and `hit`, an id.
+            names: Other fields that it may have.
+
+        Returns:
+            The encoded image of the query, if it is none of the gallery; the fields.
+
+        Raises:
+            HTTPException: 400, 408, 413, 415, 503 or 504; the text says why.
+        """
+        if _media_type(request) == "application/json":
+            raise HTTPException(415, "Send the request as multipart/form-data.")
+        async with self._body(request) as body, self._form(request, body) as form:
+            content = await self._image(form) if "image" in form else None
+            fields = _fields(form, {"id", "hit", *names}, {"image"})
+        if (content is None) == (not fields.get("id")):
+            refuse("Send the query as the file `image`, or its `id`, not both.")
+        if not fields.get("hit"):
+            refuse("Name the image of the gallery with the field `hit`.")
+        return content, fields
+
     async def new_image(self, request: Request) -> NewImage:
         """Read the image to add from `POST /api/images`.
 

@@ -71,6 +71,7 @@ class SearchService:
         searches: The galleries by name; the first is the main one.
         reader: Reads the requests.
         can_edit: Whether the main gallery may be changed.
+        can_rate: Whether users may say that a hit is right or wrong.
         fetcher: Fetches images; None if addresses are not accepted.
         timeout_seconds: How long a request waits for its result, above 0.
         limits: How much is done at once.
@@ -90,6 +91,7 @@ class SearchService:
         reader: RequestReader,
         *,
         can_edit: bool = False,
+        can_rate: bool = False,
         fetcher: Fetcher | None = None,
         timeout_seconds: float = TIMEOUT_SECONDS,
         limits: Limits | None = None,
@@ -100,6 +102,7 @@ class SearchService:
         self._searches = searches
         self._reader = reader
         self._can_edit = can_edit
+        self._can_rate = can_rate
         self._fetcher = fetcher
         self.replies = Replies(self.main.name)
         bounds = (limits.threads, limits.waiting, timeout_seconds)
@@ -142,6 +145,7 @@ class SearchService:
                 "max_upload_bytes": self._reader.max_upload_bytes,
                 "can_edit": self._can_edit,
                 "can_fetch": self._fetcher is not None,
+                "can_rate": self._can_rate,
             }
         )
 

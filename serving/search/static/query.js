@@ -80,8 +80,13 @@ function addressesOf(id) {
   return {
     class: known?.image.class,
     url: known?.image.url ?? `images?${place}`,
-    large: `pictures?${place}`,
+    large: largeAddress(id, index),
   };
+}
+
+// Where an image of the gallery is, large enough to choose a region of it.
+export function largeAddress(id, index) {
+  return `pictures?${new URLSearchParams({ id, index })}`;
 }
 
 // Four fractions: left, top, width, height. Without any, the whole image.

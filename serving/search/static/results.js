@@ -1,5 +1,6 @@
 // The hits of a query, in one index or in two side by side.
 
+import { offerComparison } from "./compare.js";
 import { button, byId, element, say } from "./elements.js";
 import { offerExamples, showExamples } from "./examples.js";
 import { showExport } from "./exporting.js";
@@ -116,6 +117,7 @@ function showColumns(route, indexes, settled, replies, query) {
     if (place + 1 < indexes.length) heading.push(linkToNext(indexes[place + 1]));
     const list = element("ol", "grid hits", ...hitList(reply, { others, links }));
     offerExamples(list, query, route);
+    offerComparison(list, query, reply);
     if (!reply.hits.length) list.append(element("li", "empty", text));
     if (isGrouped(route)) stackClasses(list);
     else stackDuplicates(list);

@@ -2,6 +2,7 @@
 
 import * as adding from "./adding.js";
 import * as browse from "./browse.js";
+import { listenToComparison } from "./compare.js";
 import { listenToCrop } from "./crop.js";
 import * as duplicates from "./duplicates.js";
 import { byId, say } from "./elements.js";
@@ -27,7 +28,7 @@ const VIEWS = {
   duplicates: { module: duplicates, parts: ["duplicating"], name: "Near-duplicates" },
   add: { module: adding, parts: ["adding"], name: "Add images" },
 };
-const DIALOGS = ["crop-dialog", "remove-dialog", "share-dialog", "keys-dialog"];
+const DIALOGS = ["crop-dialog", "remove-dialog", "share-dialog", "keys-dialog", "why-dialog"];
 const PARTS = new Set(Object.values(VIEWS).flatMap(({ parts }) => parts));
 
 // The scroll position and the focused link in each entry of the history.
@@ -116,6 +117,7 @@ function begin() {
   listenForImages(adding.chooseFiles);
   listenToPreview();
   listenToCrop();
+  listenToComparison();
   listenToExamples();
   listenToRemoving();
   listenToSharing();

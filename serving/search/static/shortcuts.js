@@ -69,12 +69,13 @@ function openHelp() {
 const HINTS = {
   start: "New here? Give an image, or press one below: the gallery is sorted by how alike "
     + "its images are. Press ? for the keys.",
-  results: "Press a hit to search on with it. A dashed card marks where matches end.",
+  results: "Press a hit to search on with it. “Why?” on a hit shows which parts make it alike. "
+    + "A dashed card marks where matches end.",
 };
 
 export function showHint() {
   const { view } = readRoute();
-  const text = HINTS[["like", "upload", "url", "image"].includes(view) ? "results" : view];
+  const text = HINTS[["like", "upload", "url", "text", "image"].includes(view) ? "results" : view];
   byId("hint").hidden = !text || stored(SEEN) === "seen";
   byId("hint-text").textContent = text ?? "";
 }

@@ -214,6 +214,7 @@ def test_info_tells_gallery_model_and_limits(page, colors):
         "max_upload_bytes": MAX_UPLOAD_BYTES,
         "can_edit": False,
         "can_fetch": False,
+        "can_rate": False,
     }
 
 

@@ -26,6 +26,7 @@ def address(colors, colors_url, calibrated, reddish, reddish_url, tmp_path_facto
     folder = tmp_path_factory.mktemp("search")
     index_images(colors / "images", folder / "reddish", reddish)
     options = {"compare": (folder / "reddish", reddish_url), "allow_url": True}
+    options["feedback"] = folder / "feedback"
     with editable(calibrated, colors_url, folder / "index", **options) as address:
         yield address
 
@@ -125,6 +126,11 @@ def test_sharing_keys_and_the_hint(page, axe):
     page.locator("#group").click()
     expect(page.locator(".stack-button").first).to_be_visible()
     assert_accessible(page, axe)
+    page.get_by_role("button", name="Why is").first.click()
+    expect(page.locator("#why-said")).to_contain_text("part")
+    expect(page.locator("#why-rating")).to_be_visible()
+    assert_accessible(page, axe)
+    page.locator("#why-close").click()
     page.locator("#share").click()
     expect(page.locator("#share-dialog")).to_be_visible()
     assert_accessible(page, axe)
