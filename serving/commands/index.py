@@ -35,7 +35,9 @@ def add_index(commands: Any) -> None:
 
 def _add_build(commands: Any) -> None:
     parser = commands.add_parser("build", help="embed a folder of images for search")
-    parser.add_argument("images", help="folder of images, class/image")
+    parser.add_argument(
+        "images", help="folder of images, class/image, also s3://, gs:// or az://"
+    )
     parser.add_argument("index", help="folder to write the index, or the shard, to")
     parser.add_argument(
         "--model", required=True, help="exported model: a folder of numbered versions"
@@ -65,7 +67,9 @@ def _add_merge(commands: Any) -> None:
 def _add_add(commands: Any) -> None:
     parser = commands.add_parser("add", help="embed images, and add them to an index")
     parser.add_argument("index", help="folder that `index build` wrote")
-    parser.add_argument("images", help="folder of images, class/image")
+    parser.add_argument(
+        "images", help="folder of images, class/image, also s3://, gs:// or az://"
+    )
     add_embedder(parser)
     _add_reading(parser)
     parser.add_argument(

@@ -104,6 +104,22 @@ class RemoteFolder:
             if about["type"] == "file" and len(name) > start and name[-1] != "/"
         }
 
+    def resolve(self) -> "RemoteFolder":
+        """Return the folder itself, which has no links."""
+        return self
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file below it.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            OSError: It cannot be read.
+        """
+        with _named_errors(f"{self.url}/{name}"):
+            system, path = self._opened()
+            content: bytes = system.cat_file(f"{path}/{name}")
+        return content
+
     def copy(self, name: str, file: Path) -> None:
         """Copy a file below it to this machine.
 

@@ -1,5 +1,6 @@
 # The public names; `lazy_loader` reads this file when one is first used.
 from ._changes import RandomChanges as RandomChanges
+from ._formats import is_image_name as is_image_name
 from ._labeled import LabeledImages as LabeledImages
 from ._labeled import labeled_images as labeled_images
 from ._listing import FoundImages as FoundImages

@@ -45,7 +45,15 @@ WRONG_NAME = "this is an image without the suffix of one (rename it)"
 
 
 def is_image_name(name: str) -> bool:
-    """Return whether a file is taken for an image that is read."""
+    """Return whether a file is taken for an image that is read, by its name.
+
+    Args:
+        name: The name of a file, or a path to it.
+
+    Returns:
+        Whether it ends as those of images do that Pillow decodes here, such as `.jpg`,
+        in capitals, too; `.heic` only with pillow-heif.
+    """
     return _suffix(name) in IMAGE_SUFFIXES
 
 

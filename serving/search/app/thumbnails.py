@@ -12,6 +12,8 @@ from PIL import Image
 
 from tfdml.images import read_image
 
+from ...storage.remote_image import RemoteImage, content_of
+
 MEDIA_TYPE = "image/jpeg"
 # The size of WebP at the same quality, in a thirtieth of the time.
 _QUALITY = 85
@@ -34,7 +36,7 @@ class Thumbnails:
         *,
         size: int = 320,
         keep_bytes: int = 64_000_000,
-        decoding: Callable[[Path], AbstractContextManager[None]] | None = None,
+        decoding: Callable[[bytes | Path], AbstractContextManager[None]] | None = None,
     ) -> None:
         self._size = size
         self._keep_bytes = keep_bytes
@@ -44,7 +46,7 @@ class Thumbnails:
         self._kept_bytes = 0
         self._lock = threading.Lock()
 
-    def get(self, key: Hashable, file: Path) -> bytes:
+    def get(self, key: Hashable, file: Path | RemoteImage) -> bytes:
         """Return the thumbnail of an image, as JPEG.
 
         Args:
@@ -72,9 +74,10 @@ class Thumbnails:
                 self._kept_bytes -= len(oldest)
         return content
 
-    def _make(self, file: Path) -> bytes:
-        with nullcontext() if self._decoding is None else self._decoding(file):
-            image = Image.fromarray(read_image(file, max_pixels=None))
+    def _make(self, file: Path | RemoteImage) -> bytes:
+        source = content_of(file)
+        with nullcontext() if self._decoding is None else self._decoding(source):
+            image = Image.fromarray(read_image(source, max_pixels=None))
             image.thumbnail((self._size, self._size), Image.Resampling.LANCZOS)
         content: bytes = simplejpeg.encode_jpeg(np.array(image), quality=_QUALITY)
         return content

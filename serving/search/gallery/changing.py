@@ -21,6 +21,8 @@ from tfdml.progress import tracked
 from ...client import Credentials, EndpointClient
 from ...client.images import how_to_skip
 from ...endpoint.models.saved_model import find_model_version, model_fingerprint
+from ...storage.remote_folder import RemoteFolder
+from ...storage.remote_image import RemoteImage, image_at, place_of
 from .choosing import choose_images
 from .editing import Addition, ExistsError, GalleryEditor
 from .embedding import (
@@ -104,7 +106,12 @@ def add_images(
     check_max_pixels(max_pixels)
     if (model is None) == (endpoint is None):
         raise ValueError("Give either `model` or `endpoint`, not both.")
-    root = Path(images_folder).resolve()
+    root = place_of(images_folder)
+    if model is None and not isinstance(root, Path):
+        raise ValueError(
+            "`images_folder` must be on this machine where an `endpoint` embeds the "
+            f"images. Give a `model` instead. Received: {shown(str(root))}."
+        )
     paths, notes = choose_images(
         root, only, skip_unreadable=skip_unreadable, outside_links=outside_links
     )
@@ -148,7 +155,8 @@ def add_images(
 
         for path, result in tracked(embedded, "adding", len(new), shown=progress):
             try:
-                waiting.append(_addition(root / path, ids[path], result, prefix))
+                file = image_at(root, path)
+                waiting.append(_addition(file, ids[path], result, prefix))
             except UnreadableImageError as error:
                 if not skip_unreadable:
                     add()
@@ -205,19 +213,24 @@ def _nothing() -> None:
     """Check nothing: a model in this process stays the same."""
 
 
-def _prefix(images_folder: Path, gallery: Gallery) -> str | None:
+def _prefix(images_folder: Path | RemoteFolder, gallery: Gallery) -> str | None:
     """Return the path from the root to a folder in it; None for another folder."""
-    try:
-        below = images_folder.relative_to(gallery.root.resolve())
-    except ValueError:
-        return None
-    return "" if below == Path() else f"{below.as_posix()}/"
+    root = gallery.root.resolve()
+    if isinstance(images_folder, Path) and isinstance(root, Path):
+        try:
+            below = images_folder.relative_to(root)
+        except ValueError:
+            return None
+        return "" if below == Path() else f"{below.as_posix()}/"
+    inner, outer = f"{images_folder}/", f"{root}/"
+    is_inside = type(images_folder) is type(root) and inner.startswith(outer)
+    return inner.removeprefix(outer) if is_inside else None
 
 
 def _by_model(
     index: Index,
     model: str | PathLike[str],
-    root: Path,
+    root: Path | RemoteFolder,
     paths: Sequence[str],
     batch_size: int,
     max_pixels: int,
@@ -234,7 +247,7 @@ def _by_model(
 
 def _by_endpoint(
     client: EndpointClient,
-    root: Path,
+    root: Path | RemoteFolder,
     paths: Sequence[str],
     batch_size: int,
     metric: str,
@@ -245,7 +258,7 @@ def _by_endpoint(
     def note(image: object, reason: UnreadableImageError) -> None:
         broken[os.fspath(image)] = reason  # type: ignore[call-overload]
 
-    files = [str(root / path) for path in paths]
+    files = [str(image_at(root, path)) for path in paths]
     stream = client.embed_stream(files, batch_size=batch_size, on_unreadable=note)
     with contextlib.closing(stream):
         found = next(stream, None)
@@ -259,7 +272,7 @@ def _by_endpoint(
 
 
 def _addition(
-    file: Path,
+    file: Path | RemoteImage,
     id_: str,
     embedding: np.ndarray | UnreadableImageError,
     prefix: str | None,

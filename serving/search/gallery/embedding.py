@@ -9,8 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from tfdml.export import SavedEmbedder
-from tfdml.images import UnreadableImageError, View, read_image
+from tfdml.images import UnreadableImageError, View
 from tfdml.messages import shown
+
+from ...storage.remote_folder import RemoteFolder
+from ...storage.remote_image import read_image_at
 
 _BATCHES_AHEAD = 2
 _LENGTH_TOLERANCE = 1e-3
@@ -20,7 +23,7 @@ Decoded = list[np.ndarray | UnreadableImageError]
 
 def embed_files(
     embedder: SavedEmbedder,
-    root: Path,
+    root: Path | RemoteFolder,
     paths: Sequence[str],
     batch_size: int,
     max_pixels: int,
@@ -29,7 +32,7 @@ def embed_files(
 
     Args:
         embedder: The model.
-        root: Folder of the files.
+        root: Folder of the files, here or in the cloud.
         paths: Paths below it.
         batch_size: Images per run of the model, at least 1.
         max_pixels: Width times height above which an image cannot be read.
@@ -56,15 +59,20 @@ def embed_files(
 
 
 def _decoded(
-    root: Path, paths: Sequence[str], view: View, batch_size: int, max_pixels: int
+    root: Path | RemoteFolder,
+    paths: Sequence[str],
+    view: View,
+    batch_size: int,
+    max_pixels: int,
 ) -> Iterator[tuple[Sequence[str], Decoded]]:
     """Decode the batches in threads, a few ahead of the model."""
 
     def read(path: str) -> np.ndarray | UnreadableImageError:
         try:
-            return view.central(read_image(root / path, max_pixels=max_pixels))
+            return view.central(read_image_at(root, path, max_pixels))
         except UnreadableImageError as error:
-            if not root.is_dir():  # a disk that was taken away, with all of them
+            # A disk that was taken away, with all of them.
+            if isinstance(root, Path) and not root.is_dir():
                 raise NotADirectoryError(f"The folder {root} is gone.") from error
             return error
 

@@ -23,6 +23,7 @@ from tfdml.messages import shortened, shown
 from tfdml.metrics import Calibration
 from tfdml.versioned_folder import check_destination, check_unlocked
 
+from ...storage.remote_folder import RemoteFolder, is_remote
 from .stored_images import StoredImages
 
 CLASS = "class"
@@ -38,14 +39,14 @@ class Gallery:
     """Where the images of an index are, and which model embedded them.
 
     Args:
-        root: Folder of the images; ids are paths below it.
+        root: Folder of the images, here or in the cloud; ids are paths below it.
         model_name: Name of the model that embedded them.
         model_version: Its version number.
         calibration: The similarity from which an image is a match; None if the model
             has no calibration.
     """
 
-    root: Path
+    root: Path | RemoteFolder
     model_name: str
     model_version: int
     calibration: Calibration | None = None
@@ -196,11 +197,12 @@ def _parse_gallery(values: dict[str, Any]) -> Gallery:
             f"it has format {shown(values['format'])}, this version reads format "
             f"{_FORMAT}"
         )
-    if not isinstance(values["root"], str):
-        raise TypeError(f"`root` must be a string, not {shown(values['root'])}")
+    root = values["root"]
+    if not isinstance(root, str):
+        raise TypeError(f"`root` must be a string, not {shown(root)}")
     known = values["calibration"]
     return Gallery(
-        root=Path(values["root"]),
+        root=RemoteFolder(root) if is_remote(root) else Path(root),
         model_name=str(values["model_name"]),
         model_version=int(values["model_version"]),
         calibration=None if known is None else Calibration.from_json(known),

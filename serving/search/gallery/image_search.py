@@ -17,6 +17,7 @@ from tfdml.neighbors import combine_queries, first_dimensions
 
 from ...client import EndpointError, ImageSource, ModelMetadata
 from ...endpoint.options import ServerOptions
+from ...storage.remote_image import RemoteImage, image_at
 from ...web.bounded_work import TIMEOUT_SECONDS
 from ...web.image_memory import ImageMemory
 from .editing import GalleryEditor
@@ -254,7 +255,7 @@ class ImageSearch:
         )
 
     def embed(
-        self, image: bytes | Path, crop: Crop | None = None
+        self, image: bytes | Path | RemoteImage, crop: Crop | None = None
     ) -> NDArray[np.float32]:
         """Embed an image, or a region of it; it is decoded once.
 
@@ -272,7 +273,7 @@ class ImageSearch:
             if isinstance(image, bytes)
             else (image.read_bytes(), None)
         )
-        with self.decoding(image):
+        with self.decoding(image if isinstance(image, Path) else content):
             with self.stage("decode"):
                 try:
                     pixels = read_image(content, max_pixels=most)
@@ -331,7 +332,7 @@ class ImageSearch:
         """Return images by their ids; those that were just removed are left out."""
         return items_of(self.index, ids)
 
-    def file(self, item: Item) -> Path:
+    def file(self, item: Item) -> Path | RemoteImage:
         """Return the file of an image.
 
         Raises:
@@ -364,14 +365,16 @@ def items_of(index: Index, ids: Sequence[str]) -> list[Item]:
     return [Item(id_, own) for id_, own in zip(ids, attributes, strict=True)]
 
 
-def file_of(item: Item, gallery: Gallery, stored: StoredImages | None) -> Path:
-    """Return the file of an image of a gallery.
+def file_of(
+    item: Item, gallery: Gallery, stored: StoredImages | None
+) -> Path | RemoteImage:
+    """Return the file of an image of a gallery, here or in the cloud.
 
     Raises:
         FileNotFoundError: It has none: its id is not a path below the root.
     """
     if item.stored is None and is_below(item.id):
-        return gallery.root / item.id
+        return image_at(gallery.root, item.id)
     if item.stored is not None and stored is not None:
         # A ValueError comes from an index that somebody else made.
         with contextlib.suppress(ValueError):

@@ -7,7 +7,6 @@ A whole build is a build of one shard: `embed_shard` and `merge_shards` do what
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from ...client.images import how_to_skip
 from ...client.journal import digest_of_list
 from ...endpoint.models.calibration import calibration_of_model
 from ...endpoint.models.saved_model import find_model_version, model_fingerprint
+from ...storage.remote_image import place_of
 from .choosing import choose_images
 from .embedding import (
     check_max_pixels,
@@ -75,8 +75,8 @@ def index_images(
     complete.
 
     Args:
-        images_folder: Folder of images. The first folder below it is the class of an
-            image; images directly in it have none.
+        images_folder: Folder of images, or its address in the cloud. The first folder
+            below it is the class of an image; images directly in it have none.
         index_folder: Folder to write to; created if missing.
         model: Base path of the exported model (its latest version is used), or the
             folder of one version.
@@ -276,7 +276,7 @@ def _embed(
             f"`batch_size` must be at least 1. Received: batch_size={batch_size}."
         )
     check_max_pixels(max_pixels)
-    root = Path(images_folder).resolve()
+    root = place_of(images_folder)
     paths, notes = choose_images(
         root, only, skip_unreadable=skip_unreadable, outside_links=outside_links
     )
@@ -344,7 +344,7 @@ def _build(
     if calibration is not None and options.get("dimensions", whole) != whole:
         calibration, notes = None, (_NO_THRESHOLD,)
     gallery = Gallery(
-        root=Path(job.root),
+        root=place_of(job.root),
         model_name=job.model_name,
         model_version=job.model_version,
         calibration=calibration,

@@ -22,6 +22,7 @@ from ...client import (
     ImageSource,
     ModelMetadata,
 )
+from ...storage.remote_image import content_of
 from .image_search import ImageSearch
 from .items import Item
 
@@ -225,7 +226,7 @@ def _checked_probes(client: EndpointClient, search: ImageSearch) -> Probes:
     if not there:
         return Probes([], np.zeros((0, search.index.dimension), np.float32))
     model = client.metadata()
-    images = [read_image(file) for file in there.values()]
+    images = [read_image(content_of(file)) for file in there.values()]
     if model.view is not None:
         images = [model.view.reduced(image) for image in images]
     rows = client.embed(images)

@@ -5,6 +5,7 @@ from os import PathLike
 from pathlib import Path
 
 from ...client import Credentials, EndpointClient, Retries
+from ...storage.remote_image import place_of
 from .gallery import Gallery, load_gallery
 from .image_search import ImageSearch
 from .local_model import LocalModel
@@ -28,7 +29,8 @@ def open_search(
     Args:
         index_folder: Folder that `tfdml index build` wrote.
         endpoint_url: Address of the model, as in `EndpointClient`.
-        images: Folder of the images, if they were moved since they were indexed.
+        images: Folder of the images, or its address in the cloud, if they were moved
+            since they were indexed.
         credentials: What the endpoint asks of its clients.
         name: Tells the search from others; by default the name of the folder.
 
@@ -66,7 +68,8 @@ def open_local_search(
     Args:
         index_folder: Folder that `tfdml index build` wrote.
         model: As in `LocalModel`.
-        images: Folder of the images, if they were moved since they were indexed.
+        images: Folder of the images, or its address in the cloud, if they were moved
+            since they were indexed.
 
     Returns:
         The search. Its model has the fingerprint of the one that built the index.
@@ -82,4 +85,4 @@ def open_local_search(
 
 
 def _at(gallery: Gallery, images: str | PathLike[str] | None) -> Gallery:
-    return gallery if images is None else replace(gallery, root=Path(images).resolve())
+    return gallery if images is None else replace(gallery, root=place_of(images))

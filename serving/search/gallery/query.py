@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tfdml.index import Where
 
+from ...storage.remote_image import RemoteImage
 from .uploads import Crop
 
 
@@ -31,14 +32,14 @@ class Address:
 
 @dataclass(frozen=True)
 class File:
-    """An image of our own, of any format: a path, or the encoded content.
+    """An image of our own, of any format: where it is, or the encoded content.
 
     Args:
-        image: Path of its file, or its content.
+        image: Path of its file, its place in the cloud, or its content.
         name: What an error calls it; "" where it is the only image.
     """
 
-    image: bytes | Path
+    image: bytes | Path | RemoteImage
     name: str = ""
 
 

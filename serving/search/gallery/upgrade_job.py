@@ -18,6 +18,7 @@ from ...endpoint.models.saved_model import (
     find_model_version,
     model_fingerprint,
 )
+from ...storage.remote_image import place_of
 from .gallery import Gallery, load_local_gallery
 from .pair import Pair, pair_in
 from .upgrade_folder import read_job, remove_upgrade, upgrade_folder, write_job
@@ -99,7 +100,7 @@ def prepared(
     state = state_of(folder)
     index, gallery = load_local_gallery(folder)
     if images is not None:
-        gallery = replace(gallery, root=Path(images).resolve())
+        gallery = replace(gallery, root=place_of(images))
     made_by = index.model_fingerprint
     before = Pair(gallery.model_name, gallery.model_version, made_by, made_by)
     after = Pair(version.name, version.version, fingerprint, fingerprint)

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests.support.image_files import HOSTILE_NAMES, LEFT_OUT, TAKEN_NAMES
-from tfdml.images import _formats, find_images, list_images, read_image
+from tfdml.images import (
+    _formats,
+    find_images,
+    is_image_name,
+    list_images,
+    read_image,
+)
 
 JPEG = b"\xff\xd8\xff\xe0 the beginning of one"
 
@@ -19,6 +25,16 @@ def write(root, *paths, content=b""):
     for path in paths:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "deep/er/B.PNG", "x.y.webp", "c.tiff"])
+def test_names_of_images_are_known(name):
+    assert is_image_name(name)
+
+
+@pytest.mark.parametrize("name", ["", "jpg", "a.txt", "a.jpg/b", "a.svg", "a.jpg_"])
+def test_other_names_are_known(name):
+    assert not is_image_name(name)
 
 
 def test_linked_folders_are_followed_but_not_in_circles(tmp_path):
