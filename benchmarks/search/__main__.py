@@ -6,6 +6,7 @@
     python -m benchmarks.search churn
     python -m benchmarks.search kill --times 50
     python -m benchmarks.search page
+    python -m benchmarks.search metrics
     python -m benchmarks.search rows --beside ../before
 
 speed: recall, queries a second, build time and memory of the index through its
@@ -19,7 +20,8 @@ churn: items are added and removed while others search; every answer is checked,
 recall is measured whenever the writer waits. kill: a process that changes a saved index
 is killed at random moments; what it had acknowledged must be there. page: a gallery of
 drawn images, the endpoint and the page as processes, and Chromium; the model has
-random weights. rows: ids and attributes of a million rows, against polars and the tfdml
+random weights. metrics: CPU time of a search on a page with metrics and on one without,
+in turn. rows: ids and attributes of a million rows, against polars and the tfdml
 of another checkout.
 
 Exit status 1 means that something failed, was wrong or was lost.
@@ -30,7 +32,7 @@ from collections.abc import Sequence
 
 from benchmarks.session import run_command_of
 
-_COMMANDS = ("speed", "footprint", "codes", "churn", "kill", "page", "rows")
+_COMMANDS = ("speed", "footprint", "codes", "churn", "kill", "page", "metrics", "rows")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

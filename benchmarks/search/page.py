@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
             running_server(folder / "models") as server,
             running_page(
                 folder / "index", f"http://{server.rest_address}/v1/models/{NAME}"
-            ) as address,
+            ) as (address, _),
         ):
             records = []
             for record in _visits(address, files):

@@ -42,8 +42,18 @@ def build_index(images: Path, index: Path, model: Path) -> float:
 
 
 @contextlib.contextmanager
-def running_page(index: Path, endpoint_url: str) -> Iterator[str]:
-    """Run `python -m serving page`, yield its address, stop it at the end.
+def running_page(
+    index: Path, endpoint_url: str, *options: str
+) -> Iterator[tuple[str, int]]:
+    """Run `python -m serving page`, and stop it at the end.
+
+    Args:
+        index: Folder of the index.
+        endpoint_url: Address of the model.
+        options: Further options.
+
+    Yields:
+        Its address, and the id of its process.
 
     Raises:
         RuntimeError: It ended, or did not start in three minutes.
@@ -53,7 +63,7 @@ def running_page(index: Path, endpoint_url: str) -> Iterator[str]:
         process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "serving", "page", str(index)),
-                *("--endpoint", endpoint_url, "--port", "0"),
+                *("--endpoint", endpoint_url, "--port", "0", *options),
             ],
             cwd=ROOT,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
@@ -61,7 +71,7 @@ def running_page(index: Path, endpoint_url: str) -> Iterator[str]:
             stderr=subprocess.STDOUT,
         )
         try:
-            yield _address(process, output.fileno())
+            yield _address(process, output.fileno()), process.pid
         finally:
             process.terminate()
             try:

@@ -56,6 +56,7 @@ def endpoint_here(**options):
             endpoint.app,
             http=connection_of_server(),
             ws="none",
+            timeout_keep_alive=600,  # as in `running`
             access_log=False,
             log_config=None,
             ssl_context_factory=tls and (lambda *_: tls),
