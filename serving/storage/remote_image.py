@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
@@ -32,6 +32,11 @@ class RemoteImage:
     def __str__(self) -> str:
         """Return its address."""
         return f"{self.folder}/{self.name}"
+
+    @property
+    def suffix(self) -> str:
+        """Return the ending of its name, such as `.jpg`."""
+        return PurePosixPath(self.name).suffix
 
     def is_file(self) -> bool:
         """Return whether there is such an image.

@@ -23,6 +23,7 @@ CORE = {"filelock", "keras", "lazy_loader", "numpy", "rich"}
 # What is imported only where it is installed, or only beside what requires it.
 BESIDE = {
     "argcomplete": "a shell that completes has it",
+    "fsspec": "the packages of all clouds require it",
     "ml_dtypes": "Keras requires it",
 }
 

@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from tfdml.images import read_image
 
+from ...storage.remote_image import content_of
 from ...web.bounded_work import Room
 from ..gallery.image_search import ImageSearch
 from ..gallery.uploads import Crop, check_upload
@@ -88,8 +89,10 @@ def _of_gallery(search: ImageSearch, id_: str, crop: Crop | None) -> NDArray[np.
 
 def _pixels_of(search: ImageSearch, image: Any, crop: Crop | None) -> NDArray[np.uint8]:
     """Return what the model sees of an image, about as small as it sees it."""
+    # Those of the gallery are the owner's, who allowed their size.
+    most = search.max_pixels if isinstance(image, bytes) else None
+    image = content_of(image)
     with search.decoding(image):
-        most = search.max_pixels if isinstance(image, bytes) else None
         pixels = read_image(image, max_pixels=most)
         if crop is not None:
             pixels = crop.cut(pixels)

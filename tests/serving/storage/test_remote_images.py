@@ -83,7 +83,7 @@ def test_a_gallery_in_a_bucket_is_that_of_a_folder(bucket, tmp_path):
         assert read_image(image.read_bytes()).shape == (20, 24, 3)
         assert _checked_probes(search.client, search) is not None
 
-        with page_of(search, compare=None, editable=False) as page:
+        with page_of(search, feedback=tmp_path / "feedback") as page:
             found = page.post(
                 "/api/search", files={"image": ("x", encoded((1, 2, 250)))}
             )
@@ -93,6 +93,11 @@ def test_a_gallery_in_a_bucket_is_that_of_a_folder(bucket, tmp_path):
             assert shown.headers["content-type"] == "image/jpeg"
             crop = {"id": "red/pale.png", "crop": [0, 0, 1, 0.5]}
             assert page.post("/api/search", json=crop).is_success
+            two = {"id": (None, "red/pale.png"), "hit": (None, "red/clear.png")}
+            assert page.post("/api/why", files=two).is_success
+            rated = page.post("/api/feedback", files=two | {"verdict": (None, "right")})
+            assert rated.status_code == 201
+            assert len(list((tmp_path / "feedback").rglob("*.png"))) == 2
             bucket.rm("bucket/photos/green/pale.png")
             gone = page.get("/images", params={"id": "green/pale.png"})
             assert error_of(gone, 404)
