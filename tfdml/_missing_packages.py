@@ -23,6 +23,7 @@ _DISTRIBUTIONS = {
     "google.protobuf": "protobuf",
     "grpc": "grpcio",
     "grpc_health": "grpcio-health-checking",
+    "grpc_reflection": "grpcio-reflection",
     "mlflow": "mlflow-skinny",
     "multipart": "python-multipart",
     # Its parts come from several distributions, of which others may bring the first.
