@@ -4,6 +4,7 @@
     python -m benchmarks.serving soak --minutes 30
     python -m benchmarks.serving swap --seconds 300 --every 20
     python -m benchmarks.serving restart
+    python -m benchmarks.serving upgrade
 
 Servers, clients and the floor share the cores of this machine, over its loopback
 address. Models have random weights, which changes neither work nor size.
@@ -14,7 +15,8 @@ called directly with the best batch size and number of threads. The clients are 
 
 soak: mixed requests of which some are bad, each answer compared, and the server's
 memory. swap: new versions appear and old ones go under load. restart: the process is
-killed and started again at once, as a supervisor does.
+killed and started again at once, as a supervisor does. upgrade: a gallery goes from one
+model to another and back while visitors search it, and the upgrades are killed.
 
 Exit status 1 means that an answer was wrong or missing.
 """
@@ -24,7 +26,7 @@ from collections.abc import Sequence
 
 from benchmarks.session import run_command_of
 
-_COMMANDS = ("throughput", "soak", "swap", "restart")
+_COMMANDS = ("throughput", "soak", "swap", "restart", "upgrade")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,11 +9,12 @@ import numpy as np
 from benchmarks.serving.requests import predict_message
 
 MODELS = {
+    "tiny": {"image_size": 32, "widths": (8, 16)},
     "demo": {"image_size": 64, "widths": (32, 64, 128, 128)},
     "mobilenet": {"image_size": 224, "backbone": "MobileNetV2"},
     "resnet": {"image_size": 224, "backbone": "ResNet50"},
 }
-"""Arguments of `build_embedder`. The first is of the kind that the demo trains."""
+"""Arguments of `build_embedder`. The second is of the kind that the demo trains."""
 
 _SMALLEST, _LARGEST = 15_000, 60_000  # bytes
 

@@ -32,7 +32,7 @@ class ServerProcess:
         started: When it was started, by `time.perf_counter`.
 
     Args:
-        base_path: Folder of numbered versions.
+        base_path: Folder of numbered versions, or a `models.config` that names `NAME`.
         options: Further options of the command.
         ports: The REST and the gRPC port.
     """
@@ -45,11 +45,13 @@ class ServerProcess:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `wait`)
         self._read = 0
         self.started = time.perf_counter()
+        models = ["--model-name", NAME, "--model-base-path", str(base_path)]
+        if base_path.is_file():
+            models = ["--model-config-file", str(base_path)]
         self._process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "serving", "run", "--model-name", NAME),
-                *("--model-base-path", str(base_path), "--port", str(ports[0])),
-                *("--grpc-port", str(ports[1]), *options),
+                *(sys.executable, "-m", "serving", "run", "--port", str(ports[0])),
+                *("--grpc-port", str(ports[1]), *models, *options),
             ],
             cwd=ROOT,
             env={**os.environ, "PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2"},
