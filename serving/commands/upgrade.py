@@ -80,6 +80,12 @@ def add_upgrade(commands: Any) -> None:
         help="switch only if Precision@1 falls by no more; default: 0.02",
     )
     switching.add_argument(
+        "--compatible",
+        action="store_true",
+        help="let the new model search the old gallery until the switch, if it finds "
+        "as much there; the endpoint must serve it already",
+    )
+    switching.add_argument(
         "--no-switch",
         action="store_true",
         help="stop before the switch; the same command without it goes on",
@@ -137,6 +143,7 @@ def _upgrade(parsed: argparse.Namespace) -> None:
         credentials=credentials_of(parsed),
         largest_loss=parsed.largest_loss,
         switch=not parsed.no_switch,
+        compatible=parsed.compatible,
         pacing=_pacing(parsed),
     )
     found = {"gallery": report.by_items, "queries": report.by_images}

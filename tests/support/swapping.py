@@ -24,7 +24,8 @@ def swapping(model, *, tells=True):
 
     Yields:
         `urls` by protocol; `swap(model)`, which serves another model under the same
-        name and number; and `add(model)`, which serves one more version.
+        name and number; `add(model)`, which serves one more version, and
+        `remove(number)`; and `label(NAME=number)`, which sets all labels.
     """
     found = find_model_version(model)
 
@@ -45,6 +46,9 @@ def swapping(model, *, tells=True):
     def remove(version):
         models.unload(found.name, version)
 
+    def label(**labels):
+        models.configure({found.name: labels})
+
     with (
         running(create_app(models, run_by)) as address,
         grpc_server(models, run_by) as grpc,
@@ -55,4 +59,4 @@ def swapping(model, *, tells=True):
             "REST": f"{address}/v1/models/{found.name}",
             "gRPC": f"grpc://{grpc.address}/{found.name}",
         }
-        yield SimpleNamespace(urls=urls, swap=swap, add=add, remove=remove)
+        yield SimpleNamespace(urls=urls, swap=swap, add=add, remove=remove, label=label)

@@ -164,10 +164,10 @@ def create_app(
         each.stage = stages_of(metrics, tracing)
         if metrics is not None:
             each.seen = functools.partial(metrics.recall.keep, each.name)
-        if recorder is not None and each.name == main:
+        if recorder is not None and each.name == main and not each.pair.is_bridged:
             each.came = recorder.keeper(each.index)
         each.listing.classes()  # slow the first time, for a large gallery
-        if editable and each.name == main:
+        if editable and each.name == main and not each.pair.is_bridged:
             each.editor = GalleryEditor(each.index, on_change=each.listing.changed)
 
     for each in searches.values():

@@ -94,6 +94,13 @@ class GalleryChanges:
 
     def _allowed(self) -> tuple[ImageSearch, GalleryEditor]:
         search = self._service.main
+        if search.pair.is_bridged:
+            raise HTTPException(
+                503,
+                "Nothing was changed. The gallery is being embedded again, and takes "
+                "changes when that is done.",
+                {"retry-after": "60"},
+            )
         if search.editor is None:
             raise HTTPException(
                 403, "This gallery cannot be changed: start it with `--editable`."

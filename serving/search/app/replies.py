@@ -100,7 +100,7 @@ class Replies:
             "model": {
                 "name": gallery.model_name,
                 "version": gallery.model_version,
-                "fingerprint": index.model_fingerprint,
+                "fingerprint": search.pair.fingerprint,
             },
             "method": method_of(index),
             "engine": engine_of(index),

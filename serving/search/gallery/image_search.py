@@ -64,6 +64,8 @@ class ImageSearch:
         gallery: Where its images are.
         client: Client of the endpoint with the model that embedded the gallery.
         name: Tells it from others.
+        pair: The model and the index, where queries of a compatible model search the
+            gallery of another one.
         max_pixels: Width times height above which an upload is refused before it is
             decoded.
 
@@ -85,13 +87,14 @@ class ImageSearch:
         client: _Client,
         *,
         name: str = "index",
+        pair: Pair | None = None,
         max_pixels: int = ServerOptions.max_pixels,
     ) -> None:
         self.index = index
         self.gallery = gallery
         self.client = client
         self.name = name
-        self.pair = Pair(
+        self.pair = pair or Pair(
             gallery.model_name,
             gallery.model_version,
             index.model_fingerprint,

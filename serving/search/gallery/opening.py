@@ -10,6 +10,7 @@ from .gallery import Gallery, load_gallery
 from .image_search import ImageSearch
 from .local_model import LocalModel
 from .model_check import client_of_index
+from .pair import Pair, queried
 
 # Somebody waits for the answer: less than the client's own, which are for batches.
 _TIMEOUT_SECONDS = 20.0
@@ -44,6 +45,12 @@ def open_search(
     """
     index, gallery = load_gallery(index_folder)
     gallery = _at(gallery, images)
+    made_by = index.model_fingerprint
+    own_pair = Pair(gallery.model_name, gallery.model_version, made_by, made_by)
+    pair = queried(index_folder, own_pair)
+    if pair.is_bridged:
+        # The threshold is one of queries by the old model.
+        gallery = replace(gallery, model_version=pair.version, calibration=None)
     name = Path(index_folder).resolve().name if name is None else name
     with EndpointClient(
         endpoint_url,
@@ -53,8 +60,8 @@ def open_search(
     ) as client:
         # A version that is fixed: when the endpoint switches to a newer one, the index
         # does not fit it.
-        own = client_of_index(client, ImageSearch(index, gallery, client))
-        return ImageSearch(index, gallery, own, name=name)
+        own = client_of_index(client, ImageSearch(index, gallery, client, pair=pair))
+        return ImageSearch(index, gallery, own, name=name, pair=pair)
 
 
 def open_local_search(

@@ -5,12 +5,16 @@ fingerprint of graph and weights. It is replaced by one rename, so every process
 reads it sees one pair of model and index, the former or the new one, never a mixture.
 """
 
+import json
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from tfdml.messages import cut
 from tfdml.versioned_folder import IndexFileError, kept_manifest, read_manifest
+
+QUERIES_FILE = Path("upgrade", "queries.json")
+"""Names the model whose queries search the index while it is upgraded, if any."""
 
 
 class Pair(NamedTuple):
@@ -28,6 +32,11 @@ class Pair(NamedTuple):
     version: int
     fingerprint: str
     index_fingerprint: str
+
+    @property
+    def is_bridged(self) -> bool:
+        """Whether queries of a compatible model search the gallery of another one."""
+        return self.fingerprint != self.index_fingerprint
 
     @classmethod
     def of_manifest(cls, manifest: dict[str, Any]) -> Self:
@@ -52,7 +61,24 @@ def pair_in(index_folder: str | PathLike[str]) -> Pair:
         IndexFileError: It holds no index of a gallery, or its manifest is damaged.
         OSError: It cannot be read.
     """
-    return _pair(index_folder, read_manifest(Path(index_folder)))
+    return queried(index_folder, _pair(index_folder, read_manifest(Path(index_folder))))
+
+
+def queried(index_folder: str | PathLike[str], pair: Pair) -> Pair:
+    """Return the pair with the model whose queries search its index now.
+
+    Args:
+        index_folder: Folder of the index.
+        pair: The index, with the model that embedded it.
+    """
+    try:
+        found = json.loads((Path(index_folder) / QUERIES_FILE).read_bytes())
+        before, after = Pair(*found["before"]), Pair(*found["after"])
+    except (OSError, KeyError, TypeError, ValueError):
+        return pair  # there is none, or it is being removed
+    if before != pair:  # the index was switched since
+        return pair
+    return after._replace(index_fingerprint=pair.index_fingerprint)
 
 
 def kept_pair(index_folder: str | PathLike[str]) -> Pair | None:

@@ -14,7 +14,7 @@ from tfdml.versioned_folder import HeldFolder, LockedError, held
 
 from .gallery import load_local_gallery
 from .image_search import items_of
-from .pair import Pair, kept_pair, pair_in
+from .pair import QUERIES_FILE, Pair, kept_pair, pair_in
 from .stored_images import STORED_IMAGE, StoredImages
 from .upgrade_blocks import (
     BlockWriter,
@@ -128,6 +128,7 @@ def roll_back(index_folder: str | PathLike[str]) -> RollbackReport:
         index, _ = load_local_gallery(folder)
         with index:
             ids = index.ids.tolist()
+        (folder / QUERIES_FILE).unlink(missing_ok=True)
         own.swap()
     index, _ = load_local_gallery(folder)
     with index:

@@ -14,7 +14,7 @@ from tfdml.progress import Progress
 from ...client import Credentials, EndpointClient
 from ...endpoint.models.saved_model import find_version_folders, model_fingerprint
 from .gallery import load_local_gallery
-from .pair import Pair, kept_pair, pair_in
+from .pair import QUERIES_FILE, Pair, kept_pair, pair_in
 from .shards import Part
 from .upgrade_blocks import (
     BLOCK,
@@ -25,6 +25,7 @@ from .upgrade_blocks import (
     not_embedded,
     read_blocks,
 )
+from .upgrade_compatible import search_old_gallery
 from .upgrade_folder import (
     at_work,
     check_no_shard_runs,
@@ -109,6 +110,7 @@ def upgrade(
     credentials: Credentials | None = None,
     largest_loss: float = 0.02,
     switch: bool = True,
+    compatible: bool = False,
     pacing: Pacing | None = None,
 ) -> UpgradeReport:
     """Upgrade a gallery to a new model, and keep the old pair of model and index.
@@ -125,6 +127,8 @@ def upgrade(
         credentials: What the endpoint asks of its clients.
         largest_loss: Switch only if Precision@1 falls by no more, from 0 to 1.
         switch: Whether to switch at the end.
+        compatible: Let queries of the new model search the old gallery from now on, if
+            they find as much on images of the gallery.
         pacing: How to embed.
 
     Returns:
@@ -151,7 +155,13 @@ def upgrade(
         job = prepared(folder, model, images)
         with job.index:
             check_no_shard_runs(folder)
-            embedder, _ = _embed(job, Part(), pacing)
+            embedder: SavedEmbedder | None = None
+            if compatible and not (folder / QUERIES_FILE).exists():
+                embedder = job.embedder()
+                if endpoint is not None:
+                    _check_endpoint(endpoint, credentials, job.after)
+                search_old_gallery(job, embedder, pacing, largest_loss)
+            embedder = _embed(job, Part(), pacing)[0] or embedder
             embedder = _embed_rest(job, embedder, pacing)
             skipped = stage(job, progress=pacing.progress)
             new_index, new_gallery = load_local_gallery(staged_folder(folder))

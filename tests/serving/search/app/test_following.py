@@ -10,7 +10,9 @@ from serving.search.gallery.editing import GalleryEditor
 from serving.search.gallery.indexing import index_images
 from serving.search.gallery.opening import open_search
 from serving.search.gallery.pair import kept_pair, pair_in
+from serving.search.gallery.upgrade_blocks import Pacing
 from serving.search.gallery.upgrade_folder import pause_wanted, staged_folder
+from serving.search.gallery.upgrading import cancel, upgrade
 from tests.support.search_fixtures import (
     encoded,
     error_of,
@@ -22,8 +24,8 @@ from tests.support.search_fixtures import (
 from tests.support.swapping import swapping
 from tfdml.versioned_folder import held
 
-# The second model sees blue where the first one sees red.
-SWAPPED = (0.1, 1, 5)
+# The second model sees less red and more blue than the first one.
+TINT = (0.9, 1, 1.1)
 IMAGE = encoded((250, 60, 60))
 
 
@@ -31,7 +33,8 @@ IMAGE = encoded((250, 60, 60))
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models") / "colors"
     write_color_model(folder / "1")
-    write_color_model(folder / "2", tint=SWAPPED)
+    write_color_model(folder / "2", tint=TINT)
+    write_color_model(folder / "3", tint=(-1, -1, -1))
     return folder
 
 
@@ -217,3 +220,87 @@ def test_new_search_can_be_edited_by_visitors_of_the_page(index, models):
                 found = post(page, IMAGE, k="1").json()["hits"][0]
                 assert found["id"] == "red/new.png"
                 assert found["similarity"] == pytest.approx(1, abs=1e-3)
+
+
+def test_new_queries_search_the_old_gallery_until_the_switch(index, models):
+    with both_versions(models) as endpoint:
+        url = endpoint.urls["REST"]
+        with (
+            open_search(index, url) as search,
+            page_of(
+                search,
+                editable=True,
+                follow={"index": lambda: open_search(index, url)},
+            ) as page,
+        ):
+            pacing = Pacing(progress=False)
+            first = post(page, IMAGE, k="1").json()["hits"][0]["similarity"]
+            report = upgrade(
+                index,
+                models / "2",
+                compatible=True,
+                switch=False,
+                largest_loss=0.2,
+                pacing=pacing,
+            )
+            assert not report.is_switched
+            wait_for(page, 2)
+            assert pair_in(index).is_bridged
+            found = post(page, IMAGE, k="3").json()
+            assert found["model_version"] == 2
+            assert found["hits"][0]["id"] == "red/pale.png"
+            # The query of one model, the gallery of another.
+            assert found["hits"][0]["similarity"] != pytest.approx(first, abs=1e-5)
+            add = {"files": {"image": ("a.png", IMAGE)}}
+            refused = error_of(page.post("/api/images", **add), 503)
+            assert "embedded again" in refused
+            upgrade(
+                index, models / "2", compatible=True, largest_loss=0.2, pacing=pacing
+            )
+            deadline = time.monotonic() + 120
+            while page.post("/api/images", **add).status_code == 503:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            hit = post(page, IMAGE, k="1").json()["hits"][0]
+            assert hit["similarity"] == pytest.approx(1, abs=1e-3)
+            assert not pair_in(index).is_bridged
+
+
+def test_model_that_finds_less_in_the_old_gallery_may_not_search_it(index, models):
+    pacing = Pacing(progress=False)
+    with pytest.raises(ValueError, match="The new model is not compatible"):
+        upgrade(index, models / "3", compatible=True, pacing=pacing)
+    assert not pair_in(index).is_bridged
+    assert pair_in(index).version == 1
+
+
+def test_ended_upgrade_gives_queries_back_to_the_old_model(index, models):
+    upgrade(
+        index,
+        models / "2",
+        compatible=True,
+        switch=False,
+        largest_loss=0.2,
+        pacing=Pacing(progress=False),
+    )
+    assert pair_in(index).version == 2
+    assert cancel(index)
+    assert pair_in(index).version == 1
+
+
+def test_page_at_a_label_moves_with_the_label_and_never_mixes(index, models):
+    with both_versions(models) as endpoint:
+        endpoint.label(stable=1, canary=2)
+        url = endpoint.urls["REST"] + "/labels/stable"
+        with following(index, url) as (search, follower, used):
+            switch(index)
+            assert not follower.look_now()
+            assert search.client.url.endswith("/versions/1")
+            endpoint.label(stable=2)
+            assert follower.look_now()
+            assert used[0].client.url.endswith("/versions/2")
+            endpoint.label(stable=1)  # too early: the index is that of version 2
+            assert len(used[0].client.embed([IMAGE])) == 1
+            swap(index)
+            assert follower.look_now()
+            assert used[1].pair.version == 1
