@@ -21,6 +21,7 @@ from tests.support.running_server import running
 
 FILE = Path(__file__).parent / "images" / "search-page.png"
 SIZE = {"width": 1280, "height": 860}
+TIMEOUT = 120_000  # milliseconds
 
 
 def main() -> None:
@@ -39,8 +40,10 @@ def main() -> None:
     ):
         browser = playwright.chromium.launch(executable_path=parsed.chromium)
         page = browser.new_page(viewport=SIZE)
+        page.set_default_timeout(TIMEOUT)
         page.goto(f"{address}/#like/{quote(parsed.id, safe='')}")
         page.locator(".hits .card").first.wait_for()
+        page.get_by_role("button", name="Got it").click()  # as somebody who came back
         page.locator(".hits img").evaluate_all(
             "images => Promise.all(images.map((image) => image.decode()))"
         )

@@ -68,7 +68,7 @@ function openHelp() {
 // What a first visitor is told in the view that is shown; nothing after "Got it".
 const HINTS = {
   start: "New here? Give an image, or press one below: the gallery is sorted by how alike "
-    + "its images are. Press ? for the keys.",
+    + `its images are.${matchMedia("(pointer: coarse)").matches ? "" : " Press ? for the keys."}`,
   results: "Press a hit to search on with it. “Why?” on a hit shows which parts make it alike. "
     + "A dashed card marks where matches end.",
 };
