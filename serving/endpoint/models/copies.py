@@ -53,6 +53,7 @@ class ModelCopies:
         self.folder = folder
         self._remote = remote
         self._check = check
+        self._stopped = threading.Event()
         self._looking = threading.Lock()
         self._placing = threading.Lock()
         self._seen: dict[int, str] = {}
@@ -62,6 +63,10 @@ class ModelCopies:
         folder.mkdir(parents=True, exist_ok=True)
         for name in (_NEW, _OLD):
             shutil.rmtree(folder / name, ignore_errors=True)
+
+    def stop(self) -> None:
+        """Begin no further file, from now on."""
+        self._stopped.set()
 
     def versions(self) -> set[int]:
         """Return the versions that are in their place."""
@@ -135,6 +140,8 @@ class ModelCopies:
         shutil.rmtree(place, ignore_errors=True)
         source = self._remote / str(version)
         for name in files:
+            if self._stopped.is_set():
+                return False
             target = place / name
             if not target.resolve().is_relative_to(place.resolve()):
                 return self._leave(version, stamp, f"it has a file {shown(name)}.")

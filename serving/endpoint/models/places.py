@@ -116,6 +116,8 @@ class ModelPlaces:
     def close(self) -> None:
         """Look no more, and leave the copies that are kept."""
         self._closed.set()
+        for copies in self._copies.values():
+            copies.stop()
         self._stack.close()
 
     def _run(self, seconds: float) -> None:

@@ -166,6 +166,14 @@ def test_a_version_that_breaks_off_is_copied_at_the_next_look(cloud, tmp_path):
     assert brought(copies, looks=1) == {1}
 
 
+def test_a_stop_ends_a_copy_after_the_file_that_is_copied(cloud, tmp_path):
+    copies = copies_of(cloud, tmp_path)
+    cloud.upload(1)
+    cloud.on_copy = lambda path: copies.stop()
+    assert brought(copies, looks=3) == set()
+    assert len(cloud.copied) == 1
+
+
 def test_a_version_goes_with_that_in_the_cloud_but_never_all(cloud, tmp_path):
     copies = copies_of(cloud, tmp_path)
     for version in (1, 2):
