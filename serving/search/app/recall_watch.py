@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfdml.index import LocalIndex
-
 from ..gallery.image_search import ImageSearch
 
 _log = logging.getLogger(__name__)
@@ -70,14 +68,15 @@ class RecallWatch:
             with self._lock:
                 queries = list(self._kept[name]) if self._new[name] else []
                 self._new[name] = 0
-            index = search.index
-            if not queries or not isinstance(index, LocalIndex):
-                continue  # a database would be busy with the comparison
+            # A database has none: it would be busy with the comparison.
+            measure = getattr(search.index, "measure_recall", None)
+            if not queries or measure is None:
+                continue
             # An index that keeps the first numbers also takes embeddings cut to them.
             width = min(map(len, queries))
             rows = np.stack([query[:width] for query in queries])
             try:
-                recall = float(index.measure_recall(rows).mean())
+                recall = float(measure(rows).mean())
             except ValueError as error:  # such as of a gallery that is now empty
                 _log.warning("The recall of %s was not measured: %s", name, error)
                 continue

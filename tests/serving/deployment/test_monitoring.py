@@ -2,6 +2,9 @@
 
 import json
 import re
+import shutil
+import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -125,3 +128,18 @@ def test_each_alert_says_what_is_wrong_and_how_bad_it_is():
     for rule in alerts():
         assert rule["annotations"]["summary"].endswith(".")
         assert rule["labels"]["severity"] in ("page", "ticket")
+
+
+@pytest.mark.slow
+def test_each_alert_fires_when_it_must_and_only_then(tmp_path):
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("Alerts are tried by promtool: apt-get install prometheus")
+    cases = Path(__file__).with_name("alerts_cases.yaml")
+    names = {rule["alert"] for rule in alerts()}
+    assert names == set(re.findall(r"alertname: (\w+)", cases.read_text("utf-8")))
+    for file in (ALERTS, cases):
+        shutil.copy(file, tmp_path)
+    command = [promtool, "test", "rules", tmp_path / cases.name]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
