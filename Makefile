@@ -144,6 +144,9 @@ notebooks: $(INSTALLED) ## run the notebooks of the documentation and store what
 figures: $(INSTALLED) ## draw the figures of the documentation
 	$(BIN)/python docs/figures.py
 	$(BIN)/python -m benchmarks.papers figures $(addprefix docs/records/results/,emoji.jsonl furniture.jsonl pose.jsonl) --folder docs/records/results
+	$(BIN)/python -m benchmarks.papers figures $(addprefix docs/records/results/,losses.jsonl) --folder docs/records/results
+	$(BIN)/python -m benchmarks.papers figures $(addprefix docs/records/results/,headline.jsonl) --folder docs/records/results
+	$(BIN)/python -m benchmarks.papers figures $(addprefix docs/records/results/,recent.jsonl) --folder docs/records/results
 
 demo: runs/$(DEMO)/metrics.json models/$(DEMO)/1 indexes/$(DEMO)/manifest.json ## train, export, index, and search images in the browser
 	$(BIN)/python -m serving demo runs/$(DEMO) indexes/$(DEMO) --model models/$(DEMO) --port $(DEMO_PORT) --endpoint-port $(DEMO_ENDPOINT_PORT)

@@ -35,8 +35,13 @@ PAGES = [
 # What measured the losses, and is reported and drawn in these pages.
 RECORDS = ROOT / "docs" / "records"
 RESULTS = [
-    str(RECORDS / "results" / f"{name}.jsonl")
-    for name in ("emoji", "furniture", "pose")
+    [str(RECORDS / "results" / f"{name}.jsonl") for name in names]
+    for names in (
+        ("emoji", "furniture", "pose"),
+        ("losses",),
+        ("headline",),
+        ("recent",),
+    )
 ]
 MODULES = sorted(m.name for m in pkgutil.walk_packages(tfdml.__path__, "tfdml."))
 pages = pytest.mark.parametrize(
@@ -208,7 +213,8 @@ def test_script_draws_every_figure_of_the_losses(figures, tmp_path):
 def test_every_figure_of_the_results_is_drawn_from_their_files(tmp_path):
     pytest.importorskip("matplotlib")
     folder = RECORDS / "results"
-    papers.main(["figures", *RESULTS, "--folder", str(tmp_path)])
+    for files in RESULTS:
+        papers.main(["figures", *files, "--folder", str(tmp_path)])
     shown = {file for file in shown_figures() if file.parent == folder}
     assert shown == set(folder.glob("*.png"))
     for file in shown:
@@ -221,13 +227,15 @@ def test_every_table_of_the_results_is_written_from_their_files(capsys):
         lines = (RECORDS / page).read_text("utf-8").splitlines()
         return [line for line in lines if line.startswith("| ")]
 
-    assert papers.main(["tables", *RESULTS]) == 0
+    for files in RESULTS:
+        assert papers.main(["tables", *files]) == 0
     written = set(capsys.readouterr().out.splitlines())
     losses = [row for row in rows("results.md") if row.count("|") > 10]
-    studies = rows("results/studies.md")
     assert len(losses) > 40
-    assert len(studies) > 100
-    assert not {*losses, *studies} - written
+    for page, least in (("headline", 90), ("recent", 60), ("studies", 100)):
+        of_page = rows(f"results/{page}.md")
+        assert len(of_page) > least
+        assert not {*losses, *of_page} - written
 
 
 def test_reference_lists_each_public_name_once():
