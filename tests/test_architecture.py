@@ -18,7 +18,7 @@ FLOORS = {
         quiet
         _version _registration _missing_packages
         _core files text_files command_parser pillow_limits
-        command_line model_version versioned_folder
+        command_line model_version versioned_folder text_operators
         figure_style
         images ops
         layers neighbors

@@ -45,6 +45,72 @@ def write_preset(kind: str, folder: Path) -> Path:
     return folder
 
 
+TEXTS = ["A photo of red!", "", "blue shoe " * 9]
+"""Texts for the tokenizers of `write_towers_preset`."""
+
+
+def write_towers_preset(kind: str, folder: Path) -> Path:
+    """Write a preset of both towers with their tokenizer, and return its folder.
+
+    Args:
+        kind: "clip" or "siglip".
+        folder: Where it goes.
+    """
+    import keras_hub as hub
+
+    if kind == "clip":
+        letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+        words = ["<|startoftext|>", "<|endoftext|>", *letters]
+        words += [f"{letter}</w>" for letter in letters] + [
+            "re",
+            "red</w>",
+            "!",
+            "!</w>",
+        ]
+        tokenizer = hub.models.CLIPTokenizer(
+            vocabulary={word: row for row, word in enumerate(words)},
+            merges=["r e", "re d</w>"],
+        )
+        preprocessor = hub.models.CLIPPreprocessor
+    else:
+        tokenizer = hub.models.SigLIPTokenizer(proto=_sentence_pieces())
+        preprocessor = hub.models.SigLIPPreprocessor
+    size = {"vocabulary_size": tokenizer.vocabulary_size(), "max_sequence_length": 8}
+    kept = dict(_TEXT)
+    try:
+        _TEXT.update(size)
+        write_preset(kind, folder)
+    finally:
+        _TEXT.clear()
+        _TEXT.update(kept)
+    preprocessor(tokenizer, sequence_length=8).save_to_preset(folder)
+    converter = _MAKERS[kind](hub)[1]
+    made = converter(image_size=(16, 16), scale=SCALE, offset=OFFSET)
+    made.save_to_preset(folder)
+    return folder
+
+
+def _sentence_pieces() -> bytes:
+    import io
+
+    import sentencepiece
+
+    written = io.BytesIO()
+    text = "a photo of red green blue something image the color shoe boot"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([text] * 50),
+        model_writer=written,
+        vocab_size=24,
+        hard_vocab_limit=False,
+        pad_id=0,
+        bos_id=-1,
+        eos_id=1,
+        unk_id=2,
+        minloglevel=2,
+    )
+    return written.getvalue()
+
+
 def _dinov2(hub):
     backbone = hub.models.DINOV2Backbone(
         patch_size=4,

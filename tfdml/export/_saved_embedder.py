@@ -16,6 +16,7 @@ from tfdml.model_version import (
     TEXT_SIGNATURE,
     read_description,
 )
+from tfdml.text_operators import register_text_operators
 
 _SIGNATURE = "tensors"
 _INPUT = "images"
@@ -46,6 +47,7 @@ class SavedEmbedder:
         import tensorflow as tf
 
         try:
+            register_text_operators(folder)
             # Kept, because a signature alone does not hold its variables alive.
             self._model = tf.saved_model.load(str(folder))
         except (OSError, RuntimeError, tf.errors.OpError) as error:

@@ -33,6 +33,20 @@ def hub_network(name: str, image_size: int) -> tuple[keras.Model, ColorTransform
             backbone, or its network does not take images of this size.
         MissingPackageError: KerasHub is not installed.
     """
+    converter, whole = loaded_preset(name)
+    # Of a network for images and texts.
+    tower = getattr(whole, "vision_encoder", None)
+    tower = whole if tower is None else tower
+    tower = image_network(tower, image_size, name)
+    return tower, colors_of(converter, name), _leading_tokens(tower, image_size, name)
+
+
+def loaded_preset(name: str) -> tuple[Any, keras.Model]:
+    """Load the image converter and the backbone of a preset.
+
+    Raises:
+        ValueError, MissingPackageError: As `hub_network`.
+    """
     import keras_hub
 
     preset = name.removeprefix(PREFIX)
@@ -53,12 +67,17 @@ def hub_network(name: str, image_size: int) -> tuple[keras.Model, ColorTransform
         raise _unusable(name, is_folder, error) from error
     finally:
         keras.config.set_dtype_policy(policy)
-    # Of a network for images and texts.
-    tower = getattr(whole, "vision_encoder", None)
-    tower = whole if tower is None else tower
+    return converter, whole
+
+
+def image_network(tower: keras.Model, image_size: int, name: str) -> keras.Model:
+    """Return the image network of a preset, for images of a size.
+
+    Raises:
+        ValueError: It takes no images, or none of this size.
+    """
     _check_image_network(tower, name)
-    tower = _sized(tower, image_size, name)
-    return tower, _colors(converter, name), _leading_tokens(tower, image_size, name)
+    return _sized(tower, image_size, name)
 
 
 def _check_known(preset: str, known: dict[str, Any]) -> None:
@@ -188,7 +207,7 @@ def _leading_tokens(tower: keras.Model, image_size: int, name: str) -> int:
     )
 
 
-def _colors(converter: Any, name: str) -> ColorTransform:
+def colors_of(converter: Any, name: str) -> ColorTransform:
     """Return what an image converter does with colors, as a layer.
 
     The view of the embedder has resized its images already.

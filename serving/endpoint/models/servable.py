@@ -15,6 +15,7 @@ import numpy as np
 
 from tfdml.command_parser import command
 from tfdml.messages import bounded, cut, shown
+from tfdml.text_operators import register_text_operators
 
 from ...web.status import StatusCode, StatusError, refuse
 from .scann_operators import register_scann_operators
@@ -101,6 +102,7 @@ class Servable:
         self.images_at_once = images_at_once
         try:
             self.signature_defs = _read_signature_defs(Path(folder))
+            register_text_operators(folder)
             # Kept, because a signature alone does not hold its variables alive.
             self._model = tf.saved_model.load(str(folder), tags=["serve"])
         except Exception as error:  # the loader raises whatever it stumbles over
