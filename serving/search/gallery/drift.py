@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml.figure_style import COLORS, legend_below, new_figure, plain_axes
-from tfdml.index import LocalIndex
+from tfdml.index import Index
 
 GALLERY_SAMPLE = 2_000
 """Images of the gallery that are searched with."""
@@ -118,7 +118,7 @@ class Drift:
 
 
 def measure_drift(
-    index: LocalIndex,
+    index: Index,
     queries: NDArray[np.float32],
     earlier: NDArray[np.float32],
     *,
@@ -156,7 +156,7 @@ def _sorted(scores: NDArray[Any]) -> NDArray[np.float64]:
     return np.sort(scores.astype(np.float64))
 
 
-def _nearest(index: LocalIndex, queries: NDArray[np.float32]) -> NDArray[Any]:
+def _nearest(index: Index, queries: NDArray[np.float32]) -> NDArray[Any]:
     return np.concatenate(
         [
             index.search(queries[start : start + _BLOCK], 1).scores[:, 0]
@@ -165,7 +165,7 @@ def _nearest(index: LocalIndex, queries: NDArray[np.float32]) -> NDArray[Any]:
     )
 
 
-def _of_gallery(index: LocalIndex, ids: NDArray[Any]) -> NDArray[Any]:
+def _of_gallery(index: Index, ids: NDArray[Any]) -> NDArray[Any]:
     """Return the score of the nearest other image of each."""
     scores = []
     for start in range(0, len(ids), _BLOCK):

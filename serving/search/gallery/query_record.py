@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfdml.files import make_folder, remove_unfinished, written
-from tfdml.index import LocalIndex
+from tfdml.index import Index
 from tfdml.messages import shortened, shown
 from tfdml.neighbors import Metric, first_dimensions
 
@@ -110,7 +110,7 @@ class QueryRecorder:
         self._is_due, self._end = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._watch, name="record", daemon=True)
 
-    def keeper(self, index: LocalIndex) -> Callable[[NDArray[Any]], None]:
+    def keeper(self, index: Index) -> Callable[[NDArray[Any]], None]:
         """Return what keeps a query `[D]` of an index for the next file."""
         source = _Source(
             index.stats().model_fingerprint or "", index.dimension, index.metric
@@ -218,7 +218,7 @@ class RecordedQueries:
         return self.embeddings[(self.times >= since) & (self.times < until)]
 
 
-def read_queries(folder: str | PathLike[str], index: LocalIndex) -> RecordedQueries:
+def read_queries(folder: str | PathLike[str], index: Index) -> RecordedQueries:
     """Read the queries that were recorded with the model of an index.
 
     Args:
