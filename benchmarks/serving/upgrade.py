@@ -112,7 +112,7 @@ def run(options: argparse.Namespace) -> int:
             running_server(config) as server,
             running_page(
                 folder / "index", f"http://{server.rest_address}/v1/models/{NAME}"
-            ) as page,
+            ) as (page, _),
         ):
             record = _under_load(folder, page, queries, answers, options)
     record |= {"benchmark": "serving_upgrade", "images": options.images}

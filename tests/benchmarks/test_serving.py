@@ -18,6 +18,7 @@ from benchmarks.serving import __main__ as serving
 from benchmarks.serving import soak as serving_soak
 from benchmarks.serving import swap as serving_swap
 from benchmarks.serving import throughput as serving_throughput
+from benchmarks.serving import upgrade as serving_upgrade
 from benchmarks.serving.cases import Case, difference
 from benchmarks.serving.latency import latency
 from benchmarks.serving.load import has_h2load, put_load
@@ -382,3 +383,21 @@ def test_a_killed_server_is_started_again_and_answers(tmp_path):
     assert record["grpc_status_seconds"] <= record["grpc_predict_seconds"]
     assert any("AVAILABLE" in line.upper() for _, line in record["lines"])
     assert min(parts[part] for part in ("import", "load", "warm_up")) > 0
+
+
+def test_an_answer_of_one_model_and_the_index_of_another_is_mixed():
+    expected = {1: [(["a", "b"], [1.0, 0.5])], 2: [(["a", "c"], [1.0, 0.7])]}
+    answers = serving_upgrade.Answers(expected)
+
+    def reply(version, *hits):
+        found = [{"id": id_, "similarity": score} for id_, score in hits]
+        return {"model_version": version, "hits": found}
+
+    answers.add(0, reply(1, ("a", 1.0), ("b", 0.50001)))
+    answers.add(0, reply(2, ("a", 1.0), ("c", 0.7)))
+    assert answers.version == 2
+    answers.add(0, reply(2, ("a", 1.0), ("b", 0.5)))  # the index of the other
+    answers.add(0, reply(1, ("a", 0.9), ("b", 0.5)))  # the model of the other
+    answers.add(0, reply(1, ("a", 1.0)))
+    answers.fail(OSError("gone"))
+    assert answers.counts == {"answers": 2, "mixed": 3, "failed": 1}

@@ -161,6 +161,7 @@ def test_client_of_a_replaced_search_is_closed_when_nobody_uses_it(index, models
     assert closed == [1]
 
 
+@pytest.mark.slow
 def test_editable_page_gives_way_and_goes_on_with_the_new_pair(index, models):
     with both_versions(models) as endpoint:
         url = endpoint.urls["REST"]
@@ -195,6 +196,7 @@ def test_editable_page_gives_way_and_goes_on_with_the_new_pair(index, models):
     assert pair_in(index).version == 2
 
 
+@pytest.mark.slow
 def test_new_search_can_be_edited_by_visitors_of_the_page(index, models):
     with both_versions(models) as endpoint:
         url = endpoint.urls["REST"]
@@ -222,6 +224,7 @@ def test_new_search_can_be_edited_by_visitors_of_the_page(index, models):
                 assert found["similarity"] == pytest.approx(1, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_new_queries_search_the_old_gallery_until_the_switch(index, models):
     with both_versions(models) as endpoint:
         url = endpoint.urls["REST"]
@@ -288,6 +291,7 @@ def test_ended_upgrade_gives_queries_back_to_the_old_model(index, models):
     assert pair_in(index).version == 1
 
 
+@pytest.mark.slow
 def test_page_at_a_label_moves_with_the_label_and_never_mixes(index, models):
     with both_versions(models) as endpoint:
         endpoint.label(stable=1, canary=2)

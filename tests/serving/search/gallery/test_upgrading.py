@@ -18,6 +18,7 @@ from serving.search.gallery.upgrade_blocks import Pace, Pacing
 from serving.search.gallery.upgrade_folder import (
     at_work,
     pause_wanted,
+    staged_folder,
     upgrade_folder,
 )
 from serving.search.gallery.upgrade_switch import (
@@ -294,6 +295,7 @@ def test_other_upgrade_is_refused_until_the_first_is_ended(index, models):
     upgrade(index, models / "3", pacing=QUIET)
 
 
+@pytest.mark.slow
 def test_endpoint_that_does_not_serve_the_model_stops_the_switch(index, models):
     with swapping(models / "1") as endpoint:
         url = endpoint.urls["REST"]
@@ -301,6 +303,8 @@ def test_endpoint_that_does_not_serve_the_model_stops_the_switch(index, models):
             upgrade(index, models / "2", pacing=QUIET, endpoint=url)
         assert pair_in(index).version == 1
         endpoint.add(models / "2")
+        with open_search(staged_folder(index), url) as beside:  # `page --compare`
+            assert beside.pair.version == 2
         assert upgrade(index, models / "2", pacing=QUIET, endpoint=url).is_switched
         with open_search(index, url) as search:
             assert search.pair.version == 2
