@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from benchmarks.papers.cases import CASES
 from benchmarks.papers.runs import Tables
@@ -222,7 +223,7 @@ _CHUNK = 128
 
 def large_batches(set_: str) -> Iterator[Variant]:
     """Yield batches up to nearly all training images, above 320 in chunks."""
-    few = {"images_per_class": 4, "small_classes": "leave_out"}
+    few: dict[str, Any] = {"images_per_class": 4, "small_classes": "leave_out"}
     # A set has so many classes, and furniture 12 images of each.
     most = {
         "emoji": few | {"classes_per_batch": 416},
@@ -289,7 +290,7 @@ def matryoshka(set_: str) -> Iterator[Variant]:
 
 def backbones(set_: str) -> Iterator[Variant]:
     """Vary how much of the pretrained network learns, and how fast."""
-    for series, changes in {
+    kinds: dict[str, Tables] = {
         "whole": {},
         "whole, layer decay 0.9": {"fit": {"layer_decay": 0.9}},
         "LoRA, rank 8": {"embedder": {"tuning": "lora", "lora_layers": "all"}},
@@ -297,7 +298,8 @@ def backbones(set_: str) -> Iterator[Variant]:
             "embedder": {"tuning": "lora", "lora_layers": "all", "lora_rank": 32}
         },
         "frozen": {"embedder": {"tuning": "frozen"}},
-    }.items():
+    }
+    for series, changes in kinds.items():
         tuned = changes or None
         yield Variant("multi-similarity", None, series, changes, tuned)
 

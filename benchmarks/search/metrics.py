@@ -93,7 +93,8 @@ def calls_ms(kind: str) -> float:
     Args:
         kind: "image" or "id".
     """
-    metrics = SearchMetrics({"index": SimpleNamespace(index=None)})
+    searches: dict[str, Any] = {"index": SimpleNamespace(index=None)}
+    metrics = SearchMetrics(searches)
     stage = stages_of(metrics, None)
     embedding = np.zeros(128, np.float32)
     hits = [Hit(Item("0", {}), 1.0, True)]
