@@ -58,7 +58,7 @@ def check_good_request(page):
 
 
 def test_description_has_all_calls(operations):
-    assert len(operations) == 15
+    assert len(operations) == 18
 
 
 @pytest.mark.parametrize("examples", [12, pytest.param(40, marks=pytest.mark.full)])
