@@ -50,9 +50,9 @@ def main() -> None:
         content = page.screenshot()
         browser.close()
     FILE.parent.mkdir(exist_ok=True)
-    # A palette of 256 colors looks the same, in a third of the bytes.
+    # A palette of 192 colors looks the same, in a third of the bytes.
     image = Image.open(io.BytesIO(content)).convert("RGB")
-    image.quantize(256, dither=Image.Dither.NONE).save(FILE, optimize=True)
+    image.quantize(192, dither=Image.Dither.NONE).save(FILE, optimize=True)
 
 
 if __name__ == "__main__":

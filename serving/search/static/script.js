@@ -42,6 +42,7 @@ async function follow({ isFirst = false, isSame = false } = {}) {
   if (isSettled) rememberPlace();
   isSettled = false;
   closeDialogs();
+  const focused = document.activeElement;
   entry = history.state?.entry ?? null;
   const place = places.get(entry);
   if (entry === null) {
@@ -66,7 +67,7 @@ async function follow({ isFirst = false, isSame = false } = {}) {
     if (signal.aborted) return;
     await module.show(route, signal);
     if (signal.aborted) return;
-    settle({ place, control, isFirst, isSame, titleId: module.titleId });
+    settle({ place, control, focused, isFirst, isSame, titleId: module.titleId });
     isSettled = true;
   } catch (error) {
     if (error.name === "AbortError" || signal.aborted) return;
@@ -101,12 +102,15 @@ function rememberPlace() {
   });
 }
 
-// "Back" restores the place and the link; a control that was used keeps the focus; any
-// other view begins at its heading.
-function settle({ place, control, isFirst, isSame, titleId }) {
+// "Back" restores the place and the link; a control that was used keeps the focus, and so
+// does a field that was entered in the meantime; any other view begins at its heading.
+function settle({ place, control, focused, isFirst, isSame, titleId }) {
   const link = place?.href && document.querySelector(`main a[href="${CSS.escape(place.href)}"]`);
   const target = (control && byId(control)) || link || (isFirst ? null : byId(titleId));
-  target?.focus({ preventScroll: true });
+  const entered = document.activeElement;
+  if (entered === focused || !entered?.matches("input, select, textarea")) {
+    target?.focus({ preventScroll: true });
+  }
   if (isSame) return;
   if (place) window.scrollTo({ top: place.top });
   else if (!isFirst) window.scrollTo({ top: 0 });

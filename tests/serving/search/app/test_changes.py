@@ -284,7 +284,7 @@ def test_one_service_changes_a_gallery_at_a_time(page, folder, colors_url):
 
 def test_a_service_for_others_is_not_editable_without_a_token(folder, colors_url):
     with pytest.raises(
-        ValueError, match=r"`editable` needs a token.*host='192\.0\.2\.7'"
+        ValueError, match=r"`editable` and .* need a token.*host='192\.0\.2\.7'"
     ):
         run(folder / "index", colors_url, host="192.0.2.7", port=0, editable=True)
 

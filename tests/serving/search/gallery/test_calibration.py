@@ -154,7 +154,7 @@ def test_replies_tell_the_threshold_and_what_reaches_it(calibrated, colors_url):
 def test_replies_without_a_calibration_say_nothing_of_matches(colors, colors_url):
     with open_search(colors / "index", colors_url) as search, page_of(search) as page:
         reply = page.get("/api/similar", params={"id": "red/pale.png"}).json()
-        assert set(reply) == {"query", "hits", "seconds", "index"}
+        assert set(reply) == {"query", "hits", "seconds", "index", "model_version"}
         item = {"id", "class", "url", "attributes"}
         assert set(reply["hits"][0]) == {*item, "similarity"}
         (index,) = page.get("/api/info").json()["indexes"]

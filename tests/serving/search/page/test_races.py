@@ -244,6 +244,19 @@ def test_a_query_removed_while_its_search_ends_leaves_its_view(visit):
     expect(page.locator("#strip .card").first).to_be_visible()
 
 
+def test_a_field_entered_while_a_search_loads_keeps_the_focus(visit):
+    page = visit("#like/red%2Fclear.png")
+    expect(page.locator(".hits .card").first).to_be_visible()
+    held = Held(page, "**/api/search")
+    with page.expect_request("**/api/search"):
+        go(page, "#like/blue%2Fpale.png")
+    field = page.get_by_label("Class", exact=True)
+    field.focus()
+    held.let_go()
+    expect(page.locator('.hits .card[title="blue/paler.png"]')).to_be_visible()
+    expect(field).to_be_focused()
+
+
 # A gallery behind a token, whose images are fetched by the page
 
 
