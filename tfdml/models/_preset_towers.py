@@ -1,15 +1,17 @@
 """Load both towers of a preset of KerasHub: images and texts in one space."""
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 import numpy as np
 
 from tfdml._core.arguments import whole
-from tfdml.images import View
 from tfdml.layers import L2Normalization
 from tfdml.messages import shortened, shown
 from tfdml.models._hub_presets import colors_of, image_network, loaded_preset
+
+if TYPE_CHECKING:
+    from tfdml.images import View
 
 _PROBES = ["A photo of a red shoe, and more words than fit. " * 40, "", "Grün!"]
 
@@ -27,7 +29,7 @@ class Towers(NamedTuple):
 
     images: keras.Model
     texts: keras.Model
-    view: View
+    view: "View"
 
 
 def load_towers(preset: str, image_size: int) -> Towers:
@@ -61,6 +63,9 @@ def load_towers(preset: str, image_size: int) -> Towers:
         raise ValueError(
             f"`preset` must be the name of a preset. Received: {shown(preset)}."
         )
+    # Who wants networks alone needs none of the packages that read images.
+    from tfdml.images import View
+
     whole("image_size", image_size, 8)
     converter, backbone = loaded_preset(preset)
     network = getattr(backbone, "vision_encoder", None)
