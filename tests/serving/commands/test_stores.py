@@ -129,7 +129,6 @@ def test_failed_build_leaves_nothing_in_the_database(
 @refusals(
     ("--store", "ftp://host", "`store` must be the address of Milvus"),
     ("--store", "gallery", "`store` must be the address of Milvus"),
-    ("--store", "http://127.0.0.1:9", "Milvus at http://127.0.0.1:9 does not answer"),
     ("--collection", "letters", "`collection` must be given with `store`"),
 )
 def test_bad_addresses_are_refused(argument, value, rule, built, tmp_path, run):
@@ -137,6 +136,14 @@ def test_bad_addresses_are_refused(argument, value, rule, built, tmp_path, run):
     code, _, err = run(*command, argument, value)
     assert code == 1
     assert rule in err
+    assert not (tmp_path / "index").exists()
+
+
+def test_cluster_that_is_away_is_named(built, tmp_path, run):
+    skip_unless_installed("milvus")
+    command = ["index", "build", built / "images", tmp_path / "index", *model_of(built)]
+    code, _, err = run(*command, "--store", "http://127.0.0.1:9")
+    assert (code, "Milvus at http://127.0.0.1:9 does not answer" in err) == (1, True)
     assert not (tmp_path / "index").exists()
 
 
