@@ -94,12 +94,7 @@ class ImageSearch:
         self.gallery = gallery
         self.client = client
         self.name = name
-        self.pair = pair or Pair(
-            gallery.model_name,
-            gallery.model_version,
-            index.model_fingerprint,
-            index.model_fingerprint,
-        )
+        self.pair = pair or Pair.of(index, gallery)
         self.editor: GalleryEditor | None = None
         self.max_pixels = max_pixels
         self.memory: ImageMemory | None = None

@@ -45,9 +45,7 @@ def open_search(
     """
     index, gallery = load_gallery(index_folder)
     gallery = _at(gallery, images)
-    made_by = index.model_fingerprint
-    own_pair = Pair(gallery.model_name, gallery.model_version, made_by, made_by)
-    pair = queried(index_folder, own_pair)
+    pair = queried(index_folder, Pair.of(index, gallery))
     if pair.is_bridged:
         # The threshold is one of queries by the old model.
         gallery = replace(gallery, model_version=pair.version, calibration=None)

@@ -8,10 +8,15 @@ reads it sees one pair of model and index, the former or the new one, never a mi
 import json
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tfdml.messages import cut
 from tfdml.versioned_folder import IndexFileError, kept_manifest, read_manifest
+
+if TYPE_CHECKING:
+    from tfdml.index import Index
+
+    from .gallery import Gallery
 
 QUERIES_FILE = Path("upgrade", "queries.json")
 """Names the model whose queries search the index while it is upgraded, if any."""
@@ -37,6 +42,12 @@ class Pair(NamedTuple):
     def is_bridged(self) -> bool:
         """Whether queries of a compatible model search the gallery of another one."""
         return self.fingerprint != self.index_fingerprint
+
+    @classmethod
+    def of(cls, index: "Index", gallery: "Gallery") -> Self:
+        """Return the pair of an index and the model that embedded it."""
+        made_by = index.model_fingerprint
+        return cls(gallery.model_name, gallery.model_version, made_by, made_by)
 
     @classmethod
     def of_manifest(cls, manifest: dict[str, Any]) -> Self:

@@ -8,7 +8,6 @@ import json
 
 import numpy as np
 
-from tfdml.export import SavedEmbedder
 from tfdml.files import written
 from tfdml.messages import shown
 from tfdml.metrics import Difference, compatibility
@@ -25,14 +24,11 @@ _MOST = 500
 _LEAST = 2  # images of a class, for one to find the other
 
 
-def search_old_gallery(
-    job: Job, embedder: SavedEmbedder, pacing: Pacing, largest_loss: float
-) -> float:
+def search_old_gallery(job: Job, pacing: Pacing, largest_loss: float) -> float:
     """Measure whether the new model may search the old gallery, and let it.
 
     Args:
         job: The upgrade.
-        embedder: The new model.
         pacing: How to embed the images to measure with.
         largest_loss: How much lower Precision@1 may be.
 
@@ -43,14 +39,14 @@ def search_old_gallery(
     Raises:
         ValueError: The models cannot be compared, or the new one finds less.
     """
-    dimension = job.index.embedding_dimension
+    dimension, embedder = job.index.embedding_dimension, job.embedder
     if embedder.dimension not in (None, dimension) or job.index.dimension != dimension:
         raise ValueError(
             "A compatible model must return embeddings of the dimension of the index, "
             f"{job.index.dimension}. Received: {shown(str(job.version.folder))}, of "
             f"dimension {embedder.dimension}. Leave out `--compatible`."
         )
-    change = _measured(job, embedder, pacing)
+    change = _measured(job, pacing)
     if change.difference < -largest_loss or (
         change.is_significant and change.difference < 0
     ):
@@ -66,7 +62,7 @@ def search_old_gallery(
     return change.difference
 
 
-def _measured(job: Job, embedder: SavedEmbedder, pacing: Pacing) -> Difference:
+def _measured(job: Job, pacing: Pacing) -> Difference:
     ids = job.index.ids.tolist()
     generator = np.random.default_rng(0)
     drawn = generator.choice(len(ids), min(_MOST, len(ids)), replace=False).tolist()
@@ -78,7 +74,7 @@ def _measured(job: Job, embedder: SavedEmbedder, pacing: Pacing) -> Difference:
         if item.attributes.get(CLASS)
     }
     embedded = embed_files(
-        embedder,
+        job.embedder,
         job.gallery.root,
         list(files.values()),
         pacing.batch_size,

@@ -1,6 +1,7 @@
 """Begin an upgrade, or go on with the one that was begun: what becomes of what."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,9 @@ class Job:
     ids: list[str]
     state: list[Any]
 
+    @cached_property
     def embedder(self) -> SavedEmbedder:
-        """Load the new model, and check that it may take the place of the old one.
+        """Load the new model, once, and check that it may replace the old one.
 
         Raises:
             ValueError: It compares embeddings otherwise, or they are too short for the
@@ -101,8 +103,7 @@ def prepared(
     index, gallery = load_local_gallery(folder)
     if images is not None:
         gallery = replace(gallery, root=place_of(images))
-    made_by = index.model_fingerprint
-    before = Pair(gallery.model_name, gallery.model_version, made_by, made_by)
+    before = Pair.of(index, gallery)
     after = Pair(version.name, version.version, fingerprint, fingerprint)
     _check(before, after)
     make_folder(upgrade_folder(folder))

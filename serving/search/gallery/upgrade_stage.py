@@ -13,16 +13,52 @@ from tfdml.versioned_folder import log_of, saved_data
 from ...endpoint.models.calibration import calibration_of_model
 from .gallery import Gallery, save_gallery
 from .image_search import items_of
-from .upgrade_blocks import parts_of, read_blocks
+from .upgrade_blocks import (
+    BlockWriter,
+    Embedded,
+    Pacing,
+    not_embedded,
+    parts_of,
+    read_blocks,
+)
 from .upgrade_folder import staged_folder, upgrade_folder
 from .upgrade_job import Job
 
 
-def stage(job: Job, *, progress: bool) -> tuple[str, ...]:
+def block_writer(job: Job, index: LocalIndex, pacing: Pacing) -> BlockWriter:
+    """Return what embeds images of the old index, as it is now, with the new model."""
+    return BlockWriter(job.folder, index, job.gallery, job.embedder, pacing)
+
+
+def embed_changed(
+    job: Job, index: LocalIndex, pacing: Pacing
+) -> tuple[Embedded, list[str]]:
+    """Embed what came or changed since the blocks were embedded.
+
+    Args:
+        job: The upgrade.
+        index: The old index, as it is now.
+        pacing: How to embed.
+
+    Returns:
+        All that is embedded, and the ids of what came or changed.
+
+    Raises:
+        UnreadableImageError: An image cannot be read, or has vanished.
+    """
+    done = read_blocks(job.folder)
+    if missing := not_embedded(index, done.digests):
+        block_writer(job, index, pacing).write_late(missing)
+        done = read_blocks(job.folder)
+    return done, missing
+
+
+def stage(job: Job, done: Embedded, *, progress: bool) -> tuple[str, ...]:
     """Build the new index beside the old one, unless it is there already.
 
     Args:
-        job: The upgrade; all images have been embedded.
+        job: The upgrade.
+        done: All images, embedded.
         progress: Show the progress on the standard error.
 
     Returns:
@@ -31,7 +67,6 @@ def stage(job: Job, *, progress: bool) -> tuple[str, ...]:
     Raises:
         ValueError: No image can be read.
     """
-    done = read_blocks(job.folder)
     there = job.index.ids.tolist()
     skipped = tuple(done.skipped[id_] for id_ in there if id_ in done.skipped)
     known = staged_state(job.folder)

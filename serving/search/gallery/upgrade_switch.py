@@ -8,7 +8,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tfdml.export import SavedEmbedder
 from tfdml.index import LocalIndex
 from tfdml.versioned_folder import HeldFolder, LockedError, held
 
@@ -16,27 +15,20 @@ from .gallery import load_local_gallery
 from .image_search import items_of
 from .pair import QUERIES_FILE, Pair, kept_pair, pair_in
 from .stored_images import STORED_IMAGE, StoredImages
-from .upgrade_blocks import (
-    BlockWriter,
-    Pacing,
-    not_embedded,
-    parts_of,
-    read_blocks,
-)
+from .upgrade_blocks import Pacing, parts_of
 from .upgrade_folder import pause_wanted, staged_folder
 from .upgrade_job import Job, state_of
-from .upgrade_stage import columns_of, staged_state
+from .upgrade_stage import columns_of, embed_changed, staged_state
 
 _PATIENCE_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
 
 
-def switch_to_staged(job: Job, embedder: SavedEmbedder | None, pacing: Pacing) -> int:
+def switch_to_staged(job: Job, pacing: Pacing) -> int:
     """Bring the new index up to date while nobody changes the old one, and switch.
 
     Args:
         job: The upgrade; the new index was staged.
-        embedder: The new model; None if it was not loaded yet.
         pacing: How to embed what came since.
 
     Returns:
@@ -53,25 +45,15 @@ def switch_to_staged(job: Job, embedder: SavedEmbedder | None, pacing: Pacing) -
             if known is None or known["state"] != state_of(job.folder):
                 now, _ = load_local_gallery(job.folder)
                 with now:
-                    _catch_up(job, now, index, embedder, pacing)
+                    _catch_up(job, now, index, pacing)
             count = index.count()
         own.switch(staged)
     return count
 
 
-def _catch_up(
-    job: Job,
-    now: LocalIndex,
-    new: LocalIndex,
-    embedder: SavedEmbedder | None,
-    pacing: Pacing,
-) -> None:
+def _catch_up(job: Job, now: LocalIndex, new: LocalIndex, pacing: Pacing) -> None:
     """Make the changes of the old index in the new one."""
-    done = read_blocks(job.folder)
-    if missing := not_embedded(now, done.digests):
-        embedder = embedder or job.embedder()
-        BlockWriter(job.folder, now, job.gallery, embedder, pacing).write_late(missing)
-        done = read_blocks(job.folder)
+    done, missing = embed_changed(job, now, pacing)
     new.remove([id_ for id_ in new.ids.tolist() if id_ not in now])
     late = set(missing)
     changed = [id_ for id_ in now.ids.tolist() if id_ in new and id_ in late]

@@ -16,15 +16,7 @@ from ...endpoint.models.saved_model import find_version_folders, model_fingerpri
 from .gallery import load_local_gallery
 from .pair import QUERIES_FILE, Pair, kept_pair, pair_in
 from .shards import Part
-from .upgrade_blocks import (
-    BLOCK,
-    BlockWriter,
-    Pacing,
-    block_names,
-    is_written,
-    not_embedded,
-    read_blocks,
-)
+from .upgrade_blocks import BLOCK, Pacing, block_names, is_written
 from .upgrade_compatible import search_old_gallery
 from .upgrade_folder import (
     at_work,
@@ -36,7 +28,7 @@ from .upgrade_folder import (
 )
 from .upgrade_job import Job, clear_finished, pair_of_job, prepared
 from .upgrade_measure import Comparison, Side, compare_by_images, compare_by_items
-from .upgrade_stage import stage, staged_state
+from .upgrade_stage import block_writer, embed_changed, stage, staged_state
 from .upgrade_switch import switch_to_staged
 
 _LOCK = "lock"
@@ -97,7 +89,7 @@ def embed_upgrade_shard(
     with at_work(index_folder, name, f"embedding the shard {part} of an upgrade"):
         job = prepared(index_folder, model, images)
         with job.index:
-            return _embed(job, part, Pacing() if pacing is None else pacing)[1]
+            return _embed(job, part, Pacing() if pacing is None else pacing)
 
 
 def upgrade(
@@ -155,15 +147,17 @@ def upgrade(
         job = prepared(folder, model, images)
         with job.index:
             check_no_shard_runs(folder)
-            embedder: SavedEmbedder | None = None
             if compatible and not (folder / QUERIES_FILE).exists():
-                embedder = job.embedder()
                 if endpoint is not None:
                     _check_endpoint(endpoint, credentials, job.after)
-                search_old_gallery(job, embedder, pacing, largest_loss)
-            embedder = _embed(job, Part(), pacing)[0] or embedder
-            embedder = _embed_rest(job, embedder, pacing)
-            skipped = stage(job, progress=pacing.progress)
+                search_old_gallery(job, pacing, largest_loss)
+            _embed(job, Part(), pacing)
+            # Not named: all embeddings, which are not needed after the stage.
+            skipped = stage(
+                job,
+                embed_changed(job, job.index, pacing)[0],
+                progress=pacing.progress,
+            )
             new_index, new_gallery = load_local_gallery(staged_folder(folder))
             with new_index:
                 old = Side(job.index, job.gallery)
@@ -178,7 +172,7 @@ def upgrade(
         if switch and not why_not:
             if endpoint is not None:
                 _check_endpoint(endpoint, credentials, job.after)
-            count = switch_to_staged(job, embedder, pacing)
+            count = switch_to_staged(job, pacing)
             remove_upgrade(folder)
         return UpgradeReport(
             job.before,
@@ -246,38 +240,22 @@ def status(index_folder: str | PathLike[str]) -> UpgradeStatus:
     )
 
 
-def _embed(job: Job, part: Part, pacing: Pacing) -> tuple[SavedEmbedder | None, int]:
-    """Embed the blocks of one part that are not done yet."""
+def _embed(job: Job, part: Part, pacing: Pacing) -> int:
+    """Embed the blocks of one part that are not done yet; returns the images."""
     names = block_names(len(job.ids))
     own = [
         n for n in part.positions(len(names)) if not is_written(job.folder, names[n])
     ]
-    embedder, count = None, 0
+    count = 0
     if own:
-        embedder = job.embedder()
-        writer = _writer(job, embedder, pacing)
+        writer = block_writer(job, job.index, pacing)
         with Progress("embedding", len(own) * BLOCK, shown=pacing.progress) as bar:
             for number in own:
                 ids = job.ids[number * BLOCK : (number + 1) * BLOCK]
                 writer.write(names[number], ids)
                 count += len(ids)
                 bar.update(BLOCK)
-    return embedder, count
-
-
-def _embed_rest(
-    job: Job, embedder: SavedEmbedder | None, pacing: Pacing
-) -> SavedEmbedder | None:
-    """Embed what came or changed since the blocks were embedded."""
-    missing = not_embedded(job.index, read_blocks(job.folder).digests)
-    if missing:
-        embedder = embedder or job.embedder()
-        _writer(job, embedder, pacing).write_late(missing)
-    return embedder
-
-
-def _writer(job: Job, embedder: SavedEmbedder, pacing: Pacing) -> BlockWriter:
-    return BlockWriter(job.folder, job.index, job.gallery, embedder, pacing)
+    return count
 
 
 def _why_not(found: tuple[Comparison | None, ...], largest_loss: float) -> str:
@@ -304,7 +282,7 @@ def _by_images(
     return compare_by_images(
         old,
         new,
-        [SavedEmbedder(before), job.embedder()],
+        [SavedEmbedder(before), job.embedder],
         folder,
         batch_size=pacing.batch_size,
         max_pixels=pacing.max_pixels,
