@@ -108,6 +108,20 @@ class RemoteFolder:
         """Return the folder itself, which has no links."""
         return self
 
+    def has(self, name: str) -> bool:
+        """Return whether there is a file below it.
+
+        Raises:
+            OSError: The cloud refuses.
+        """
+        try:
+            with _named_errors(f"{self.url}/{name}"):
+                system, path = self._opened()
+                kind: str = system.info(f"{path}/{name}")["type"]
+        except FileNotFoundError:
+            return False
+        return kind == "file"
+
     def read(self, name: str) -> bytes:
         """Return the content of a file below it.
 

@@ -44,11 +44,7 @@ class RemoteImage:
         Raises:
             OSError: The cloud refuses.
         """
-        try:
-            self.read_bytes()
-        except FileNotFoundError:
-            return False
-        return True
+        return self.folder.has(self.name)
 
     def read_bytes(self) -> bytes:
         """Return its content.

@@ -35,6 +35,7 @@ class PairFollower:
         seconds: float = 1.0,
     ) -> None:
         self._search = search
+        self._folder = search.index.stats().details["folder"]
         self._is_own = False
         self._open = open_search
         self._use = use
@@ -64,11 +65,10 @@ class PairFollower:
         Returns:
             Whether the search is the one of the folder.
         """
-        folder = self._search.index.stats().details["folder"]
         try:
-            found = pair_in(folder)
+            found = pair_in(self._folder)
             if found == self._search.pair:
-                self._give_way(folder)
+                self._give_way()
             else:
                 self._replace(found)
         except (OSError, ValueError, EndpointError) as error:
@@ -79,12 +79,12 @@ class PairFollower:
         self._reported = ""
         return True
 
-    def _give_way(self, folder: str) -> None:
+    def _give_way(self) -> None:
         """Let an upgrade make its last step while nobody changes the gallery."""
         editor = self._search.editor
         if editor is None:
             return
-        if is_pause_wanted(folder):
+        if is_pause_wanted(self._folder):
             editor.pause()
         else:
             editor.resume()

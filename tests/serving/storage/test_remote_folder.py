@@ -60,6 +60,8 @@ def test_files_are_listed_as_they_are_now_and_copied(monkeypatch, tmp_path):
             "1/a.txt": 3,
             "1/deep/er/b.txt": 0,
         }
+        found = {name: folder.has(name) for name in ("1/a.txt", "1/none", "1")}
+        assert found == {"1/a.txt": True, "1/none": False, "1": False}
         (folder / "1").copy("a.txt", tmp_path / "copy")
         assert (tmp_path / "copy").read_bytes() == b"abc"
 
@@ -98,3 +100,13 @@ def test_a_bucket_that_refuses_is_named_without_credentials(monkeypatch):
     assert SECRET not in text
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
+
+
+@pytest.mark.slow
+def test_a_bucket_that_refuses_does_not_say_that_a_file_is_missing(monkeypatch):
+    def refuse(request):
+        return Response("", 403)
+
+    app = Starlette(routes=[Route("/{path:path}", refuse)])
+    with running(app) as url, s3_at(monkeypatch, url), pytest.raises(PermissionError):
+        RemoteFolder("s3://closed/models").has("1/a.txt")
