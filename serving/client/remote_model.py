@@ -174,11 +174,9 @@ class RemoteModel:
     def _predict(
         self, encoded: list[bytes], waits: Waits, model: ModelMetadata, signature: str
     ) -> np.ndarray:
-        asked: tuple[Any, ...] = model.input_name, encoded
-        if signature == TEXT_SIGNATURE:
-            asked = TEXT_INPUT, encoded, signature
+        name = TEXT_INPUT if signature == TEXT_SIGNATURE else model.input_name
         predictions, received = self._ask(
-            lambda: self.connection.predict(*asked), waits
+            lambda: self.connection.predict(name, encoded, signature), waits
         )
         if received is None and self._fingerprint is not None and model.is_described:
             # Asked after the embeddings: whatever replaced the model before them is

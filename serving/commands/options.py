@@ -32,7 +32,7 @@ def add_client(parser: argparse.ArgumentParser, *, prefix: str = "") -> None:
             `--token-file`.
     """
     parser.add_argument("--endpoint", required=True, help=_ENDPOINT_HELP)
-    _add_credentials(parser, prefix)
+    add_credentials(parser, prefix)
 
 
 def add_embedder(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def add_embedder(parser: argparse.ArgumentParser) -> None:
         "--model", help="exported model: a folder of numbered versions"
     )
     embedder.add_argument("--endpoint", help=_ENDPOINT_HELP)
-    _add_credentials(parser, "")
+    add_credentials(parser)
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +63,8 @@ def add_max_pixels(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_credentials(parser: argparse.ArgumentParser, prefix: str) -> None:
+def add_credentials(parser: argparse.ArgumentParser, prefix: str = "") -> None:
+    """Add what an endpoint asks of its clients; see `add_client` for the prefix."""
     parser.add_argument(
         f"--{prefix}token-file",
         dest="endpoint_token_file",

@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from .options import add_json, add_max_pixels, credentials_of
+from .options import add_credentials, add_json, add_max_pixels, credentials_of
 from .tables import details, print_json, print_text, table
 
 if TYPE_CHECKING:
@@ -95,17 +95,7 @@ def add_upgrade(commands: Any) -> None:
         metavar="URL",
         help="endpoint that must serve the new model before the switch",
     )
-    switching.add_argument(
-        "--token-file",
-        dest="endpoint_token_file",
-        metavar="FILE",
-        help="file whose first token is sent to the endpoint",
-    )
-    switching.add_argument("--ca-file", help="certificates (PEM) that are trusted")
-    switching.add_argument(
-        "--certificate-file", help="own certificate (PEM), with --key-file"
-    )
-    switching.add_argument("--key-file", help="the key (PEM) of that certificate")
+    add_credentials(switching)
     add_json(parser)
     parser.set_defaults(run_command=_run, job="upgrade")
 

@@ -17,7 +17,6 @@ from ..gallery.feedback import Feedback, RatedImage, Rating
 from ..gallery.image_search import ImageSearch
 from ..gallery.uploads import Crop, check_upload
 from .errors import errors_of_image, refuse
-from .query_fields import crop_of
 from .requests import RequestReader
 from .service import SearchService
 
@@ -53,11 +52,10 @@ class GalleryFeedback:
                 "This service keeps no feedback: start it with `--feedback FOLDER`.",
             )
         search = self._service.search_of(request)
-        content, fields = await self._reader.pair(request, {"crop", "verdict"})
+        content, crop, fields = await self._reader.pair(request, {"verdict"})
         verdict = fields.get("verdict", "")
         if verdict not in _VERDICTS:
             refuse(f"`verdict` must be right or wrong. Received: {shown(verdict)}.")
-        crop = crop_of(fields["crop"]) if fields.get("crop") else None
 
         def rate() -> int:
             if content is None:

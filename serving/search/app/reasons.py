@@ -16,7 +16,6 @@ from ...web.bounded_work import Room
 from ..gallery.image_search import ImageSearch
 from ..gallery.uploads import Crop, check_upload
 from .errors import errors_of_image
-from .query_fields import crop_of
 from .requests import RequestReader
 from .service import SearchService
 
@@ -52,8 +51,7 @@ class Reasons:
     async def why(self, request: Request) -> Response:
         """Return two maps: of the query for the hit, and of the hit for the query."""
         search = self._service.search_of(request)
-        content, fields = await self._reader.pair(request, {"crop"})
-        crop = crop_of(fields["crop"]) if fields.get("crop") else None
+        content, crop, fields = await self._reader.pair(request)
         explain = functools.partial(self._explained, search, content, fields, crop)
         with self._room.place():
             query, hit = await self._service.embedding.run(explain)

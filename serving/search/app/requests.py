@@ -16,6 +16,7 @@ from ...web.body import ARRIVAL_SECONDS, BodyReader
 from ...web.bounded_work import TIMEOUT_SECONDS, BoundedWork
 from ..gallery.gallery import CLASS, is_below
 from ..gallery.query import Query
+from ..gallery.uploads import Crop
 from .errors import refuse, too_large
 from .examples import (
     FILES,
@@ -33,6 +34,7 @@ from .query_fields import (
     Scalar,
     attributes_of,
     check_name,
+    crop_of,
     query_of,
 )
 from .strict_json import json_object
@@ -104,16 +106,18 @@ class RequestReader:
         return await self._parsing.run(lambda: self._search_of_form(files, fields))
 
     async def pair(
-        self, request: Request, names: Collection[str]
-    ) -> tuple[bytes | None, dict[str, str]]:
+        self, request: Request, names: Collection[str] = ()
+    ) -> tuple[bytes | None, Crop | None, dict[str, str]]:
         """Read a form about a query and one of its hits.
 
         Args:
-            request: Has the query as the file `image` or its `id`, and `hit`, an id.
+            request: Has the query as the file `image` or its `id`, perhaps the region
+                `crop` of it, and `hit`, an id.
             names: Other fields that it may have.
 
         Returns:
-            The encoded image of the query, if it is none of the gallery; the fields.
+            The encoded image of the query, if it is none of the gallery; the region of
+            the query; the fields.
 
         Raises:
             HTTPException: 400, 408, 413, 415, 503 or 504; the text says why.
@@ -122,12 +126,13 @@ class RequestReader:
             raise HTTPException(415, "Send the request as multipart/form-data.")
         async with self._body(request) as body, self._form(request, body) as form:
             content = await self._image(form) if "image" in form else None
-            fields = _fields(form, {"id", "hit", *names}, {"image"})
+            fields = _fields(form, {"id", "hit", "crop", *names}, {"image"})
         if (content is None) == (not fields.get("id")):
             refuse("Send the query as the file `image`, or its `id`, not both.")
         if not fields.get("hit"):
             refuse("Name the image of the gallery with the field `hit`.")
-        return content, fields
+        crop = crop_of(fields["crop"]) if fields.get("crop") else None
+        return content, crop, fields
 
     async def new_image(self, request: Request) -> NewImage:
         """Read the image to add from `POST /api/images`.

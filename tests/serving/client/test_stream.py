@@ -182,7 +182,7 @@ def test_stream_is_the_same_as_single_requests(client, tmp_path):
 def test_batch_of_a_stream_may_be_larger_than_that_of_the_client(client, monkeypatch):
     sizes = []
 
-    def predict(name, encoded):
+    def predict(name, encoded, signature):
         sizes.append(len(encoded))
         return real(name, encoded)
 
@@ -291,7 +291,7 @@ class Busy:
     def metadata(self):
         return self.connection.metadata() if self.left else self.refuse()
 
-    def predict(self, name, encoded):
+    def predict(self, name, encoded, signature):
         if not self.left:
             self.refuse()
         self.left -= 1
